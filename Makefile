@@ -1,0 +1,40 @@
+# Everything runs from .venv, which is made when it is first needed: only make and Python 3.11 or newer have to be there.
+# Another Python: make test PYTHON=python3.13. On a Linux machine without a GPU, a smaller download:
+# make demo PIP_EXTRA_INDEX_URL=https://download.pytorch.org/whl/cpu
+
+PYTHON ?= python3
+BIN := .venv/bin
+# Warnings about the machine's own package sources are not the reader's business; errors are.
+INSTALL := $(BIN)/python -m pip install --quiet --quiet --disable-pip-version-check -c constraints.txt
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test check clean
+
+help:  ## say what there is to make
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-7s %s\n", $$1, $$2 }' Makefile
+
+demo: .venv/installed-demo  ## make data, train a small Transformer on it, test it on unseen sentences; about 3 minutes
+	$(BIN)/transduce demo
+
+test: .venv/installed-test  ## run the whole test suite
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2
+
+check: .venv/installed-test  ## format, lint and types; changes nothing
+	scripts/check
+
+clean:  ## delete the environment; runs and models stay
+	rm -rf .venv
+
+.venv/bin/python:
+	@command -v $(PYTHON) >/dev/null || { \
+		echo "Transduce needs Python 3.11 or newer, and there is no '$(PYTHON)' here; try: make PYTHON=/path/to/python3"; exit 1; } >&2
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
+		echo "Transduce needs Python 3.11 or newer, and $(PYTHON) is $$($(PYTHON) --version); try: make PYTHON=python3.13"; exit 1; } >&2
+	@echo "Making the environment .venv"
+	@$(PYTHON) -m venv .venv || { rm -rf .venv; exit 1; }
+
+# A stamp says which extras are installed; it is out of date when what has to be installed changes.
+.venv/installed-%: pyproject.toml constraints.txt | .venv/bin/python
+	@echo "Installing Transduce and what it stands on into .venv: PyTorch is large, so this takes some minutes the first time"
+	$(INSTALL) -e '.[$*]'
+	@touch $@
