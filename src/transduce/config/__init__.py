@@ -1,0 +1,25 @@
+"""What a run is made of: frozen, validated, documented settings, named presets, and reading and writing TOML."""
+
+from transduce.config.layers import load_run_config
+from transduce.config.presets import PRESETS, Preset
+from transduce.config.run import RunConfig
+from transduce.config.search import SearchConfig
+from transduce.config.settings import Settings
+from transduce.config.text import DataConfig, TextConfig
+from transduce.config.toml import to_toml
+from transduce.config.training import TrainingConfig
+from transduce.config.transformer import TransformerConfig
+
+__all__ = [
+    "PRESETS",
+    "DataConfig",
+    "Preset",
+    "RunConfig",
+    "SearchConfig",
+    "Settings",
+    "TextConfig",
+    "TrainingConfig",
+    "TransformerConfig",
+    "load_run_config",
+    "to_toml",
+]

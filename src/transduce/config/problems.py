@@ -1,0 +1,38 @@
+"""What is wrong with the values of a configuration, one readable line for each."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from pydantic import ValidationError
+
+from transduce.config.keys import known_keys
+
+LIST_RULES = {"missing": "longer", "too_long": "shorter", "tuple_type": "a list"}
+"""What a list must be, by pydantic's name of the problem."""
+
+
+def describe(error: ValidationError, values: Mapping[str, Any], origins: Mapping[str, str]) -> str:
+    """One line for each value of `values` that breaks a rule, and for each contradiction between values.
+
+    A value that nobody gave has no origin and no line: it is wrong only because another is.
+    """
+    contradictions, rules = [], dict[str, list[str]]()
+    for problem in error.errors(include_url=False):
+        key = _key(problem["loc"])
+        if problem["type"] == "value_error":
+            rule = problem["msg"].removeprefix("Value error, ")
+            contradictions.append(f"{key}: {rule}" if key else rule)
+        elif key in origins:
+            rule = LIST_RULES.get(problem["type"], problem["msg"].removeprefix("Input should be "))
+            rules.setdefault(key, []).append(rule)
+    lines = [
+        f"{origins[key]}: {key} = {values[key]!r}: must be {' or '.join(dict.fromkeys(alternatives))}"
+        for key, alternatives in rules.items()
+    ]
+    return "\n".join([*lines, *contradictions])
+
+
+def _key(location: tuple[int | str, ...]) -> str:
+    """The setting or the section; what follows in `location` is an item of a list or one of several allowed types."""
+    key = ".".join(map(str, location[:2]))
+    return key if key in known_keys() else ".".join(map(str, location[:1]))

@@ -1,0 +1,25 @@
+"""How a translation is looked for."""
+
+from pydantic import Field
+
+from transduce.config.settings import Settings
+
+
+class SearchConfig(Settings):
+    """The defaults are the paper's (section 6.1)."""
+
+    beam: int = Field(default=4, ge=1)
+    """Hypotheses kept for each sentence; 1 is greedy search."""
+
+    length_penalty: float = Field(default=0.6, ge=0.0)
+    """Alpha in ((5 + n) / 6)^alpha, by which a hypothesis of n tokens has its log-probability divided
+    (Wu et al. 2016, eq. 14)."""
+
+    max_extra_length: int = Field(default=50, ge=1)
+    """A translation has at most this many tokens more than its source."""
+
+    max_pieces: int = Field(default=256, ge=8)
+    """A source line of more pieces than this is translated sentence by sentence, or in smaller parts if need be."""
+
+    batch_tokens: int = Field(default=4096, ge=1)
+    """Most source tokens, padding included, translated at a time."""

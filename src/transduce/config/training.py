@@ -1,0 +1,84 @@
+"""How the network is trained: the loss, the optimiser, and what happens every so many updates."""
+
+from typing import Literal
+
+from pydantic import Field, model_validator
+
+from transduce.config.settings import Settings
+
+
+class TrainingConfig(Settings):
+    """The defaults are the paper's base model (sections 5.1 to 5.4)."""
+
+    updates: int = Field(default=100_000, ge=1)
+    """Optimiser steps of the whole run (paper 5.2)."""
+
+    batch_tokens: int = Field(default=25_000, ge=1)
+    """Most tokens, padding included, on either side of one batch (paper 5.1)."""
+
+    accumulation: int = Field(default=1, ge=1)
+    """Batches whose gradients are summed for one update."""
+
+    schedule: Literal["paper", "inverse_square_root", "linear"] = "paper"
+    """The learning rate over time: eq. 3; or up to `learning_rate` over `warmup` updates and then down with the
+    inverse square root, or in a straight line to zero at the last update."""
+
+    learning_rate: float | None = Field(default=None, gt=0.0)
+    """The peak, for the schedules that have one; eq. 3 computes its own from d_model and warmup."""
+
+    warmup: int = Field(default=4000, ge=1)
+    """Updates over which the learning rate rises (paper 5.3)."""
+
+    adam_beta1: float = Field(default=0.9, ge=0.0, lt=1.0)
+    """Decay of Adam's mean of gradients (paper 5.3)."""
+
+    adam_beta2: float = Field(default=0.98, ge=0.0, lt=1.0)
+    """Decay of Adam's mean of squared gradients (paper 5.3)."""
+
+    adam_epsilon: float = Field(default=1e-9, gt=0.0)
+    """What keeps Adam's division finite (paper 5.3)."""
+
+    label_smoothing: float = Field(default=0.1, ge=0.0, lt=1.0)
+    """Probability spread over the other tokens in the training target (paper 5.4)."""
+
+    clip_norm: float = Field(default=0.0, ge=0.0)
+    """Longest gradient; a longer one is scaled down to it. 0: none (the paper names none)."""
+
+    precision: Literal["auto", "float32", "bfloat16"] = "auto"
+    """Arithmetic of the matrix products. `auto`: bfloat16 on a GPU that has it, float32 elsewhere."""
+
+    device: str = "auto"
+    """`cpu`, `cuda`, `mps`, or `auto`: the first of cuda, mps, cpu that is there."""
+
+    seed: int = Field(default=1, ge=0)
+    """Decides initial weights, order of data and dropout."""
+
+    log_every: int = Field(default=50, ge=1)
+    """Updates between two lines of metrics."""
+
+    validate_every: int = Field(default=1000, ge=1)
+    """Updates between two validations by real translations."""
+
+    checkpoint_every: int = Field(default=1000, ge=1)
+    """Updates between two checkpoints."""
+
+    keep_checkpoints: int = Field(default=5, ge=1)
+    """Checkpoints kept, the latest ones; at the end of the run they are averaged (paper 6.1: the last 5), and the
+    average becomes `best` if it scores better than every single one."""
+
+    best_by: Literal["bleu", "chrf", "loss"] = "bleu"
+    """The figure of validation that decides which model is `best`."""
+
+    patience: int = Field(default=0, ge=0)
+    """Validations in a row without a better `best_by` after which training stops. 0: never."""
+
+    @model_validator(mode="after")
+    def _check_schedule(self) -> "TrainingConfig":
+        if self.schedule == "paper" and self.learning_rate is not None:
+            raise ValueError(
+                f'learning_rate = {self.learning_rate} has no effect with schedule = "paper", which computes its '
+                f'own: leave it out, or choose schedule = "inverse_square_root"'
+            )
+        if self.schedule != "paper" and self.learning_rate is None:
+            raise ValueError(f'schedule = "{self.schedule}" needs a learning_rate, its peak, as in 5e-4')
+        return self

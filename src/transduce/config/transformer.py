@@ -1,0 +1,74 @@
+"""The shape of the network: the paper's words, the paper's base model as default."""
+
+from typing import Literal
+
+from pydantic import Field, model_validator
+
+from transduce.config.settings import Settings
+
+
+class TransformerConfig(Settings):
+    """Everything that decides the network and its number of parameters.
+
+    The defaults are the base model of "Attention Is All You Need" (Table 3, first row).
+    """
+
+    vocabulary: int = Field(default=37_000, ge=4)
+    """Number of token ids, shared by source and target; the last one is `<pad>` (paper 5.1)."""
+
+    num_encoder_layers: int = Field(default=6, ge=1)
+    """N, identical layers in the encoder stack (paper 3.1)."""
+
+    num_decoder_layers: int = Field(default=6, ge=1)
+    """N, identical layers in the decoder stack (paper 3.1)."""
+
+    d_model: int = Field(default=512, ge=2)
+    """Width of every sub-layer's output (paper 3.1)."""
+
+    d_ff: int = Field(default=2048, ge=1)
+    """Inner width of the position-wise feed-forward networks (paper 3.3)."""
+
+    num_heads: int = Field(default=8, ge=1)
+    """h, parallel attention heads (paper 3.2.2)."""
+
+    d_k: int = Field(default_factory=lambda given: given.get("d_model", 0) // given.get("num_heads", 1), ge=1)
+    """Width of a query and of a key in one head; d_model / num_heads unless given (paper 3.2.2)."""
+
+    d_v: int = Field(default_factory=lambda given: given.get("d_model", 0) // given.get("num_heads", 1), ge=1)
+    """Width of a value in one head; d_model / num_heads unless given (paper 3.2.2)."""
+
+    attention_score: Literal["scaled_dot", "dot", "additive"] = "scaled_dot"
+    """How a query is compared with a key (paper 3.2.1): divided by sqrt(d_k), undivided, or one hidden layer."""
+
+    activation: Literal["relu", "gelu", "swish"] = "relu"
+    """The non-linearity of the feed-forward networks (paper eq. 2: relu)."""
+
+    normalization: Literal["layer", "batch"] = "layer"
+    """What normalises each sub-layer (paper 3.1: layer); `batch` counts real positions only."""
+
+    norm_order: Literal["post", "pre"] = "post"
+    """Normalise after the residual sum (paper 3.1), or before the sub-layer with a final norm on each stack."""
+
+    tied_embeddings: Literal["three_way", "two_way", "none"] = "three_way"
+    """One matrix for source, target and output projection (paper 3.4); for target and output; or three."""
+
+    positions: Literal["sinusoidal", "learned", "none"] = "sinusoidal"
+    """What is added to the embeddings to mark the order (paper 3.5; `learned` is Table 3, row E)."""
+
+    max_positions: int = Field(default=1024, ge=1)
+    """Rows of the table of `learned` positions, the longest sentence it can read; sinusoids have no limit."""
+
+    dropout: float = Field(default=0.1, ge=0.0, lt=1.0)
+    """P_drop, on the output of every sub-layer and on the sums of embeddings and positions (paper 5.4)."""
+
+    @model_validator(mode="after")
+    def _check_widths(self) -> "TransformerConfig":
+        given = self.model_fields_set
+        if self.d_model % self.num_heads and not {"d_k", "d_v"} <= given:
+            raise ValueError(
+                f"d_model = {self.d_model} cannot be divided by num_heads = {self.num_heads}: "
+                f"choose a multiple, or give d_k and d_v"
+            )
+        if self.positions == "sinusoidal" and self.d_model % 2:
+            raise ValueError(f"d_model = {self.d_model} must be even: sinusoidal positions come in pairs")
+        return self

@@ -1,0 +1,61 @@
+"""Every error that Transduce raises on purpose.
+
+A message names the value that was found, the rule it breaks and what to do about it.
+
+    TransduceError               exit code 1: something failed
+    ├── UserError                exit code 2: something to be corrected by whoever gave the command
+    │   ├── ConfigError          a setting: unknown key, wrong type, forbidden combination
+    │   ├── CorpusError          text that was given: encoding, number of lines, missing column
+    │   ├── BundleError          a model folder that is damaged, truncated or foreign
+    │   ├── RunError             a run folder that cannot be used as asked
+    │   └── MissingExtraError    an optional package that is not installed
+    ├── TrainingError            training that cannot go on
+    └── Interrupted              exit code 130: Ctrl-C or SIGTERM, after the state was saved
+"""
+
+
+class TransduceError(Exception):
+    """The root: catching it catches everything that Transduce raises on purpose."""
+
+    exit_code = 1
+
+
+class UserError(TransduceError, ValueError):
+    """Something given by the user breaks a rule; the message says which and what to do."""
+
+    exit_code = 2
+
+
+class ConfigError(UserError):
+    """A setting is unknown, has the wrong type or contradicts another."""
+
+
+class CorpusError(UserError):
+    """A text file breaks a rule; the message names the file and, where there is one, the line."""
+
+
+class BundleError(UserError):
+    """A model folder is damaged, truncated or foreign; the message says file, expectation, finding."""
+
+
+class RunError(UserError):
+    """A run folder cannot be used as asked."""
+
+
+class MissingExtraError(UserError):
+    """An optional package is needed and not installed; the message names the pip command."""
+
+    def __init__(self, package: str, extra: str, purpose: str) -> None:
+        super().__init__(
+            f"{purpose} needs the package {package!r}, which is not installed: pip install 'transduce[{extra}]'"
+        )
+
+
+class TrainingError(TransduceError):
+    """Training cannot go on: for example no batch gives a finite loss any more."""
+
+
+class Interrupted(TransduceError):
+    """Training was asked to stop (Ctrl-C or SIGTERM); its state is on disk."""
+
+    exit_code = 130

@@ -1,0 +1,59 @@
+"""One readable line for every value that is wrong, and none for what merely follows from it."""
+
+import re
+from collections.abc import Callable
+
+import pytest
+
+from transduce.config import RunConfig
+from transduce.errors import ConfigError
+
+WRONG = {
+    "training.updates=many": "--set: training.updates = 'many': must be a valid integer",
+    "training.updates=1.0": "--set: training.updates = 1.0: must be a valid integer",
+    "training.updates=true": "--set: training.updates = True: must be a valid integer",
+    "training.updates=0": "--set: training.updates = 0: must be greater than or equal to 1",
+    "model.dropout=1": "--set: model.dropout = 1: must be less than 1",
+    "training.clip_norm=nan": "--set: training.clip_norm = nan: must be a finite number",
+    "training.clip_norm=inf": "--set: training.clip_norm = inf: must be a finite number",
+    "text.drop_copies=1": "--set: text.drop_copies = 1: must be a valid boolean",
+    "model.positions=sine": "--set: model.positions = 'sine': must be 'sinusoidal', 'learned' or 'none'",
+    "model.d_model=wide": "--set: model.d_model = 'wide': must be a valid integer",
+    "model.num_heads=0": "--set: model.num_heads = 0: must be greater than or equal to 1",
+    "text.vocabulary=huge": "--set: text.vocabulary = 'huge': must be a valid integer or 'fitted'",
+    "text.vocabulary=true": "--set: text.vocabulary = True: must be a valid integer or 'fitted'",
+    "text.vocabulary=3": "text: vocabulary = 3 must be from 264 (the 256 bytes, the special symbols and a few letters) "
+    'to 1000000, or "fitted"',
+    "data.columns=12": "--set: data.columns = 12: must be a list",
+    'data.columns=["1"]': "--set: data.columns = ['1']: must be longer",
+    'data.columns=["1", "2", "3"]': "--set: data.columns = ['1', '2', '3']: must be shorter",
+    "data.columns=[1, 2]": "--set: data.columns = [1, 2]: must be a valid string",
+}
+
+
+@pytest.mark.parametrize("setting", WRONG)
+def test_a_wrong_value_is_one_line(load: Callable[..., RunConfig], setting: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        load("", setting)
+    assert str(caught.value) == WRONG[setting]
+
+
+def test_every_wrong_value_has_its_line(load: Callable[..., RunConfig]) -> None:
+    with pytest.raises(ConfigError) as caught:
+        load("[training]\nupdates = 0\n[model]\nd_model = 1", "search.beam=0", "text.bpe_dropout=2")
+    lines = str(caught.value).split("\n")
+    assert len(lines) == 4
+    for line, start in zip(sorted(lines), ["--set: search", "--set: text", "/", "/"], strict=True):
+        assert line.startswith(start)
+
+
+def test_a_value_of_a_file_names_the_file(load: Callable[..., RunConfig]) -> None:
+    with pytest.raises(ConfigError, match=re.escape("recipe.toml: search.beam = 0: must be")):
+        load("[search]\nbeam = 0")
+
+
+def test_a_preset_that_does_not_exist(load: Callable[..., RunConfig]) -> None:
+    with pytest.raises(ConfigError, match=r'^preset = "bgi" must be one of: tiny, small, base, big, table3-A-1, '):
+        load('preset = "bgi"')
+    with pytest.raises(ConfigError, match=r"preset = .*: must be a valid string"):
+        load("preset = ['base']")

@@ -1,0 +1,65 @@
+import pytest
+from pydantic import ValidationError
+
+from transduce.config import TransformerConfig
+
+
+@pytest.mark.parametrize(("d_model", "num_heads", "width"), [(512, 8, 64), (256, 4, 64), (6, 3, 2), (8, 8, 1)])
+def test_a_head_is_as_wide_as_its_share_of_d_model(d_model: int, num_heads: int, width: int) -> None:
+    config = TransformerConfig(d_model=d_model, num_heads=num_heads)
+    assert config.d_k == config.d_v == width
+
+
+def test_a_width_that_is_given_stays() -> None:
+    config = TransformerConfig(d_model=12, num_heads=4, d_k=7)
+    assert (config.d_k, config.d_v) == (7, 3)
+
+
+@pytest.mark.parametrize("given", [{}, {"d_k": 3}, {"d_v": 3}])
+def test_a_share_must_be_whole(given: dict[str, int]) -> None:
+    with pytest.raises(ValidationError, match="d_model = 10 cannot be divided by num_heads = 4"):
+        TransformerConfig(d_model=10, num_heads=4, **given)
+
+
+def test_more_heads_than_d_model_need_widths() -> None:
+    with pytest.raises(ValidationError, match="cannot be divided"):
+        TransformerConfig(d_model=2, num_heads=4)
+    assert TransformerConfig(d_model=2, num_heads=4, d_k=1, d_v=1).num_heads == 4
+
+
+def test_sinusoids_come_in_pairs() -> None:
+    with pytest.raises(ValidationError, match="d_model = 9 must be even"):
+        TransformerConfig(d_model=9, num_heads=3)
+    assert TransformerConfig(d_model=9, num_heads=3, positions="learned").d_model == 9
+
+
+@pytest.mark.parametrize(
+    "setting",
+    [
+        {"vocabulary": 3},
+        {"num_encoder_layers": 0},
+        {"num_decoder_layers": 0},
+        {"d_model": 0},
+        {"d_ff": 0},
+        {"num_heads": 0},
+        {"d_k": 0},
+        {"d_v": 0},
+        {"max_positions": 0},
+        {"dropout": 1.0},
+        {"dropout": -0.1},
+        {"dropout": float("nan")},
+        {"d_model": "512"},
+        {"d_model": 512.0},
+        {"positions": "rotary"},
+        {"heads": 8},
+    ],
+    ids=str,
+)
+def test_what_makes_no_network_is_refused(setting: dict[str, object]) -> None:
+    with pytest.raises(ValidationError):
+        TransformerConfig.model_validate(setting)
+
+
+def test_nothing_changes_afterwards() -> None:
+    with pytest.raises(ValidationError, match="frozen"):
+        TransformerConfig().d_model = 3  # type: ignore[misc]

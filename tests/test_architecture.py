@@ -1,0 +1,259 @@
+"""The rules of ARCHITECTURE.md, read from the source itself."""
+
+import ast
+import importlib
+import re
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from functools import cache
+from graphlib import CycleError, TopologicalSorter
+from pathlib import Path
+
+import pytest
+
+SOURCE = Path(__file__).parents[1] / "src"
+PACKAGE = SOURCE / "transduce"
+FLOORS = {
+    "errors": 0,
+    "config": 1,
+    "text": 2,
+    "model": 2,
+    "search": 2,
+    "data": 3,
+    "bundle": 3,
+    "translation": 4,
+    "evaluation": 5,
+    "training": 6,
+    "demo": 7,
+    "cli": 8,
+    "__main__": 9,
+    "transduce": 9,  # the package itself, which offers the public names; of it only __version__ may be imported
+}
+ROOMS = sorted(path.parent.name for path in PACKAGE.glob("*/__init__.py"))
+MODULES = {
+    ".".join(path.relative_to(SOURCE).with_suffix("").parts).removesuffix(".__init__"): path
+    for path in sorted(PACKAGE.rglob("*.py"))
+}
+FUNCTION = ast.FunctionDef | ast.AsyncFunctionDef
+
+
+@cache
+def tree(module: str) -> ast.Module:
+    return ast.parse(MODULES[module].read_text(encoding="utf-8"))
+
+
+def nodes() -> Iterator[tuple[str, ast.AST]]:
+    return ((module, node) for module in MODULES for node in ast.walk(tree(module)))
+
+
+def where(module: str, node: ast.AST) -> str:
+    line, text = getattr(node, "lineno", 1), ast.unparse(node).split("\n")[0]
+    return f"{MODULES[module].relative_to(SOURCE.parent)}:{line}: {text}"
+
+
+def room(module: str) -> str:
+    return module.split(".")[1] if "." in module else module
+
+
+def imported(module: str, node: ast.AST) -> list[str]:
+    """What an import statement names: modules of ours in full, others as they are."""
+    if isinstance(node, ast.Import):
+        return [alias.name for alias in node.names]
+    if not isinstance(node, ast.ImportFrom):
+        return []
+    package = module.split(".") if MODULES[module].name == "__init__.py" else module.split(".")[:-1]
+    base = package[: len(package) - node.level + 1] if node.level else []
+    origin = ".".join([*base, *([node.module] if node.module else [])])
+    names = [f"{origin}.{alias.name}" for alias in node.names]
+    return [name if name in {*MODULES, "transduce.__version__"} else origin for name in names]
+
+
+def imports() -> Iterator[tuple[str, ast.AST, str]]:
+    """Every import statement, wherever it stands: in functions and under TYPE_CHECKING too."""
+    return ((module, node, name) for module, node in nodes() for name in imported(module, node))
+
+
+def called(node: ast.AST) -> str:
+    """The function that a call names, as it is written; nothing for all other nodes."""
+    return ast.unparse(node.func) if isinstance(node, ast.Call) else ""
+
+
+def test_every_room_has_a_floor() -> None:
+    assert set(ROOMS) <= set(FLOORS)
+    assert {room(module) for module in MODULES} <= set(FLOORS)
+
+
+def test_imports_go_down_and_never_to_the_same_floor() -> None:
+    wrong = [
+        where(module, node)
+        for module, node, name in imports()
+        if name.split(".")[0] == "transduce" and name != "transduce.__version__"
+        if room(module) != room(name) and FLOORS[room(name)] >= FLOORS[room(module)]
+    ]
+    assert not wrong, "\n".join(wrong)
+
+
+def test_modules_form_no_cycle() -> None:
+    graph: dict[str, set[str]] = {module: set() for module in MODULES}
+    for module, _, name in imports():
+        if name in MODULES:
+            graph[module].add(name)
+    try:
+        TopologicalSorter(graph).prepare()
+    except CycleError as error:
+        pytest.fail(" -> ".join(error.args[1]))
+
+
+def test_config_and_errors_import_no_torch() -> None:
+    heavy = {"torch", "numpy", "sentencepiece", "sacrebleu", "safetensors", "jaxtyping"}
+    wrong = [
+        where(module, node)
+        for module, node, name in imports()
+        if room(module) in {"config", "errors"} and name.split(".")[0] in heavy
+    ]
+    assert not wrong, "\n".join(wrong)
+
+
+@pytest.mark.parametrize(
+    "program",
+    [
+        "import transduce",
+        "import transduce.config, transduce.errors",
+        "import sys, runpy; sys.argv[1:] = ['--help']; runpy.run_module('transduce', run_name='__main__')",
+    ],
+)
+def test_loads_no_torch(program: str) -> None:
+    watched = f"import atexit, sys; atexit.register(lambda: print('torch' in sys.modules, file=sys.stderr)); {program}"
+    result = subprocess.run(
+        [sys.executable, "-c", watched],
+        check=True,
+        capture_output=True,
+        encoding="utf-8",
+        env={"PYTHONPATH": str(SOURCE), "PYTHONIOENCODING": "utf-8"},
+    )
+    assert result.stderr == "False\n"
+
+
+def test_only_the_command_line_prints_and_exits() -> None:
+    wrong = [
+        where(module, node)
+        for module, node in nodes()
+        if room(module) != "cli"
+        if called(node) in {"print", "input", "exit", "quit", "os._exit"}
+        or (isinstance(node, ast.Attribute) and ast.unparse(node) in {"sys.exit", "sys.stdout", "sys.stderr"})
+        or (isinstance(node, ast.Name) and node.id == "SystemExit")
+    ]
+    assert not wrong, "\n".join(wrong)
+
+
+def test_no_module_is_a_drawer() -> None:
+    drawers = {"util", "utils", "helper", "helpers", "common", "constants", "misc"}
+    assert not [module for module in MODULES if drawers & set(module.split("."))]
+
+
+@pytest.mark.parametrize("room_name", ROOMS)
+def test_rooms_say_what_they_offer(room_name: str) -> None:
+    name = f"transduce.{room_name}"
+    package, offered = importlib.import_module(name), importlib.import_module(name).__all__
+    bound = [
+        alias.asname or alias.name
+        for node in tree(name).body
+        if isinstance(node, ast.ImportFrom)
+        for alias in node.names
+    ]
+    public = [node.name for node in tree(name).body if isinstance(node, FUNCTION | ast.ClassDef)]
+    assert ast.get_docstring(tree(name))
+    assert sorted(offered) == sorted(name for name in bound + public if not name.startswith("_"))
+    assert offered == sorted(offered, key=lambda name: (not name.isupper(), not name[0].isupper(), name))
+    assert all(hasattr(package, name) for name in offered)
+
+
+def num_lines(module: str, node: ast.AST) -> int:
+    return len(MODULES[module].read_text(encoding="utf-8").split("\n")) - 1 if isinstance(node, ast.Module) else 0
+
+
+def num_body_lines(_: str, node: ast.AST) -> int:
+    """Lines of a function below its docstring."""
+    if not isinstance(node, FUNCTION):
+        return 0
+    body = node.body[1:] if ast.get_docstring(node) is not None else node.body
+    return (body[-1].end_lineno or 0) - body[0].lineno + 1 if body else 0
+
+
+def num_parameters(_: str, node: ast.AST) -> int:
+    if not isinstance(node, FUNCTION):
+        return 0
+    names = [argument.arg for argument in ast.walk(node.args) if isinstance(argument, ast.arg)]
+    return len(names) - (names[:1] in (["self"], ["cls"]))
+
+
+@pytest.mark.parametrize(
+    ("measure", "aim", "limit"), [(num_lines, 250, 300), (num_body_lines, 40, 60), (num_parameters, 8, 10)]
+)
+def test_the_tail_is_short(
+    measure: Callable[[str, ast.AST], int], aim: int, limit: int, capsys: pytest.CaptureFixture[str]
+) -> None:
+    sizes = [(measure(module, node), module, getattr(node, "name", None) or "") for module, node in nodes()]
+    worst = sorted(sizes, reverse=True)[:10]
+    lines = [
+        f"{measure.__name__}: aim {aim}, limit {limit}",
+        *(f"{size:5} {module} {name}" for size, module, name in worst),
+    ]
+    with capsys.disabled():
+        sys.stdout.write("\n" + "\n".join(lines) + "\n")
+    assert worst[0][0] <= limit
+
+
+def test_nothing_that_runs_what_it_reads() -> None:
+    picklers = {"pickle", "cPickle", "dill", "cloudpickle", "joblib", "shelve", "marshal"}
+    wrong = [where(module, node) for module, node, name in imports() if name.split(".")[0] in picklers]
+    for module, node in nodes():
+        keywords = {word.arg: ast.unparse(word.value) for word in node.keywords} if isinstance(node, ast.Call) else {}
+        if (
+            called(node) in {"eval", "exec", "torch.load", "torch.save", "os.system", "os.popen"}
+            or keywords.get("shell", "False") != "False"
+            or keywords.get("allow_pickle", "True" if called(node) in {"np.load", "numpy.load"} else "False") != "False"
+        ):
+            wrong.append(where(module, node))
+    assert not wrong, "\n".join(wrong)
+
+
+def test_nothing_is_left_for_later() -> None:
+    later = re.compile(r"\b(TODO|FIXME|XXX|HACK)\b")
+    assert not [str(path) for path in MODULES.values() if later.search(path.read_text(encoding="utf-8"))]
+
+
+def is_text_without_encoding(node: ast.AST) -> bool:
+    """A call that reads or writes text in whatever encoding the machine prefers."""
+    name = called(node).split(".")[-1]
+    if not isinstance(node, ast.Call) or any(word.arg in {"encoding", None} for word in node.keywords):
+        return False
+    if name in {"read_text", "write_text"}:
+        return True
+    arguments = [*node.args, *(word.value for word in node.keywords if word.arg == "mode")]
+    texts = [argument.value for argument in arguments if isinstance(argument, ast.Constant)]
+    modes = [text for text in texts if isinstance(text, str) and re.fullmatch(r"[rwxabt+]{1,3}", text)]
+    if called(node) == "open" or modes:
+        return name in {"open", "fdopen"} and not any("b" in mode for mode in modes)
+    # Of what is called open and given no mode, only a path is sure to be text: `path.open()`.
+    return name == "open" and not node.args
+
+
+def test_text_files_name_their_encoding() -> None:
+    wrong = [where(module, node) for module, node in nodes() if is_text_without_encoding(node)]
+    assert not wrong, "\n".join(wrong)
+
+
+@pytest.mark.parametrize(
+    "line", ["open(p)", "open(p, 'w')", "p.open()", "p.open('a')", "p.read_text()", "gzip.open(p, 'rt')"]
+)
+def test_text_without_encoding_is_noticed(line: str) -> None:
+    assert is_text_without_encoding(ast.parse(line, mode="eval").body)
+
+
+@pytest.mark.parametrize(
+    "line", ["open(p, 'rb')", "p.open(encoding='utf-8')", "p.open('wb')", "Bundle.open(p)", "os.open(p, os.O_RDONLY)"]
+)
+def test_what_is_not_text_or_names_its_encoding_is_let_be(line: str) -> None:
+    assert not is_text_without_encoding(ast.parse(line, mode="eval").body)
