@@ -1,0 +1,151 @@
+"""Attention: three ways to compare a query with a key, and many heads side by side (paper 3.2).
+
+Axes: `batch` sentences, `heads`, `query` and `key` positions, `d_k` width of a query or key, `d_v` width of a value.
+A mask is True where a query may look at a key; no row of it is ever all False.
+"""
+
+from typing import Literal, NamedTuple
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from transduce.config import TransformerConfig
+
+Mask = Bool[Tensor, "#batch #heads #query key"]
+Queries = Float[Tensor, "batch heads query d_k"]
+Keys = Float[Tensor, "batch heads key d_k"]
+Values = Float[Tensor, "batch heads key d_v"]
+Scores = Float[Tensor, "batch heads query key"]
+Attended = Float[Tensor, "batch heads query d_v"]
+
+
+class KeysAndValues(NamedTuple):
+    """What attention looks at: a key and a value in every head for every position."""
+
+    keys: Keys
+    values: Values
+
+
+def source_attention_mask(source_mask: Bool[Tensor, "batch source"]) -> Bool[Tensor, "batch 1 1 source"]:
+    """Every query may look at every real token of the source."""
+    return source_mask[:, None, None, :]
+
+
+def causal_attention_mask(length: int, device: torch.device) -> Bool[Tensor, "1 1 {length} {length}"]:
+    """Position i may look at positions up to i: "masking out (setting to -inf) all illegal values" (paper 3.2.3).
+
+    Padding stands at the end of a sentence, so that this mask alone keeps every real token from seeing it.
+    """
+    return torch.ones(length, length, dtype=torch.bool, device=device).tril()[None, None]
+
+
+class DotScore(nn.Module):
+    """q·k, divided by sqrt(d_k) if `scaled` (paper 3.2.1, eq. 1).
+
+    For components of mean 0 and variance 1, q·k has variance d_k; the division brings it back to 1.
+    """
+
+    def __init__(self, d_k: int, *, scaled: bool) -> None:
+        super().__init__()
+        self.scale = d_k**-0.5 if scaled else 1.0
+
+    def forward(self, queries: Queries, keys: Keys) -> Scores:
+        """One score for every pair of a query and a key."""
+        return queries @ keys.transpose(-2, -1) * self.scale
+
+    def attend(self, queries: Queries, keys: Keys, values: Values, mask: Mask) -> Attended:
+        """Scores, softmax and weighted sum in one fused operation."""
+        return F.scaled_dot_product_attention(queries, keys, values, attn_mask=mask, scale=self.scale)
+
+
+class AdditiveScore(nn.Module):
+    """v·tanh(W q + U k): "a feed-forward network with a single hidden layer" (paper 3.2.1; Bahdanau et al. 2015).
+
+    The hidden layer has width d_k; its matrices are shared by the heads.
+    """
+
+    def __init__(self, d_k: int) -> None:
+        super().__init__()
+        self.query_weight = nn.Parameter(torch.empty(d_k, d_k))
+        self.key_weight = nn.Parameter(torch.empty(d_k, d_k))
+        self.hidden_weight = nn.Parameter(torch.empty(1, d_k))
+
+    def forward(self, queries: Queries, keys: Keys) -> Scores:
+        """One score for every pair of a query and a key; holds d_k numbers for each while it computes."""
+        hidden = F.linear(queries, self.query_weight).unsqueeze(-2) + F.linear(keys, self.key_weight).unsqueeze(-3)
+        return F.linear(hidden.tanh(), self.hidden_weight).squeeze(-1)
+
+    def attend(self, queries: Queries, keys: Keys, values: Values, mask: Mask) -> Attended:
+        """Scores, softmax and weighted sum, one after the other."""
+        return attention_weights(self, queries, keys, mask) @ values
+
+
+AttentionScore = DotScore | AdditiveScore
+
+
+def attention_weights(score: AttentionScore, queries: Queries, keys: Keys, mask: Mask) -> Scores:
+    """softmax(score(Q, K)), the weights by which attention sums the values (paper 3.2.1, eq. 1).
+
+    Training and translation use the fused `attend` instead; weights times values is the same.
+    """
+    scores: Tensor = score(queries, keys)
+    return scores.masked_fill(~mask, -torch.inf).softmax(dim=-1)
+
+
+def _attention_score(kind: Literal["scaled_dot", "dot", "additive"], d_k: int) -> AttentionScore:
+    return AdditiveScore(d_k) if kind == "additive" else DotScore(d_k, scaled=kind == "scaled_dot")
+
+
+class MultiHeadAttention(nn.Module):
+    """MultiHead(Q, K, V) = Concat(head_1, ..., head_h) W^O (paper 3.2.2).
+
+    W^Q, W^K and W^V of all heads lie below each other in one matrix, so that self-attention projects everything with
+    one product. The three uses (paper 3.2.3) are `self_attention` in the encoder and, with a causal mask, in the
+    decoder, and `project_memory` once and then `attend` for the encoder-decoder attention.
+    """
+
+    def __init__(self, config: TransformerConfig) -> None:
+        super().__init__()
+        self.num_heads, self.d_k, self.d_v = config.num_heads, config.d_k, config.d_v
+        self.query_width = config.num_heads * config.d_k
+        self.projection = nn.Linear(config.d_model, 2 * self.query_width + config.num_heads * config.d_v)
+        self.score = _attention_score(config.attention_score, config.d_k)
+        self.output = nn.Linear(config.num_heads * config.d_v, config.d_model)
+
+    def self_attention(
+        self, inputs: Float[Tensor, "batch query d_model"], mask: Mask
+    ) -> Float[Tensor, "batch query d_model"]:
+        """Queries, keys and values all from `inputs`."""
+        queries, (keys, values) = self.project(inputs)
+        return self.attend(queries, KeysAndValues(keys, values), mask)
+
+    def project(self, inputs: Float[Tensor, "batch query d_model"]) -> tuple[Queries, KeysAndValues]:
+        """Queries, keys and values of every head, from the same positions."""
+        width = self.query_width
+        queries, keys, values = torch.split(self.projection(inputs), [width, width, self.num_heads * self.d_v], dim=-1)
+        return self._heads(queries), KeysAndValues(self._heads(keys), self._heads(values))
+
+    def project_queries(self, inputs: Float[Tensor, "batch query d_model"]) -> Queries:
+        """Queries alone, for the decoder's side of the encoder-decoder attention."""
+        rows = slice(None, self.query_width)
+        return self._heads(F.linear(inputs, self.projection.weight[rows], self.projection.bias[rows]))
+
+    def project_memory(self, memory: Float[Tensor, "batch key d_model"]) -> KeysAndValues:
+        """Keys and values alone, for the encoder's side: the same for every position of the target."""
+        rows = slice(self.query_width, None)
+        projected = F.linear(memory, self.projection.weight[rows], self.projection.bias[rows])
+        keys, values = torch.split(projected, [self.query_width, self.num_heads * self.d_v], dim=-1)
+        return KeysAndValues(self._heads(keys), self._heads(values))
+
+    def attend(
+        self, queries: Queries, keys_and_values: KeysAndValues, mask: Mask
+    ) -> Float[Tensor, "batch query d_model"]:
+        """Attention in every head, the heads side by side, and the output projection W^O."""
+        attended = self.score.attend(queries, *keys_and_values, mask)
+        outputs: Tensor = self.output(attended.transpose(1, 2).flatten(2))
+        return outputs
+
+    def _heads(self, projected: Float[Tensor, "batch length width"]) -> Float[Tensor, "batch heads length d_head"]:
+        return torch.unflatten(projected, -1, (self.num_heads, -1)).transpose(1, 2)

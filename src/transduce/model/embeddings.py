@@ -1,0 +1,46 @@
+"""Tokens to vectors and vectors to logits (paper 3.4)."""
+
+import math
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from transduce.config import TransformerConfig
+
+
+class TokenEmbedding(nn.Module):
+    """A learned vector for each token, times sqrt(d_model) (paper 3.4). The row of `<pad>`, the last, is zero."""
+
+    def __init__(self, config: TransformerConfig) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.empty(config.vocabulary, config.d_model))
+        self.scale = math.sqrt(config.d_model)
+
+    def forward(self, ids: Int[Tensor, "batch length"]) -> Float[Tensor, "batch length d_model"]:
+        """A vector of variance about 1 a component for each token, and zeros for `<pad>`."""
+        # padding_idx keeps the gradient of the row of <pad> at zero, and with it the row.
+        return F.embedding(ids, self.weight, padding_idx=-1) * self.scale
+
+
+class OutputProjection(nn.Module):
+    """The pre-softmax linear transformation, without bias (paper 3.4).
+
+    `weight` is the target embedding's own matrix, unless `tied_embeddings = "none"`. `<pad>`, the last token, has the
+    logit -inf: it is never predicted and takes no part in the softmax.
+    """
+
+    mask: Tensor
+
+    def __init__(self, config: TransformerConfig, target_embedding: TokenEmbedding) -> None:
+        super().__init__()
+        tied = config.tied_embeddings != "none"
+        self.weight = target_embedding.weight if tied else nn.Parameter(torch.empty(config.vocabulary, config.d_model))
+        mask = torch.zeros(config.vocabulary)
+        mask[-1] = -torch.inf
+        self.register_buffer("mask", mask, persistent=False)
+
+    def forward(self, hidden: Float[Tensor, "*batch d_model"]) -> Float[Tensor, "*batch vocabulary"]:
+        """A logit for every token of the vocabulary, for any number of leading axes."""
+        return F.linear(hidden, self.weight, self.mask.to(hidden.dtype))

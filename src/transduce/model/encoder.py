@@ -1,0 +1,49 @@
+"""The encoder: a stack of N identical layers (paper 3.1, Figure 1, left)."""
+
+from jaxtyping import Bool, Float
+from torch import Tensor, nn
+
+from transduce.config import TransformerConfig
+from transduce.model.attention import Mask, MultiHeadAttention, source_attention_mask
+from transduce.model.feed_forward import FeedForward
+from transduce.model.normalization import make_normalization
+from transduce.model.residual import ResidualConnection
+
+
+class EncoderLayer(nn.Module):
+    """Self-attention, then the feed-forward network, each within a residual connection."""
+
+    def __init__(self, config: TransformerConfig) -> None:
+        super().__init__()
+        self.self_attention = MultiHeadAttention(config)
+        self.self_attention_residual = ResidualConnection(config)
+        self.feed_forward = FeedForward(config)
+        self.feed_forward_residual = ResidualConnection(config)
+
+    def forward(
+        self, x: Float[Tensor, "batch source d_model"], source_mask: Bool[Tensor, "batch source"], attention_mask: Mask
+    ) -> Float[Tensor, "batch source d_model"]:
+        """Each mask says the same, in the shape that its reader wants: who is real, and who may look at whom."""
+        x = self.self_attention_residual(
+            x, source_mask, lambda x: self.self_attention.self_attention(x, attention_mask)
+        )
+        x = self.feed_forward_residual(x, source_mask, self.feed_forward)
+        return x  # noqa: RET504 - the two lines are the layer
+
+
+class Encoder(nn.Module):
+    """N layers; with pre-norm, one more normalisation at the end."""
+
+    def __init__(self, config: TransformerConfig) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList(EncoderLayer(config) for _ in range(config.num_encoder_layers))
+        self.final = make_normalization(config) if config.norm_order == "pre" else None
+
+    def forward(
+        self, x: Float[Tensor, "batch source d_model"], source_mask: Bool[Tensor, "batch source"]
+    ) -> Float[Tensor, "batch source d_model"]:
+        """The memory, from the embedded source `x`."""
+        attention_mask = source_attention_mask(source_mask)
+        for layer in self.layers:
+            x = layer(x, source_mask, attention_mask)
+        return x if self.final is None else self.final(x, source_mask)

@@ -1,0 +1,137 @@
+import itertools
+import math
+from collections.abc import Callable
+
+import pytest
+import torch
+from torch import Tensor
+
+from transduce.config import TransformerConfig
+from transduce.model import (
+    AdditiveScore,
+    DotScore,
+    KeysAndValues,
+    MultiHeadAttention,
+    attention_weights,
+    causal_attention_mask,
+    source_attention_mask,
+)
+
+D_K, D_V = 3, 5
+Score = DotScore | AdditiveScore
+
+
+@pytest.fixture(params=["scaled_dot", "dot", "additive"])
+def score(request: pytest.FixtureRequest) -> Score:
+    torch.manual_seed(0)
+    if request.param != "additive":
+        return DotScore(D_K, scaled=request.param == "scaled_dot")
+    additive = AdditiveScore(D_K)
+    for parameter in additive.parameters():
+        torch.nn.init.normal_(parameter)
+    return additive
+
+
+@pytest.fixture
+def inputs() -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    torch.manual_seed(1)
+    mask = torch.rand(2, 1, 3, 4) < 0.5
+    mask[..., 0] = True
+    return torch.randn(2, 2, 3, D_K), torch.randn(2, 2, 4, D_K), torch.randn(2, 2, 4, D_V), mask
+
+
+def one_score(score: Score, query: list[float], key: list[float]) -> float:
+    """Query and key compared by the formula, number by number."""
+    if isinstance(score, AdditiveScore):
+        w, u, v = score.query_weight.tolist(), score.key_weight.tolist(), score.hidden_weight[0].tolist()
+        units = range(len(v))
+        hidden = [sum(w[i][j] * query[j] + u[i][j] * key[j] for j in units) for i in units]
+        return sum(v[i] * math.tanh(hidden[i]) for i in units)
+    return sum(q * k for q, k in zip(query, key, strict=True)) * score.scale
+
+
+def plain_attention(score: Score, queries: Tensor, keys: Tensor, values: Tensor, mask: Tensor) -> Tensor:
+    """Attention as a loop over sentences, heads, queries and keys."""
+    attended = torch.zeros(*queries.shape[:3], values.size(-1))
+    for b, h, q in itertools.product(*map(range, queries.shape[:3])):
+        seen = [k for k in range(keys.size(2)) if mask[b, 0, q, k]]
+        exponentials = [math.exp(one_score(score, queries[b, h, q].tolist(), keys[b, h, k].tolist())) for k in seen]
+        for k, exponential in zip(seen, exponentials, strict=True):
+            attended[b, h, q] += exponential / sum(exponentials) * values[b, h, k]
+    return attended
+
+
+def test_attention_is_the_loop_over_queries_and_keys(
+    score: Score, inputs: tuple[Tensor, Tensor, Tensor, Tensor]
+) -> None:
+    torch.testing.assert_close(score.attend(*inputs), plain_attention(score, *inputs), atol=1e-5, rtol=1e-5)
+
+
+def test_the_fused_result_is_weights_times_values(score: Score, inputs: tuple[Tensor, Tensor, Tensor, Tensor]) -> None:
+    queries, keys, values, mask = inputs
+    weights = attention_weights(score, queries, keys, mask)
+    torch.testing.assert_close(score.attend(queries, keys, values, mask), weights @ values, atol=1e-6, rtol=1e-6)
+
+
+def test_weights_are_shares_of_what_may_be_seen(score: Score, inputs: tuple[Tensor, Tensor, Tensor, Tensor]) -> None:
+    queries, keys, _, mask = inputs
+    weights = attention_weights(score, queries, keys, mask)
+    torch.testing.assert_close(weights.sum(dim=-1), torch.ones(2, 2, 3))
+    everywhere = mask.expand_as(weights)
+    assert (weights[~everywhere] == 0).all()
+    assert (weights[everywhere] > 0).all()
+
+
+@pytest.mark.parametrize("d_k", [4, 64, 256])
+def test_division_by_the_root_of_d_k_brings_the_variance_of_scores_to_one(d_k: int) -> None:
+    torch.manual_seed(0)
+    queries, keys = torch.randn(1, 1, 1500, d_k), torch.randn(1, 1, 1500, d_k)
+    assert DotScore(d_k, scaled=False)(queries, keys).var().item() == pytest.approx(d_k, rel=0.05)
+    assert DotScore(d_k, scaled=True)(queries, keys).var().item() == pytest.approx(1, rel=0.05)
+
+
+@pytest.mark.parametrize("kind", ["scaled_dot", "dot", "additive"])
+def test_the_configuration_chooses_the_score(small_config: Callable[..., TransformerConfig], kind: str) -> None:
+    score = MultiHeadAttention(small_config(attention_score=kind, d_k=9)).score
+    if kind == "additive":
+        assert isinstance(score, AdditiveScore)
+    else:
+        assert isinstance(score, DotScore)
+        assert score.scale == (1 / 3 if kind == "scaled_dot" else 1)
+
+
+def test_heads_side_by_side_through_the_output_projection(small_config: Callable[..., TransformerConfig]) -> None:
+    """Concat(head_1, ..., head_h) W^O with head_i = Attention(Q W_i^Q, K W_i^K, V W_i^V), d_k and d_v apart."""
+    torch.manual_seed(0)
+    attention = MultiHeadAttention(small_config(d_k=D_K, d_v=D_V))
+    torch.nn.init.normal_(attention.projection.bias)
+    x, mask = torch.randn(2, 6, 16), causal_attention_mask(6, torch.device("cpu"))
+    w_q, w_k, w_v = attention.projection.weight.split([4 * D_K, 4 * D_K, 4 * D_V])
+    b_q, b_k, b_v = attention.projection.bias.split([4 * D_K, 4 * D_K, 4 * D_V])
+    heads = []
+    for head in range(4):
+        keys_rows, values_rows = slice(D_K * head, D_K * (head + 1)), slice(D_V * head, D_V * (head + 1))
+        queries, keys = x @ w_q[keys_rows].T + b_q[keys_rows], x @ w_k[keys_rows].T + b_k[keys_rows]
+        values = x @ w_v[values_rows].T + b_v[values_rows]
+        scores = (queries @ keys.transpose(1, 2) / math.sqrt(D_K)).masked_fill(~mask[0], -torch.inf)
+        heads.append(scores.softmax(dim=-1) @ values)
+    expected = attention.output(torch.cat(heads, dim=-1))
+    torch.testing.assert_close(attention.self_attention(x, mask), expected, atol=1e-5, rtol=1e-5)
+
+
+def test_parts_of_the_projection_are_the_whole(small_config: Callable[..., TransformerConfig]) -> None:
+    attention = MultiHeadAttention(small_config(d_k=D_K, d_v=D_V))
+    x = torch.randn(2, 6, 16)
+    queries, (keys, values) = attention.project(x)
+    torch.testing.assert_close(attention.project_queries(x), queries)
+    torch.testing.assert_close(attention.project_memory(x), KeysAndValues(keys, values))
+
+
+def test_every_query_sees_all_real_tokens_of_the_source() -> None:
+    real = torch.tensor([[True, True, False], [True, False, False]])
+    assert source_attention_mask(real).tolist() == [[[[True, True, False]]], [[[True, False, False]]]]
+
+
+def test_a_position_sees_itself_and_what_is_before_it() -> None:
+    mask = causal_attention_mask(4, torch.device("cpu"))
+    assert all(bool(mask[0, 0, i, j]) == (j <= i) for i in range(4) for j in range(4))
