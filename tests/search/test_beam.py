@@ -1,0 +1,217 @@
+from dataclasses import dataclass, field
+from itertools import product
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from transduce.errors import ConfigError
+from transduce.search import Hypothesis, beam_search, greedy_search, length_penalty
+
+END = 1
+SEEDS, LENGTHS = list(range(12)), [9, 1, 5, 14, 2, 7, 12, 3, 14, 14, 4, 6]
+
+
+def reference(
+    table: Any, seed: int, limit: int, beam: int, alpha: float
+) -> tuple[list[tuple[float, list[int]]], list[list[list[int]]]]:
+    """The search's rules with plain lists, one sentence, and no early stop by a bound.
+
+    Every finished hypothesis, and what went on to each step.
+    """
+    steps = []
+    live: list[tuple[float, list[int]]] = [(0.0, [])]
+    finished: list[tuple[float, list[int]]] = []
+    for length in range(1, limit + 1):
+        steps.append([ids for _, ids in live])
+        continuations = []
+        for total, ids in live:
+            scores = table.log_probs((seed, table.vocabulary, *ids)).tolist()
+            allowed = [END] if length == limit else range(table.vocabulary)
+            continuations += [(total + scores[token], [*ids, token]) for token in allowed]
+        possible = [found for found in continuations if found[0] > -torch.inf]
+        best = sorted(possible, key=lambda found: -found[0])[: 2 * beam]
+        ended = [(total, ids) for total, ids in best[:beam] if ids[-1] == END]
+        finished += [(total / length_penalty(length, alpha), ids) for total, ids in ended]
+        live = [(total, ids) for total, ids in best if ids[-1] != END][:beam]
+        if len(finished) >= beam or not live:
+            break
+    return sorted(finished, key=lambda found: -found[0]), steps
+
+
+def pairs(hypotheses: list[Hypothesis]) -> list[tuple[float, list[int]]]:
+    return [(pytest.approx(hypothesis.score, abs=1e-9), hypothesis.ids) for hypothesis in hypotheses]
+
+
+@pytest.mark.parametrize("alpha", [0.0, 0.6, 2.0])
+@pytest.mark.parametrize(("vocabulary", "limit"), [(3, 1), (3, 4), (4, 4), (6, 3)])
+def test_a_beam_as_wide_as_the_space_finds_everything_in_order(
+    prefix_table: Any, alpha: float, vocabulary: int, limit: int
+) -> None:
+    table = prefix_table(vocabulary)
+    others = [token for token in range(vocabulary) if token != END]
+    space = [[*ids, END] for length in range(limit) for ids in product(others, repeat=length)]
+    seeds = list(range(5))
+    for num_best in (1, 3, len(space)):
+        beam = max(len(space), num_best)
+        found = table.run(beam_search, seeds, [limit] * 5, beam=beam, alpha=alpha, num_best=num_best)
+        for seed, hypotheses in zip(seeds, found, strict=True):
+            scored = [(sum(table.forced(seed, ids, limit)) / length_penalty(len(ids), alpha), ids) for ids in space]
+            assert sorted(scored, key=lambda entry: -entry[0])[:num_best] == pairs(hypotheses)
+
+
+@pytest.mark.parametrize("alpha", [0.0, 0.6, 1.5])
+@pytest.mark.parametrize("forbidden", [0.0, 0.4])
+@pytest.mark.parametrize(("vocabulary", "beam"), [(5, 1), (5, 2), (5, 4), (9, 3), (150, 4), (150, 9)])
+def test_equals_the_plain_search_that_never_stops_early(
+    prefix_table: Any, alpha: float, forbidden: float, vocabulary: int, beam: int
+) -> None:
+    table = prefix_table(vocabulary, forbidden=forbidden)
+    for num_best in {1, beam}:
+        found = table.run(beam_search, SEEDS, LENGTHS, beam=beam, alpha=alpha, num_best=num_best)
+        for seed, limit, hypotheses in zip(SEEDS, LENGTHS, found, strict=True):
+            expected = reference(table, seed, limit, beam, alpha)[0][:num_best]
+            if expected:
+                assert expected == pairs(hypotheses)
+            else:
+                assert [hypothesis.score for hypothesis in hypotheses] == [-torch.inf]
+
+
+@pytest.mark.parametrize("forbidden", [0.0, 0.4])
+@pytest.mark.parametrize(("vocabulary", "beam"), [(5, 2), (5, 4), (150, 6)])
+def test_what_goes_on_is_what_the_rules_say(prefix_table: Any, forbidden: float, vocabulary: int, beam: int) -> None:
+    table = prefix_table(vocabulary, forbidden=forbidden)
+    for seed, limit in zip(SEEDS, LENGTHS, strict=True):
+        table.run(beam_search, [seed], [limit], beam=beam, alpha=0.6, num_best=beam)
+        # without the seed and the start symbol; rows that only fill up have read the end
+        seen = [[list(row[2:]) for row in rows if END not in row[2:]] for rows in table.prefixes_seen]
+        assert seen == reference(table, seed, limit, beam, alpha=0.6)[1][: len(seen)]
+
+
+def test_scores_are_those_of_forced_decoding(prefix_table: Any) -> None:
+    table = prefix_table(7, dtype=torch.bfloat16)
+    found = table.run(beam_search, SEEDS, LENGTHS, beam=4, alpha=0.6, num_best=4)
+    for seed, limit, hypotheses in zip(SEEDS, LENGTHS, found, strict=True):
+        assert [hypothesis.score for hypothesis in hypotheses] == sorted(
+            (hypothesis.score for hypothesis in hypotheses), reverse=True
+        )
+        for hypothesis in hypotheses:
+            assert hypothesis.token_scores == table.forced(seed, hypothesis.ids, limit)
+            penalty = length_penalty(len(hypothesis.ids), 0.6)
+            assert hypothesis.score == pytest.approx(sum(hypothesis.token_scores) / penalty)
+
+
+@pytest.mark.parametrize("vocabulary", [3, 10, 200])
+@pytest.mark.parametrize("round_to", [0.0, 1.0], ids=["distinct", "ties"])
+@pytest.mark.parametrize("forbidden", [0.0, 0.6])
+def test_a_beam_of_one_is_greedy(prefix_table: Any, vocabulary: int, round_to: float, forbidden: float) -> None:
+    table = prefix_table(vocabulary, round_to=round_to, forbidden=forbidden)
+    seeds, lengths = list(range(60)), [1 + seed % 12 for seed in range(60)]
+    greedy = table.run(greedy_search, seeds, lengths, alpha=0.6)
+    greedy_rows = table.rows_seen
+    assert table.run(beam_search, seeds, lengths, beam=1, alpha=0.6) == [[hypothesis] for hypothesis in greedy]
+    assert table.rows_seen == greedy_rows
+
+
+@pytest.mark.parametrize("num_best", [1, 4])
+@pytest.mark.parametrize("round_to", [0.0, 1.0], ids=["distinct", "ties"])
+@pytest.mark.parametrize("vocabulary", [3, 6, 100])
+def test_a_sentence_depends_on_nothing_in_its_batch_and_leaves_it_when_done(
+    prefix_table: Any, vocabulary: int, round_to: float, num_best: int
+) -> None:
+    table = prefix_table(vocabulary, round_to=round_to)
+    settings = {"beam": 4, "alpha": 0.6, "num_best": num_best}
+    alone, rows_alone = [], [0] * max(LENGTHS)
+    for seed, limit in zip(SEEDS, LENGTHS, strict=True):
+        alone += table.run(beam_search, [seed], [limit], **settings)
+        for step, rows in enumerate(table.rows_seen):
+            rows_alone[step] += rows
+    assert table.run(beam_search, SEEDS, LENGTHS, **settings) == alone
+    assert table.rows_seen == [rows for rows in rows_alone if rows]
+    assert table.rows_seen[0] == len(SEEDS)
+    assert table.run(beam_search, SEEDS[::-1], LENGTHS[::-1], **settings) == alone[::-1]
+
+
+@dataclass
+class Positions:
+    """A table in which the log-probabilities depend on the position alone; the last row serves all that follow."""
+
+    columns: list[list[float]]
+    rows_seen: list[int] = field(default_factory=list)
+
+    def reorder(self, index: Tensor) -> "Positions":
+        assert len(index)
+        return self
+
+    def step(self, last_ids: Tensor, state: "Positions") -> tuple[Tensor, "Positions"]:
+        column = self.columns[min(len(self.rows_seen), len(self.columns) - 1)]
+        self.rows_seen.append(len(last_ids))
+        return torch.tensor([column] * len(last_ids)), state
+
+    def best(self, limit: int, **settings: Any) -> list[list[int]]:
+        """The ids of what beam search finds."""
+        max_lengths = torch.tensor([limit])
+        (found,) = beam_search(self.step, self, start_id=0, end_id=END, max_lengths=max_lengths, **settings)
+        return [hypothesis.ids for hypothesis in found]
+
+
+def test_stops_as_soon_as_nothing_can_become_better() -> None:
+    column = [-5.0, -0.1, -4.0]
+    at_once = Positions([column])
+    assert at_once.best(40, beam=3, alpha=0.0) == [[END]]
+    assert at_once.rows_seen == [1]
+    second = Positions([column])
+    assert second.best(40, beam=3, alpha=0.0, num_best=2) == [[END], [2, END]]
+    assert len(second.rows_seen) == 2
+    # a penalty of (45 / 6) lets the sum -4 still reach -0.53, and then -0.1 is out of reach: stop as early
+    penalised = Positions([column])
+    assert penalised.best(40, beam=3, alpha=1.0) == [[END]]
+    assert penalised.rows_seen == [1]
+
+
+def test_goes_on_while_a_longer_hypothesis_can_overtake_a_finished_one() -> None:
+    # the end at once: -1.0; two tokens and the end: -1.2 in all, which the penalty 4/3 turns into -0.9
+    columns = [[-9.0, -1.0, -0.6], [-9.0, -9.0, -0.3], [-9.0, -0.3, -9.0]]
+    assert Positions(columns).best(3, beam=3, alpha=1.0) == [[2, 2, END]]
+    assert Positions(columns).best(3, beam=3, alpha=0.0) == [[END]]
+
+
+def test_a_large_sum_does_not_blur_small_differences() -> None:
+    # beside -5000, float32 cannot tell -1.00001 from -1.0
+    columns = [[-5000.0, *[-torch.inf] * 4], [-9.0, -9.0, -1.00001, -1.00001, -1.0]]
+    assert Positions(columns).best(3, beam=1, alpha=0.0) == [[0, 4, END]]
+
+
+def test_where_everything_is_forbidden_there_is_one_hypothesis(prefix_table: Any) -> None:
+    table = prefix_table(4, forbidden=1.0)
+    ((found,),) = table.run(beam_search, [0], [5], beam=4, alpha=0.6, num_best=4)
+    assert (found.ids, found.score, found.token_scores) == ([END], -torch.inf, [-torch.inf])
+
+
+def test_forbidden_ways_are_never_among_possible_ones(prefix_table: Any) -> None:
+    table = prefix_table(5, forbidden=0.6)
+    found = table.run(beam_search, list(range(100)), [4] * 100, beam=4, alpha=0.6, num_best=4)
+    scores = [[hypothesis.score for hypothesis in hypotheses] for hypotheses in found]
+    assert all(len(some) == 1 or -torch.inf not in some for some in scores)
+    assert any(len(some) == 4 for some in scores)
+    assert [-torch.inf] in scores
+    assert all(score <= 0 for some in scores for score in some)  # nan is not
+
+
+def test_an_empty_batch_has_no_hypotheses(prefix_table: Any) -> None:
+    assert prefix_table(4).run(beam_search, [], [], beam=4, alpha=0.6) == []
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"beam": 0}, "beam = 0 must be at least 1"),
+        ({"num_best": 0}, "num_best = 0 must be from 1 to beam = 4"),
+        ({"num_best": 5}, "num_best = 5 must be from 1 to beam = 4"),
+        ({"alpha": -0.1}, "alpha = -0.1 must not be negative"),
+    ],
+)
+def test_settings_that_make_no_sense_are_refused(prefix_table: Any, settings: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        prefix_table(4).run(beam_search, [0], [3], **{"beam": 4, "alpha": 0.6, **settings})
