@@ -1,0 +1,149 @@
+"""The lines of a text file, plain or compressed; nothing but UTF-8 passes."""
+
+import gzip
+import io
+import lzma
+import zlib
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+from transduce.errors import CorpusError, MissingExtraError
+
+_BLOCK = 1 << 14
+
+# What a file that is not text begins with.
+_SIGNATURES = {
+    b"\xff\xfe": "it looks like UTF-16: convert it, as in: iconv -f utf-16 -t utf-8",
+    b"\xfe\xff": "it looks like UTF-16: convert it, as in: iconv -f utf-16 -t utf-8",
+    b"\x1f\x8b": "it looks like gzip: let its name end in .gz",
+    b"\xfd7zXZ": "it looks like xz: let its name end in .xz",
+    b"\x28\xb5\x2f\xfd": "it looks like Zstandard: let its name end in .zst",
+}
+
+
+def read_lines(path: Path) -> Iterator[str]:
+    """The lines of a file, decompressed as its ending says (.gz, .xz, .zst); see `read_stream`.
+
+    Raises:
+        CorpusError: The file is missing, damaged or not UTF-8; with the line that was reached.
+        MissingExtraError: The file ends in .zst and zstandard is not installed.
+    """
+    check_file(path)
+    try:
+        stream = _open(path)
+    except OSError as error:
+        raise CorpusError(f"{path}: cannot be opened ({error.strerror}): check its permissions") from None
+    with stream:
+        yield from read_stream(stream, str(path))
+
+
+def read_stream(stream: Iterable[bytes], name: str) -> Iterator[str]:
+    """The lines of an open stream without their line feed, or carriage return and line feed.
+
+    A byte order mark at the start is dropped. Other characters that Unicode counts as line ends stay in the text.
+
+    Args:
+        stream: binary, at its start.
+        name: what errors call it.
+
+    Raises:
+        CorpusError: A line is not UTF-8, or the stream breaks off.
+    """
+    number = 0
+    try:
+        for number, line in enumerate(stream, start=1):
+            text = _decoded(line, name, number)
+            yield text.removeprefix("\ufeff") if number == 1 else text
+    except (OSError, EOFError, zlib.error, lzma.LZMAError) as error:
+        raise CorpusError(
+            f"{name}: damaged or cut off after line {number} ({error}): get or make the file anew"
+        ) from None
+
+
+def check_file(path: Path) -> None:
+    """Refuses what cannot be read as a file, before anything else is done.
+
+    Raises:
+        CorpusError: There is no such file, or it is a folder, a pipe or a device.
+    """
+    if path.is_dir():
+        raise CorpusError(f"{path} is a folder: give the path of a file with text")
+    if not path.exists():
+        raise CorpusError(f"{path}: there is no such file: check the path and the folder it is relative to")
+    if not path.is_file():
+        raise CorpusError(f"{path} is not a regular file, and text is read more than once: write it to a file first")
+
+
+def _open(path: Path) -> io.BufferedReader:
+    # A buffer around gzip's and lzma's own: lines come several times as fast from one that is written in C.
+    match path.suffix.lower():
+        case ".gz":
+            return io.BufferedReader(gzip.GzipFile(path), _BLOCK)
+        case ".xz":
+            return io.BufferedReader(lzma.LZMAFile(path), _BLOCK)
+        case ".zst":
+            return io.BufferedReader(_ZstandardFile(path), _BLOCK)
+        case _:
+            return path.open("rb")
+
+
+class _ZstandardFile(io.RawIOBase):
+    """Decompresses every frame of a file; zstandard's own reader takes a file that is cut off for a shorter one."""
+
+    def __init__(self, path: Path) -> None:
+        try:
+            import zstandard  # noqa: PLC0415 - an optional package
+        except ImportError:
+            raise MissingExtraError("zstandard", "data", f"reading {path}") from None
+        self._error = zstandard.ZstdError
+        self._new_frame = zstandard.ZstdDecompressor().decompressobj
+        self._frame = self._new_frame()
+        self._in_frame = False
+        self._left = memoryview(b"")
+        self._file = path.open("rb")
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:  # noqa: ANN401 - anything writable
+        while not self._left and (block := self._file.read(_BLOCK)):
+            self._left = memoryview(self._decompressed(block))
+        if not self._left and self._in_frame:
+            raise EOFError("the last Zstandard frame is incomplete")
+        size = min(len(buffer), len(self._left))
+        buffer[:size] = self._left[:size]
+        self._left = self._left[size:]
+        return size
+
+    def close(self) -> None:
+        self._file.close()
+        super().close()
+
+    def _decompressed(self, block: bytes) -> bytes:
+        parts = []
+        try:
+            while block:
+                parts.append(self._frame.decompress(block))
+                self._in_frame = not self._frame.eof
+                block = self._frame.unused_data
+                if not self._in_frame:
+                    self._frame = self._new_frame()
+        except self._error as error:
+            raise EOFError(str(error)) from None
+        return b"".join(parts)
+
+
+def _decoded(line: bytes, name: str, number: int) -> str:
+    try:
+        text = line.decode("utf-8")
+    except UnicodeDecodeError as error:
+        place = f"{name}, line {number}, byte {error.start + 1} of the line"
+        found = f"the byte 0x{line[error.start]:02x} is not UTF-8"
+        remedy = "convert it, as in: iconv -f latin1 -t utf-8"
+        if number == 1:
+            remedy = next((known for start, known in _SIGNATURES.items() if line.startswith(start)), remedy)
+        raise CorpusError(f"{place}: {found}; {remedy}") from None
+    if text.endswith("\r\n"):
+        return text[:-2]
+    return text.removesuffix("\n")
