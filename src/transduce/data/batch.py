@@ -1,0 +1,56 @@
+"""One batch of token ids, padded into rectangles: what the network reads in one step."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TypeAlias
+
+import numpy as np
+import torch
+from jaxtyping import Bool, Int
+from torch import Tensor
+
+TokenIds: TypeAlias = Sequence[int] | np.ndarray
+
+
+@dataclass(frozen=True, eq=False)
+class Batch:
+    """Sources and their targets, each ending in `</s>`, padded on the right; a mask is True on real tokens."""
+
+    source_ids: Int[Tensor, "batch source"]
+    source_mask: Bool[Tensor, "batch source"]
+    target_ids: Int[Tensor, "batch target"]
+    target_mask: Bool[Tensor, "batch target"]
+
+    @classmethod
+    def from_ids(cls, sources: Sequence[TokenIds], targets: Sequence[TokenIds], pad_id: int) -> "Batch":
+        """Row n holds `sources[n]` and `targets[n]`, which already end in `</s>`; ids become int64."""
+        return cls(*_padded(sources, pad_id), *_padded(targets, pad_id))
+
+    @property
+    def num_target_tokens(self) -> int:
+        """Real target tokens, `</s>` included: the terms of the loss."""
+        return int(self.target_mask.sum())
+
+    @property
+    def padding_share(self) -> float:
+        """Share of the positions of both sides that hold padding, from 0 to 1."""
+        num_real = int(self.source_mask.sum()) + int(self.target_mask.sum())
+        return 1 - num_real / (self.source_mask.numel() + self.target_mask.numel())
+
+    def to(self, device: torch.device | str) -> "Batch":
+        """The same batch in the memory of `device`."""
+        return Batch(
+            self.source_ids.to(device),
+            self.source_mask.to(device),
+            self.target_ids.to(device),
+            self.target_mask.to(device),
+        )
+
+
+def _padded(rows: Sequence[TokenIds], pad_id: int) -> tuple[Int[Tensor, "batch tokens"], Bool[Tensor, "batch tokens"]]:
+    lengths = np.array([len(row) for row in rows])
+    mask = np.arange(lengths.max()) < lengths[:, None]
+    ids = np.full(mask.shape, pad_id, dtype=np.int64)
+    # In row-major order the True positions of the mask are the tokens of all rows, one row after the other.
+    ids[mask] = np.concatenate(rows)
+    return torch.from_numpy(ids), torch.from_numpy(mask)

@@ -1,0 +1,51 @@
+"""Pairs of the training text that are set aside for validation."""
+
+import hashlib
+import heapq
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import TypeAlias
+
+Pair: TypeAlias = tuple[str, str]
+
+
+def is_blank(pair: Pair) -> bool:
+    """Whether a side of the pair has no text."""
+    return not all(side.strip() for side in pair)
+
+
+def choose_held_out(pairs: Iterable[Pair], count: int) -> list[Pair]:
+    """Of the distinct pairs with text on both sides, the `count` with the smallest SHA-256.
+
+    That is a random choice which does not depend on the order of the corpus and changes little when it grows.
+    """
+    chosen: dict[int, Pair] = {}
+    largest_first: list[int] = []  # the digests in `chosen`, negated, as a heap
+    for pair in pairs:
+        digest = _digest(pair)
+        if is_blank(pair) or digest in chosen:
+            continue
+        chosen[digest] = pair
+        heapq.heappush(largest_first, -digest)
+        if len(chosen) > count:
+            del chosen[-heapq.heappop(largest_first)]
+    return [chosen[digest] for digest in sorted(chosen)]
+
+
+def _digest(pair: Pair) -> int:
+    return int.from_bytes(hashlib.sha256("\n".join(pair).encode()).digest(), "big")
+
+
+@dataclass(frozen=True)
+class TrainingText:
+    """The pairs of a corpus that share no side with a held-out pair: nothing the model is tested on is learned."""
+
+    corpus: Iterable[Pair]
+    num_pairs: int
+    """Of the corpus, those that are left out here included."""
+    held_out: list[Pair]
+
+    def __iter__(self) -> Iterator[Pair]:
+        sources = {source for source, _ in self.held_out}
+        targets = {target for _, target in self.held_out}
+        return (pair for pair in self.corpus if pair[0] not in sources and pair[1] not in targets)

@@ -1,0 +1,40 @@
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from transduce.data import Batch
+
+PAD = 99
+sentences = st.lists(st.integers(0, PAD), min_size=1, max_size=9)
+pairs = st.lists(st.tuples(sentences, sentences), min_size=1, max_size=6)
+
+
+@given(pairs, st.booleans())
+def test_real_tokens_come_back_and_the_rest_is_padding(pairs: list[tuple[list[int], list[int]]], arrays: bool) -> None:
+    sources, targets = zip(*pairs, strict=True)
+    if arrays:
+        sources = tuple(np.array(row, dtype=np.uint16) for row in sources)
+    batch = Batch.from_ids(sources, targets, PAD)
+    assert batch.source_ids.dtype == batch.target_ids.dtype == torch.int64
+    for rows, ids, mask in (
+        (sources, batch.source_ids, batch.source_mask),
+        (targets, batch.target_ids, batch.target_mask),
+    ):
+        assert ids.shape[1] == max(len(row) for row in rows)
+        for row, row_ids, row_mask in zip(rows, ids, mask, strict=True):
+            assert row_ids[row_mask].tolist() == list(row)
+            assert row_mask.tolist() == sorted(row_mask.tolist(), reverse=True)
+        assert (ids[~mask] == PAD).all()
+
+
+def test_counts() -> None:
+    batch = Batch.from_ids([[5, 1], [6, 7, 8, 1]], [[2, 1], [1]], PAD)
+    assert batch.num_target_tokens == 3
+    assert batch.padding_share == pytest.approx(3 / 12)
+
+
+def test_to_a_device_moves_every_tensor() -> None:
+    batch = Batch.from_ids([[1]], [[2, 1]], PAD).to("meta")
+    assert {value.device.type for value in vars(batch).values()} == {"meta"}

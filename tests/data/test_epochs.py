@@ -1,0 +1,82 @@
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+
+from transduce.config import DataConfig, TextConfig
+from transduce.data import PreparedData, TokenStore, batches, epoch_store, plan_batches, prepare
+
+Pairs = list[tuple[list[int], list[int]]]
+
+
+@pytest.fixture
+def prepared(tmp_path: Path, make_corpus: Callable[..., object]) -> PreparedData:
+    make_corpus(24)
+    data = DataConfig(folder=str(tmp_path), source="train.source", target="train.target")
+    return prepare(data, TextConfig(vocabulary=310, bpe_dropout=0.3), tmp_path / "cache", talk=lambda _: None)
+
+
+def pairs(store: TokenStore) -> Pairs:
+    return [(store.source(index).tolist(), store.target(index).tolist()) for index in range(len(store))]
+
+
+def test_without_dropout_it_is_the_stored_text(prepared: PreparedData) -> None:
+    assert epoch_store(prepared, 0.0, 1, 3) is prepared.train
+    assert not (prepared.folder / "epochs").exists()
+
+
+def test_dropout_changes_the_pieces_and_not_the_text(prepared: PreparedData) -> None:
+    plain, sampled = pairs(prepared.train), pairs(epoch_store(prepared, 0.3, 1, 0))
+    decode, end = prepared.tokenizer.decode, prepared.tokenizer.end_id
+    assert len(plain) == len(sampled)
+    assert [[decode(ids[:-1]) for ids in pair] for pair in plain] == [
+        [decode(ids[:-1]) for ids in pair] for pair in sampled
+    ]
+    assert {ids[-1] for pair in sampled for ids in pair} == {end}
+    assert sum(before != after for before, after in zip(plain, sampled, strict=True)) > len(plain) // 2
+
+
+def test_every_seed_and_epoch_has_its_own_segmentation_and_repeats_it(prepared: PreparedData) -> None:
+    choices = ((1, 0), (1, 1), (2, 0))
+    first = [pairs(epoch_store(prepared, 0.3, seed, epoch)) for seed, epoch in choices]
+    assert first[0] != first[1] != first[2] != first[0]
+    for path in (prepared.folder / "epochs").rglob("*.bin"):
+        path.unlink()  # so that nothing is read back, and what is damaged is made again
+    assert [pairs(epoch_store(prepared, 0.3, seed, epoch)) for seed, epoch in choices] == first
+
+
+def test_an_epoch_in_progress_is_found_again_and_earlier_ones_go(prepared: PreparedData) -> None:
+    epochs = prepared.folder / "epochs"
+    for epoch in (0, 1, 2):
+        epoch_store(prepared, 0.3, 1, epoch)
+    other_seed = epoch_store(prepared, 0.3, 11, 0)
+    assert len(other_seed) == len(prepared.train)
+    assert sorted(path.name for path in epochs.iterdir()) == [
+        "dropout-0.3-seed-1-epoch-2",
+        "dropout-0.3-seed-11-epoch-0",
+    ]
+    before = (epochs / "dropout-0.3-seed-1-epoch-2" / "ids.bin").stat()
+    epoch_store(prepared, 0.3, 1, 2)
+    assert (epochs / "dropout-0.3-seed-1-epoch-2" / "ids.bin").stat() == before
+
+
+def test_batches_hold_the_pairs_of_the_plan(prepared: PreparedData) -> None:
+    store = prepared.train
+    plan = plan_batches(store.lengths, 200, 1, 0)
+    made = list(batches(store, plan, 0, prepared.tokenizer.pad_id))
+    assert len(made) == len(plan) > 3
+    for rows, batch in zip(plan, made, strict=True):
+        for row, index in enumerate(rows.tolist()):
+            assert batch.source_ids[row][batch.source_mask[row]].tolist() == store.source(index).tolist()
+            assert batch.target_ids[row][batch.target_mask[row]].tolist() == store.target(index).tolist()
+    assert sum(batch.num_target_tokens for batch in made) == store.lengths[:, 1].sum()
+
+
+def test_batches_go_on_where_they_are_told(prepared: PreparedData) -> None:
+    plan = plan_batches(prepared.train.lengths, 200, 1, 0)
+    whole, rest = (list(batches(prepared.train, plan, start, 0)) for start in (0, 2))
+    assert len(rest) == len(whole) - 2
+    for expected, found in zip(whole[2:], rest, strict=True):
+        assert torch.equal(expected.source_ids, found.source_ids)
+        assert torch.equal(expected.target_ids, found.target_ids)

@@ -1,0 +1,82 @@
+import os
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from transduce.config import TextConfig
+from transduce.errors import CorpusError, UserError
+
+Corpus = list[tuple[str, str]]
+
+
+@pytest.mark.parametrize(
+    ("change", "same"),
+    [
+        ({"source_language": "en"}, True),
+        ({"cache": "anywhere"}, True),
+        ({"held_out": 7}, False),
+        ({"text": TextConfig(vocabulary=321)}, False),
+        ({"text": TextConfig(vocabulary=320, max_pieces=255)}, False),
+    ],
+)
+def test_the_key_covers_the_settings_that_matter(
+    preparation: Any, make_corpus: Callable[..., Corpus], change: dict[str, Any], same: bool
+) -> None:
+    make_corpus(100)
+    assert (preparation().folder == preparation(**change).folder) == same
+
+
+def test_a_changed_byte_in_a_file_gives_another_key(preparation: Any, make_corpus: Callable[..., Corpus]) -> None:
+    make_corpus(100)
+    first = preparation()
+    path = preparation.folder / "train.target"
+    content = path.read_bytes()
+    path.write_bytes(content[:10] + bytes([content[10] ^ 1]) + content[11:])
+    second = preparation()
+    assert first.folder != second.folder
+    assert first.digests["train.source"] == second.digests["train.source"]
+    assert first.digests["train.target"] != second.digests["train.target"]
+
+
+def test_a_missing_file_is_named(preparation: Any) -> None:
+    with pytest.raises(CorpusError, match=r"none\.tsv"):
+        preparation(pairs="none.tsv")
+
+
+def test_no_training_text_is_an_error(preparation: Any) -> None:
+    with pytest.raises(UserError, match="source and target"):
+        preparation(source=None)
+
+
+def test_a_pipe_is_refused_rather_than_waited_for(preparation: Any) -> None:
+    os.mkfifo(preparation.folder / "pipe.tsv")
+    with pytest.raises(CorpusError, match=r"pipe\.tsv"):
+        preparation(pairs="pipe.tsv")
+
+
+def test_standard_input_gives_what_a_file_gives(preparation: Any, make_corpus: Callable[..., Corpus]) -> None:
+    path = preparation.folder / "train.tsv"
+    path.write_bytes(preparation.as_tsv(make_corpus(100)))
+    from_file = preparation(pairs="train.tsv")
+    with path.open("rb") as preparation.standard_input:
+        piped = preparation(pairs="-")
+    assert preparation.texts(piped) == preparation.texts(from_file)
+    assert piped.validation == from_file.validation
+    assert piped.digests["-"] == from_file.digests["train.tsv"]
+    assert preparation.entries() == sorted([piped.folder.name, from_file.folder.name])
+    with path.open("rb") as preparation.standard_input:
+        preparation(pairs="-")
+    assert "found" in preparation.said[0]
+    assert len(preparation.entries()) == 2
+
+
+def test_broken_standard_input_leaves_nothing(preparation: Any) -> None:
+    path = preparation.folder / "broken.tsv"
+    path.write_bytes(b"a\tb\nno second column\n")
+    with path.open("rb") as preparation.standard_input, pytest.raises(CorpusError):
+        preparation(pairs="-")
+    preparation.standard_input = None
+    with pytest.raises(CorpusError, match="standard input"):
+        preparation(pairs="-")
+    assert not preparation.cache.parent.exists()

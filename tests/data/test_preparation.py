@@ -1,0 +1,146 @@
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from transduce.config import TextConfig
+from transduce.errors import ConfigError, CorpusError
+
+Corpus = list[tuple[str, str]]
+
+
+def test_what_is_stored_is_the_text_that_was_kept(preparation: Any, make_corpus: Callable[..., Corpus]) -> None:
+    pairs, validation = make_corpus(200), make_corpus(20, "valid", seed=1)
+    prepared = preparation(validation_source="valid.source", validation_target="valid.target")
+    assert preparation.texts(prepared) == pairs
+    assert prepared.validation == validation
+    assert prepared.cleaning["kept"] == 200
+    assert sum(prepared.cleaning.values()) == 200
+    assert set(prepared.digests) == {"train.source", "train.target", "valid.source", "valid.target", "all"}
+    assert preparation.entries() == [prepared.folder.name] == [prepared.digests["all"][:16]]
+
+
+def test_held_out_pairs_share_no_sentence_with_training(
+    preparation: Any, write_corpus: Callable[..., None], make_corpus: Callable[..., Corpus]
+) -> None:
+    made = make_corpus(120)
+    # Two sources for a target, and two targets for a source; neighbours in this order are about as long.
+    sources, targets = zip(*sorted(made, key=lambda pair: len(pair[0])), strict=True)
+    corpus = [*made, *zip(sources[40:80], targets[41:81], strict=True)]
+    write_corpus(corpus)
+    prepared = preparation()
+    assert len(prepared.validation) == 16
+    assert set(prepared.validation) <= set(corpus)
+    kept = preparation.texts(prepared)
+    for side in (0, 1):
+        assert not {pair[side] for pair in prepared.validation} & {pair[side] for pair in kept}
+    assert prepared.cleaning["held_out"] > 16
+    assert prepared.cleaning["held_out"] + prepared.cleaning["kept"] == len(corpus)
+
+
+def test_held_out_is_at_most_what_was_asked(preparation: Any, make_corpus: Callable[..., Corpus]) -> None:
+    make_corpus(200)
+    assert len(preparation(held_out=3).validation) == 3
+
+
+def test_the_second_time_nothing_is_made_again(preparation: Any, make_corpus: Callable[..., Corpus]) -> None:
+    make_corpus(100)
+    first = preparation()
+    before = {path: path.stat() for path in sorted(first.folder.rglob("*"))}
+    second = preparation()
+    assert {path: path.stat() for path in sorted(first.folder.rglob("*"))} == before
+    assert len(preparation.said) == 1
+    assert "found" in preparation.said[0]
+    assert (second.validation, second.cleaning, second.digests) == (first.validation, first.cleaning, first.digests)
+    assert second.tokenizer.model_bytes == first.tokenizer.model_bytes
+    assert preparation.texts(second) == preparation.texts(first)
+
+
+def test_preparing_elsewhere_gives_the_same_bytes(preparation: Any, make_corpus: Callable[..., Corpus]) -> None:
+    make_corpus(100)
+    first = preparation()
+    preparation.cache = preparation.folder / "elsewhere"
+    second = preparation()
+    assert second.folder.name == first.folder.name
+    names = [path.relative_to(first.folder) for path in sorted(first.folder.rglob("*")) if path.is_file()]
+    assert len(names) == 7
+    for name in names:
+        assert (first.folder / name).read_bytes() == (second.folder / name).read_bytes()
+
+
+@pytest.mark.parametrize("name", ["train/ids.bin", "tokenizer.model", "validation.jsonl", "prepared.json"])
+def test_damaged_results_are_made_again(preparation: Any, make_corpus: Callable[..., Corpus], name: str) -> None:
+    make_corpus(100)
+    path = preparation().folder / name
+    content = path.read_bytes()
+    for damaged in (b"", content[:-7], bytes([content[0] ^ 1]) + content[1:]):
+        path.write_bytes(damaged)
+        preparation()
+        assert "damaged" in preparation.said[0]
+        assert path.read_bytes() == content
+
+
+@pytest.mark.parametrize("spoil", [lambda text: text + b"one more\n", lambda text: b"\xff" + text])
+def test_text_that_breaks_a_rule_writes_nothing(
+    preparation: Any, make_corpus: Callable[..., Corpus], spoil: Callable[[bytes], bytes]
+) -> None:
+    make_corpus(100)
+    make_corpus(10, "valid", seed=1)
+    files = {"validation_source": "valid.source", "validation_target": "valid.target"}
+    for name in ("train.target", "valid.source"):
+        path = preparation.folder / name
+        content = path.read_bytes()
+        path.write_bytes(spoil(content))
+        with pytest.raises(CorpusError, match=name):
+            preparation(**files)
+        path.write_bytes(content)
+    assert not preparation.cache.parent.exists()
+
+
+def test_blank_validation_pairs_are_left_out_aloud(
+    preparation: Any, make_corpus: Callable[..., Corpus], write_corpus: Callable[..., None]
+) -> None:
+    make_corpus(100)
+    files = {"validation_source": "valid.source", "validation_target": "valid.target"}
+    write_corpus([("ba", "do"), ("", "fi"), ("ku", " ")], "valid")
+    assert preparation(**files).validation == [("ba", "do")]
+    assert any("2 of 3 validation pairs" in sentence for sentence in preparation.said)
+    write_corpus([("", "fi")], "valid")
+    with pytest.raises(CorpusError, match=r"valid\.source"):
+        preparation(**files)
+
+
+def test_a_given_tokenizer_is_used_as_it_is(preparation: Any, make_corpus: Callable[..., Corpus]) -> None:
+    make_corpus(100)
+    trained = preparation()
+    make_corpus(100, seed=5)
+    text = TextConfig(tokenizer=str(trained.folder / "tokenizer.model"))
+    prepared = preparation(text)
+    assert prepared.tokenizer.model_bytes == trained.tokenizer.model_bytes
+    assert text.tokenizer in prepared.digests
+    with pytest.raises(ConfigError, match=r"none\.model"):
+        preparation(TextConfig(tokenizer="none.model"))
+
+
+def test_fitted_vocabulary_is_small_for_little_text(preparation: Any, make_corpus: Callable[..., Corpus]) -> None:
+    make_corpus(100)
+    prepared = preparation(TextConfig(vocabulary="fitted"))
+    assert prepared.tokenizer.vocabulary < 1000
+    assert prepared.train.record.vocabulary == prepared.tokenizer.vocabulary
+
+
+@pytest.mark.parametrize("num_bytes", [2000, 20_000])
+def test_a_full_disk_leaves_nothing(
+    preparation: Any, make_corpus: Callable[..., Corpus], largest_file: Callable[[int], Any], num_bytes: int
+) -> None:
+    path = preparation.folder / "train.tsv"
+    path.write_bytes(preparation.as_tsv(make_corpus(500)))
+    assert path.stat().st_size > num_bytes
+    for pairs in ("train.tsv", "-"):
+        with (
+            path.open("rb") as preparation.standard_input,
+            pytest.raises(OSError, match="too large"),
+            largest_file(num_bytes),
+        ):
+            preparation(pairs=pairs)
+        assert not preparation.cache.parent.exists()
