@@ -1,0 +1,41 @@
+"""A trained model as one self-contained folder, and the checkpoints of a run: safetensors and JSON, each file recorded
+with its size and SHA-256, each folder written beside its place and then renamed into it.
+"""
+
+from transduce.bundle.atomic_folder import written_folder
+from transduce.bundle.averaging import average_weights
+from transduce.bundle.bundle import Bundle, find_bundle, save_bundle
+from transduce.bundle.checkpoint import (
+    Checkpoint,
+    latest_checkpoint,
+    list_checkpoints,
+    load_checkpoint,
+    remove_checkpoints,
+    save_checkpoint,
+)
+from transduce.bundle.description import BundleDescription, Languages, RecordedScore
+from transduce.bundle.model_card import model_card
+from transduce.bundle.overview import Overview, overview
+from transduce.bundle.weights import load_tensors, model_tensors
+
+__all__ = [
+    "Bundle",
+    "BundleDescription",
+    "Checkpoint",
+    "Languages",
+    "Overview",
+    "RecordedScore",
+    "average_weights",
+    "find_bundle",
+    "latest_checkpoint",
+    "list_checkpoints",
+    "load_checkpoint",
+    "load_tensors",
+    "model_card",
+    "model_tensors",
+    "overview",
+    "remove_checkpoints",
+    "save_bundle",
+    "save_checkpoint",
+    "written_folder",
+]

@@ -1,0 +1,148 @@
+"""A trained model as one folder: weights, tokenizer, description and model card."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from transduce.bundle.atomic_folder import written_folder
+from transduce.bundle.description import BundleDescription
+from transduce.bundle.manifest import check_files, read_description, record_files, write_description
+from transduce.bundle.model_card import model_card
+from transduce.bundle.weights import (
+    blank_model,
+    check_tensors,
+    empty_tensors,
+    load_tensors,
+    model_tensors,
+    read_tensors,
+    write_tensors,
+)
+from transduce.config import TransformerConfig
+from transduce.errors import BundleError
+from transduce.model import Transformer
+from transduce.text import Tokenizer
+
+DESCRIPTION = "bundle.json"
+WEIGHTS = "weights.safetensors"
+TOKENIZER = "tokenizer.model"
+MODEL_CARD = "README.md"
+
+
+@dataclass(frozen=True)
+class Bundle:
+    """The only form in which a trained model travels: raw text in, raw text out."""
+
+    folder: Path
+    description: BundleDescription
+
+    @property
+    def model_config(self) -> TransformerConfig:
+        """The network's shape."""
+        return self.description.model
+
+    @classmethod
+    def open(cls, folder: Path) -> "Bundle":
+        """The bundle in `folder`, checked completely but for running it; nothing on disk is changed.
+
+        Raises:
+            BundleError: the folder is missing, foreign or damaged; says which file, what was expected and found.
+        """
+        if not (folder / DESCRIPTION).is_file():
+            raise _not_a_bundle(folder, [folder])
+        bundle = cls(folder, read_description(folder / DESCRIPTION, BundleDescription))
+        if set(bundle.description.files) != {WEIGHTS, TOKENIZER}:
+            raise BundleError(
+                f"{folder / DESCRIPTION}: its files are {sorted(bundle.description.files)}, "
+                f"must be {sorted([WEIGHTS, TOKENIZER])}"
+            )
+        check_files(folder, bundle.description, DESCRIPTION)
+        check_tensors(read_tensors(folder / WEIGHTS), empty_tensors(bundle.model_config), str(folder / WEIGHTS))
+        _check_vocabulary(bundle.load_tokenizer(), bundle.model_config, folder / TOKENIZER)
+        return bundle
+
+    def load_model(self) -> Transformer:
+        """The network with its trained weights: on the CPU, in float32, ready to translate (evaluation mode).
+
+        Raises:
+            BundleError: the weights were changed since the bundle was opened.
+        """
+        model = blank_model(self.model_config)
+        load_tensors(model, read_tensors(self.folder / WEIGHTS), str(self.folder / WEIGHTS))
+        return model.eval()
+
+    def load_tokenizer(self) -> Tokenizer:
+        """The tokenizer that the network was trained with.
+
+        Raises:
+            BundleError: it cannot be read.
+        """
+        path = self.folder / TOKENIZER
+        try:
+            return Tokenizer.from_bytes(path.read_bytes(), str(path))
+        except (OSError, ValueError) as error:
+            raise BundleError(f"{path}: cannot be read as a tokenizer: {error}") from error
+
+
+def save_bundle(folder: Path, model: Transformer, tokenizer: Tokenizer, description: BundleDescription) -> None:
+    """Write the model to `folder`, in place of an older bundle there.
+
+    A crash leaves the older bundle or the new one. `description.files` is filled in here.
+
+    Raises:
+        BundleError: model, tokenizer and description do not belong together, or `folder` holds something else.
+        TransduceError: writing failed; what was in `folder` is still there.
+    """
+    _check_description(description.model, model.config, folder)
+    tensors = model_tensors(model)
+    check_tensors(tensors, empty_tensors(model.config), "the model to save")
+    _check_vocabulary(tokenizer, model.config, folder / TOKENIZER)
+    with written_folder(folder, marker=DESCRIPTION) as temporary:
+        write_tensors(temporary / WEIGHTS, tensors)
+        (temporary / TOKENIZER).write_bytes(tokenizer.model_bytes)
+        complete = description.model_copy(update={"files": record_files(temporary, [WEIGHTS, TOKENIZER])})
+        write_description(temporary / DESCRIPTION, complete)
+        card = model_card(complete, model.num_parameters)
+        (temporary / MODEL_CARD).write_text(card, encoding="utf-8", newline="\n")
+
+
+def find_bundle(path: Path) -> Path:
+    """The bundle that `path` means: itself, or of a run its `best`, else its `last`.
+
+    Raises:
+        BundleError: there is none; says where it was looked for.
+    """
+    places = [path, path / "best", path / "last"]
+    for place in places:
+        if (place / DESCRIPTION).is_file():
+            return place
+    raise _not_a_bundle(path, places)
+
+
+def _not_a_bundle(path: Path, places: list[Path]) -> BundleError:
+    if not path.exists():
+        return BundleError(f"{path}: there is no such folder; give the folder of a bundle or of a run")
+    if not path.is_dir():
+        return BundleError(f"{path}: is a file; give the folder of a bundle or of a run")
+    looked_for = ", ".join(str(place / DESCRIPTION) for place in places)
+    if (path / "config.json").is_file():
+        return BundleError(
+            f"{path}: has a config.json, as a Hugging Face model does, and no {DESCRIPTION} (looked for {looked_for}); "
+            f"only bundles that Transduce has saved can be opened"
+        )
+    return BundleError(f"{path}: is no bundle: looked for {looked_for}; give the folder of a bundle or of a run")
+
+
+def _check_description(described: TransformerConfig, own: TransformerConfig, folder: Path) -> None:
+    differing = [name for name, value in own.model_dump().items() if getattr(described, name) != value]
+    if differing:
+        raise BundleError(
+            f"{folder}: the model to save and its description differ in {', '.join(differing)}: "
+            f"give the description the model's own config"
+        )
+
+
+def _check_vocabulary(tokenizer: Tokenizer, config: TransformerConfig, path: Path) -> None:
+    if tokenizer.vocabulary != config.vocabulary:
+        raise BundleError(
+            f"{path}: the tokenizer has {tokenizer.vocabulary} token ids, its model {config.vocabulary}: "
+            f"they do not belong together"
+        )

@@ -1,0 +1,152 @@
+"""Checkpoints: everything a run needs to go on exactly where it was, in one folder for each update."""
+
+import re
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from pydantic import Field, JsonValue
+from torch import Tensor
+
+from transduce.bundle.atomic_folder import remove_folder, remove_leftovers, written_folder
+from transduce.bundle.manifest import (
+    FolderDescription,
+    check_files,
+    read_description,
+    record_files,
+    write_description,
+)
+from transduce.bundle.weights import read_tensors, write_tensors
+from transduce.errors import BundleError
+
+DESCRIPTION = "checkpoint.json"
+SUFFIX = ".safetensors"
+NAMES = r"\d{9,}"
+"""Names of checkpoints: the update in nine digits or more."""
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """A checkpoint known to be undamaged, without its tensors."""
+
+    update: int
+    state: dict[str, JsonValue]
+
+
+class CheckpointDescription(FolderDescription):
+    """What checkpoint.json says."""
+
+    format: Literal["transduce checkpoint"] = "transduce checkpoint"
+    """Marks the folder as a checkpoint."""
+
+    format_version: Literal[1] = 1
+    """Version of the folder's layout."""
+
+    update: int = Field(ge=0)
+    """Optimiser steps done."""
+
+    state: dict[str, JsonValue]
+    """Whatever the run wants to know again: epoch, position in it, best score."""
+
+
+def save_checkpoint(
+    folder: Path, update: int, tensors: Mapping[str, Mapping[str, Tensor]], state: Mapping[str, JsonValue]
+) -> Path:
+    """Write `folder/<update in nine digits>`, completely or not at all, and return it.
+
+    Args:
+        folder: the checkpoints of the run.
+        update: optimiser steps done.
+        tensors: named tensors for each part, as in "weights" and "optimizer"; a part becomes a safetensors file.
+        state: finite numbers, strings, lists and mappings.
+
+    Raises:
+        TransduceError: writing failed; a checkpoint that was there before is still there.
+    """
+    place = _place(folder, update)
+    with written_folder(place, marker=DESCRIPTION) as temporary:
+        for part, part_tensors in tensors.items():
+            write_tensors(temporary / f"{part}{SUFFIX}", part_tensors)
+        files = record_files(temporary, [f"{part}{SUFFIX}" for part in tensors])
+        description = CheckpointDescription(update=update, state=dict(state), files=files)
+        write_description(temporary / DESCRIPTION, description)
+    return place
+
+
+def list_checkpoints(folder: Path) -> list[int]:
+    """Updates of the checkpoints in `folder`, ascending; their files are not read yet."""
+    if not folder.is_dir():
+        return []
+    return sorted(
+        int(path.name)
+        for path in folder.iterdir()
+        if re.fullmatch(NAMES, path.name, re.ASCII) and (path / DESCRIPTION).is_file()
+    )
+
+
+def load_checkpoint(
+    folder: Path, update: int, parts: Collection[str] | None = None
+) -> tuple[dict[str, dict[str, Tensor]], dict[str, JsonValue]]:
+    """Tensors, by part, and state of a checkpoint, after every file has proved to be the one that was saved.
+
+    Args:
+        folder: the checkpoints of the run.
+        update: which one.
+        parts: the parts to load; all of them unless given.
+
+    Raises:
+        BundleError: the checkpoint is missing, incomplete or damaged; names the file.
+    """
+    place = _place(folder, update)
+    description = _verify(place, update)
+    there = [name.removesuffix(SUFFIX) for name in description.files]
+    for part in parts or []:
+        if part not in there:
+            raise BundleError(f"{place}: the checkpoint has no part {part!r}; it has {there}")
+    wanted = [part for part in there if parts is None or part in parts]
+    return {part: _own_tensors(place / f"{part}{SUFFIX}") for part in wanted}, description.state
+
+
+def latest_checkpoint(folder: Path, talk: Callable[[str], None]) -> Checkpoint | None:
+    """The latest checkpoint whose files are all undamaged; None if there is none.
+
+    Args:
+        folder: the checkpoints of the run.
+        talk: is told about every damaged one that is passed over.
+    """
+    for update in reversed(list_checkpoints(folder)):
+        try:
+            return Checkpoint(update, _verify(_place(folder, update), update).state)
+        except BundleError as error:
+            talk(f"the checkpoint of update {update} is passed over: {error}")
+    return None
+
+
+def remove_checkpoints(folder: Path, keep: int) -> None:
+    """Remove all checkpoints but the `keep` latest, and what killed processes left of others."""
+    updates = list_checkpoints(folder)
+    for update in updates[: max(len(updates) - keep, 0)]:
+        remove_folder(_place(folder, update))
+    if folder.is_dir():
+        remove_leftovers(folder, NAMES)
+
+
+def _own_tensors(path: Path) -> dict[str, Tensor]:
+    # Copies: training goes on with them long after the checkpoint, and with it the file, is removed.
+    return {name: tensor.clone() for name, tensor in read_tensors(path).items()}
+
+
+def _place(folder: Path, update: int) -> Path:
+    return folder / f"{update:09d}"
+
+
+def _verify(place: Path, update: int) -> CheckpointDescription:
+    description = read_description(place / DESCRIPTION, CheckpointDescription)
+    if description.update != update:
+        raise BundleError(
+            f"{place / DESCRIPTION}: the checkpoint is of update {description.update}, its folder is {place.name}: "
+            f"it was renamed; give it back its name"
+        )
+    check_files(place, description, DESCRIPTION)
+    return description

@@ -1,0 +1,126 @@
+"""The JSON file that describes a folder: its format, and every other file's size and SHA-256."""
+
+import hashlib
+import json
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Annotated, NoReturn, TypeVar
+
+from pydantic import Field, StringConstraints, ValidationError
+
+from transduce.config import Settings
+from transduce.errors import BundleError
+
+FileName = Annotated[str, StringConstraints(pattern=r"^\w+(\.\w+)*$")]
+"""A plain name: nothing that leads out of the folder."""
+
+
+class FileRecord(Settings):
+    """What a file must be to be the one that was saved."""
+
+    bytes: int = Field(ge=0)
+    """Its size."""
+
+    sha256: str = Field(pattern="^[0-9a-f]{64}$")
+    """Its SHA-256, in hexadecimal digits."""
+
+
+class FolderDescription(Settings):
+    """What descriptions of all kinds of folders have in common; a kind fixes the two first fields."""
+
+    format: str
+    """What kind of folder this is."""
+
+    format_version: int
+    """Raised by one whenever older programs could not read the folder any more."""
+
+    files: dict[FileName, FileRecord] = Field(default_factory=dict)
+    """The other files; filled in when they are written."""
+
+
+AnyDescription = TypeVar("AnyDescription", bound=FolderDescription)
+
+
+def record_files(folder: Path, names: Iterable[str]) -> dict[str, FileRecord]:
+    """Size and SHA-256 of the files `names` in `folder`, as they are now."""
+    return {name: FileRecord(bytes=(folder / name).stat().st_size, sha256=_sha256(folder / name)) for name in names}
+
+
+def check_files(folder: Path, description: FolderDescription, description_name: str) -> None:
+    """That every file is there and is, byte for byte, the one that was described.
+
+    Raises:
+        BundleError: one is missing, has another size or another SHA-256.
+    """
+    for name, record in description.files.items():
+        path = folder / name
+        try:
+            size = path.stat().st_size
+            if size != record.bytes:
+                _refuse(path, f"has {size} bytes, {description_name} says {record.bytes}")
+            if (digest := _sha256(path)) != record.sha256:
+                _refuse(path, f"has the SHA-256 {digest}, {description_name} says {record.sha256}")
+        except FileNotFoundError:
+            _refuse(path, f"is missing, {description_name} names it")
+        except OSError as error:
+            raise BundleError(f"{path}: cannot be read: {error.strerror}") from error
+
+
+def write_description(path: Path, description: FolderDescription) -> None:
+    """Write `description` as JSON that a person can read, too."""
+    path.write_text(description.model_dump_json(indent=2) + "\n", encoding="utf-8", newline="\n")
+
+
+def read_description(path: Path, kind: type[AnyDescription]) -> AnyDescription:
+    """The description at `path`, which must be of this kind and no newer than this program.
+
+    Raises:
+        BundleError: it is missing, is no JSON, is of another format or version, or has unknown or wrong settings.
+    """
+    try:
+        text = path.read_bytes()
+        content = json.loads(text)
+    except FileNotFoundError:
+        raise BundleError(f"{path}: is missing; give a folder that Transduce has saved") from None
+    except OSError as error:
+        raise BundleError(f"{path}: cannot be read: {error.strerror}") from error
+    except (ValueError, RecursionError) as error:
+        raise BundleError(f"{path}: is not JSON: {error}; use an undamaged copy of the folder") from None
+    _check_format(path, content, kind)
+    try:
+        return kind.model_validate_json(text)
+    except ValidationError as error:
+        raise BundleError(f"{path}: {_describe(error)}") from None
+
+
+def _check_format(path: Path, content: object, kind: type[FolderDescription]) -> None:
+    known = {name: kind.model_fields[name].default for name in ("format", "format_version")}
+    found = content if isinstance(content, dict) else {}
+    if found.get("format") != known["format"]:
+        raise BundleError(
+            f"{path}: its format is {found.get('format')!r}, must be {known['format']!r}; "
+            f"give a folder that Transduce has saved"
+        )
+    version = found.get("format_version")
+    if type(version) is int and version > known["format_version"]:
+        raise BundleError(
+            f"{path}: has format version {version}, this Transduce reads versions up to {known['format_version']}: "
+            f"update it (pip install --upgrade transduce)"
+        )
+
+
+def _describe(error: ValidationError) -> str:
+    problems = [
+        f"{'.'.join(map(str, problem['loc'])) or 'settings'} = {problem['input']!r:.80}: {problem['msg']}"
+        for problem in error.errors(include_url=False)
+    ]
+    return "\n".join([*problems, "use an undamaged copy of the folder, or the version of Transduce that saved it"])
+
+
+def _sha256(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _refuse(path: Path, finding: str) -> NoReturn:
+    raise BundleError(f"{path}: {finding}: the folder is damaged or was changed; use an undamaged copy")

@@ -1,0 +1,110 @@
+"""The README.md of a bundle: a model card made of what is known about the model, and of nothing else."""
+
+import json
+
+from transduce.bundle.description import BundleDescription
+
+USE = """\
+## Use
+
+```
+pip install transduce
+transduce translate path/to/this/folder < source.txt > translation.txt
+```
+
+```python
+from transduce import Translator
+
+translator = Translator.load("path/to/this/folder")
+print(translator.translate(["One sentence.", "And another."]))
+```
+"""
+
+FILES = """\
+## Files
+
+`weights.safetensors` and `tokenizer.model` (SentencePiece) are the model; `bundle.json` describes it, with the size
+and the SHA-256 of both, which are checked whenever the folder is opened. Nothing in it is code.
+"""
+
+
+def model_card(description: BundleDescription, num_parameters: int) -> str:
+    """The card in Markdown, with the front matter that the Hugging Face Hub reads.
+
+    A figure that is not in `description` is said to be missing or is left out; none is estimated.
+    """
+    parts = [
+        _front_matter(description),
+        f"# {_title(description)}\n",
+        _what_it_is(description, num_parameters),
+        _scores(description),
+        USE,
+        _training(description),
+        _data(description),
+        _limits(description),
+        FILES,
+    ]
+    return "\n".join(part for part in parts if part)
+
+
+def _front_matter(description: BundleDescription) -> str:
+    languages = [code for code in (description.languages.source, description.languages.target) if code]
+    lines = ["---"]
+    if languages:
+        # Quoted, because YAML takes a bare "no" (Norwegian) for a false.
+        lines += ["language:", *(f"- {json.dumps(code, ensure_ascii=False)}" for code in dict.fromkeys(languages))]
+    lines += ["pipeline_tag: translation", "library_name: transduce", "tags:"]
+    return "\n".join([*lines, "- translation", "- transformer", "- transduce", "---", ""])
+
+
+def _title(description: BundleDescription) -> str:
+    languages = description.languages
+    if languages.source and languages.target:
+        return f"Translation from {languages.source} to {languages.target}"
+    return "Translation model"
+
+
+def _what_it_is(description: BundleDescription, num_parameters: int) -> str:
+    model = description.model
+    return (
+        f'A Transformer as in "Attention Is All You Need" (Vaswani et al. 2017), saved by Transduce '
+        f"{description.library_version}.\n\n"
+        f"- Parameters: {num_parameters:,}\n"
+        f"- Layers: {model.num_encoder_layers} in the encoder, {model.num_decoder_layers} in the decoder\n"
+        f"- Widths: d_model {model.d_model}, d_ff {model.d_ff}, {model.num_heads} heads of d_k {model.d_k} and "
+        f"d_v {model.d_v}\n"
+        f"- Vocabulary: {model.vocabulary:,} token ids, shared by both languages\n"
+    )
+
+
+def _scores(description: BundleDescription) -> str:
+    if not description.scores:
+        return "## Quality\n\nNo scores were recorded for this model.\n"
+    lines = ["## Quality", ""]
+    for score in description.scores:
+        data = f" on {score.data}" if score.data else ""
+        signature = f" (`{score.signature}`)" if score.signature else ""
+        lines.append(f"- {score.metric} {score.value:.2f}{data}{signature}")
+    return "\n".join([*lines, ""])
+
+
+def _training(description: BundleDescription) -> str:
+    lines = [f"- {name}: {value}" for name, value in description.training.items()]
+    return "\n".join(["## Training", "", *lines, ""]) if lines else ""
+
+
+def _data(description: BundleDescription) -> str:
+    lines = [f"- {name}: `{digest}`" for name, digest in description.data.items()]
+    return "\n".join(["## Data", "", "SHA-256 of the texts:", "", *lines, ""]) if lines else ""
+
+
+def _limits(description: BundleDescription) -> str:
+    limits = [
+        "It translates sentence by sentence and knows nothing of the sentences around.",
+        "Its output can read well and still be wrong; names, numbers and negations deserve a second look.",
+        "Text unlike its training text is translated worse than the figures above may suggest.",
+        f"A translation has at most {description.search.max_extra_length} tokens more than its source.",
+    ]
+    if description.model.positions == "learned":
+        limits.append(f"It reads and writes at most {description.model.max_positions} tokens at a time.")
+    return "\n".join(["## Limits", "", *(f"- {limit}" for limit in limits), ""])

@@ -1,0 +1,110 @@
+"""What a preset, a recipe, a run or a bundle amounts to: parameters, shapes, sizes, settings."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from transduce.bundle.bundle import Bundle, find_bundle
+from transduce.bundle.description import BundleDescription
+from transduce.bundle.weights import blank_model, empty_tensors
+from transduce.config import PRESETS, RunConfig, TransformerConfig, load_run_config
+from transduce.errors import ConfigError, UserError
+
+
+@dataclass(frozen=True)
+class Overview:
+    """Everything worth knowing about a model, trained or not.
+
+    Args:
+        subject: what was asked about.
+        kind: "preset", "recipe", "run" or "bundle".
+        parameters: trainable numbers; a shared matrix counts once.
+        shapes: of every tensor, by name.
+        model: the settings of the network.
+        settings: of the whole run, for a recipe.
+        bundle: of a trained model, what bundle.json says.
+    """
+
+    subject: str
+    kind: str
+    parameters: int
+    shapes: dict[str, list[int]]
+    model: TransformerConfig
+    settings: RunConfig | None = None
+    bundle: BundleDescription | None = None
+
+    def as_json(self) -> dict[str, Any]:
+        """All of it."""
+        found = {
+            "subject": self.subject,
+            "kind": self.kind,
+            "parameters": self.parameters,
+            "float32_bytes": 4 * self.parameters,
+            "model": self.model.model_dump(),
+            "shapes": self.shapes,
+        }
+        if self.settings is not None:
+            found["settings"] = self.settings.model_dump()
+        if self.bundle is not None:
+            found["bundle"] = self.bundle.model_dump(exclude={"model"})
+        return found
+
+    def as_text(self) -> str:
+        """The same to read: one fact a line, tensors at the end."""
+        facts: dict[str, object] = {
+            self.kind: self.subject,
+            "parameters": f"{self.parameters:,} ({4 * self.parameters / 1e6:,.1f} MB in float32)",
+            **self.model.model_dump(),
+        }
+        if self.bundle is not None:
+            facts |= {score.metric: f"{score.value:.2f} on {score.data}" for score in self.bundle.scores}
+            facts |= dict(self.bundle.training)
+        width = max(map(len, facts))
+        lines = [f"{name:{width}}  {value}" for name, value in facts.items()]
+        return "\n".join([*lines, "", *(f"{' x '.join(map(str, shape)):>14}  {n}" for n, shape in self.shapes.items())])
+
+
+def overview(subject: str, vocabulary: int | None = None) -> Overview:
+    """Describe a preset by name, or a recipe, run or bundle by path.
+
+    Args:
+        subject: name or path.
+        vocabulary: number of token ids, instead of the preset's or recipe's own.
+
+    Raises:
+        UserError: `subject` is none of these.
+        ConfigError: a setting of the recipe is wrong, or a trained model is given with `vocabulary`.
+        BundleError: the bundle is damaged.
+    """
+    path = Path(subject)
+    sized = [] if vocabulary is None else [f"text.vocabulary={vocabulary}"]
+    if subject in PRESETS:
+        config, _ = load_run_config(None, settings=[f"preset={subject}", *sized])
+        return _untrained(subject, "preset", config)
+    if path.is_file():
+        config, _ = load_run_config(path, settings=sized)
+        return _untrained(subject, "recipe", config)
+    if not path.is_dir():
+        raise UserError(f"{subject}: is no preset ({', '.join(PRESETS)}) and no path of a recipe, run or bundle")
+    if vocabulary is not None:
+        raise ConfigError(f"--vocabulary {vocabulary}: the vocabulary of a trained model ({subject}) is what it is")
+    bundle = Bundle.open(find_bundle(path))
+    kind = "bundle" if bundle.folder == path else "run"
+    return _overview(subject, kind, bundle.model_config, bundle=bundle.description)
+
+
+def _untrained(subject: str, kind: str, config: RunConfig) -> Overview:
+    return _overview(subject, kind, config.model, settings=config)
+
+
+def _overview(
+    subject: str,
+    kind: str,
+    model: TransformerConfig,
+    *,
+    settings: RunConfig | None = None,
+    bundle: BundleDescription | None = None,
+) -> Overview:
+    parameters = blank_model(model).num_parameters
+    shapes = {name: list(tensor.shape) for name, tensor in empty_tensors(model).items()}
+    return Overview(subject, kind, parameters, shapes, model, settings, bundle)

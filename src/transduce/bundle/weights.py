@@ -1,0 +1,116 @@
+"""The tensors of a model: each shared one once, each checked by name, shape and type before it is used."""
+
+from collections.abc import Callable, Collection, Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save_file
+from torch import Tensor, nn
+from torch.overrides import TorchFunctionMode
+
+from transduce.config import TransformerConfig
+from transduce.errors import BundleError
+from transduce.model import Transformer
+
+
+def model_tensors(model: nn.Module) -> dict[str, Tensor]:
+    """Parameters and running statistics of `model` by name; a shared tensor only under the first of its names.
+
+    They are the model's own, not copies: writing into one changes the model.
+    """
+    tensors: dict[str, Tensor] = {}
+    seen: set[int] = set()
+    for name, tensor in model.state_dict(keep_vars=True).items():
+        if id(tensor) not in seen:
+            seen.add(id(tensor))
+            tensors[name] = tensor
+    return tensors
+
+
+def blank_model(config: TransformerConfig) -> Transformer:
+    """A network on the CPU whose parameters are still to be loaded: so far they are whatever was in the memory."""
+    with torch.device("cpu"), _NoRandomValues():
+        return Transformer(config)
+
+
+def empty_tensors(config: TransformerConfig) -> dict[str, Tensor]:
+    """Names, shapes and types of the tensors of such a network; the values mean nothing."""
+    return model_tensors(blank_model(config))
+
+
+def check_tensors(found: Mapping[str, Tensor], expected: Mapping[str, Tensor], origin: str) -> None:
+    """That both have the same names, shapes and types.
+
+    Args:
+        found: what was given.
+        expected: what the model has.
+        origin: where `found` comes from, for the message.
+
+    Raises:
+        BundleError: they differ; names the first tensor that does.
+    """
+    for name in sorted(expected.keys() | found.keys()):
+        if name not in found:
+            raise BundleError(f"{origin}: has no tensor {name!r}, and its model needs it: these weights are another's")
+        if name not in expected:
+            raise BundleError(f"{origin}: has a tensor {name!r}, unknown to its model: these weights are another's")
+        if _kind(found[name]) != _kind(expected[name]):
+            raise BundleError(f"{origin}: {name!r} is {_kind(found[name])}, its model needs {_kind(expected[name])}")
+
+
+@torch.no_grad()
+def load_tensors(model: nn.Module, tensors: Mapping[str, Tensor], origin: str) -> None:
+    """Copy `tensors` into `model`, all of them or none; what is shared stays shared.
+
+    Raises:
+        BundleError: names, shapes or types are not the model's.
+    """
+    own = model_tensors(model)
+    check_tensors(tensors, own, origin)
+    for name, tensor in own.items():
+        tensor.copy_(tensors[name])
+
+
+def write_tensors(path: Path, tensors: Mapping[str, Tensor]) -> None:
+    """Write `tensors` as a safetensors file."""
+    # safetensors makes files that only their owner can read; a model is as readable as any other file.
+    path.touch()
+    mode = path.stat().st_mode
+    save_file({name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}, path)
+    path.chmod(mode)
+
+
+def read_tensors(path: Path) -> dict[str, Tensor]:
+    """The tensors of a safetensors file, on the CPU; read from the disk only where they are used.
+
+    Raises:
+        BundleError: it is not a safetensors file.
+    """
+    try:
+        return load_file(path)
+    except (OSError, SafetensorError) as error:
+        raise BundleError(f"{path}: cannot be read as safetensors: {error}") from None
+
+
+class _NoRandomValues(TorchFunctionMode):
+    """Initial values that are about to be replaced are not drawn: that takes longer than to load them."""
+
+    drawing = ("kaiming_uniform_", "normal_", "uniform_")
+
+    def __torch_function__(
+        self,
+        func: Callable[..., Any],
+        types: Collection[type],
+        args: tuple[Any, ...] = (),
+        kwargs: dict[str, Any] | None = None,
+    ) -> Any:  # noqa: ANN401 - whatever `func` returns
+        given = kwargs or {}
+        if getattr(func, "__name__", "") in self.drawing:
+            return args[0] if args else given["tensor"]
+        return func(*args, **given)
+
+
+def _kind(tensor: Tensor) -> str:
+    return f"{str(tensor.dtype).removeprefix('torch.')} {list(tensor.shape)}"

@@ -1,0 +1,48 @@
+"""A model's scores on a test set."""
+
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from transduce.evaluation.scores import Score, corpus_scores
+from transduce.text import parallel_corpus
+from transduce.translation import Translator
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """Scores of the translations of a test set, and how they were made.
+
+    Args:
+        scores: BLEU, chrF and TER, with signatures.
+        num_lines: of the test set.
+        beam: hypotheses kept for each sentence.
+        seconds: of translating, loading and scoring left out.
+    """
+
+    scores: tuple[Score, ...]
+    num_lines: int
+    beam: int
+    seconds: float
+
+    def as_json(self) -> dict[str, Any]:
+        """Everything, with the scores by their lower-case names."""
+        scores = {score.metric.lower(): {"value": score.value, "signature": score.signature} for score in self.scores}
+        return {"lines": self.num_lines, "beam": self.beam, "seconds": round(self.seconds, 3), "scores": scores}
+
+
+def evaluate_translator(translator: Translator, source: Path, reference: Path, *, beam: int | None = None) -> Evaluation:
+    """Translate `source` and score the result against `reference`, raw text both.
+
+    Raises:
+        CorpusError: a file is missing or empty, is not UTF-8, or the two differ in number of lines.
+    """
+    corpus = parallel_corpus(Path(), str(source), str(reference), None, None)
+    corpus.check()
+    sources, references = zip(*corpus, strict=True)
+    started = time.perf_counter()
+    translations = translator.translate(sources, beam=beam)
+    seconds = time.perf_counter() - started
+    scores = tuple(corpus_scores(translations, references))
+    return Evaluation(scores, len(sources), translator.search.beam if beam is None else beam, seconds)

@@ -1,0 +1,161 @@
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from transduce.bundle import written_folder
+from transduce.bundle.atomic_folder import remove_folder, remove_leftovers
+from transduce.errors import BundleError, TransduceError
+
+
+def _write(folder: Path, text: str, failure: type[BaseException] | None = None) -> None:
+    with written_folder(folder, marker="marker") as temporary:
+        (temporary / "marker").write_text(text, encoding="utf-8")
+        if failure:
+            raise failure
+        (temporary / "inner").mkdir()
+        (temporary / "inner" / "file").write_text(text, encoding="utf-8")
+
+
+def _contents(folder: Path) -> set[str]:
+    return {path.relative_to(folder).as_posix() for path in folder.rglob("*")}
+
+
+def _run(code: str, *arguments: object) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-c", code, *map(str, arguments)], capture_output=True, text=True, check=False
+    )
+
+
+@pytest.mark.parametrize("times", [1, 2, 3])
+def test_the_last_one_written_is_there_and_nothing_else(tmp_path: Path, times: int) -> None:
+    for time in range(times):
+        _write(tmp_path / "a" / "folder", str(time))
+    assert (tmp_path / "a" / "folder" / "inner" / "file").read_text() == str(times - 1)
+    assert _contents(tmp_path) == {"a", "a/folder", "a/folder/marker", "a/folder/inner", "a/folder/inner/file"}
+
+
+@pytest.mark.parametrize("failure", [RuntimeError, KeyboardInterrupt, OSError])
+def test_an_exception_leaves_everything_as_it_was(tmp_path: Path, failure: type[BaseException]) -> None:
+    _write(tmp_path / "folder", "old")
+    before = _contents(tmp_path)
+    with pytest.raises((failure, TransduceError)):
+        _write(tmp_path / "folder", "new", failure)
+    assert _contents(tmp_path) == before
+    assert (tmp_path / "folder" / "marker").read_text() == "old"
+
+
+def test_a_failure_to_write_says_so(tmp_path: Path) -> None:
+    expected = re.escape(f"{tmp_path / 'folder'}: could not be written and is as it was before: ")
+    with (
+        pytest.raises(TransduceError, match=expected + r".*No space left"),
+        written_folder(tmp_path / "folder", "marker"),
+    ):
+        raise OSError(28, "No space left on device")
+    assert not _contents(tmp_path)
+
+
+def test_the_new_folder_appears_only_at_the_end(tmp_path: Path) -> None:
+    with written_folder(tmp_path / "folder", "marker") as temporary:
+        assert temporary.parent == tmp_path
+        assert not (tmp_path / "folder").exists()
+    assert (tmp_path / "folder").is_dir()
+
+
+KILLED_WHILE_WRITING = """
+import os, sys
+from pathlib import Path
+from transduce.bundle import written_folder
+with written_folder(Path(sys.argv[1]), "marker") as temporary:
+    (temporary / "marker").write_text("new")
+    os.kill(os.getpid(), 9)
+"""
+
+KILLED_BETWEEN_RENAMES = """
+import os, sys
+from pathlib import Path
+from transduce.bundle import written_folder
+def rename(self, target, rename=Path.rename):
+    rename(self, target)
+    os.kill(os.getpid(), 9)
+Path.rename = rename
+with written_folder(Path(sys.argv[1]), "marker") as temporary:
+    (temporary / "marker").write_text("new")
+"""
+
+
+@pytest.mark.parametrize("code", [KILLED_WHILE_WRITING, KILLED_BETWEEN_RENAMES])
+def test_a_kill_loses_nothing_and_the_next_writing_cleans_up(tmp_path: Path, code: str) -> None:
+    folder = tmp_path / "folder"
+    _write(folder, "old")
+    assert _run(code, folder).returncode == -9
+    left = [path for path in tmp_path.iterdir() if (path / "marker").read_text() == "old"]
+    assert len(left) == 1
+    assert len(list(tmp_path.iterdir())) == 2
+    _write(folder, "newest")
+    assert [path.name for path in tmp_path.iterdir()] == ["folder"]
+    assert (folder / "marker").read_text() == "newest"
+
+
+def test_a_failed_rename_brings_the_old_one_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    _write(tmp_path / "folder", "old")
+    rename = Path.rename
+
+    def fail_for_the_new(self: Path, target: Path) -> Path:
+        if ".tmp-" in self.name:
+            raise PermissionError(13, "Permission denied")
+        return rename(self, target)
+
+    monkeypatch.setattr(Path, "rename", fail_for_the_new)
+    with pytest.raises(TransduceError, match="is as it was before"):
+        _write(tmp_path / "folder", "new")
+    assert [path.name for path in tmp_path.iterdir()] == ["folder"]
+    assert (tmp_path / "folder" / "marker").read_text() == "old"
+
+
+def test_a_folder_of_something_else_is_not_replaced(tmp_path: Path) -> None:
+    (tmp_path / "thesis.txt").write_text("years of work", encoding="utf-8")
+    with pytest.raises(BundleError, match="holds other files and no marker"):
+        _write(tmp_path, "new")
+    assert _contents(tmp_path) == {"thesis.txt"}
+
+
+def test_a_file_is_not_replaced(tmp_path: Path) -> None:
+    (tmp_path / "folder").write_text("text", encoding="utf-8")
+    with pytest.raises(BundleError, match="is a file"):
+        _write(tmp_path / "folder", "new")
+    assert (tmp_path / "folder").read_text() == "text"
+
+
+def test_an_empty_folder_is_replaced(tmp_path: Path) -> None:
+    (tmp_path / "folder").mkdir()
+    _write(tmp_path / "folder", "new")
+    assert (tmp_path / "folder" / "marker").read_text() == "new"
+
+
+def test_other_names_are_no_leftovers(tmp_path: Path) -> None:
+    kept = ["folder.old", "folder.tmp", "folder.old-", "folder.old-1x", "other.old-1", "xfolder.tmp-1"]
+    for name in [*kept, "folder.tmp-1", "folder.old-1"]:
+        (tmp_path / name).mkdir()
+    remove_leftovers(tmp_path, "folder")
+    assert {path.name for path in tmp_path.iterdir()} == set(kept)
+
+
+def test_removing_a_folder(tmp_path: Path) -> None:
+    _write(tmp_path / "folder", "text")
+    remove_folder(tmp_path / "folder")
+    assert not _contents(tmp_path)
+
+
+@pytest.mark.skipif(os.name == "nt", reason="Windows has no umask")
+@pytest.mark.parametrize("umask", [0o022, 0o077])
+def test_the_umask_decides_who_may_read(tmp_path: Path, umask: int) -> None:
+    before = os.umask(umask)
+    try:
+        _write(tmp_path / "folder", "text")
+    finally:
+        os.umask(before)
+    assert (tmp_path / "folder").stat().st_mode & 0o777 == 0o777 & ~umask

@@ -1,0 +1,99 @@
+import json
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from transduce.errors import ConfigError, CorpusError
+from transduce.evaluation import METRICS, corpus_scores, format_scores, to_json
+
+REFERENCES = [
+    "Ein kleiner Hund läuft über die Wiese.",
+    "Zwei Männer stehen am Herd und kochen das Essen.",
+    "Das ist, soweit ich weiß, „richtig“.",
+    "Es kostet 3,50 € pro Stück – oder 1.000 Yen.",
+    "Zeile mit \u2028 im Innern und \x0b auch.",
+    "leer wird sie übersetzt",
+    "",
+    "猫が好きです。",
+]
+HYPOTHESES = [
+    "Ein kleiner Hund rennt über eine Wiese.",
+    "Zwei Männer kochen am Herd das Essen . ",
+    "Das ist, soweit ich weiß, richtig.",
+    "Es kostet 3,50 € das Stück oder 1.000 Yen.",
+    "Zeile mit \u2028 im Innern und \x0b auch.",
+    "",
+    "zu viel\u00a0",
+    "犬が好きです。",
+]
+
+
+def _command(folder: Path, hypotheses: Sequence[str], references: Sequence[str]) -> list[dict[str, Any]]:
+    """What sacreBLEU's own command prints for the same lines."""
+    for name, lines in (("hypotheses", hypotheses), ("references", references)):
+        text = "".join(f"{line}\n" for line in lines)
+        (folder / name).write_text(text, encoding="utf-8", newline="\n")
+    arguments = ["references", "-i", "hypotheses", "-m", "bleu", "chrf", "ter", "--format", "json", "-w", "10"]
+    command = [sys.executable, "-m", "sacrebleu", *arguments]
+    printed = subprocess.run(command, cwd=folder, capture_output=True, check=True).stdout
+    scores: list[dict[str, Any]] = json.loads(printed)
+    return scores
+
+
+@pytest.mark.parametrize("repetitions", [1, 150])
+def test_scores_and_signatures_are_those_of_the_command(
+    tmp_path: Path, repetitions: int, capfd: pytest.CaptureFixture[str]
+) -> None:
+    hypotheses, references = HYPOTHESES * repetitions, REFERENCES * repetitions
+    ours = corpus_scores(hypotheses, references)
+    # 150 lines end in " .", about which sacreBLEU would otherwise complain.
+    assert capfd.readouterr() == ("", "")
+    theirs = {score["name"].removesuffix("2"): score for score in _command(tmp_path, hypotheses, references)}
+    assert [score.metric for score in ours] == ["BLEU", "chrF", "TER"]
+    for score in ours:
+        assert float(f"{score.value:.10f}") == theirs[score.metric]["score"]
+        assert score.signature == theirs[score.metric]["signature"]
+
+
+def test_a_perfect_translation() -> None:
+    references = [line for line in REFERENCES if len(line.split()) > 4]
+    assert [round(score.value, 9) for score in corpus_scores(references, references)] == [100.0, 100.0, 0.0]
+
+
+def test_metrics_come_in_the_order_asked_for() -> None:
+    assert [score.metric for score in corpus_scores(["a"], ["a"], ("ter", "bleu"))] == ["TER", "BLEU"]
+
+
+@pytest.mark.parametrize(("hypotheses", "references"), [([""], [""]), ([""], ["a b"]), (["a b"], [""])])
+def test_empty_lines_have_finite_scores(hypotheses: Sequence[str], references: Sequence[str]) -> None:
+    assert all(0 <= score.value <= 100 for score in corpus_scores(hypotheses, references))
+
+
+def test_unequal_counts_are_refused() -> None:
+    with pytest.raises(CorpusError, match="2 hypotheses and 3 references"):
+        corpus_scores(["a", "b"], ["a", "b", "c"])
+
+
+def test_nothing_is_refused() -> None:
+    with pytest.raises(CorpusError, match="no hypotheses"):
+        corpus_scores([], [])
+
+
+def test_an_unknown_metric_is_refused() -> None:
+    with pytest.raises(ConfigError, match="'comet' must be one of: bleu, chrf, ter"):
+        corpus_scores(["a"], ["a"], ["comet"])
+
+
+def test_text_and_json() -> None:
+    scores = corpus_scores(HYPOTHESES, REFERENCES)
+    lines = format_scores(scores).split("\n")
+    assert [line.split()[0] for line in lines] == [name for name, _ in METRICS.values()]
+    assert all(line.split()[2] == score.signature for line, score in zip(lines, scores, strict=True))
+    read = json.loads(to_json(scores))
+    assert [(each["metric"], each["value"], each["signature"]) for each in read] == [
+        (score.metric, score.value, score.signature) for score in scores
+    ]
