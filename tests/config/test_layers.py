@@ -102,3 +102,8 @@ def test_a_setting_that_does_not_exist_names_where_it_stands_and_the_nearest(rec
     with pytest.raises(ConfigError) as caught:
         load_run_config(path)
     assert str(caught.value) == f"{path}: there is no setting 'model.d_modle'; did you mean 'model.d_model'?"
+
+
+def test_the_papers_schedule_takes_back_the_peak_of_a_preset(load: Load) -> None:
+    config = load("", "preset=tiny", "training.schedule=paper")
+    assert config.training.learning_rate is None

@@ -57,3 +57,7 @@ def test_merges_are_skipped_where_there_are_merges() -> None:
     assert TextConfig(bpe_dropout=0.1).bpe_dropout == 0.1
     with pytest.raises(ValidationError, match=r'bpe_dropout = 0.1 needs algorithm = "bpe"'):
         TextConfig(bpe_dropout=0.1, algorithm="unigram")
+
+
+def test_columns_may_be_written_as_numbers() -> None:
+    assert DataConfig(pairs="a.tsv", columns=[2, 1]).columns == ("2", "1")  # type: ignore[arg-type, list-item]

@@ -62,4 +62,4 @@ def test_what_makes_no_network_is_refused(setting: dict[str, object]) -> None:
 
 def test_nothing_changes_afterwards() -> None:
     with pytest.raises(ValidationError, match="frozen"):
-        TransformerConfig().d_model = 3  # type: ignore[misc]
+        TransformerConfig().d_model = 3

@@ -45,6 +45,9 @@ class Layers:
         """
         preset = self.values.get("preset", "base")
         below = flatten(PRESETS.get(preset, {})) if isinstance(preset, str) else {}
+        if self.values.get("training.schedule") == "paper":
+            # The paper's schedule has a peak of its own, and TOML has no word to take back the preset's.
+            below.pop("training.learning_rate", None)
         values = below | self.values
         origins = dict.fromkeys(below, f'preset "{preset}"') | self.origins
         decided = _decided_vocabulary(values)

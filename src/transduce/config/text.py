@@ -1,10 +1,12 @@
 """Where the text comes from, how it is cut into pieces, and which pairs are left out."""
 
-from typing import Literal
+from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
 from transduce.config.settings import Settings
+
+Column = Annotated[str, Field(strict=False, coerce_numbers_to_str=True)]
 
 
 class DataConfig(Settings):
@@ -32,7 +34,7 @@ class DataConfig(Settings):
     validation_pairs: str | None = None
     """Instead of the two above: one file with both."""
 
-    columns: tuple[str, str] | None = Field(default=None, strict=False)
+    columns: tuple[Column, Column] | None = Field(default=None, strict=False)
     """Source and target in a file of pairs: column numbers from 1 (TSV, default 1 and 2) or keys (JSON lines,
     default "source" and "target")."""
 

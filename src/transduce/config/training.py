@@ -50,7 +50,7 @@ class TrainingConfig(Settings):
     device: str = "auto"
     """`cpu`, `cuda`, `mps`, or `auto`: the first of cuda, mps, cpu that is there."""
 
-    seed: int = Field(default=1, ge=0)
+    seed: int = Field(default=1, ge=0, lt=2**31)
     """Decides initial weights, order of data and dropout."""
 
     log_every: int = Field(default=50, ge=1)

@@ -1,0 +1,127 @@
+"""The whole main job in a few minutes: make data, train, translate what was never seen, count."""
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from transduce.config import RunConfig, load_run_config
+from transduce.demo.sentences import check_unseen_pairs, training_pairs, unseen_pairs
+from transduce.training import Reporter, RunFolder, train
+from transduce.translation import Translator
+
+NUM_TRAINING_PAIRS = 60_000
+
+SETTINGS: dict[str, Any] = {
+    "data.source_language": "en",
+    "data.target_language": "de",
+    "data.held_out": 200,
+    "text.vocabulary": 500,
+    "model.num_encoder_layers": 2,
+    "model.num_decoder_layers": 2,
+    "model.d_model": 64,
+    "model.d_ff": 256,
+    "model.num_heads": 4,
+    "model.dropout": 0.0,
+    "training.updates": 5000,
+    "training.batch_tokens": 700,
+    "training.schedule": "linear",
+    "training.learning_rate": 3e-3,
+    "training.warmup": 300,
+    "training.log_every": 100,
+    "training.validate_every": 2500,
+    "training.checkpoint_every": 2500,
+    "training.keep_checkpoints": 1,
+}
+"""Small batches and many updates: batches of the paper's size would leave no time to learn."""
+
+
+@dataclass(frozen=True)
+class Answer:
+    """One unseen input, what the model made of it, and what it should be."""
+
+    source: str
+    translation: str
+    reference: str
+
+    @property
+    def right(self) -> bool:
+        """Whether the two are the same to the letter."""
+        return self.translation == self.reference
+
+
+@dataclass(frozen=True)
+class DemonstrationResult:
+    """How the demonstration went.
+
+    Args:
+        exact_match: share of unseen inputs translated right to the letter.
+        num_tested: unseen inputs.
+        seconds: of training.
+        bundle: the trained model.
+        samples: some of the unseen inputs.
+        wrong: all that were translated wrong.
+    """
+
+    exact_match: float
+    num_tested: int
+    seconds: float
+    bundle: Path
+    samples: tuple[Answer, ...]
+    wrong: tuple[Answer, ...]
+
+    def as_json(self) -> dict[str, Any]:
+        """All of it."""
+        return {**asdict(self), "bundle": str(self.bundle), "seconds": round(self.seconds, 1)}
+
+
+def demonstrate(
+    output: Path, reporter: Reporter, *, updates: int | None = None, restart: bool = False
+) -> DemonstrationResult:
+    """Train a small Transformer to translate English numbers, years and dates into German, and test it.
+
+    Args:
+        output: folder of the run; the data lies beside it.
+        reporter: is told how training goes.
+        updates: how long to train; as long as it takes to learn the task unless given.
+        restart: begin anew where a demonstration was before.
+
+    Raises:
+        MissingExtraError: the packages that make the data are not installed.
+    """
+    check_unseen_pairs()
+    unseen = unseen_pairs()
+    text = output.parent / f"{output.name}-text.tsv"
+    config = _config(text, output, updates)
+    RunFolder(output).check(config, restart=restart)
+    reporter.say(f"making {NUM_TRAINING_PAIRS:,} pairs of English and German numbers, years and dates")
+    _write_pairs(text, training_pairs(NUM_TRAINING_PAIRS, seed=1))
+    result = train(config, reporter, restart=restart)
+    bundle = result.folder / "best"
+    reporter.say(f"translating {len(unseen):,} inputs that were never seen in training")
+    sources, references = zip(*unseen, strict=True)
+    translations = Translator.load(bundle).translate(sources, beam=1)
+    tested = [Answer(*triple) for triple in zip(sources, translations, references, strict=True)]
+    wrong = tuple(pair for pair in tested if not pair.right)
+    return DemonstrationResult(
+        exact_match=1 - len(wrong) / len(tested),
+        num_tested=len(tested),
+        seconds=result.seconds,
+        bundle=bundle,
+        samples=tuple(tested[:: len(tested) // 8][:8]),
+        wrong=wrong,
+    )
+
+
+def _config(text: Path, output: Path, updates: int | None) -> RunConfig:
+    length = {} if updates is None else {"training.updates": updates, "training.warmup": max(1, updates // 20)}
+    arguments = {**SETTINGS, **length, "data.pairs": text.name, "data.folder": str(text.parent), "output": str(output)}
+    return load_run_config(None, arguments=arguments)[0]
+
+
+def _write_pairs(path: Path, pairs: Sequence[tuple[str, str]]) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    beside = path.with_name(path.name + ".tmp")
+    with beside.open("w", encoding="utf-8", newline="\n") as file:
+        file.writelines(f"{source}\t{target}\n" for source, target in pairs)
+    beside.replace(path)
