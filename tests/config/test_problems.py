@@ -27,7 +27,7 @@ WRONG = {
     "data.columns=12": "--set: data.columns = 12: must be a list",
     'data.columns=["1"]': "--set: data.columns = ['1']: must be longer",
     'data.columns=["1", "2", "3"]': "--set: data.columns = ['1', '2', '3']: must be shorter",
-    "data.columns=[true, 2]": "--set: data.columns = [1, 2]: must be a valid string",
+    "data.columns=[true, 2]": "--set: data.columns = [True, 2]: must be a valid string",
 }
 
 
