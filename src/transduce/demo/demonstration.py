@@ -23,14 +23,14 @@ SETTINGS: dict[str, Any] = {
     "model.d_ff": 256,
     "model.num_heads": 4,
     "model.dropout": 0.0,
-    "training.updates": 5000,
+    "training.updates": 3500,
     "training.batch_tokens": 700,
     "training.schedule": "linear",
     "training.learning_rate": 3e-3,
     "training.warmup": 300,
     "training.log_every": 100,
-    "training.validate_every": 2500,
-    "training.checkpoint_every": 2500,
+    "training.validate_every": 1750,
+    "training.checkpoint_every": 1750,
     "training.keep_checkpoints": 1,
 }
 """Small batches and many updates: batches of the paper's size would leave no time to learn."""

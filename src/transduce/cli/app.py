@@ -1,0 +1,96 @@
+"""The command `transduce`: finds the command that was asked for, and turns errors into messages and exit codes.
+
+Commands are imported when they are called, so that `transduce --help` loads no torch.
+"""
+
+import os
+import sys
+import traceback
+from collections.abc import Sequence
+from io import TextIOWrapper
+from typing import NoReturn
+
+from cyclopts import App, CycloptsError, Parameter
+from rich.console import Console
+
+from transduce import __version__
+from transduce.errors import TransduceError
+
+COMMANDS = {
+    "train": "Train a model from parallel text, or go on where training stopped.\n\n"
+    "The run is a folder: best/ is the model to use, report.html shows how it went. Ctrl-C saves the state; the same "
+    "command goes on from there.",
+    "translate": "Translate standard input to standard output, line by line.\n\n"
+    "Line n in gives line n out; a blank line stays blank. A line that is too long for the model is translated in "
+    "parts, sentence by sentence, and standard error says so.",
+    "evaluate": "Translate a test set and score it: BLEU, chrF, TER, with signatures.",
+    "average": "Average the last checkpoints of a run into one bundle.",
+    "info": "Describe a preset, recipe, run or bundle: parameters, shapes, sizes, settings.",
+    "config": "Show the settings of a run, or the schema of all settings.",
+    "demo": "Make data, train a small model on it in under three minutes, and test it.\n\n"
+    "The data are numbers, years and dates in English and German. It takes two processor cores and no network. The "
+    "bundle works with every other command.",
+}
+"""What `transduce --help` says of each, and then what its own help adds."""
+
+app = App(
+    name="transduce",
+    help='The Transformer of "Attention Is All You Need": from parallel text to a trained, measured translation model.',
+    version=__version__,
+    help_format="plaintext",
+    # No --no-json; and what is off unless asked for need not say so.
+    default_parameter=Parameter(negative=(), show_default=lambda default: default or None),
+    result_action="return_value",
+    suppress_keyboard_interrupt=False,
+)
+for _name, _help in COMMANDS.items():
+    if _name == "config":
+        _config = App(name=_name, help=_help)
+        _config.command(
+            "transduce.cli.config:show", name="show", help="Print the resolved settings of a recipe as TOML."
+        )
+        _config.command("transduce.cli.config:schema", name="schema", help="Print the JSON Schema of all settings.")
+        app.command(_config)
+    else:
+        app.command(f"transduce.cli.{_name}:{_name}", name=_name, help=_help)
+
+
+def main(arguments: Sequence[str] | None = None) -> NoReturn:
+    """Run one command and leave with its exit code: 0, 1 failed, 2 the user's mistake, 130 interrupted."""
+    sys.exit(_exit_code(arguments))
+
+
+def _exit_code(arguments: Sequence[str] | None) -> int:
+    try:
+        if isinstance(sys.stdout, TextIOWrapper):  # whatever the machine prefers
+            sys.stdout.reconfigure(encoding="utf-8", errors="backslashreplace", newline="\n")
+        app(arguments, exit_on_error=False, print_error=True, error_console=Console(stderr=True))
+        sys.stdout.flush()
+    except CycloptsError:
+        return 2
+    except BrokenPipeError:
+        # Whoever read our output has left, as `head` does. Nothing more can be said there, not even by Python's exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 141
+    except (KeyboardInterrupt, Exception) as error:  # noqa: BLE001 - no traceback reaches a user unasked
+        message, exit_code = _explained(error)
+        print(f"transduce: {message}", file=sys.stderr)
+        return exit_code
+    return 0
+
+
+def _explained(error: BaseException) -> tuple[str, int]:
+    """What to tell the user, and the exit code."""
+    match error:
+        case KeyboardInterrupt():
+            return "interrupted", 130
+        case TransduceError():
+            return str(error), error.exit_code
+        case OSError():
+            is_mistake = isinstance(error, FileNotFoundError | IsADirectoryError | NotADirectoryError | PermissionError)
+            return f"{error.filename}: {error.strerror}" if error.filename else str(error), 2 if is_mistake else 1
+        case MemoryError():
+            return "memory is full: smaller batches need less (training.batch_tokens, search.batch_tokens)", 1
+    if os.environ.get("TRANSDUCE_TRACEBACK"):
+        traceback.print_exception(error)
+    return f"a bug in Transduce: {type(error).__name__}: {error}; set TRANSDUCE_TRACEBACK=1 to see where", 1

@@ -1,0 +1,31 @@
+"""`transduce config`."""
+
+import os
+from pathlib import Path
+from typing import Annotated
+
+from cyclopts import Parameter
+
+from transduce.cli.console import print_json
+from transduce.config import RunConfig, load_run_config, to_toml
+
+
+def show(
+    recipe: Path | None = None,
+    /,
+    *,
+    settings: Annotated[list[str] | None, Parameter(name="--set", metavar="KEY=VALUE")] = None,
+) -> None:
+    """Print the resolved settings of a recipe as TOML; every value that is not a default says where it came from.
+
+    Args:
+        recipe: a TOML file; without one, the paper's base model is shown.
+        settings: change one setting, as in training.updates=2000; may be repeated.
+    """
+    config, origins = load_run_config(recipe, settings=settings or [], environment=os.environ)
+    print(to_toml(config, origins), end="")
+
+
+def schema() -> None:
+    """Print the JSON Schema of all settings, by which an editor can complete and check a recipe."""
+    print_json(RunConfig.model_json_schema())

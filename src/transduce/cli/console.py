@@ -1,0 +1,91 @@
+"""How long work looks: a live line on a terminal, plain lines elsewhere; always on standard error."""
+
+import json
+import sys
+import time
+from collections.abc import Mapping
+from contextlib import AbstractContextManager
+from types import TracebackType
+from typing import Any, BinaryIO
+
+from rich.console import Console
+from rich.live import Live
+from rich.text import Text
+
+from transduce.training import Progress, Validation
+
+PLAIN_EVERY_SECONDS = 15.0
+
+
+def print_json(value: Mapping[str, Any]) -> None:
+    """One JSON object on standard output."""
+    print(json.dumps(value, ensure_ascii=False, indent=2))
+
+
+def standard_input() -> BinaryIO | None:
+    """The bytes of standard input; None where there is none, as under some services."""
+    return getattr(sys.stdin, "buffer", None)
+
+
+def say(text: str) -> None:
+    """One line on standard error."""
+    print(text, file=sys.stderr, flush=True)
+
+
+class ConsoleReporter(AbstractContextManager["ConsoleReporter"]):
+    """Shows a run on standard error; a `Reporter` for training."""
+
+    def __init__(self) -> None:
+        self._console = Console(stderr=True, highlight=False, soft_wrap=True)
+        self._live = Live(console=self._console, transient=True, refresh_per_second=4)
+        self._last_plain = time.monotonic()
+
+    def __enter__(self) -> "ConsoleReporter":  # noqa: PYI034 - Self cannot be checked under test
+        if self._console.is_terminal:
+            self._live.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._live.stop()
+
+    def say(self, text: str) -> None:
+        """One line, above the live line if there is one."""
+        self._console.print(Text(text))
+
+    def progress(self, progress: Progress) -> None:
+        """Renew the live line; without a terminal, a plain line from time to time."""
+        line = progress_line(progress)
+        if self._console.is_terminal:
+            self._live.update(Text(line, no_wrap=True, overflow="ellipsis"))
+        elif time.monotonic() - self._last_plain >= PLAIN_EVERY_SECONDS or progress.update == progress.updates:
+            self._last_plain = time.monotonic()
+            self.say(line)
+
+    def validated(self, update: int, validation: Validation, *, is_best: bool) -> None:
+        """The figures of a validation, and its samples."""
+        scores = "  ".join(f"{score.metric} {score.value:.2f}" for score in validation.scores)
+        best = "  (best so far)" if is_best else ""
+        self.say(f"validation after update {update:,}: perplexity {validation.perplexity:.2f}  {scores}{best}")
+        for sample in validation.samples:
+            self.say(f"    source      {sample.source}")
+            self.say(f"    translation {sample.translation}")
+            self.say(f"    reference   {sample.reference}")
+
+
+def progress_line(progress: Progress) -> str:
+    """Updates, epoch, loss, learning rate, speed, padding and time to go, in one line."""
+    figures = progress.figures
+    return (
+        f"update {progress.update:,}/{progress.updates:,}  epoch {progress.epochs:.2f}  loss {figures.loss:.3f}  "
+        f"rate {figures.learning_rate:.2e}  {progress.tokens_per_second:,.0f} tokens/s  "
+        f"padding {figures.padding_share:.1%}  {duration(progress.eta_seconds)} to go"
+    )
+
+
+def duration(seconds: float) -> str:
+    """As in "1:02:03" or "2:03"."""
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"

@@ -1,0 +1,36 @@
+"""`transduce evaluate`."""
+
+from pathlib import Path
+
+from transduce.cli.console import print_json, say
+from transduce.evaluation import evaluate_translator
+from transduce.translation import Translator
+
+
+def evaluate(
+    model: Path,
+    /,
+    *,
+    source: Path,
+    reference: Path,
+    beam: int | None = None,
+    device: str = "auto",
+    json: bool = False,
+) -> None:
+    """Translate a test set and score it: BLEU, chrF and TER, with sacreBLEU's signatures.
+
+    Args:
+        model: a bundle, or the folder of a run.
+        source: the text to translate, one sentence a line.
+        reference: its translations by people, line for line, as they are: not tokenised, not lower-cased.
+        beam: hypotheses kept for each sentence; 1 is greedy. The model's own setting unless given.
+        device: cpu, cuda, mps or auto.
+        json: print one JSON object.
+    """
+    result = evaluate_translator(Translator.load(model, device=device), source, reference, beam=beam)
+    if json:
+        print_json({"model": str(model), **result.as_json()})
+        return
+    for score in result.scores:
+        print(f"{score.metric:5} {score.value:6.2f}  {score.signature}")
+    say(f"{result.num_lines:,} lines in {result.seconds:.1f} s, beam {result.beam}")

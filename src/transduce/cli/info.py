@@ -1,0 +1,19 @@
+"""`transduce info`."""
+
+from transduce.bundle import overview
+from transduce.cli.console import print_json
+
+
+def info(subject: str, /, *, vocabulary: int | None = None, json: bool = False) -> None:
+    """Describe a preset, recipe, run or bundle: parameters, shapes, sizes, settings.
+
+    Args:
+        subject: the name of a preset, or the path of a recipe, a run or a bundle.
+        vocabulary: number of token ids, for a preset or a recipe.
+        json: print one JSON object.
+    """
+    found = overview(subject, vocabulary)
+    if json:
+        print_json(found.as_json())
+    else:
+        print(found.as_text())

@@ -1,0 +1,72 @@
+"""`transduce train`."""
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Annotated
+
+from cyclopts import Parameter
+
+from transduce.cli.console import ConsoleReporter, duration, say, standard_input
+from transduce.config import load_run_config
+from transduce.training import automatic_settings_for
+from transduce.training import train as train_run
+
+
+@Parameter(name="*")
+@dataclass(frozen=True, kw_only=True)
+class Texts:
+    """Where the text is, for a run without a recipe."""
+
+    source: str | None = None
+    """Training text, source side; plain, .gz, .xz or .zst, one sentence a line."""
+    target: str | None = None
+    """Training text, target side, line for line."""
+    pairs: Annotated[str | None, Parameter(allow_leading_hyphen=True)] = None
+    """Instead of both: a .tsv or .jsonl file, or - for TSV on standard input."""
+    validation_source: str | None = None
+    """Validation text, source side; without it, some training pairs are set aside."""
+    validation_target: str | None = None
+    """Validation text, target side."""
+
+
+def train(
+    recipe: Path | None = None,
+    /,
+    *,
+    texts: Texts | None = None,
+    output: str | None = None,
+    settings: Annotated[list[str] | None, Parameter(name="--set", metavar="KEY=VALUE")] = None,
+    restart: bool = False,
+) -> None:
+    """Train a model from parallel text, or go on where training stopped.
+
+    Args:
+        recipe: a TOML file that says what differs from the defaults; without one, give --source and --target.
+        texts: the files.
+        output: folder of the run; runs/ and the recipe's name unless given.
+        settings: change one setting, as in training.updates=2000; may be repeated.
+        restart: delete what the folder holds of an earlier run and start over.
+    """
+    given = {f"data.{key}": value for key, value in asdict(texts or Texts()).items() if value is not None}
+    if output is not None:
+        given["output"] = output
+    automatic = automatic_settings_for(_data(given, settings or [])) if recipe is None else {}
+    config, _ = load_run_config(
+        recipe, settings=settings or [], environment=os.environ, arguments=given, automatic=automatic
+    )
+    with ConsoleReporter() as reporter:
+        result = train_run(config, reporter, restart=restart, standard_input=standard_input())
+    say(
+        f"trained {result.updates:,} updates in {duration(result.seconds)}; the model is in {result.folder / 'best'}, "
+        f"the report in {result.folder / 'report.html'}"
+    )
+
+
+def _data(given: Mapping[str, str], settings: Sequence[str]) -> dict[str, object]:
+    """What is said about the text, wherever it is said: before its size is known, nothing else can be resolved."""
+    environment = {name: value for name, value in os.environ.items() if name.startswith("TRANSDUCE_DATA_")}
+    about_text = [setting for setting in settings if setting.lstrip().startswith("data.")]
+    config, _ = load_run_config(None, settings=about_text, environment=environment, arguments=given)
+    return {f"data.{key}": value for key, value in config.data}

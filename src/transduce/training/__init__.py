@@ -1,0 +1,42 @@
+"""One optimiser step, repeated, and what happens every so many steps: validation by real translations, checkpoints,
+reports.
+"""
+
+from transduce.training.automatic import automatic_settings_for
+from transduce.training.averaging import average_run
+from transduce.training.interruption import StopWish, stop_wish
+from transduce.training.loss import TokenLosses, label_smoothed_cross_entropy
+from transduce.training.metrics import MetricsLog
+from transduce.training.report import learning_curve, write_report
+from transduce.training.reporter import Progress, Reporter, SilentReporter
+from transduce.training.run import train
+from transduce.training.run_folder import RunFolder
+from transduce.training.schedule import learning_rate
+from transduce.training.step import UpdateFigures, Updater
+from transduce.training.trainer import Trainer, TrainingResult
+from transduce.training.validation import Sample, Validation, Validator
+
+__all__ = [
+    "MetricsLog",
+    "Progress",
+    "Reporter",
+    "RunFolder",
+    "Sample",
+    "SilentReporter",
+    "StopWish",
+    "TokenLosses",
+    "Trainer",
+    "TrainingResult",
+    "UpdateFigures",
+    "Updater",
+    "Validation",
+    "Validator",
+    "automatic_settings_for",
+    "average_run",
+    "label_smoothed_cross_entropy",
+    "learning_curve",
+    "learning_rate",
+    "stop_wish",
+    "train",
+    "write_report",
+]

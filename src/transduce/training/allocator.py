@@ -1,0 +1,19 @@
+"""Memory that is freed in one update and needed in the next stays with the process."""
+
+import ctypes
+import platform
+
+M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3
+"""glibc's names for: how much free memory it gives back to the system, and what it asks the system for singly."""
+
+
+def keep_freed_memory() -> None:
+    """Tell glibc to give no block under 1 GB back to the system; elsewhere do nothing.
+
+    Every update frees and takes the same large blocks. Given back, each costs a page fault for every 4 KB when it is
+    taken again, up to half of the time of an update on a CPU.
+    """
+    if platform.libc_ver()[0] == "glibc":
+        libc = ctypes.CDLL(None)
+        libc.mallopt(M_MMAP_THRESHOLD, 2**30)
+        libc.mallopt(M_TRIM_THRESHOLD, 2**31 - 1)

@@ -1,0 +1,32 @@
+"""Settings for somebody who gives two files and nothing else."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from transduce.config import DataConfig
+from transduce.text import parallel_corpus
+
+SIZES = {"tiny": 200_000, "small": 2_000_000, "base": 20_000_000}
+"""The preset for a corpus of up to so many pairs; beyond the last, `big`."""
+
+
+def automatic_settings(num_pairs: int) -> dict[str, Any]:
+    """The preset that a corpus of `num_pairs` can feed, and a vocabulary to match; dotted settings."""
+    preset = next((name for name, most in SIZES.items() if num_pairs <= most), "big")
+    return {"preset": preset, "text.vocabulary": "fitted"}
+
+
+def automatic_settings_for(given: Mapping[str, Any]) -> dict[str, Any]:
+    """The same for the text named by dotted settings such as "data.source", whose pairs are counted.
+
+    Standard input cannot be counted beforehand; it gets the settings of a small corpus.
+
+    Raises:
+        CorpusError: a file is missing, is not UTF-8, or the two differ in number of lines.
+    """
+    data = DataConfig(**{key.removeprefix("data."): value for key, value in given.items() if key.startswith("data.")})
+    if data.pairs == "-" or (data.source is None and data.pairs is None):
+        return automatic_settings(0)
+    corpus = parallel_corpus(Path(data.folder), data.source, data.target, data.pairs, data.columns)
+    return automatic_settings(corpus.check())

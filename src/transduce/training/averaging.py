@@ -1,0 +1,38 @@
+"""The average of a run's last checkpoints (paper 6.1) as a bundle of its own."""
+
+from pathlib import Path
+
+from transduce.bundle import Bundle, list_checkpoints, save_bundle
+from transduce.errors import RunError, UserError
+from transduce.training.outcome import averaged_model
+from transduce.training.run_folder import RunFolder
+
+
+def average_run(run: Path, last: int, output: Path) -> list[int]:
+    """Average the weights of the `last` checkpoints of the run in `run` into the bundle `output`.
+
+    The bundle carries no scores, since nobody has measured it yet. Returns the updates of the checkpoints.
+
+    Raises:
+        RunError: there is no run, or it keeps fewer checkpoints.
+        BundleError: a checkpoint is damaged, or `output` holds something else.
+    """
+    folder = RunFolder(run)
+    if not folder.config_file.is_file():
+        raise RunError(f"{run}: is no run: it has no {folder.config_file.name}; give the folder of a run")
+    if last < 1:
+        raise UserError(f"--last {last}: must be at least 1")
+    updates = list_checkpoints(folder.checkpoints)
+    if len(updates) < last:
+        raise RunError(
+            f"{folder.checkpoints}: holds {len(updates)} checkpoints, {last} were asked for: ask for fewer with "
+            f"--last, or train with a higher training.keep_checkpoints"
+        )
+    bundle = Bundle.open(folder.last)
+    chosen = updates[-last:]
+    model = averaged_model(folder, chosen, bundle.model_config)
+    training = {**bundle.description.training, "update": chosen[-1], "averaged_checkpoints": last}
+    training.pop("validation_loss", None)
+    description = bundle.description.model_copy(update={"scores": [], "training": training})
+    save_bundle(output, model, bundle.load_tokenizer(), description)
+    return chosen

@@ -1,0 +1,135 @@
+"""report.html: how a run went, on one page that opens from disk."""
+
+from collections.abc import Mapping, Sequence
+from html import escape
+from pathlib import Path
+from typing import Any
+
+from transduce.config import RunConfig, to_toml
+from transduce.training.chart import Series, line_chart
+
+Line = Mapping[str, Any]
+
+_STYLE = """
+:root { color-scheme: light dark; --ink: #222; --soft: #666; --paper: #fff; --rule: #ddd; }
+@media (prefers-color-scheme: dark) { :root { --ink: #e6e6e6; --soft: #a0a0a0; --paper: #101215; --rule: #33363b; } }
+body { font: 16px/1.5 system-ui, sans-serif; color: var(--ink); background: var(--paper); max-width: 760px;
+  margin: 2rem auto; padding: 0 1rem; }
+h1 { font-size: 1.5rem; margin-bottom: 0; } h2 { font-size: 1.1rem; margin-top: 2rem; }
+p.facts, figcaption, caption { color: var(--soft); } caption { text-align: left; }
+dl { display: flex; flex-wrap: wrap; gap: .5rem 2rem; } dt { color: var(--soft); font-size: .85rem; }
+dd { margin: 0; font-size: 1.5rem; font-weight: 600; font-variant-numeric: tabular-nums; }
+table { border-collapse: collapse; width: 100%; } th, td { text-align: left; vertical-align: top;
+  padding: .3rem .6rem .3rem 0; border-top: 1px solid var(--rule); }
+svg { max-width: 100%; height: auto; margin: .5rem 0; } pre { overflow-x: auto; font-size: .85rem; }
+code { overflow-wrap: anywhere; }
+"""
+
+
+def write_report(path: Path, config: RunConfig, lines: Sequence[Line]) -> None:
+    """Write the page at `path`, in place of an earlier one, from the lines of metrics.jsonl."""
+    beside = path.with_name(path.name + ".tmp")
+    beside.write_text(_page(config, lines), encoding="utf-8", newline="\n")
+    beside.replace(path)
+
+
+def learning_curve(lines: Sequence[Line]) -> str:
+    """BLEU on the validation text over the updates, as an SVG file: the picture of a run in one glance."""
+    points = [(float(line["update"]), value) for line in _of(lines, "validation") for value in _scores(line, "BLEU")]
+    return line_chart("BLEU on the validation text", [Series("BLEU", points)], "updates", "")
+
+
+def _page(config: RunConfig, lines: Sequence[Line]) -> str:
+    languages = f"{config.data.source_language or 'source'} to {config.data.target_language or 'target'}"
+    parts = [
+        f"<h1>{escape(languages)}</h1>",
+        f'<p class="facts">{escape(config.preset)} model; run in <code>{escape(config.output)}</code></p>',
+        _figures(lines),
+        "<h2>Curves</h2>",
+        *_charts(lines),
+        _samples(lines),
+        _cleaning(lines),
+        f"<h2>Settings</h2><details><summary>config.toml</summary><pre>{escape(to_toml(config))}</pre></details>",
+    ]
+    return (
+        '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">'
+        f"<title>{escape(languages)}: training report</title><style>{_STYLE}</style></head>\n"
+        f"<body>{''.join(parts)}</body></html>\n"
+    )
+
+
+def _of(lines: Sequence[Line], *kinds: str) -> list[Line]:
+    return [line for line in lines if line.get("kind") in kinds]
+
+
+def _scores(line: Line, metric: str) -> list[float]:
+    return [score["value"] for score in line.get("scores", []) if score["metric"] == metric]
+
+
+def _figures(lines: Sequence[Line]) -> str:
+    """The figures of the best model so far, and what it took."""
+    facts: dict[str, str] = {}
+    signatures: list[str] = []
+    for line in _of(lines, "data"):
+        facts["parameters"] = f"{line['num_parameters']:,}"
+        facts["pairs"] = f"{line['num_pairs']:,}"
+    if lines:
+        facts["updates"] = f"{lines[-1]['update']:,}"
+        facts["minutes of training"] = f"{lines[-1].get('seconds', 0) / 60:.1f}"
+    for line in [line for line in _of(lines, "validation", "average") if line.get("is_best")][-1:]:
+        facts |= {score["metric"]: f"{score['value']:.2f}" for score in line["scores"]}
+        facts["perplexity"] = f"{line['perplexity']:.2f}"
+        signatures = [score["signature"] for score in line["scores"]]
+    items = "".join(f"<div><dt>{escape(name)}</dt><dd>{escape(value)}</dd></div>" for name, value in facts.items())
+    notes = "".join(f'<p class="facts"><code>{escape(signature)}</code></p>' for signature in signatures)
+    return f"<dl>{items}</dl>{notes}"
+
+
+def _charts(lines: Sequence[Line]) -> list[str]:
+    def over_updates(name: str, key: str, *kinds: str) -> Series:
+        return Series(name, [(float(line["update"]), line[key]) for line in _of(lines, *kinds) if key in line])
+
+    def score(metric: str) -> Series:
+        validations = _of(lines, "validation")
+        return Series(metric, [(float(line["update"]), value) for line in validations for value in _scores(line, metric)])
+
+    training = over_updates("training", "cross_entropy", "training")
+    losses = [Series("training", _smooth(training.points)), over_updates("validation", "loss", "validation")]
+    return [
+        line_chart("Translations of the validation text", [score("BLEU"), score("chrF")], "updates", ""),
+        line_chart("Cross-entropy a token (training: mean of ten lines)", losses, "updates", "nats"),
+        line_chart("Learning rate", [over_updates("", "learning_rate", "training")], "updates", ""),
+        line_chart("Speed", [over_updates("", "tokens_per_second", "training")], "updates", "tokens/s"),
+    ]
+
+
+def _smooth(points: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
+    """The mean of each value and up to nine before it: one batch has long sentences, the next has short ones."""
+    values = [value for _, value in points]
+    return [
+        (update, sum(values[max(0, index - 9) : index + 1]) / len(values[max(0, index - 9) : index + 1]))
+        for index, (update, _) in enumerate(points)
+    ]
+
+
+def _samples(lines: Sequence[Line]) -> str:
+    rows = "".join(
+        "<tr>" + "".join(f'<td dir="auto">{escape(sample[side])}</td>' for side in _SIDES) + "</tr>"
+        for line in _of(lines, "validation")[-1:]
+        for sample in line.get("samples", [])
+    )
+    heads = "".join(f"<th>{side}</th>" for side in _SIDES)
+    return f"<h2>Samples of the last validation</h2><table><tr>{heads}</tr>{rows}</table>"
+
+
+_SIDES = ("source", "translation", "reference")
+
+
+def _cleaning(lines: Sequence[Line]) -> str:
+    rows = "".join(
+        f"<tr><td>{escape(rule)}</td><td>{count:,}</td></tr>"
+        for line in _of(lines, "data")
+        for rule, count in line["cleaning"].items()
+    )
+    return f"<h2>Cleaning</h2><table><caption>Pairs that each rule left out, and pairs kept</caption>{rows}</table>"

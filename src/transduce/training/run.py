@@ -1,0 +1,73 @@
+"""From a configuration to a trained model: the main job, start to end."""
+
+from pathlib import Path
+from typing import BinaryIO
+
+from transduce.config import RunConfig
+from transduce.data import prepare
+from transduce.errors import ConfigError
+from transduce.training.allocator import keep_freed_memory
+from transduce.training.interruption import stop_wish
+from transduce.training.reporter import Reporter, SilentReporter
+from transduce.training.run_folder import RunFolder
+from transduce.training.trainer import Trainer, TrainingResult
+from transduce.translation import find_device
+
+
+def train(
+    config: RunConfig,
+    reporter: Reporter | None = None,
+    *,
+    restart: bool = False,
+    standard_input: BinaryIO | None = None,
+) -> TrainingResult:
+    """Train the run that `config` describes, from wherever its folder says it is.
+
+    Everything that can be wrong with settings, folder and text is found before anything is written.
+
+    Args:
+        config: the whole run.
+        reporter: is told how it goes; nobody unless given.
+        restart: delete what the run's folder holds of an earlier run.
+        standard_input: where `data.pairs = "-"` is read from.
+
+    Raises:
+        ConfigError, CorpusError, RunError: something given breaks a rule.
+        Interrupted: by Ctrl-C or SIGTERM; the same call goes on from there.
+        TrainingError: the loss is no longer a number.
+    """
+    reporter = reporter or SilentReporter()
+    if config.data.source is None and config.data.pairs is None:
+        raise ConfigError("there is nothing to train on: give data.source and data.target, or data.pairs")
+    find_device(config.training.device)
+    folder = RunFolder(Path(config.output))
+    folder.check(config, restart=restart)
+    cache = Path(config.data.cache) if config.data.cache else folder.path.parent / ".cache"
+    prepared = prepare(config.data, config.text, cache, standard_input=standard_input, talk=reporter.say)
+    config = config.with_vocabulary(prepared.tokenizer.vocabulary)
+    folder.begin(config, restart=restart)
+    keep_freed_memory()
+    with stop_wish() as stop:
+        trainer = Trainer(config, prepared, folder, reporter)
+        _introduce(trainer)
+        trainer.resume()
+        return trainer.run(stop)
+
+
+def _introduce(trainer: Trainer) -> None:
+    """Say, and put on record, what is about to be trained on what."""
+    config, prepared, log = trainer.config, trainer.prepared, trainer.folder.metrics
+    parameters = trainer.model.num_parameters
+    if not log.read():
+        facts = {"num_pairs": len(prepared.train), "num_parameters": parameters, "vocabulary": config.model.vocabulary}
+        log.append("data", 0, {**facts, "cleaning": prepared.cleaning, "digests": prepared.digests})
+    left_out = [f"{rule} {count:,}" for rule, count in prepared.cleaning.items() if count and rule != "kept"]
+    trainer.reporter.say(
+        f"{len(prepared.train):,} pairs to train on (left out: {', '.join(left_out) or 'none'}), "
+        f"{len(prepared.validation):,} to validate with"
+    )
+    trainer.reporter.say(
+        f"{config.preset} model, {parameters:,} parameters, {config.model.vocabulary:,} token ids; "
+        f"on {trainer.device}, precision {config.training.precision}; {config.training.updates:,} updates of at most "
+        f"{config.training.batch_tokens * config.training.accumulation:,} tokens a side"
+    )

@@ -1,0 +1,103 @@
+"""A run is a folder: what is in it, and who may go on in it."""
+
+import shutil
+from collections.abc import Iterable
+from pathlib import Path
+
+from transduce.bundle import list_checkpoints
+from transduce.bundle.atomic_folder import remove_folder
+from transduce.config import RunConfig, load_run_config, to_toml
+from transduce.errors import RunError
+from transduce.training.metrics import MetricsLog
+
+MAY_DIFFER = {
+    "output",
+    "data.folder",
+    "data.cache",
+    "model.vocabulary",
+    "training.updates",
+    "training.patience",
+    "training.log_every",
+    "training.validate_every",
+    "training.checkpoint_every",
+    "training.keep_checkpoints",
+}
+"""Settings that may change when a run goes on: none of them changes what was computed so far.
+
+`model.vocabulary` is decided by text and tokenizer, and is not known before they are read.
+"""
+
+
+class RunFolder:
+    """The folder of one run, as ARCHITECTURE.md draws it."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.config_file = path / "config.toml"
+        self.checkpoints = path / "checkpoints"
+        self.best = path / "best"
+        self.last = path / "last"
+        self.report = path / "report.html"
+        self.metrics = MetricsLog(path / "metrics.jsonl")
+
+    def check(self, config: RunConfig, *, restart: bool) -> None:
+        """Whether a run of `config` may begin or go on here; nothing is changed.
+
+        Raises:
+            RunError: the folder holds something else, or a run with other settings.
+        """
+        for place in (self.path, *self.path.parents):
+            if place.exists() and not place.is_dir():
+                raise RunError(f"{place}: is a file; a run needs a folder: choose another output")
+        if not self.config_file.exists():
+            foreign = sorted(entry.name for entry in self.path.iterdir()) if self.path.exists() else []
+            if foreign:
+                raise RunError(
+                    f"{self.path}: is not empty (it holds {foreign[0]}) and is not a run: choose another output"
+                )
+        elif not restart:
+            self._check_same(config)
+
+    def begin(self, config: RunConfig, *, restart: bool) -> None:
+        """Make the folder, or with `restart` empty it of the run it holds, and save the resolved configuration."""
+        if restart:
+            for place in (self.checkpoints, self.best, self.last):
+                shutil.rmtree(place, ignore_errors=True)
+            for place in (self.config_file, self.metrics.path, self.report):
+                place.unlink(missing_ok=True)
+        self.path.mkdir(parents=True, exist_ok=True)
+        beside = self.config_file.with_name("config.toml.tmp")
+        beside.write_text(to_toml(config), encoding="utf-8", newline="\n")
+        beside.replace(self.config_file)
+
+    def forget_after(self, update: int, *, finished: bool) -> None:
+        """Forget what was done after `update`, and the average if the run is not `finished`: all of it comes again.
+
+        Checkpoints after `update`, which were passed over as damaged, would count among those that are kept.
+        """
+        self.remove_checkpoints(later for later in list_checkpoints(self.checkpoints) if later > update)
+        self.metrics.truncate_after(update, average=finished)
+
+    def remove_checkpoints(self, updates: Iterable[int]) -> None:
+        """Remove the checkpoints of `updates`."""
+        for update in updates:
+            remove_folder(self.checkpoints / f"{update:09d}")
+
+    def _check_same(self, config: RunConfig) -> None:
+        before, _ = load_run_config(self.config_file)
+        may_differ = MAY_DIFFER - ({"training.updates"} if config.training.schedule == "linear" else set())
+        old, new = _flat(before), _flat(config)
+        changed = [key for key in new if old[key] != new[key] and key not in may_differ]
+        if changed:
+            lines = "\n".join(f"  {key}: was {old[key]!r}, now {new[key]!r}" for key in changed)
+            raise RunError(
+                f"{self.path}: holds a run with other settings:\n{lines}\n"
+                f"choose another output, set them back, or start over with --restart, which deletes that run"
+            )
+
+
+def _flat(config: RunConfig) -> dict[str, object]:
+    flat: dict[str, object] = {}
+    for name, value in config.model_dump().items():
+        flat |= {f"{name}.{key}": inner for key, inner in value.items()} if isinstance(value, dict) else {name: value}
+    return flat

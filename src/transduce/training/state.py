@@ -1,0 +1,69 @@
+"""Everything of a run that changes while it runs, to and from a checkpoint."""
+
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from transduce.bundle import load_checkpoint, load_tensors, model_tensors, save_checkpoint
+from transduce.training.run_folder import RunFolder
+from transduce.training.step import Updater
+from transduce.training.stream import Place
+
+
+@dataclass
+class RunState:
+    """What a checkpoint holds beside weights and optimiser. There is no random state: see `Updater.update`.
+
+    Args:
+        update: updates done.
+        place: where the next batch is.
+        best: the best figure of validation so far (`Validation.quality`), if there was one.
+        without_gain: validations in a row that were not better than `best`.
+        seconds: of training, over all sittings.
+        finished: nothing is left to do, unless `training.updates` is raised.
+        data: digest of the prepared data, so that other data cannot slip in.
+    """
+
+    data: str
+    update: int = 0
+    place: Place = field(default_factory=Place)
+    best: float | None = None
+    without_gain: int = 0
+    seconds: float = 0.0
+    finished: bool = False
+
+    def save(self, folder: RunFolder, updater: Updater) -> None:
+        """Write the checkpoint of this update."""
+        tensors = {"weights": model_tensors(updater.model), "optimizer": _optimizer_tensors(updater)}
+        save_checkpoint(folder.checkpoints, self.update, tensors, asdict(self))
+
+    @classmethod
+    def load(cls, folder: RunFolder, update: int, updater: Updater) -> "RunState":
+        """Read the checkpoint of `update` into the model and the optimiser."""
+        tensors, state = load_checkpoint(folder.checkpoints, update)
+        load_tensors(updater.model, tensors["weights"], f"{folder.checkpoints}, update {update}")
+        _load_optimizer(updater, tensors["optimizer"])
+        values: dict[str, Any] = dict(state)
+        return cls(**{**values, "place": Place(**values["place"])})
+
+
+def _optimizer_tensors(updater: Updater) -> dict[str, Tensor]:
+    """Adam's two means and step count of every parameter, by the parameter's name."""
+    names: dict[Tensor, str] = {parameter: name for name, parameter in updater.model.named_parameters()}
+    return {
+        f"{names[parameter]}/{kind}": value
+        for parameter, kinds in updater.optimizer.state.items()
+        for kind, value in kinds.items()
+    }
+
+
+def _load_optimizer(updater: Updater, tensors: dict[str, Tensor]) -> None:
+    parameters = dict(updater.model.named_parameters())
+    updater.optimizer.state.clear()
+    for key, value in tensors.items():
+        name, kind = key.rsplit("/", 1)
+        # Adam keeps its step count beside the parameter too, in its fused form.
+        place = parameters[name].device
+        updater.optimizer.state[parameters[name]][kind] = value.to(place, torch.float32)

@@ -1,0 +1,98 @@
+"""One update: gradients of one or more batches, and a step of Adam (paper 5.3). No files, no clock."""
+
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import nn
+
+from transduce.config import TrainingConfig
+from transduce.data import Batch
+from transduce.model import Transformer
+from transduce.training.loss import label_smoothed_cross_entropy
+from transduce.training.schedule import learning_rate
+
+
+@dataclass(frozen=True)
+class UpdateFigures:
+    """What one update was like.
+
+    Args:
+        loss: label-smoothed cross-entropy, in nats a real target token.
+        cross_entropy: cross-entropy without smoothing, in nats a real target token.
+        accuracy: share of real target tokens predicted right, teacher-forced.
+        num_target_tokens: real target tokens.
+        padding_share: share of padding in the batches, both sides.
+        gradient_norm: Euclidean norm of the gradient, before clipping.
+        learning_rate: of this update.
+    """
+
+    loss: float
+    cross_entropy: float
+    accuracy: float
+    num_target_tokens: int
+    padding_share: float
+    gradient_norm: float
+    learning_rate: float
+
+
+class Updater:
+    """The model, its optimiser, and the settings that decide an update."""
+
+    def __init__(self, model: Transformer, config: TrainingConfig, device: torch.device) -> None:
+        self.model = model
+        self.config = config
+        self.device = device
+        self.optimizer = torch.optim.Adam(
+            model.parameters(),
+            lr=0.0,
+            betas=(config.adam_beta1, config.adam_beta2),
+            eps=config.adam_epsilon,
+            fused=device.type in {"cpu", "cuda"},
+        )
+
+    def update(self, number: int, batches: Sequence[Batch]) -> UpdateFigures:
+        """Update number `number`, counted from 1, on the sum of the losses of `batches`.
+
+        The random numbers of dropout depend on the seed and `number` alone, so that a run that was interrupted goes
+        on exactly as if it had not been.
+        """
+        # Hashed into one number: of a seed, torch's generator on the CPU reads only the lower 32 bits.
+        torch.manual_seed(int(np.random.SeedSequence([self.config.seed, number]).generate_state(1, np.uint64)[0]))
+        self.model.train()
+        num_tokens = sum(batch.num_target_tokens for batch in batches)
+        sums = torch.zeros(3, dtype=torch.float64)
+        for batch in batches:
+            sums += self._accumulate(batch.to(self.device), num_tokens)
+        norm = nn.utils.clip_grad_norm_(self.model.parameters(), self.config.clip_norm or torch.inf)
+        rate = learning_rate(self.config, self.model.config.d_model, number)
+        for group in self.optimizer.param_groups:
+            group["lr"] = rate
+        self.optimizer.step()
+        self.optimizer.zero_grad()
+        loss, cross_entropy, accuracy = (sums / num_tokens).tolist()
+        padding = sum(batch.padding_share for batch in batches) / len(batches)
+        return UpdateFigures(loss, cross_entropy, accuracy, num_tokens, padding, float(norm), rate)
+
+    def _accumulate(self, batch: Batch, num_tokens: int) -> torch.Tensor:
+        """Add the gradient of one batch; its loss, cross-entropy and right tokens."""
+        with mixed_precision(self.config.precision, self.device):
+            memory = self.model.encode(batch.source_ids, batch.source_mask)
+            hidden = self.model.decode_hidden(batch.target_ids, batch.target_mask, memory, batch.source_mask)
+            losses = label_smoothed_cross_entropy(
+                hidden[batch.target_mask],
+                self.model.projection.weight,
+                batch.target_ids[batch.target_mask],
+                self.config.label_smoothing,
+            )
+        (losses.loss / num_tokens).backward()  # type: ignore[no-untyped-call]
+        return torch.stack([losses.loss.detach(), losses.cross_entropy, losses.num_correct]).cpu().double()
+
+
+def mixed_precision(precision: str, device: torch.device) -> AbstractContextManager[None]:
+    """Matrix products in bfloat16 where asked for, or where the hardware makes it worth while ("auto")."""
+    hardware = device.type == "cuda" and torch.cuda.is_bf16_supported(including_emulation=False)
+    enabled = precision == "bfloat16" or (precision == "auto" and hardware)
+    return torch.autocast(device.type, dtype=torch.bfloat16, enabled=enabled)

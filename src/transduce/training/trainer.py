@@ -1,0 +1,224 @@
+"""The run: updates, and every so many of them a line of metrics, a validation, a checkpoint."""
+
+import math
+import time
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from itertools import islice
+from pathlib import Path
+
+import torch
+
+from transduce.bundle import latest_checkpoint, list_checkpoints, remove_checkpoints
+from transduce.config import RunConfig
+from transduce.data import Batch, PreparedData
+from transduce.errors import BundleError, Interrupted, RunError, TrainingError
+from transduce.model import Transformer
+from transduce.training.interruption import StopWish
+from transduce.training.outcome import averaged_model, save_model
+from transduce.training.report import write_report
+from transduce.training.reporter import Progress, Reporter
+from transduce.training.run_folder import RunFolder
+from transduce.training.state import RunState
+from transduce.training.step import UpdateFigures, Updater
+from transduce.training.stream import Place, batch_stream
+from transduce.training.validation import Validation, Validator
+from transduce.translation import find_device
+
+
+@dataclass(frozen=True)
+class TrainingResult:
+    """How a run ended.
+
+    Args:
+        folder: of the run; `folder/best` is the model to use.
+        updates: done in all.
+        seconds: of training in all, over all sittings; without validation.
+        best: the best figure of validation, in terms of `training.best_by` (for "loss", its negative).
+    """
+
+    folder: Path
+    updates: int
+    seconds: float
+    best: float
+
+
+class Trainer:
+    """One run: its model, its data, its folder, and who watches."""
+
+    def __init__(self, config: RunConfig, prepared: PreparedData, folder: RunFolder, reporter: Reporter) -> None:
+        self.config = config
+        self.prepared = prepared
+        self.folder = folder
+        self.reporter = reporter
+        self.device = find_device(config.training.device)
+        torch.manual_seed(config.training.seed)
+        self.model = Transformer(config.model).to(self.device)
+        self.updater = Updater(self.model, config.training, self.device)
+        self.validator = Validator(prepared.validation, prepared.tokenizer, config)
+        self.state = RunState(data=prepared.digests["all"])
+        self._pace = Pace()
+
+    def resume(self) -> None:
+        """Go back to the latest undamaged checkpoint, if there is one.
+
+        Raises:
+            RunError: the run was trained on other data.
+        """
+        checkpoint = latest_checkpoint(self.folder.checkpoints, self.reporter.say)
+        if checkpoint is None:
+            self.folder.forget_after(0, finished=False)
+            return
+        if checkpoint.state["data"] != self.prepared.digests["all"]:
+            raise RunError(
+                f"{self.folder.path}: was trained on other data: a file, or a setting of data or text, has changed. "
+                f"Set it back, choose another output, or start over with --restart"
+            )
+        self.state = RunState.load(self.folder, checkpoint.update, self.updater)
+        self.folder.forget_after(checkpoint.update, finished=self.state.finished)
+        self.reporter.say(f"going on after update {checkpoint.update:,}")
+
+    def run(self, stop: StopWish) -> TrainingResult:
+        """Train to the last update, or until patience is at its end.
+
+        Raises:
+            Interrupted: somebody asked for an end; the state is saved.
+            TrainingError: the loss is no longer a number.
+        """
+        if self._already_finished():
+            self.reporter.say(f"nothing to do: all {self.state.update:,} updates were done before")
+            return self._result()
+        self.state.finished = False
+        stream = batch_stream(self.prepared, self.config.text, self.config.training, self.state.place)
+        while not self._at_end():
+            self._update(stream)
+            if self._due(self.config.training.validate_every) or self._at_end():
+                self._validate()
+            wished = stop.wished  # asked once: a wish that comes now is granted after the next update
+            if self._due(self.config.training.checkpoint_every) or self._at_end() or wished:
+                self._checkpoint()
+            if wished:
+                raise Interrupted(f"stopped after update {self.state.update:,}; the same command goes on from there")
+        self._average()
+        self.state.finished = True
+        self._checkpoint()
+        return self._result()
+
+    def _already_finished(self) -> bool:
+        return self.state.finished and (self._at_end() or self._out_of_patience())
+
+    def _at_end(self) -> bool:
+        return self.state.update >= self.config.training.updates or self._out_of_patience()
+
+    def _out_of_patience(self) -> bool:
+        return 0 < self.config.training.patience <= self.state.without_gain
+
+    def _due(self, every: int) -> bool:
+        return self.state.update % every == 0
+
+    def _result(self) -> TrainingResult:
+        best = self.state.best if self.state.best is not None else -math.inf
+        return TrainingResult(self.folder.path, self.state.update, self.state.seconds, best)
+
+    def _update(self, stream: Iterator[tuple[Place, Batch]]) -> None:
+        started = time.perf_counter()
+        taken = list(islice(stream, self.config.training.accumulation))
+        number = self.state.update + 1
+        figures = self.updater.update(number, [batch for _, batch in taken])
+        if not (math.isfinite(figures.loss) and math.isfinite(figures.gradient_norm)):
+            raise TrainingError(
+                f"training has diverged: update {number} has loss {figures.loss} and gradient norm "
+                f"{figures.gradient_norm}; try a lower training.learning_rate, a longer training.warmup or "
+                f"training.clip_norm = 1.0"
+            )
+        self.state.update = number
+        self.state.place = taken[-1][0]
+        seconds = time.perf_counter() - started
+        self.state.seconds += seconds
+        self._pace.count(figures.num_target_tokens, seconds)
+        self._tell(figures)
+
+    def _tell(self, figures: UpdateFigures) -> None:
+        training, state = self.config.training, self.state
+        progress = Progress(
+            update=state.update,
+            updates=training.updates,
+            epochs=state.place.epochs,
+            figures=figures,
+            tokens_per_second=self._pace.tokens_per_second,
+            eta_seconds=(training.updates - state.update) * self._pace.seconds_per_update,
+        )
+        self.reporter.progress(progress)
+        if self._due(training.log_every):
+            line = {"epochs": progress.epochs, "tokens_per_second": progress.tokens_per_second, **asdict(figures)}
+            self.folder.metrics.append("training", state.update, {**line, "seconds": state.seconds})
+            self._pace = Pace()
+
+    def _validate(self) -> None:
+        validation = self.validator.validate(self.model)
+        quality = validation.quality(self.config.training.best_by)
+        is_best = self.state.best is None or quality > self.state.best
+        self.state.best = quality if is_best else self.state.best
+        self.state.without_gain = 0 if is_best else self.state.without_gain + 1
+        for place in [self.folder.last, *([self.folder.best] if is_best else [])]:
+            save_model(place, self.model, self.prepared, self.config, self.state, validation)
+        self._record("validation", validation, is_best=is_best)
+
+    def _average(self) -> None:
+        """Try the mean of the kept checkpoints (paper 6.1); it becomes `best` only if it is better."""
+        updates = list_checkpoints(self.folder.checkpoints)
+        if len(updates) == 1:
+            return
+        try:
+            model = averaged_model(self.folder, updates, self.config.model).to(self.device)
+        except BundleError as error:
+            self.reporter.say(f"there is no average of the last {len(updates)} checkpoints: {error}")
+            return
+        validation = self.validator.validate(model)
+        quality = validation.quality(self.config.training.best_by)
+        is_best = self.state.best is None or quality > self.state.best
+        if is_best:
+            self.state.best = quality
+            save_model(self.folder.best, model, self.prepared, self.config, self.state, validation, len(updates))
+        self.reporter.say(f"average of the last {len(updates)} checkpoints:")
+        self._record("average", validation, is_best=is_best)
+
+    def _record(self, kind: str, validation: Validation, *, is_best: bool) -> None:
+        figures = {"perplexity": validation.perplexity, "is_best": is_best, **asdict(validation)}
+        self.folder.metrics.append(kind, self.state.update, {**figures, "seconds": self.state.seconds})
+        write_report(self.folder.report, self.config, self.folder.metrics.read())
+        self.reporter.validated(self.state.update, validation, is_best=is_best)
+
+    def _checkpoint(self) -> None:
+        self.state.save(self.folder, self.updater)
+        # An earlier one that was not due has served its purpose, an end that was asked for. It must not be averaged:
+        # the run would not end like one that was never interrupted.
+        every = self.config.training.checkpoint_every
+        earlier = [update for update in list_checkpoints(self.folder.checkpoints) if update < self.state.update]
+        self.folder.remove_checkpoints([update for update in earlier if update % every])
+        remove_checkpoints(self.folder.checkpoints, self.config.training.keep_checkpoints)
+
+
+class Pace:
+    """Speed since it was made."""
+
+    def __init__(self) -> None:
+        self.num_tokens, self.num_updates, self.seconds = 0, 0, 0.0
+
+    def count(self, num_tokens: int, seconds: float) -> None:
+        """One more update."""
+        self.num_tokens, self.num_updates, self.seconds = (
+            self.num_tokens + num_tokens,
+            self.num_updates + 1,
+            self.seconds + seconds,
+        )
+
+    @property
+    def tokens_per_second(self) -> float:
+        """Real target tokens a second."""
+        return self.num_tokens / self.seconds
+
+    @property
+    def seconds_per_update(self) -> float:
+        """Mean duration of an update."""
+        return self.seconds / self.num_updates

@@ -1,0 +1,109 @@
+"""How good the model is now: teacher-forced loss, and its real translations against untouched references."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+
+from transduce.config import RunConfig
+from transduce.data import Batch
+from transduce.errors import TrainingError
+from transduce.evaluation import Score, corpus_scores
+from transduce.model import Transformer
+from transduce.text import Tokenizer
+from transduce.training.loss import label_smoothed_cross_entropy
+from transduce.training.step import mixed_precision
+from transduce.translation import NativeEngine, Translator, batches_by_length
+
+
+@dataclass(frozen=True)
+class Sample:
+    """One validation sentence, what the model made of it, and what it should be."""
+
+    source: str
+    translation: str
+    reference: str
+
+
+@dataclass(frozen=True)
+class Validation:
+    """Figures of one validation.
+
+    Args:
+        loss: cross-entropy without smoothing, in nats a target token.
+        accuracy: share of target tokens predicted right, teacher-forced.
+        scores: BLEU and chrF of beam-search translations, with signatures.
+        samples: a few of them to read.
+    """
+
+    loss: float
+    accuracy: float
+    scores: tuple[Score, ...]
+    samples: tuple[Sample, ...]
+
+    @property
+    def perplexity(self) -> float:
+        """exp(loss), per token of this model's own vocabulary."""
+        return math.exp(min(self.loss, 700.0))
+
+    def quality(self, best_by: str) -> float:
+        """The figure that decides which model is best; higher is better."""
+        if best_by == "loss":
+            return -self.loss
+        return next(score.value for score in self.scores if score.metric.lower() == best_by)
+
+
+class Validator:
+    """The validation text, and the settings by which it is translated and scored."""
+
+    num_samples = 3
+
+    def __init__(self, pairs: Sequence[tuple[str, str]], tokenizer: Tokenizer, config: RunConfig) -> None:
+        self.pairs = pairs
+        self.tokenizer = tokenizer
+        self.config = config
+
+    def validate(self, model: Transformer) -> Validation:
+        """All figures for the model as it is; its mode and weights are left alone.
+
+        Raises:
+            TrainingError: the model's logits are not finite.
+        """
+        loss, accuracy = self._teacher_forced(model)
+        if not math.isfinite(loss):
+            raise TrainingError(
+                f"training has diverged: the loss on the validation text is {loss}; try a lower "
+                f"training.learning_rate, a longer training.warmup or training.clip_norm = 1.0"
+            )
+        engine = NativeEngine(model, self.tokenizer.end_id)
+        translator = Translator(engine, self.tokenizer, self.config.search, self.config.data.source_language)
+        sources, references = zip(*self.pairs, strict=True)
+        translations = translator.translate(sources)
+        samples = [Sample(*triple) for triple in zip(sources, translations, references, strict=True)]
+        chosen = samples[:: max(1, len(samples) // self.num_samples)][: self.num_samples]
+        scores = corpus_scores(translations, references, ("bleu", "chrf"))
+        return Validation(loss, accuracy, tuple(scores), tuple(chosen))
+
+    @torch.inference_mode()
+    def _teacher_forced(self, model: Transformer) -> tuple[float, float]:
+        device = next(model.parameters()).device
+        end_id, texts = self.tokenizer.end_id, zip(*self.pairs, strict=True)
+        sides = [[[*ids, end_id] for ids in self.tokenizer.encode_all(side)] for side in texts]
+        was_training = model.training
+        model.eval()
+        sums, num_tokens = torch.zeros(2, dtype=torch.float64), 0
+        for indices in batches_by_length([max(map(len, pair)) for pair in zip(*sides, strict=True)], 4096):
+            sources, targets = ([side[index] for index in indices] for side in sides)
+            batch = Batch.from_ids(sources, targets, self.tokenizer.pad_id).to(device)
+            with mixed_precision(self.config.training.precision, device):
+                memory = model.encode(batch.source_ids, batch.source_mask)
+                hidden = model.decode_hidden(batch.target_ids, batch.target_mask, memory, batch.source_mask)
+                losses = label_smoothed_cross_entropy(
+                    hidden[batch.target_mask], model.projection.weight, batch.target_ids[batch.target_mask], 0.0
+                )
+            sums += torch.stack([losses.cross_entropy, losses.num_correct]).cpu().double()
+            num_tokens += batch.num_target_tokens
+        model.train(was_training)
+        loss, accuracy = (sums / num_tokens).tolist()
+        return loss, accuracy
