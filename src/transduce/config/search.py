@@ -19,7 +19,8 @@ class SearchConfig(Settings):
     """A translation has at most this many tokens more than its source."""
 
     max_pieces: int = Field(default=256, ge=8)
-    """A source line of more pieces than this is translated sentence by sentence, or in smaller parts if need be."""
+    """A source line of more pieces than this is translated sentence by sentence, or in smaller parts if need be. A
+    trained model's own limit is never above the longest source it was trained on."""
 
     batch_tokens: int = Field(default=4096, ge=1)
     """Most source tokens, padding included, translated at a time."""

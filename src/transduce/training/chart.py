@@ -7,7 +7,7 @@ from html import escape
 
 WIDTH, HEIGHT = 720, 260
 LEFT, RIGHT, TOP, BOTTOM = 62, 110, 34, 40
-COLORS = ("#2563c9", "#c2571a", "#2f855a")
+COLORS = ("#3b7dee", "#d9692b", "#3a9d68")
 
 STYLE = (
     "<style>text{font:12px system-ui,sans-serif;fill:#444}.title{font-size:14px;font-weight:600;fill:#222}"

@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from transduce.config import RunConfig
-from transduce.data import prepare
+from transduce.data import PreparedData, prepare
 from transduce.errors import ConfigError
 from transduce.training.allocator import keep_freed_memory
 from transduce.training.interruption import stop_wish
@@ -48,10 +48,20 @@ def train(
     folder.begin(config, restart=restart)
     keep_freed_memory()
     with stop_wish() as stop:
-        trainer = Trainer(config, prepared, folder, reporter)
+        trainer = Trainer(_with_lengths_seen(config, prepared), prepared, folder, reporter)
         _introduce(trainer)
         trainer.resume()
         return trainer.run(stop)
+
+
+def _with_lengths_seen(config: RunConfig, prepared: PreparedData) -> RunConfig:
+    """The same run, whose model translates nothing at a time that is longer than all it was trained on.
+
+    Of a longer text a model leaves most out; cut into parts, all of it is translated.
+    """
+    longest = int(prepared.train.lengths[:, 0].max()) - 1  # without </s>
+    search = config.search.model_copy(update={"max_pieces": max(8, min(config.search.max_pieces, longest))})
+    return config.model_copy(update={"search": search})
 
 
 def _introduce(trainer: Trainer) -> None:
