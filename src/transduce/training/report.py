@@ -35,8 +35,7 @@ def write_report(path: Path, config: RunConfig, lines: Sequence[Line]) -> None:
 
 def learning_curve(lines: Sequence[Line]) -> str:
     """BLEU on the validation text over the updates, as an SVG file: the picture of a run in one glance."""
-    points = [(float(line["update"]), value) for line in _of(lines, "validation") for value in _scores(line, "BLEU")]
-    return line_chart("BLEU on the validation text", [Series("BLEU", points)], "updates", "")
+    return line_chart("BLEU on the validation text", [Series("BLEU", _score_points(lines, "BLEU"))], "updates", "")
 
 
 def _page(config: RunConfig, lines: Sequence[Line]) -> str:
@@ -63,8 +62,13 @@ def _of(lines: Sequence[Line], *kinds: str) -> list[Line]:
     return [line for line in lines if line.get("kind") in kinds]
 
 
-def _scores(line: Line, metric: str) -> list[float]:
-    return [score["value"] for score in line.get("scores", []) if score["metric"] == metric]
+def _score_points(lines: Sequence[Line], metric: str) -> list[tuple[float, float]]:
+    return [
+        (float(line["update"]), score["value"])
+        for line in _of(lines, "validation")
+        for score in line.get("scores", [])
+        if score["metric"] == metric
+    ]
 
 
 def _figures(lines: Sequence[Line]) -> str:
@@ -91,8 +95,7 @@ def _charts(lines: Sequence[Line]) -> list[str]:
         return Series(name, [(float(line["update"]), line[key]) for line in _of(lines, *kinds) if key in line])
 
     def score(metric: str) -> Series:
-        validations = _of(lines, "validation")
-        return Series(metric, [(float(line["update"]), value) for line in validations for value in _scores(line, metric)])
+        return Series(metric, _score_points(lines, metric))
 
     training = over_updates("training", "cross_entropy", "training")
     losses = [Series("training", _smooth(training.points)), over_updates("validation", "loss", "validation")]
