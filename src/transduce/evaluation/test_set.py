@@ -32,7 +32,9 @@ class Evaluation:
         return {"lines": self.num_lines, "beam": self.beam, "seconds": round(self.seconds, 3), "scores": scores}
 
 
-def evaluate_translator(translator: Translator, source: Path, reference: Path, *, beam: int | None = None) -> Evaluation:
+def evaluate_translator(
+    translator: Translator, source: Path, reference: Path, *, beam: int | None = None
+) -> Evaluation:
     """Translate `source` and score the result against `reference`, raw text both.
 
     Raises:

@@ -82,8 +82,9 @@ class Translator:
         search = self.search if beam is None else SearchConfig.model_validate({**dict(self.search), "beam": beam})
         if not 1 <= num_best <= search.beam:
             raise ConfigError(f"num_best = {num_best}: must be from 1 to the beam, {search.beam}")
-        parts = [self._parts(text) for text in texts]
-        sources = [self.tokenizer.encode(part) for text_parts in parts for part in text_parts]
+        lengths = map(len, self.tokenizer.encode_all(texts))
+        parts = [self._parts(text, num_pieces) for text, num_pieces in zip(texts, lengths, strict=True)]
+        sources = self.tokenizer.encode_all([part for text_parts in parts for part in text_parts])
         found = iter(self.engine.search([[*ids, self.tokenizer.end_id] for ids in sources], search, num_best))
         return [self._joined(text_parts, list(islice(found, len(text_parts)))) for text_parts in parts]
 
@@ -95,15 +96,18 @@ class Translator:
         while block := list(islice(waiting, LINES_AT_A_TIME)):
             yield from self.translations(block, beam=beam, num_best=num_best)
 
-    def _parts(self, text: str) -> list[str]:
-        """What of `text` is translated at a time, spaces between included: nothing of a blank text."""
-        if not text.strip():
+    def _parts(self, text: str, num_pieces: int) -> list[str]:
+        """What of `text` is translated at a time, spaces between included: nothing of a text that shows nothing."""
+        if not text.strip() or not num_pieces:
             return []
+        if num_pieces <= self.search.max_pieces:
+            return [text]
 
         def fits(part: str) -> bool:
             return len(self.tokenizer.encode(part)) <= self.search.max_pieces
 
-        return [part for part in segments(text, self.source_language, fits) if part.strip()]
+        parts = segments(text, self.source_language, fits)
+        return [part for part in parts if part.strip() and self.tokenizer.encode(part)]
 
     def _joined(self, parts: Sequence[str], found: Sequence[Sequence[Hypothesis]]) -> Translation:
         """The translations of consecutive parts as one; the k-th best of the whole is made of the k-th best of each."""

@@ -1,0 +1,79 @@
+import json
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from transduce import __version__
+from transduce.cli.app import COMMANDS
+
+
+def test_help_is_there_at_once(process: Any) -> None:
+    seconds = []
+    for _ in range(5):
+        started = time.perf_counter()
+        answer = process("--help")
+        seconds.append(time.perf_counter() - started)
+        assert (answer.exit_code, answer.messages) == (0, "")
+        assert all(command in answer.output.decode() for command in COMMANDS)
+    assert min(seconds) < 0.5
+
+
+@pytest.mark.parametrize("command", [*COMMANDS, "config show", "config schema"])
+def test_every_command_has_help(transduce: Any, command: str) -> None:
+    answer = transduce(*command.split(), "--help")
+    assert (answer.exit_code, answer.messages) == (0, "")
+    text = answer.output.decode()
+    assert text.split("\n")[0].startswith(f"Usage: transduce {command}")
+    if command in COMMANDS:
+        assert COMMANDS[command].split("\n")[0] in text
+    # What an option is for stands behind its name.
+    described = [line for line in text.split("\n") if line.startswith(("│ --", "│ *  --", "│    --"))]
+    assert all(len(line.strip("│ *").split("  ", 1)) == 2 for line in described)
+
+
+def test_without_a_command_help_is_shown(transduce: Any) -> None:
+    assert transduce().output == transduce("--help").output
+
+
+def test_the_version(transduce: Any) -> None:
+    assert transduce("--version").output.decode() == f"{__version__}\n"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "named"),
+    [
+        (["nonsense"], "nonsense"),
+        (["config", "nonsense"], "nonsense"),
+        (["train", "--nonsense"], "--nonsense"),
+        (["translate"], "MODEL"),
+        (["translate", "model", "more"], "more"),
+        (["translate", "model", "--beam", "four"], "four"),
+        (["translate", "model", "--beam"], "--beam"),
+        (["evaluate", "model", "--source", "a"], "--reference"),
+        (["info", "base", "--no-json"], "--no-json"),
+        (["average", "run"], "--output"),
+    ],
+)
+def test_what_is_not_a_command_or_option_is_refused(transduce: Any, arguments: list[str], named: str) -> None:
+    answer = transduce(*arguments)
+    assert answer.exit_code == 2
+    assert answer.output == b""
+    assert named in answer.messages
+    assert "Traceback" not in answer.messages
+
+
+def test_a_full_device_is_a_failure(process: Any) -> None:
+    with Path("/dev/full").open("wb") as full:
+        answer = process("info", "base", stdout=full)
+    assert (answer.exit_code, answer.messages) == (1, "transduce: [Errno 28] No space left on device\n")
+
+
+def test_output_is_utf_8_wherever_it_goes(transduce: Any, workspace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (workspace / "größe.toml").write_text("", encoding="utf-8")
+    with (workspace / "output").open("w", encoding="latin-1") as stream:
+        monkeypatch.setattr(sys, "stdout", stream)
+        assert transduce("info", "größe.toml", "--json").exit_code == 0
+    assert json.loads((workspace / "output").read_text(encoding="utf-8"))["subject"] == "größe.toml"

@@ -1,0 +1,58 @@
+import os
+import pty
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from transduce.cli.console import duration
+
+
+def with_terminal(
+    start: Callable[..., subprocess.Popen[bytes]], *arguments: object, standard_input: bytes = b""
+) -> tuple[bytes, str]:
+    """Standard output, and what a terminal is sent on standard error."""
+    terminal, end = pty.openpty()
+    with start(*arguments, stderr=end) as running:
+        os.close(end)
+        assert running.stdin is not None
+        assert running.stdout is not None
+        running.stdin.write(standard_input)
+        running.stdin.close()
+        seen = b""
+        try:
+            while block := os.read(terminal, 1 << 16):
+                seen += block
+        except OSError:  # the other end is closed
+            pass
+        output = running.stdout.read()
+    os.close(terminal)
+    assert running.returncode == 0, seen
+    return output, seen.decode()
+
+
+def test_a_terminal_has_a_live_line(start: Callable[..., subprocess.Popen[bytes]], workspace: Path) -> None:
+    output, seen = with_terminal(start, "train", "tiny.toml", "--set", "training.updates=40")
+    assert output == b""
+    assert "\x1b[" in seen
+    assert "/40  epoch" in seen
+    assert "300 pairs are kept" in seen.replace("\r\n", "\n")
+    # The line is gone at the end, and the cursor is there again.
+    assert seen.rstrip().endswith("report.html")
+    assert seen.rindex("\x1b[?25h") > seen.rindex("/40  epoch")
+
+
+def test_translations_stay_apart_from_messages(start: Callable[..., subprocess.Popen[bytes]], run_folder: Path) -> None:
+    output, seen = with_terminal(start, "translate", run_folder, standard_input=b"ba do\nfi\n")
+    assert output.count(b"\n") == 2
+    assert b"\x1b" not in output
+    assert "2 lines in " in seen
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [(0.0, "0:00"), (59.4, "0:59"), (59.6, "1:00"), (3599.4, "59:59"), (3599.6, "1:00:00"), (90_061.0, "25:01:01")],
+)
+def test_a_duration_reads_like_a_clock(seconds: float, text: str) -> None:
+    assert duration(seconds) == text

@@ -1,0 +1,43 @@
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+
+@pytest.fixture
+def test_set(workspace: Path, transduce: Any, run_folder: Path) -> Path:
+    """Its references are those of the task for half of the lines, and the model's own translations for the others."""
+    sources = (workspace / "train.source").read_bytes().split(b"\n")[:30]
+    targets = (workspace / "train.target").read_text(encoding="utf-8").split("\n")[:30]
+    (workspace / "test.source").write_bytes(b"".join(line + b"\n" for line in sources))
+    answer = transduce("translate", run_folder, standard_input=(workspace / "test.source").read_bytes())
+    (workspace / "hypotheses").write_bytes(answer.output)
+    mixed = [pair[index % 2] for index, pair in enumerate(zip(targets, answer.lines, strict=True))]
+    (workspace / "test.target").write_text("".join(f"{line}\n" for line in mixed), encoding="utf-8", newline="\n")
+    return workspace
+
+
+def test_scores_are_those_of_sacrebleus_own_command(transduce: Any, test_set: Path, run_folder: Path) -> None:
+    options = ["-i", "hypotheses", "-m", "bleu", "chrf", "ter", "-w", "9", "-f", "json", "--force"]
+    own = subprocess.run([sys.executable, "-m", "sacrebleu", "test.target", *options], capture_output=True, check=True)
+    given = ["evaluate", run_folder, "--source", "test.source", "--reference", "test.target"]
+    found = json.loads(transduce(*given, "--json").output)
+    assert {"model": str(run_folder), "lines": 30, "beam": 4}.items() <= found.items()
+    assert list(found["scores"]) == ["bleu", "chrf", "ter"]
+    for score, expected in zip(found["scores"].values(), json.loads(own.stdout), strict=True):
+        assert score["value"] == pytest.approx(expected["score"], abs=1e-6)
+        assert score["signature"] == expected["signature"]
+        assert 0 < score["value"] < 100
+    text = transduce(*given)
+    assert [line.split()[0] for line in text.lines] == ["BLEU", "chrF", "TER"]
+    for line, score in zip(text.lines, found["scores"].values(), strict=True):
+        assert line.split()[1:] == [f"{score['value']:.2f}", score["signature"]]
+    assert text.messages.startswith("30 lines in ")
+
+
+def test_the_beam_can_be_chosen(transduce: Any, test_set: Path, run_folder: Path) -> None:
+    given = ["--source", "test.source", "--reference", "test.target", "--beam", "1", "--json"]
+    assert json.loads(transduce("evaluate", run_folder, *given).output)["beam"] == 1

@@ -1,0 +1,183 @@
+import gzip
+import json
+import signal
+import subprocess
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+SMALL = [
+    f"--set={setting}"
+    for setting in (
+        "text.vocabulary=300",
+        "model.num_encoder_layers=1",
+        "model.num_decoder_layers=1",
+        "model.d_model=16",
+        "model.d_ff=32",
+        "model.num_heads=2",
+        "training.updates=2",
+        "training.warmup=1",
+        "search.max_extra_length=2",
+        "data.held_out=5",
+    )
+]
+FILES = {"config.toml", "metrics.jsonl", "report.html", "best", "last", "checkpoints"}
+
+
+def names(folder: Path) -> set[str]:
+    return {path.name for path in folder.iterdir()}
+
+
+def bundle(folder: Path) -> Any:
+    return json.loads((folder / "last" / "bundle.json").read_text(encoding="utf-8"))
+
+
+def test_two_files_are_enough(transduce: Any, workspace: Path) -> None:
+    answer = transduce("train", "--source", "train.source", "--target", "train.target", "--output", "run", *SMALL)
+    assert (answer.exit_code, answer.output) == (0, b"")
+    assert names(workspace / "run") == FILES
+    assert 'preset = "tiny"' in (workspace / "run" / "config.toml").read_text(encoding="utf-8")
+    assert "5 of 300 pairs are held out for validation" in answer.messages
+    assert "update 2/2" in answer.messages
+    assert answer.messages.endswith("the model is in run/best, the report in run/report.html\n")
+    assert "\x1b" not in answer.messages
+    assert transduce("translate", "run/best", standard_input=b"ba do\n").exit_code == 0
+
+
+def test_a_recipe_and_what_is_set_over_it(transduce: Any, workspace: Path) -> None:
+    changed = ["--set", "training.updates=4", "--set", "model.d_model=8", "--set", "data.target_language = de"]
+    answer = transduce("train", "tiny.toml", *changed, "--validation-source", "valid.source")
+    assert answer.exit_code == 0
+    saved = bundle(workspace / "runs" / "tiny")
+    assert (saved["training"]["update"], saved["model"]["d_model"]) == (4, 8)
+    assert saved["languages"] == {"source": "en", "target": "de"}
+
+
+def test_the_same_command_again_has_nothing_to_do(transduce: Any, workspace: Path, contents: Any) -> None:
+    assert transduce("train", "tiny.toml").exit_code == 0
+    before = contents(workspace)
+    again = transduce("train", "tiny.toml")
+    assert again.exit_code == 0
+    assert "Prepared data found" in again.messages
+    assert "nothing to do: all 6 updates were done before" in again.messages
+    assert contents(workspace) == before
+
+
+def test_more_updates_go_on_and_restart_begins_anew(transduce: Any, workspace: Path) -> None:
+    constant = ["--set", "training.schedule=inverse_square_root"]
+    assert transduce("train", "tiny.toml", *constant).exit_code == 0
+    more = transduce("train", "tiny.toml", *constant, "--set", "training.updates=8")
+    assert (more.exit_code, bundle(workspace / "runs" / "tiny")["training"]["update"]) == (0, 8)
+    assert "going on after update 6" in more.messages
+    anew = transduce("train", "tiny.toml", "--restart", "--set", "training.updates=2")
+    assert (anew.exit_code, bundle(workspace / "runs" / "tiny")["training"]["update"]) == (0, 2)
+    assert "going on" not in anew.messages
+    assert names(workspace / "runs" / "tiny") == FILES
+    assert names(workspace / "runs" / "tiny" / "checkpoints") == {"000000002"}
+
+
+def test_pairs_on_standard_input(transduce: Any, workspace: Path) -> None:
+    sides = [(workspace / f"train.{side}").read_bytes().split(b"\n") for side in ("source", "target")]
+    pairs = b"".join(b"%s\t%s\n" % pair for pair in zip(*sides, strict=True) if all(pair))
+    answer = transduce("train", "--pairs", "-", "--output", "run", *SMALL, standard_input=pairs)
+    assert answer.exit_code == 0
+    assert "5 of 300 pairs are held out" in answer.messages
+    assert names(workspace / "run") == FILES
+    assert len(names(workspace / ".cache")) == 1
+
+
+@pytest.mark.parametrize("name", ["pairs.tsv", "pairs.jsonl", "pairs.tsv.gz", "train.source.gz"])
+def test_every_form_of_text_gives_the_same_pairs(transduce: Any, workspace: Path, name: str) -> None:
+    sources, targets = (
+        (workspace / f"train.{side}").read_text(encoding="utf-8").split("\n")[:-1] for side in ("source", "target")
+    )
+    pairs = list(zip(sources, targets, strict=True))
+    text = {
+        ".source": "".join(f"{source}\n" for source in sources),
+        ".tsv": "".join(f"{source}\t{target}\n" for source, target in pairs),
+        ".jsonl": "".join(json.dumps({"source": source, "target": target}) + "\n" for source, target in pairs),
+    }[Path(name.removesuffix(".gz")).suffix].encode()
+    (workspace / name).write_bytes(gzip.compress(text) if name.endswith(".gz") else text)
+    given = ["--source", name, "--target", "train.target"] if "source" in name else ["--pairs", name]
+    answer = transduce("train", *given, "--output", "run", *SMALL)
+    assert answer.exit_code == 0
+    (prepared,) = (workspace / ".cache").iterdir()
+    expected = transduce("train", "--source", "train.source", "--target", "train.target", "--output", "other", *SMALL)
+    assert expected.exit_code == 0
+    (other,) = set((workspace / ".cache").iterdir()) - {prepared}
+    assert (prepared / "train" / "ids.bin").read_bytes() == (other / "train" / "ids.bin").read_bytes()
+
+
+@pytest.mark.parametrize("way", ["environment", "--set"])
+def test_the_folder_of_the_text_can_be_given_apart(
+    transduce: Any, workspace: Path, monkeypatch: pytest.MonkeyPatch, way: str
+) -> None:
+    texts = workspace / "texts"
+    texts.mkdir()
+    for name in ("train.source", "train.target"):
+        (workspace / name).rename(texts / name)
+    given = ["--source", "train.source", "--target", "train.target", "--output", "run", *SMALL]
+    if way == "environment":
+        monkeypatch.setenv("TRANSDUCE_DATA_FOLDER", "texts")
+    else:
+        given += ["--set", "data.folder=texts"]
+    assert transduce("train", *given).exit_code == 0
+    assert 'folder = "texts"' in (workspace / "run" / "config.toml").read_text(encoding="utf-8")
+
+
+def test_the_corpus_decides_unless_somebody_does(transduce: Any, workspace: Path) -> None:
+    given = ["--source", "train.source", "--target", "train.target", "--output", "run", *SMALL]
+    # Against the schedule of the base preset this rate would be a contradiction; that of a small corpus has one.
+    assert transduce("train", *given, "--set", "training.learning_rate=1e-3").exit_code == 0
+
+
+def wait_for(path: Path, process: subprocess.Popen[bytes]) -> None:
+    """Until `path` is there; whatever a slow machine needs, but not for ever."""
+    for _ in range(1200):
+        if path.exists():
+            return
+        assert process.poll() is None, process.communicate()
+        time.sleep(0.05)
+    pytest.fail(f"{path} does not appear")
+
+
+def test_ctrl_c_saves_and_the_same_command_goes_on(
+    start: Callable[..., subprocess.Popen[bytes]], workspace: Path, transduce: Any
+) -> None:
+    long = ["train", "tiny.toml", "--set", "training.schedule=inverse_square_root", "--set", "training.updates="]
+    long[-1] += "1000000"
+    with start(*long, stdin=subprocess.DEVNULL) as running:
+        wait_for(workspace / "runs" / "tiny" / "checkpoints" / "000000002", running)
+        running.send_signal(signal.SIGINT)
+        output, messages = running.communicate()
+    assert (running.returncode, output) == (130, b"")
+    assert messages.decode().rstrip().endswith("the same command goes on from there")
+    assert b"Traceback" not in messages
+    saved = max(int(name) for name in names(workspace / "runs" / "tiny" / "checkpoints"))
+    enough = [*long[:-1], f"training.updates={saved + 2}"]
+    again = transduce(*enough)
+    assert again.exit_code == 0
+    assert f"going on after update {saved:,}" in again.messages
+
+
+def test_ctrl_c_during_preparation_leaves_nothing(
+    start: Callable[..., subprocess.Popen[bytes]], workspace: Path, contents: Any
+) -> None:
+    before = contents(workspace)
+    with start("train", "--pairs", "-", "--output", "new/run", *SMALL) as running:
+        assert running.stdin is not None
+        running.stdin.write(b"ba do\tab od\n")
+        running.stdin.flush()
+        wait_for(workspace / "new" / ".cache", running)
+        running.send_signal(signal.SIGINT)
+        assert running.wait() == 130
+        assert running.stderr is not None
+        assert running.stderr.read() == b"transduce: interrupted\n"
+    assert contents(workspace) == before
+
+
+def test_training_needs_no_standard_input(transduce: Any, workspace: Path) -> None:
+    assert transduce("train", "tiny.toml", standard_input=None).exit_code == 0

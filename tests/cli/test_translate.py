@@ -1,0 +1,146 @@
+import random
+import shutil
+import signal
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from transduce.bundle import Bundle, save_bundle
+from transduce.translation import Translator
+
+STRANGE = [
+    "",
+    "   ",
+    "\t",
+    "\u3000",
+    "ba",
+    "🐕🎉",
+    "👨‍👩‍👧‍👦 ba",
+    "ba\tdo\tfi",
+    "שלום עולם",
+    "مرحبا بالعالم",
+    "ba\x00do",
+    "\x00",
+    "ba \x1b[31mdo\x07 \x7f",
+    "ba\u2028do",
+    "\u0085",
+    "ba\u0085do\x0b\x0cfi",
+    "ba\rdo",
+    "\ufeffba",
+    "a\u0301" * 20,
+    "</s> <pad> <unk> ▁",
+    " ".join(["ba", "do", "fi", "ku"] * 500),
+]
+BLANK = {"", "   ", "\t", "\u3000"}
+
+
+def make_lines() -> list[str]:
+    """500 lines, strange and plain ones in turns."""
+    chance = random.Random(0)  # noqa: S311 - nothing here is secret
+    plain = [" ".join(chance.choices(["ba", "do", "fi", "ku", "le"], k=chance.randint(1, 6))) for _ in range(500)]
+    chosen = dict(zip(chance.sample(range(500), len(STRANGE)), STRANGE, strict=True))
+    return [chosen.get(index, line) for index, line in enumerate(plain)]
+
+
+def test_line_n_in_is_line_n_out(process: Any, run_folder: Path) -> None:
+    lines = make_lines()
+    # Line feeds, and carriage returns before every third.
+    text = "".join(line + ("\r\n" if index % 3 == 0 else "\n") for index, line in enumerate(lines))
+    answer = process("translate", run_folder, standard_input=text.encode())
+    assert answer.exit_code == 0
+    assert len(answer.lines) == 500
+    assert [bool(line) for line, given in zip(answer.lines, lines, strict=True) if given in BLANK] == [False] * 4
+    translator = Translator.load(run_folder)
+    for index in random.Random(1).sample(range(500), 25):  # noqa: S311
+        assert translator.translate([lines[index]]) == [answer.lines[index]]
+    assert len(set(answer.lines)) > 100
+    long = lines.index(STRANGE[-1]) + 1
+    reported = [line for line in answer.messages.split("\n") if "longer than" in line]
+    assert any(line.startswith(f"line {long} is longer than the model reads at a time: read in ") for line in reported)
+    assert len(answer.lines[long - 1].split(" ")) > 500
+    assert answer.messages.split("\n")[-2].startswith("500 lines in ")
+    assert "\x1b" not in answer.messages
+    assert "Traceback" not in answer.messages
+
+
+def test_the_last_line_needs_no_end(transduce: Any, run_folder: Path) -> None:
+    expected = transduce("translate", run_folder, standard_input=b"ba do\n\nfi\n")
+    assert transduce("translate", run_folder, standard_input=b"ba do\n\nfi").output == expected.output
+    assert transduce("translate", run_folder, standard_input=b"ba do\r\n\r\nfi\r\n").output == expected.output
+    assert len(expected.lines) == 3
+
+
+def test_of_nothing_comes_nothing(transduce: Any, run_folder: Path) -> None:
+    for nothing in (b"", None):
+        answer = transduce("translate", run_folder, standard_input=nothing)
+        assert (answer.exit_code, answer.output) == (0, b"")
+        assert answer.messages.startswith("0 lines in ")
+
+
+def test_beam_1_is_greedy(transduce: Any, run_folder: Path) -> None:
+    sources = ["ba do fi ku", "le mo na pe ri", "su"]
+    answer = transduce("translate", run_folder, "--beam", "1", standard_input="\n".join(sources).encode())
+    assert answer.lines == Translator.load(run_folder).translate(sources, beam=1)
+
+
+def test_several_for_each_line(transduce: Any, run_folder: Path) -> None:
+    text = b"ba do fi\n\nku le mo na\n"
+    answer = transduce("translate", run_folder, "--num-best", "3", standard_input=text)
+    rows = [line.split("\t") for line in answer.lines]
+    assert [row[0] for row in rows] == ["1"] * 3 + ["2"] + ["3"] * 3
+    assert rows[3] == ["2", "0.0000", ""]
+    scores = [float(row[1]) for row in rows]
+    assert all(score <= 0 for score in scores)
+    for first in (0, 4):
+        assert scores[first : first + 3] == sorted(scores[first : first + 3], reverse=True)
+        assert len({row[2] for row in rows[first : first + 3]}) == 3
+    best = transduce("translate", run_folder, standard_input=text)
+    assert [rows[0][2], rows[3][2], rows[4][2]] == best.lines
+
+
+def test_a_translation_is_one_line_whatever_the_model_says(transduce: Any, run_folder: Path, tmp_path: Path) -> None:
+    bundle = Bundle.open(run_folder / "best")
+    model, tokenizer = bundle.load_model(), bundle.load_tokenizer()
+    line_feed = next(index for index in range(300) if tokenizer.pieces([index]) == ["<0x0A>"])
+    with torch.no_grad():
+        # The decoder's output is all ones, which are most like the embedding of the line feed.
+        final = dict(model.decoder.named_parameters())
+        final["layers.0.feed_forward_residual.normalization.gain"].zero_()
+        final["layers.0.feed_forward_residual.normalization.bias"].fill_(1.0)
+        model.projection.weight.zero_()
+        model.projection.weight[line_feed] = 1.0
+    save_bundle(tmp_path / "mad", model, tokenizer, bundle.description)
+    answer = transduce("translate", tmp_path / "mad", standard_input=b"ba\n\ndo\n")
+    assert (answer.exit_code, len(answer.lines)) == (0, 3)
+    assert {line.strip() for line in answer.lines} == {""}
+    assert answer.lines[0]
+
+
+def test_what_is_not_utf_8_is_named(transduce: Any, run_folder: Path) -> None:
+    answer = transduce("translate", run_folder, standard_input=b"ba\ndo \xff fi\n")
+    assert (answer.exit_code, answer.output) == (2, b"")
+    assert "standard input, line 2, byte 4 of the line: the byte 0xff is not UTF-8" in answer.messages
+
+
+def test_a_reader_may_leave(start: Callable[..., subprocess.Popen[bytes]], run_folder: Path, workspace: Path) -> None:
+    (workspace / "text").write_bytes(b"ba do fi ku\n" * 10_000)  # more than a pipe holds
+    with (
+        (workspace / "text").open("rb") as text,
+        start("translate", run_folder, "--beam", "1", stdin=text) as running,
+        subprocess.Popen(["/usr/bin/env", "head", "-1"], stdin=running.stdout, stdout=subprocess.PIPE) as head,
+    ):
+        running.stdout.close()
+        first, _ = head.communicate()
+        _, messages = running.communicate()
+    assert (first.count(b"\n"), running.returncode, messages) == (1, 128 + signal.SIGPIPE, b"")
+
+
+def test_a_bundle_works_wherever_it_is(transduce: Any, run_folder: Path, workspace: Path) -> None:
+    expected = transduce("translate", run_folder, standard_input=b"ba do\n").output
+    shutil.copytree(run_folder / "best", workspace / "moved here")
+    for path in (workspace / "moved here").iterdir():
+        path.chmod(0o444)
+    assert transduce("translate", "moved here", standard_input=b"ba do\n").output == expected

@@ -1,0 +1,137 @@
+import math
+
+import pytest
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from transduce.training import label_smoothed_cross_entropy
+from transduce.training import loss as loss_module
+
+
+def example(num_tokens: int, d_model: int, vocabulary: int, seed: int = 0) -> tuple[Tensor, Tensor, Tensor]:
+    generator = torch.Generator().manual_seed(seed)
+    hidden = torch.randn(num_tokens, d_model, generator=generator)
+    weight = torch.randn(vocabulary, d_model, generator=generator) / math.sqrt(d_model)
+    targets = torch.randint(vocabulary - 1, (num_tokens,), generator=generator)
+    return hidden.requires_grad_(), weight.requires_grad_(), targets
+
+
+def by_the_formula(hidden: Tensor, weight: Tensor, targets: Tensor, smoothing: float) -> tuple[Tensor, Tensor, int]:
+    """Loss, cross-entropy and number of right tokens, written down as they are defined."""
+    log_probabilities = (hidden @ weight[:-1].T).log_softmax(dim=-1)
+    num_real = weight.size(0) - 1
+    smoothed = (1 - smoothing) * F.one_hot(targets, num_real) + smoothing / num_real
+    cross_entropy = -log_probabilities[torch.arange(len(targets)), targets].sum()
+    num_correct = int((log_probabilities.argmax(dim=-1) == targets).sum())
+    return -(smoothed * log_probabilities).sum(), cross_entropy, num_correct
+
+
+@pytest.mark.parametrize("chunk_numbers", [1, 600, 2**20])
+@pytest.mark.parametrize("smoothing", [0.0, 0.1, 0.5])
+@pytest.mark.parametrize(("num_tokens", "d_model", "vocabulary"), [(1, 4, 5), (7, 8, 30), (40, 16, 300)])
+def test_equals_the_formula_and_its_gradient(
+    num_tokens: int,
+    d_model: int,
+    vocabulary: int,
+    smoothing: float,
+    chunk_numbers: int,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(loss_module, "CHUNK_NUMBERS", chunk_numbers)
+    hidden, weight, targets = example(num_tokens, d_model, vocabulary)
+    found = label_smoothed_cross_entropy(hidden, weight, targets, smoothing)
+    found.loss.backward()
+
+    exact_hidden, exact_weight = (tensor.detach().double().requires_grad_() for tensor in (hidden, weight))
+    loss, cross_entropy, num_correct = by_the_formula(exact_hidden, exact_weight, targets, smoothing)
+    loss.backward()
+
+    assert found.loss.item() == pytest.approx(loss.item(), rel=1e-5)
+    assert found.cross_entropy.item() == pytest.approx(cross_entropy.item(), rel=1e-5)
+    assert found.num_correct.item() == num_correct
+    torch.testing.assert_close(hidden.grad, exact_hidden.grad.float(), rtol=1e-4, atol=1e-6)
+    torch.testing.assert_close(weight.grad, exact_weight.grad.float(), rtol=1e-4, atol=1e-6)
+
+
+def test_without_smoothing_is_cross_entropy() -> None:
+    hidden, weight, targets = example(20, 8, 50)
+    found = label_smoothed_cross_entropy(hidden, weight, targets, 0.0)
+    expected = F.cross_entropy(hidden @ weight[:-1].T, targets, reduction="sum")
+    torch.testing.assert_close(found.loss, expected)
+    torch.testing.assert_close(found.cross_entropy, expected.detach())
+
+
+def test_smoothing_is_that_of_pytorch_over_the_real_tokens() -> None:
+    hidden, weight, targets = example(20, 8, 50)
+    found = label_smoothed_cross_entropy(hidden, weight, targets, 0.1)
+    expected = F.cross_entropy(hidden @ weight[:-1].T, targets, reduction="sum", label_smoothing=0.1)
+    torch.testing.assert_close(found.loss, expected)
+
+
+def test_padding_has_no_gradient_at_all() -> None:
+    hidden, weight, targets = example(20, 8, 50)
+    label_smoothed_cross_entropy(hidden, weight, targets, 0.1).loss.backward()
+    assert weight.grad[-1].count_nonzero() == 0
+    assert (weight.grad[:-1] != 0).all()
+
+
+def test_padding_is_never_the_right_guess() -> None:
+    hidden, weight, targets = example(20, 8, 50)
+    with torch.no_grad():
+        weight[-1] = 100 * hidden[0]
+    before = label_smoothed_cross_entropy(hidden, weight, targets, 0.1)
+    with torch.no_grad():
+        weight[-1] = 0
+    after = label_smoothed_cross_entropy(hidden, weight, targets, 0.1)
+    assert (before.loss, before.num_correct) == (after.loss, after.num_correct)
+
+
+def test_gradients_scale_with_what_is_made_of_the_loss() -> None:
+    hidden, weight, targets = example(9, 8, 50)
+    gradients = [
+        torch.autograd.grad(factor * label_smoothed_cross_entropy(hidden, weight, targets, 0.1).loss, [hidden, weight])
+        for factor in (1.0, -2.5)
+    ]
+    for once, scaled in zip(*gradients, strict=True):
+        torch.testing.assert_close(scaled, -2.5 * once)
+
+
+def test_huge_logits_stay_finite() -> None:
+    hidden, weight, targets = example(9, 8, 50)
+    found = label_smoothed_cross_entropy(1e4 * hidden, weight, targets, 0.1)
+    assert found.loss.isfinite()
+    assert found.loss > 1e4
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_bfloat16_is_close(dtype: torch.dtype) -> None:
+    hidden, weight, targets = example(60, 16, 300)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        found = label_smoothed_cross_entropy(hidden.to(dtype), weight, targets, 0.1)
+    found.loss.backward()
+    exact = by_the_formula(hidden.detach().double(), weight.detach().double(), targets, 0.1)[0]
+    gradients = hidden.grad, weight.grad
+    assert found.loss.dtype == torch.float32
+    assert found.loss.item() == pytest.approx(exact.item(), rel=2e-2)
+    hidden.grad = weight.grad = None
+    label_smoothed_cross_entropy(hidden, weight, targets, 0.1).loss.backward()
+    for rough, fine in zip(gradients, (hidden.grad, weight.grad), strict=True):
+        assert (rough - fine).norm() < 0.02 * fine.norm()
+    assert gradients[1][-1].count_nonzero() == 0
+
+
+def test_works_in_inference_mode() -> None:
+    hidden, weight, targets = example(9, 8, 50)
+    expected = label_smoothed_cross_entropy(hidden, weight, targets, 0.1)
+    with torch.inference_mode():
+        found = label_smoothed_cross_entropy(hidden, weight, targets, 0.1)
+    assert found.loss == expected.loss
+    assert found.num_correct == expected.num_correct
+    assert not found.loss.requires_grad
+
+
+def test_only_the_loss_is_differentiable() -> None:
+    found = label_smoothed_cross_entropy(*example(9, 8, 50), 0.1)
+    assert found.loss.requires_grad
+    assert not found.cross_entropy.requires_grad

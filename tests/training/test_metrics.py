@@ -1,0 +1,67 @@
+from pathlib import Path
+
+import pytest
+
+from transduce.training import MetricsLog
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> MetricsLog:
+    log = MetricsLog(tmp_path / "metrics.jsonl")
+    log.append("data", 0, {"num_pairs": 7})
+    for update in (10, 20):
+        log.append("training", update, {"loss": 1 / update})
+        log.append("validation", update, {"samples": [{"source": "où\u2028là"}]})
+    log.append("average", 20, {"loss": 0.1})
+    return log
+
+
+def kinds(log: MetricsLog) -> list[tuple[str, int]]:
+    return [(line["kind"], line["update"]) for line in log.read()]
+
+
+WHOLE = [("data", 0), ("training", 10), ("validation", 10), ("training", 20), ("validation", 20), ("average", 20)]
+
+
+def test_reads_what_was_appended(log: MetricsLog) -> None:
+    assert kinds(log) == WHOLE
+    assert log.read()[1] == {"kind": "training", "update": 10, "loss": 0.1}
+    assert log.read()[2]["samples"] == [{"source": "où\u2028là"}]
+    assert len(log.path.read_bytes().split(b"\n")) == len(WHOLE) + 1
+
+
+def test_there_may_be_none(tmp_path: Path) -> None:
+    log = MetricsLog(tmp_path / "metrics.jsonl")
+    assert log.read() == []
+    log.truncate_after(0, average=False)
+    assert log.read() == []
+
+
+@pytest.mark.parametrize(
+    ("update", "average", "num_kept"), [(25, True, 6), (20, True, 6), (20, False, 5), (19, True, 3), (0, False, 1)]
+)
+def test_forgets_what_comes_after(log: MetricsLog, update: int, average: bool, num_kept: int) -> None:
+    kept = log.path.read_bytes().split(b"\n")[:num_kept]
+    log.truncate_after(update, average=average)
+    assert kinds(log) == WHOLE[:num_kept]
+    assert log.path.read_bytes() == b"\n".join([*kept, b""])
+    assert [path.name for path in log.path.parent.iterdir()] == ["metrics.jsonl"]
+
+
+def test_an_average_before_the_update_stays(log: MetricsLog) -> None:
+    log.append("training", 30, {})
+    log.truncate_after(30, average=False)
+    assert kinds(log) == [*WHOLE, ("training", 30)]
+
+
+def test_an_unfinished_last_line_is_passed_over(log: MetricsLog) -> None:
+    whole = log.path.read_bytes()
+    for num_bytes in range(whole.index(b"validation") - 10, len(whole)):
+        log.path.write_bytes(whole[:num_bytes])
+        num_lines = len(whole[:num_bytes].split(b"\n")) - 1
+        # A line is whole without its line end, too.
+        assert kinds(log) in (WHOLE[:num_lines], WHOLE[: num_lines + 1])
+    log.path.write_bytes(whole[:-3])
+    log.truncate_after(20, average=True)
+    log.append("training", 30, {})
+    assert kinds(log) == [*WHOLE[:-1], ("training", 30)]

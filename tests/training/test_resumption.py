@@ -1,0 +1,211 @@
+"""A run that was interrupted, killed or damaged ends, bit for bit, like one that never was."""
+
+import signal
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from transduce.bundle import list_checkpoints
+from transduce.config import RunConfig
+from transduce.errors import Interrupted, RunError
+from transduce.training import train
+
+MakeConfig = Callable[..., RunConfig]
+Unbroken = Callable[..., dict[str, Any]]
+OutcomeOf = Callable[[Path], dict[str, Any]]
+
+PLAIN: dict[str, Any] = {}
+ACCUMULATING = {"training__accumulation": 2, "text__bpe_dropout": 0.1, "training__clip_norm": 1.0}
+AVERAGED = {"training__keep_checkpoints": 5, "training__best_by": "loss", "model__normalization": "batch"}
+
+
+def assert_same(found: dict[str, Any], expected: dict[str, Any]) -> None:
+    """The two outcomes, part by part: as a whole, they are too long to be shown."""
+    assert found.keys() == expected.keys()
+    different = [name for name in found if isinstance(found[name], bytes) and found[name] != expected[name]]
+    assert not different
+    assert {name: value for name, value in found.items() if not isinstance(value, bytes)} == {
+        name: value for name, value in expected.items() if not isinstance(value, bytes)
+    }
+
+
+def flip_a_byte(path: Path) -> None:
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 1
+    path.write_bytes(content)
+
+
+@pytest.mark.parametrize(
+    ("changes", "places"),
+    [(PLAIN, [1, 2]), (PLAIN, [7, 8, 9, 19]), (ACCUMULATING, [5, 13]), (AVERAGED, [5, 20])],
+)
+def test_interrupted_and_resumed(
+    make_config: MakeConfig,
+    unbroken: Unbroken,
+    outcome_of: OutcomeOf,
+    watcher: Any,
+    changes: dict[str, Any],
+    places: list[int],
+) -> None:
+    config = make_config(**changes)
+    for number, place in enumerate(places):
+        by = (signal.SIGTERM, signal.SIGINT)[number % 2]
+        with pytest.raises(Interrupted, match=f"after update {place}; the same command") as interrupted:
+            train(config, watcher(place, by))
+        assert interrupted.value.exit_code == 130
+        assert list_checkpoints(Path(config.output) / "checkpoints")[-1] == place
+    told = watcher()
+    assert train(config, told).updates == 20
+    assert told.updates == list(range(places[-1] + 1, 21))
+    assert f"going on after update {places[-1]}" in told.said
+    assert_same(outcome_of(Path(config.output)), unbroken(**changes))
+
+
+def test_another_seed_gives_other_weights(unbroken: Unbroken) -> None:
+    name = "weights/source_embedding.weight"
+    assert unbroken(training__seed=2)[name] != unbroken()[name]
+
+
+@pytest.mark.parametrize(
+    ("changes", "moment"),
+    [
+        (PLAIN, 1),
+        (PLAIN, 7),
+        (PLAIN, "validation 8"),
+        (PLAIN, 20),
+        (AVERAGED, 9),
+        (AVERAGED, "validation 20"),
+        (AVERAGED, "average of the last"),
+    ],
+)
+def test_killed_and_resumed(
+    make_config: MakeConfig,
+    unbroken: Unbroken,
+    outcome_of: OutcomeOf,
+    watcher: Any,
+    killed: type[BaseException],
+    changes: dict[str, Any],
+    moment: int | str,
+) -> None:
+    config = make_config(**changes)
+    with pytest.raises(killed):
+        train(config, watcher(moment))
+    train(config)
+    assert_same(outcome_of(Path(config.output)), unbroken(**changes))
+
+
+def test_killed_after_the_average_was_logged(
+    make_config: MakeConfig, unbroken: Unbroken, outcome_of: OutcomeOf, watcher: Any, killed: type[BaseException]
+) -> None:
+    class KilledAtTheSecond(watcher):  # type: ignore[misc]  # a fixture is no type
+        """The validation of the last update, and behind it that of the average."""
+
+        def validated(self, update: int, *rest: Any, **more: Any) -> None:
+            super().validated(update, *rest, **more)
+            if update == 20 and len(self.validations) == 4:
+                raise killed
+
+    config = make_config()
+    with pytest.raises(killed):
+        train(config, KilledAtTheSecond())
+    train(config)
+    assert_same(outcome_of(Path(config.output)), unbroken())
+
+
+def test_interrupted_during_a_validation(
+    make_config: MakeConfig, unbroken: Unbroken, outcome_of: OutcomeOf, watcher: Any
+) -> None:
+    config = make_config(training__checkpoint_every=6)
+    with pytest.raises(Interrupted, match="after update 8;"):
+        train(config, watcher("validation 8", signal.SIGINT))
+    train(config)
+    assert_same(outcome_of(Path(config.output)), unbroken(training__checkpoint_every=6))
+
+
+@pytest.mark.parametrize("name", ["optimizer.safetensors", "checkpoint.json"])
+def test_a_damaged_checkpoint_is_passed_over(
+    make_config: MakeConfig, unbroken: Unbroken, outcome_of: OutcomeOf, watcher: Any, name: str
+) -> None:
+    config = make_config()
+    with pytest.raises(Interrupted):
+        train(config, watcher(18, signal.SIGTERM))
+    damaged = Path(config.output) / "checkpoints" / "000000018"
+    flip_a_byte(damaged / name)
+    told = watcher()
+    train(config, told)
+    assert any("update 18 is passed over" in text and name in text for text in told.said)
+    assert told.updates == [17, 18, 19, 20]
+    assert_same(outcome_of(Path(config.output)), unbroken())
+
+
+def test_damaged_checkpoints_do_not_push_out_new_ones(
+    make_config: MakeConfig, unbroken: Unbroken, outcome_of: OutcomeOf, watcher: Any
+) -> None:
+    config = make_config(training__keep_checkpoints=1)
+    with pytest.raises(Interrupted):
+        train(config, watcher(18, signal.SIGTERM))
+    flip_a_byte(Path(config.output) / "checkpoints" / "000000018" / "weights.safetensors")
+    told = watcher(3, signal.SIGTERM)
+    with pytest.raises(Interrupted):
+        train(config, told)
+    assert told.updates == [1, 2, 3]
+    told = watcher()
+    train(config, told)
+    assert told.updates == list(range(4, 21))
+    assert_same(outcome_of(Path(config.output)), unbroken(training__keep_checkpoints=1))
+
+
+def test_an_average_that_cannot_be_made_does_not_cost_the_run(make_config: MakeConfig, watcher: Any) -> None:
+    config = make_config()
+    with pytest.raises(Interrupted):
+        train(config, watcher(18, signal.SIGTERM))
+    flip_a_byte(Path(config.output) / "checkpoints" / "000000008" / "weights.safetensors")
+    told = watcher()
+    assert train(config, told).updates == 20
+    assert any("no average" in text and "000000008" in text for text in told.said)
+
+
+def test_a_finished_run_has_nothing_to_do(make_config: MakeConfig, watcher: Any) -> None:
+    config = make_config()
+    first = train(config)
+    before = {path: path.read_bytes() for path in Path(config.output).rglob("*") if path.is_file()}
+    told = watcher()
+    assert train(config, told) == first
+    assert not told.updates
+    assert told.said[-1] == "nothing to do: all 20 updates were done before"
+    assert {path: path.read_bytes() for path in Path(config.output).rglob("*") if path.is_file()} == before
+
+
+def test_more_updates_go_on(make_config: MakeConfig, unbroken: Unbroken, outcome_of: OutcomeOf, watcher: Any) -> None:
+    train(make_config(training__updates=16))
+    told = watcher()
+    train(make_config(), told)
+    assert told.updates == [17, 18, 19, 20]
+    found, expected = outcome_of(Path(make_config().output)), unbroken()
+    assert found["checkpoints"] == expected["checkpoints"]
+    assert {name: found[name] for name in found if isinstance(found[name], bytes)} == {
+        name: expected[name] for name in expected if isinstance(expected[name], bytes)
+    }
+    averages = [line["update"] for line in found["metrics"] if line["kind"] == "average"]
+    assert averages == [16, 20]
+
+
+def test_killed_before_the_average_of_added_updates(
+    make_config: MakeConfig, outcome_of: OutcomeOf, watcher: Any, killed: type[BaseException]
+) -> None:
+    train(make_config(training__updates=16))
+    with pytest.raises(killed):
+        train(make_config(), watcher("average of the last"))
+    train(make_config())
+    averages = [
+        line["update"] for line in outcome_of(Path(make_config().output))["metrics"] if line["kind"] == "average"
+    ]
+    assert averages == [16, 20]
+
+
+def test_more_updates_of_a_straight_line_are_another_run(make_config: MakeConfig) -> None:
+    train(make_config(training__updates=6, training__schedule="linear"))
+    with pytest.raises(RunError, match=r"training\.updates: was 6, now 9"):
+        train(make_config(training__updates=9, training__schedule="linear"))

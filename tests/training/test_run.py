@@ -1,0 +1,145 @@
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from transduce.config import RunConfig, to_toml
+from transduce.errors import ConfigError, CorpusError, Interrupted, RunError
+from transduce.training import train
+from transduce.translation import Translator
+
+MakeConfig = Callable[..., RunConfig]
+SOURCE = Path(__file__).parents[2] / "src"
+
+
+def share_right(lesson: Any) -> float:
+    sources, references = zip(*lesson.unseen, strict=True)
+    translations = Translator.load(lesson.result.folder, device="cpu").translate(sources, beam=1)
+    return sum(map(str.__eq__, translations, references)) / len(references)
+
+
+def test_learns_to_copy(copier: Any) -> None:
+    assert share_right(copier) > 0.95
+
+
+class Sitting:
+    """One process that trains, as from the command line."""
+
+    def __init__(self, recipe: Path) -> None:
+        environment = {"PATH": os.environ["PATH"], "PYTHONPATH": str(SOURCE), "OMP_NUM_THREADS": "1"}
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "transduce", "train", str(recipe)],
+            env=environment,
+            stderr=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            encoding="utf-8",
+        )
+
+    def wait_for(self, metrics: Path, num_lines: int) -> None:
+        """Until there are so many lines of metrics."""
+        deadline = time.monotonic() + 120
+        while self.process.poll() is None and time.monotonic() < deadline:
+            if metrics.exists() and metrics.read_bytes().count(b"\n") >= num_lines:
+                return
+            time.sleep(0.002)
+        pytest.fail(f"ended or hung before it was interrupted: {self.process.communicate(timeout=1)}")
+
+    def end(self) -> tuple[int, str, str]:
+        output, messages = self.process.communicate(timeout=120)
+        return self.process.returncode, output, messages
+
+
+def test_processes_that_are_interrupted_and_killed(
+    make_config: MakeConfig, outcome_of: Callable[[Path], dict[str, Any]], tmp_path: Path
+) -> None:
+    """SIGTERM, then SIGINT, then SIGKILL at a random moment, always the same command; compared with an unbroken run."""
+    settings = {"training__updates": 60, "training__validate_every": 40, "training__checkpoint_every": 15}
+    config = make_config(**settings)
+    folder = Path(config.output)
+    recipe = tmp_path / "recipe.toml"
+    recipe.write_text(to_toml(config), encoding="utf-8")
+    for number, num_lines in ((signal.SIGTERM, 5), (signal.SIGINT, 20)):
+        sitting = Sitting(recipe)
+        sitting.wait_for(folder / "metrics.jsonl", num_lines)
+        sitting.process.send_signal(number)
+        code, output, messages = sitting.end()
+        assert (code, output) == (130, ""), messages
+        assert "the same command goes on from there" in messages
+        assert "Traceback" not in messages
+        update = int((folder / "metrics.jsonl").read_text(encoding="utf-8").split('"update": ')[-1].split(",")[0])
+        assert (folder / "checkpoints" / f"{update:09d}").is_dir()
+
+    sitting = Sitting(recipe)
+    sitting.wait_for(folder / "metrics.jsonl", 35)
+    delay = np.random.default_rng().uniform(0, 0.2)
+    time.sleep(delay)
+    sitting.process.kill()
+    sitting.end()
+
+    sitting = Sitting(recipe)
+    code, output, messages = sitting.end()
+    assert (code, output) == (0, ""), messages
+    train(make_config("unbroken", **settings))
+    found, expected = outcome_of(folder), outcome_of(folder.with_name("unbroken"))
+    assert [name for name in expected if found[name] != expected[name]] == [], f"killed after {delay} seconds"
+
+
+def test_a_second_wish_ends_at_once(make_config: MakeConfig, watcher: Any) -> None:
+    class Impatient(watcher):  # type: ignore[misc]  # a fixture is no type
+        def progress(self, progress: Any) -> None:
+            super().progress(progress)
+            os.kill(os.getpid(), signal.SIGINT)
+
+    config = make_config()
+    told = Impatient(1, signal.SIGINT)
+    with pytest.raises(KeyboardInterrupt):
+        train(config, told)
+    assert told.updates == [1]
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    with pytest.raises(Interrupted):
+        train(config, Impatient())
+
+
+def test_text_that_changed_is_refused(make_config: MakeConfig, corpus: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "text"
+    folder.mkdir()
+    lines = (corpus / "train.tsv").read_text(encoding="utf-8").split("\n")
+    (folder / "validation.tsv").write_bytes((corpus / "validation.tsv").read_bytes())
+    # fitted: with the text, the size of the vocabulary changes
+    for run, vocabulary in (("fixed", 320), ("fitted", "fitted")):
+        (folder / "train.tsv").write_text("\n".join(lines), encoding="utf-8")
+        settings = {"data__folder": str(folder), "text__vocabulary": vocabulary}
+        train(make_config(run, training__updates=2, **settings))
+        before = (tmp_path / run / "metrics.jsonl").read_bytes()
+        (folder / "train.tsv").write_text("\n".join(["zebra quartz\tjumbo", *lines]), encoding="utf-8")
+        with pytest.raises(RunError, match="was trained on other data"):
+            train(make_config(run, training__updates=3, **settings))
+        assert (tmp_path / run / "metrics.jsonl").read_bytes() == before
+        (folder / "train.tsv").write_text("\n".join(lines), encoding="utf-8")
+        assert train(make_config(run, training__updates=3, **settings)).updates == 3
+
+
+def test_mistakes_are_found_before_anything_is_written(make_config: MakeConfig, corpus: Path, tmp_path: Path) -> None:
+    cases: list[tuple[dict[str, Any], type[Exception]]] = [
+        ({"data__pairs": None, "data__validation_pairs": None}, ConfigError),
+        ({"training__device": "warp drive"}, ConfigError),
+        ({"data__pairs": "missing.tsv"}, CorpusError),
+        ({"data__pairs": "-"}, CorpusError),
+    ]
+    for changes, error in cases:
+        with pytest.raises(error):
+            train(make_config(data__cache=str(tmp_path / "cache"), **changes))
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_standard_input_can_be_the_text(make_config: MakeConfig, corpus: Path) -> None:
+    with (corpus / "train.tsv").open("rb") as file:
+        result = train(make_config(data__pairs="-", training__updates=1), standard_input=file)
+    assert result.updates == 1

@@ -1,0 +1,122 @@
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from transduce.config import RunConfig
+from transduce.errors import RunError
+from transduce.training import RunFolder, train
+from transduce.training.run_folder import MAY_DIFFER
+
+MakeConfig = Callable[..., RunConfig]
+
+
+def files(folder: Path) -> dict[str, bytes]:
+    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+@pytest.fixture
+def used(make_config: MakeConfig) -> Path:
+    """A run of two updates."""
+    return train(make_config(training__updates=2)).folder
+
+
+@pytest.mark.parametrize(
+    ("changes", "named"),
+    [
+        ({"training__seed": 2}, "training.seed: was 1, now 2"),
+        ({"model__dropout": 0.3}, "model.dropout: was 0.2, now 0.3"),
+        ({"model__d_model": 32}, "model.d_model: was 16, now 32"),
+        ({"training__batch_tokens": 99}, "training.batch_tokens: was 160, now 99"),
+        ({"training__best_by": "loss"}, "training.best_by: was 'bleu', now 'loss'"),
+        ({"text__max_pieces": 99}, "text.max_pieces: was 256, now 99"),
+        ({"search__beam": 3}, "search.beam: was 2, now 3"),
+    ],
+)
+def test_other_settings_are_another_run(
+    make_config: MakeConfig, used: Path, changes: dict[str, Any], named: str
+) -> None:
+    before = files(used)
+    with pytest.raises(RunError) as refused:
+        train(make_config(**{"training__updates": 2, **changes}))
+    assert named in str(refused.value)
+    assert "--restart" in str(refused.value)
+    assert files(used) == before
+
+
+def test_every_difference_is_named(make_config: MakeConfig, used: Path) -> None:
+    with pytest.raises(RunError, match=r"model.dropout(?s:.*)training.seed"):
+        train(make_config(training__updates=2, training__seed=3, model__dropout=0.0))
+
+
+def test_some_settings_may_change(make_config: MakeConfig, used: Path, corpus: Path, tmp_path: Path) -> None:
+    changes = {
+        "data__folder": str(corpus.parent / "." / corpus.name),
+        "data__cache": str(tmp_path / "other cache"),
+        "training__updates": 3,
+        "training__patience": 9,
+        "training__log_every": 2,
+        "training__validate_every": 2,
+        "training__checkpoint_every": 2,
+        "training__keep_checkpoints": 2,
+    }
+    assert train(make_config(**changes)).updates == 3
+    assert {key.replace("__", ".") for key in changes} | {"output", "model.vocabulary"} == MAY_DIFFER
+
+
+def test_a_run_may_be_moved(make_config: MakeConfig, used: Path) -> None:
+    used.rename(used.with_name("elsewhere"))
+    assert train(make_config("elsewhere", training__updates=3)).updates == 3
+
+
+def test_a_configuration_made_in_python_goes_on(make_config: MakeConfig, used: Path) -> None:
+    # Nobody has told it the size of the vocabulary.
+    config = make_config(training__updates=3).with_vocabulary(37_000)
+    assert train(config).updates == 3
+
+
+@pytest.mark.parametrize("restart", [False, True])
+def test_foreign_files_are_left_alone(make_config: MakeConfig, restart: bool) -> None:
+    config = make_config()
+    folder = Path(config.output)
+    (folder / "best").mkdir(parents=True)
+    (folder / "best" / "thesis.txt").write_text("irreplaceable", encoding="utf-8")
+    with pytest.raises(RunError, match=r"not empty \(it holds best\) and is not a run"):
+        train(config, restart=restart)
+    assert files(folder) == {"best/thesis.txt": b"irreplaceable"}
+
+
+def test_a_file_is_no_folder(make_config: MakeConfig) -> None:
+    config = make_config()
+    Path(config.output).write_text("", encoding="utf-8")
+    with pytest.raises(RunError, match="is a file"):
+        train(config)
+
+
+def test_an_empty_folder_will_do(make_config: MakeConfig) -> None:
+    config = make_config(training__updates=1)
+    Path(config.output).mkdir()
+    assert train(config).updates == 1
+
+
+def test_restart_forgets_the_run_and_nothing_else(
+    make_config: MakeConfig, used: Path, metrics_of: Callable[..., list[dict[str, Any]]], watcher: Any
+) -> None:
+    (used / "notes.txt").write_text("mine", encoding="utf-8")
+    told = watcher()
+    config = make_config(training__updates=1, training__seed=2)
+    train(config, told, restart=True)
+    assert told.updates == [1]
+    assert files(used)["notes.txt"] == b"mine"
+    assert sorted(path.name for path in (used / "checkpoints").iterdir()) == ["000000001"]
+    assert [line["update"] for line in metrics_of(used)] == [0, 1, 1]
+    # and the new run can go on
+    assert train(config).updates == 1
+
+
+def test_what_a_run_consists_of(used: Path) -> None:
+    folder = RunFolder(used)
+    there = {path.name for path in used.iterdir()} | {folder.report.name}
+    places = (folder.config_file, folder.checkpoints, folder.best, folder.last, folder.report, folder.metrics.path)
+    assert there == {place.name for place in places}

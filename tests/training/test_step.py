@@ -1,0 +1,180 @@
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from transduce.config import TrainingConfig, TransformerConfig
+from transduce.data import Batch
+from transduce.model import Transformer
+from transduce.training import UpdateFigures, Updater
+
+CPU = torch.device("cpu")
+VOCABULARY = 40
+# With the paper's epsilon, Adam's first steps are as long for a gradient of rounding errors as for any other.
+TRAINING = {"schedule": "inverse_square_root", "learning_rate": 1e-2, "warmup": 2, "adam_epsilon": 1e-3}
+
+
+def batch(seed: int, rows: int = 5) -> Batch:
+    random = np.random.default_rng(seed)
+
+    def side() -> list[np.ndarray]:
+        return [np.append(random.integers(2, VOCABULARY - 1, size=random.integers(1, 9)), 1) for _ in range(rows)]
+
+    return Batch.from_ids(side(), side(), VOCABULARY - 1)
+
+
+def together(*batches: Batch) -> Batch:
+    """All rows of several batches in one."""
+    sides = [("source_ids", "source_mask"), ("target_ids", "target_mask")]
+    rows = [
+        [ids[mask] for part in batches for ids, mask in zip(getattr(part, name), getattr(part, of), strict=True)]
+        for name, of in sides
+    ]
+    return Batch.from_ids(*([row.numpy() for row in side] for side in rows), VOCABULARY - 1)
+
+
+@pytest.fixture
+def make_updater() -> Callable[..., Updater]:
+    """An updater whose model has the same weights every time."""
+
+    def make(dropout: float = 0.0, **changes: Any) -> Updater:
+        torch.manual_seed(5)
+        sizes = {"num_encoder_layers": 2, "num_decoder_layers": 1, "d_model": 16, "d_ff": 24, "num_heads": 2}
+        model = Transformer(TransformerConfig(vocabulary=VOCABULARY, dropout=dropout, **sizes))
+        return Updater(model, TrainingConfig(**{**TRAINING, **changes}), CPU)
+
+    return make
+
+
+def weights(updater: Updater) -> dict[str, Tensor]:
+    return {name: parameter.detach().clone() for name, parameter in updater.model.named_parameters()}
+
+
+def equal(one: Updater, other: Updater) -> bool:
+    return all(torch.equal(tensor, weights(other)[name]) for name, tensor in weights(one).items())
+
+
+def assert_close(one: Updater, other: Updater) -> None:
+    torch.testing.assert_close(weights(one), weights(other), rtol=0, atol=1e-6)
+
+
+class PlainUpdater:
+    """The same update in PyTorch's own words."""
+
+    def __init__(self, model: Transformer, smoothing: float, clip_norm: float) -> None:
+        self.model = model
+        self.smoothing = smoothing
+        self.clip_norm = clip_norm
+        self.optimizer = torch.optim.Adam(model.parameters(), betas=(0.9, 0.98), eps=1e-3, fused=False)
+
+    def update(self, rate: float, given: Batch) -> tuple[Tensor, Tensor]:
+        self.model.train()
+        self.optimizer.zero_grad()
+        logits = self.model(given.source_ids, given.source_mask, given.target_ids, given.target_mask)
+        real = logits[given.target_mask][:, :-1]
+        loss = F.cross_entropy(real, given.target_ids[given.target_mask], label_smoothing=self.smoothing)
+        loss.backward()
+        norm = torch.cat([parameter.grad.flatten() for parameter in self.model.parameters()]).norm()
+        if self.clip_norm:
+            nn.utils.clip_grad_norm_(self.model.parameters(), self.clip_norm)
+        self.optimizer.param_groups[0]["lr"] = rate
+        self.optimizer.step()
+        return loss, norm
+
+
+@pytest.mark.parametrize("smoothing", [0.0, 0.1])
+@pytest.mark.parametrize("clip_norm", [0.0, 0.05])
+def test_equals_plain_pytorch(make_updater: Callable[..., Updater], smoothing: float, clip_norm: float) -> None:
+    ours, theirs = (make_updater(label_smoothing=smoothing, clip_norm=clip_norm) for _ in range(2))
+    plain = PlainUpdater(theirs.model, smoothing, clip_norm)
+    before = weights(ours)
+    # inverse_square_root with a peak of 1e-2 at update 2
+    for number, rate in enumerate([5e-3, 1e-2, 1e-2 * (2 / 3) ** 0.5], start=1):
+        given = batch(number)
+        figures = ours.update(number, [given])
+        loss, norm = plain.update(rate, given)
+        assert figures.learning_rate == pytest.approx(rate)
+        assert figures.loss == pytest.approx(loss.item(), rel=1e-5)
+        assert figures.gradient_norm == pytest.approx(norm.item(), rel=1e-4)
+        assert figures.gradient_norm > 0.1
+    assert_close(ours, theirs)
+    assert max((tensor - before[name]).abs().max() for name, tensor in weights(ours).items()) > 1e-3
+
+
+def test_figures_are_those_of_the_model_before_the_update(make_updater: Callable[..., Updater]) -> None:
+    updater, given = make_updater(), batch(1)
+    updater.model.eval()
+    with torch.no_grad():
+        logits = updater.model(given.source_ids, given.source_mask, given.target_ids, given.target_mask)
+    real, targets = logits[given.target_mask], given.target_ids[given.target_mask]
+    figures = updater.update(1, [given])
+    assert figures.cross_entropy == pytest.approx(F.cross_entropy(real, targets).item(), rel=1e-5)
+    assert figures.accuracy == pytest.approx((real.argmax(dim=-1) == targets).double().mean().item())
+    assert figures.num_target_tokens == len(targets)
+
+
+def test_accumulated_batches_are_one_large_batch(make_updater: Callable[..., Updater]) -> None:
+    apart, joined = make_updater(), make_updater()
+    # of unlike size, so that a mean of means would be noticed
+    parts = batch(1, rows=2), batch(2, rows=7)
+    for number in (1, 2):
+        accumulated, at_once = apart.update(number, parts), joined.update(number, [together(*parts)])
+        assert accumulated.loss == pytest.approx(at_once.loss, rel=1e-5)
+        assert accumulated.gradient_norm == pytest.approx(at_once.gradient_norm, rel=1e-4)
+        assert accumulated.num_target_tokens == at_once.num_target_tokens
+    assert_close(apart, joined)
+
+
+def test_share_of_padding(make_updater: Callable[..., Updater]) -> None:
+    # 3 + 1 of 3 + 3 tokens on one side, 2 + 2 of 2 + 2 on the other: 8 of 10 are real
+    given = Batch.from_ids([[4, 5, 1], [1]], [[6, 1], [7, 1]], VOCABULARY - 1)
+    full = Batch.from_ids([[4, 1]], [[4, 1]], VOCABULARY - 1)
+    assert make_updater().update(1, [given]).padding_share == pytest.approx(0.2)
+    assert make_updater().update(1, [given, full]).padding_share == pytest.approx(0.1)
+
+
+def run(updater: Updater, numbers: list[int]) -> list[UpdateFigures]:
+    return [updater.update(number, [batch(number), batch(-number % 7)]) for number in numbers]
+
+
+def test_same_seed_and_number_give_the_same_bits(make_updater: Callable[..., Updater]) -> None:
+    one, other = make_updater(dropout=0.3), make_updater(dropout=0.3)
+    torch.manual_seed(1)
+    figures = run(one, [1, 2, 3])
+    torch.manual_seed(2)
+    torch.rand(17)
+    assert run(other, [1, 2, 3]) == figures
+    assert equal(one, other)
+
+
+def test_other_number_or_other_seed_gives_other_dropout(make_updater: Callable[..., Updater]) -> None:
+    losses = {
+        make_updater(dropout=0.3, seed=seed).update(number, [batch(1)]).loss
+        for seed in (0, 1, 2, 2**31 - 1)
+        for number in (1, 2)
+    }
+    assert len(losses) == 8
+
+
+def test_dropout_is_on_even_if_the_model_was_evaluated_before(make_updater: Callable[..., Updater]) -> None:
+    one, other = make_updater(dropout=0.3), make_updater(dropout=0.3)
+    other.model.eval()
+    assert one.update(1, [batch(1)]) == other.update(1, [batch(1)])
+    assert equal(one, other)
+
+
+def test_padding_row_stays_zero(make_updater: Callable[..., Updater]) -> None:
+    updater = make_updater()
+    run(updater, [1, 2])
+    assert updater.model.source_embedding.weight[-1].count_nonzero() == 0
+
+
+def test_bfloat16_is_close_to_float32(make_updater: Callable[..., Updater]) -> None:
+    rough, fine = (make_updater(precision=precision).update(1, [batch(1)]) for precision in ("bfloat16", "float32"))
+    assert rough.loss != fine.loss
+    assert rough.loss == pytest.approx(fine.loss, rel=2e-2)
+    assert rough.gradient_norm == pytest.approx(fine.gradient_norm, rel=5e-2)

@@ -1,0 +1,76 @@
+from collections.abc import Callable
+from itertools import islice
+
+import pytest
+import torch
+
+from transduce.config import RunConfig
+from transduce.data import Batch, PreparedData
+from transduce.training.stream import Place, batch_stream
+
+MakeConfig = Callable[..., RunConfig]
+
+
+def taken(prepared: PreparedData, config: RunConfig, count: int, start: Place) -> list[tuple[Place, Batch]]:
+    return list(islice(batch_stream(prepared, config.text, config.training, start), count))
+
+
+def same(one: Batch, other: Batch) -> bool:
+    return torch.equal(one.source_ids, other.source_ids) and torch.equal(one.target_ids, other.target_ids)
+
+
+@pytest.mark.parametrize("bpe_dropout", [0.0, 0.2])
+def test_goes_on_from_any_place_exactly(
+    make_config: MakeConfig, prepare_for: Callable[..., PreparedData], bpe_dropout: float
+) -> None:
+    config = make_config(text__bpe_dropout=bpe_dropout)
+    prepared = prepare_for(config)
+    whole = taken(prepared, config, 40, Place())
+    assert whole[-1][0].epoch >= 2
+    for done in (1, 2, *range(5, 40, 4)):
+        later = taken(prepared, config, min(6, 40 - done), whole[done - 1][0])
+        for (place, batch), (expected_place, expected) in zip(later, whole[done:], strict=False):
+            assert place == expected_place
+            assert same(batch, expected)
+
+
+def test_epochs_hold_the_same_pairs_in_another_order(
+    make_config: MakeConfig, prepare_for: Callable[..., PreparedData]
+) -> None:
+    config = make_config()
+    prepared = prepare_for(config)
+    epochs: dict[int, list[Batch]] = {}
+    for place, batch in batch_stream(prepared, config.text, config.training, Place()):
+        if place.epoch == 2:
+            break
+        epochs.setdefault(place.epoch, []).append(batch)
+    rows = [[tuple(row.tolist()) for batch in epoch for row in batch.source_ids] for epoch in epochs.values()]
+    real = [
+        sorted(tuple(token for token in row if token != prepared.tokenizer.pad_id) for row in epoch) for epoch in rows
+    ]
+    assert real[0] == real[1]
+    assert len(real[0]) == len(prepared.train)
+    assert rows[0] != rows[1]
+
+
+def test_bpe_dropout_spells_each_epoch_anew(make_config: MakeConfig, prepare_for: Callable[..., PreparedData]) -> None:
+    config = make_config(text__bpe_dropout=0.3)
+    prepared = prepare_for(config)
+    num_tokens: dict[int, int] = {}
+    for place, batch in batch_stream(prepared, config.text, config.training, Place()):
+        if place.epoch == 3:
+            break
+        num_tokens[place.epoch] = num_tokens.get(place.epoch, 0) + batch.num_target_tokens
+    assert len(set(num_tokens.values())) == 3
+    assert min(num_tokens.values()) > prepared.train.lengths[:, 1].sum()
+
+
+def test_another_seed_gives_another_order(make_config: MakeConfig, prepare_for: Callable[..., PreparedData]) -> None:
+    configs = [make_config(training__seed=seed) for seed in (1, 2)]
+    one, other = (taken(prepare_for(config), config, 5, Place()) for config in configs)
+    assert not all(same(first, second) for (_, first), (_, second) in zip(one, other, strict=True))
+
+
+def test_epochs_count_the_share_that_is_done() -> None:
+    assert Place(epoch=2, batch=3, num_batches=4).epochs == 2.75
+    assert Place().epochs == 0

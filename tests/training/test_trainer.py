@@ -1,0 +1,131 @@
+import math
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from transduce.bundle import Bundle, list_checkpoints, load_checkpoint
+from transduce.config import RunConfig
+from transduce.errors import TrainingError
+from transduce.training import train
+
+MakeConfig = Callable[..., RunConfig]
+MetricsOf = Callable[[Path], list[dict[str, Any]]]
+
+
+def test_everything_happens_when_it_is_due(make_config: MakeConfig, metrics_of: MetricsOf) -> None:
+    config = make_config(
+        training__updates=11, training__log_every=3, training__validate_every=4, training__checkpoint_every=5
+    )
+    result = train(config)
+    lines = [(line["kind"], line["update"]) for line in metrics_of(result.folder)]
+    assert [update for kind, update in lines if kind == "training"] == [3, 6, 9]
+    assert [update for kind, update in lines if kind == "validation"] == [4, 8, 11]
+    assert lines[-1] == ("average", 11)
+    assert lines[0] == ("data", 0)
+    assert list_checkpoints(result.folder / "checkpoints") == [5, 10, 11]
+    assert (result.updates, result.folder) == (11, Path(config.output))
+
+
+def test_only_the_latest_checkpoints_are_kept(make_config: MakeConfig) -> None:
+    config = make_config(training__updates=9, training__checkpoint_every=2, training__keep_checkpoints=2)
+    assert list_checkpoints(train(config).folder / "checkpoints") == [8, 9]
+
+
+def test_figures_say_what_happened(make_config: MakeConfig, metrics_of: MetricsOf, watcher: Any) -> None:
+    told = watcher()
+    result = train(make_config(training__updates=6), told)
+    training = [line for line in metrics_of(result.folder) if line["kind"] == "training"]
+    assert [line["update"] for line in training] == told.updates == [1, 2, 3, 4, 5, 6]
+    epochs = [line["epochs"] for line in training]
+    assert epochs == sorted(set(epochs))
+    assert all(0 <= line["padding_share"] < 0.5 for line in training)
+    assert all(0 < line["cross_entropy"] < line["loss"] + 1 for line in training)
+    assert training[4]["learning_rate"] == max(line["learning_rate"] for line in training) == 1e-2
+    # An untrained model knows next to nothing of its 320 tokens.
+    assert training[0]["cross_entropy"] == pytest.approx(math.log(320), rel=0.25)
+
+
+def test_patience_ends_a_run_that_gains_nothing(make_config: MakeConfig, watcher: Any, metrics_of: MetricsOf) -> None:
+    settings = {"training__learning_rate": 1e-12, "training__validate_every": 2, "training__best_by": "bleu"}
+    config = make_config(training__patience=3, **settings)
+    told = watcher()
+    result = train(config, told)
+    # the first is the best, three are not better
+    assert told.updates[-1] == result.updates == 8
+    assert [is_best for _, _, is_best in told.validations] == [
+        True,
+        False,
+        False,
+        False,
+        *([False] * (len(told.validations) - 4)),
+    ]
+    assert list_checkpoints(result.folder / "checkpoints")[-1] == 8
+    again = watcher()
+    assert train(config, again).updates == 8
+    assert not again.updates
+    assert train(make_config(training__patience=4, **settings), again).updates == 10
+
+
+def test_best_is_the_best_validation_and_last_the_last(make_config: MakeConfig, metrics_of: MetricsOf) -> None:
+    # Far too high a rate: the figures go up and down.
+    config = make_config(training__learning_rate=0.3, training__validate_every=2, training__best_by="loss")
+    result = train(config)
+    lines = [line for line in metrics_of(result.folder) if line["kind"] in {"validation", "average"}]
+    best = min(lines, key=lambda line: line["loss"])
+    assert result.best == -best["loss"]
+    assert Bundle.open(result.folder / "best").description.training["validation_loss"] == best["loss"]
+    last = [line for line in lines if line["kind"] == "validation"][-1]
+    assert Bundle.open(result.folder / "last").description.training["validation_loss"] == last["loss"]
+    assert best != last
+    running = math.inf
+    for line in lines:
+        assert line["is_best"] == (line["loss"] < running)
+        running = min(running, line["loss"])
+
+
+@pytest.mark.parametrize(
+    ("settings", "better"),
+    [
+        # Around a minimum, the mean is nearer to it than any step; on the way down, the last step is.
+        ({"training__learning_rate": 5e-2, "training__checkpoint_every": 2, "training__updates": 30}, True),
+        ({"training__learning_rate": 1e-2, "training__checkpoint_every": 4, "training__updates": 12}, False),
+    ],
+)
+def test_the_average_becomes_best_only_if_it_is_better(
+    make_config: MakeConfig, metrics_of: MetricsOf, settings: dict[str, Any], better: bool
+) -> None:
+    keep = {"training__keep_checkpoints": 10, "training__best_by": "loss", "training__validate_every": 100}
+    result = train(make_config(**keep, **settings))
+    *_, validation, average = metrics_of(result.folder)
+    assert [line["kind"] for line in (validation, average)] == ["validation", "average"]
+    assert (average["loss"] < validation["loss"]) == average["is_best"] == better
+    description = Bundle.open(result.folder / "best").description
+    num_checkpoints = len(list_checkpoints(result.folder / "checkpoints"))
+    assert num_checkpoints > 1
+    assert description.training["averaged_checkpoints"] == (num_checkpoints if better else 1)
+    assert description.training["validation_loss"] == min(average["loss"], validation["loss"])
+
+
+def test_without_other_checkpoints_there_is_no_average(make_config: MakeConfig, metrics_of: MetricsOf) -> None:
+    result = train(make_config(training__updates=3, training__keep_checkpoints=1, training__checkpoint_every=1))
+    assert "average" not in {line["kind"] for line in metrics_of(result.folder)}
+
+
+def test_a_loss_that_is_no_number_ends_the_run(make_config: MakeConfig, metrics_of: MetricsOf) -> None:
+    config = make_config(training__learning_rate=1e30, training__checkpoint_every=1)
+    with pytest.raises(TrainingError, match=r"training has diverged: update 2 .*learning_rate") as diverged:
+        train(config)
+    assert diverged.value.exit_code == 1
+    folder = Path(config.output)
+    assert list_checkpoints(folder / "checkpoints") == [1]
+    load_checkpoint(folder / "checkpoints", 1)
+    assert [line["update"] for line in metrics_of(folder)] == [0, 1]
+
+
+def test_a_validation_that_gives_no_number_ends_the_run(make_config: MakeConfig) -> None:
+    config = make_config(training__learning_rate=1e30, training__validate_every=1)
+    with pytest.raises(TrainingError, match=r"validation text is nan.*learning_rate"):
+        train(config)
+    assert not (Path(config.output) / "best").exists()

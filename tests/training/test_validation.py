@@ -1,0 +1,82 @@
+import math
+from typing import Any
+
+import pytest
+import torch
+from torch.nn import functional as F
+
+from transduce.bundle import Bundle
+from transduce.evaluation import corpus_scores
+from transduce.model import Transformer
+from transduce.training import Validation, Validator
+from transduce.translation import Translator
+
+
+@pytest.fixture
+def validator(copier: Any) -> Validator:
+    bundle = Bundle.open(copier.result.folder / "last")
+    return Validator(copier.unseen, bundle.load_tokenizer(), copier.config)
+
+
+@pytest.fixture
+def model(copier: Any) -> Transformer:
+    return Bundle.open(copier.result.folder / "last").load_model()
+
+
+def test_figures_can_be_found_again_from_the_bundle(copier: Any, metrics_of: Any) -> None:
+    folder = copier.result.folder
+    line = [line for line in metrics_of(folder) if line["kind"] == "validation"][-1]
+    path = copier.result.folder.parent / "validation.tsv"
+    sources, references = zip(*(row.split("\t") for row in path.read_text(encoding="utf-8").splitlines()), strict=True)
+    translations = Translator.load(folder / "last", device="cpu").translate(sources)
+    scores = {score.metric: score for score in corpus_scores(translations, references, ("bleu", "chrf"))}
+    assert {score["metric"]: score["value"] for score in line["scores"]} == {
+        metric: pytest.approx(score.value) for metric, score in scores.items()
+    }
+    assert {score["signature"] for score in line["scores"]} == {score.signature for score in scores.values()}
+    assert scores["BLEU"].value > 20
+    for sample in line["samples"]:
+        place = sources.index(sample["source"])
+        assert (sample["translation"], sample["reference"]) == (translations[place], references[place])
+
+
+def test_loss_and_accuracy_are_those_of_each_pair_alone(validator: Validator, model: Transformer) -> None:
+    tokenizer = validator.tokenizer
+    losses, right = [], []
+    for source, target in validator.pairs:
+        ids = [torch.tensor([[*tokenizer.encode(side), tokenizer.end_id]]) for side in (source, target)]
+        with torch.no_grad():
+            logits = model(ids[0], torch.ones_like(ids[0]).bool(), ids[1], torch.ones_like(ids[1]).bool())[0]
+        losses += F.cross_entropy(logits, ids[1][0], reduction="none").tolist()
+        right += (logits.argmax(dim=-1) == ids[1][0]).tolist()
+    found = validator.validate(model)
+    assert found.loss == pytest.approx(sum(losses) / len(losses), rel=1e-4)
+    assert found.accuracy == pytest.approx(sum(right) / len(right))
+    assert found.perplexity == pytest.approx(math.exp(found.loss))
+
+
+def test_the_model_is_left_as_it_was(validator: Validator, model: Transformer) -> None:
+    before = {name: tensor.clone() for name, tensor in model.state_dict().items()}
+    for training in (True, False):
+        model.train(training)
+        validator.validate(model)
+        assert model.training == training
+        assert all(part.training == training for part in model.modules())
+    assert all(torch.equal(tensor, before[name]) for name, tensor in model.state_dict().items())
+
+
+def test_a_few_samples_are_shown(validator: Validator, model: Transformer, copier: Any) -> None:
+    samples = validator.validate(model).samples
+    assert len(samples) == 3
+    assert {(sample.source, sample.reference) for sample in samples} <= set(copier.unseen)
+    alone = Validator(copier.unseen[:1], validator.tokenizer, copier.config).validate(model)
+    assert len(alone.samples) == 1
+
+
+def test_quality_is_higher_where_the_model_is_better() -> None:
+    scores = tuple(corpus_scores(["a small dog runs now"], ["a small dog runs now"], ("bleu", "chrf")))
+    validation = Validation(2.5, 0.5, scores, ())
+    assert validation.quality("bleu") == pytest.approx(100)
+    assert validation.quality("chrf") == pytest.approx(100)
+    assert validation.quality("loss") == -2.5
+    assert Validation(1e9, 0.0, scores, ()).perplexity < math.inf
