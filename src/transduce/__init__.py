@@ -31,7 +31,7 @@ _HOMES = {
     "translate": "transduce.translation",
 }
 
-__all__ = [  # noqa: PLE0604 - the names are strings; the star hides it
+__all__ = [
     "Bundle",
     "RunConfig",
     "TransduceError",

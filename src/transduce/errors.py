@@ -55,7 +55,7 @@ class TrainingError(TransduceError):
     """Training cannot go on: for example no batch gives a finite loss any more."""
 
 
-class Interrupted(TransduceError):
+class Interrupted(TransduceError):  # noqa: N818 - it is a wish that was granted, not an error
     """Training was asked to stop (Ctrl-C or SIGTERM); its state is on disk."""
 
     exit_code = 130

@@ -15,7 +15,7 @@ from transduce.search.step import StateT, StepFunction
 
 
 @torch.no_grad()
-def beam_search(  # noqa: PLR0913 - each of the settings is one number that decides the result
+def beam_search(
     step: StepFunction[StateT],
     state: StateT,
     *,

@@ -11,7 +11,7 @@ from transduce.search.transfer import to_host
 
 
 @torch.no_grad()
-def greedy_search(  # noqa: PLR0913 - each of the settings is one number that decides the result
+def greedy_search(
     step: StepFunction[StateT],
     state: StateT,
     *,
