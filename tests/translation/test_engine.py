@@ -1,0 +1,132 @@
+import math
+from collections.abc import Callable
+from itertools import chain
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, strategies
+from torch import Tensor
+
+from transduce.config import SearchConfig
+from transduce.model import DecoderState, Transformer
+from transduce.search import Hypothesis, beam_search, greedy_search
+from transduce.translation import NativeEngine, batches_by_length
+
+END = 1
+# Of unlike lengths, and translated a few at a time.
+SEARCH = SearchConfig(beam=3, max_extra_length=5, batch_tokens=30)
+
+
+@pytest.fixture(scope="module")
+def sources(random_model: Transformer) -> list[list[int]]:
+    random = np.random.default_rng(3)
+    return [[*random.integers(2, random_model.pad_id, size=size).tolist(), END] for size in (3, 9, 0, 6, 6, 15)]
+
+
+@pytest.fixture(scope="module", params=["random_model", "copier"])
+def model(request: pytest.FixtureRequest) -> Transformer:
+    found: Transformer = request.getfixturevalue(request.param)
+    return found
+
+
+def assert_same(found: list[list[Hypothesis]], expected: list[list[Hypothesis]]) -> None:
+    assert [[hypothesis.ids for hypothesis in best] for best in found] == [
+        [hypothesis.ids for hypothesis in best] for best in expected
+    ]
+    for one, other in zip(chain(*found), chain(*expected), strict=True):
+        assert one.score == pytest.approx(other.score, abs=1e-5)
+        assert one.token_scores == pytest.approx(other.token_scores, abs=1e-5)
+
+
+@pytest.mark.parametrize("beam", [1, 3])
+def test_a_batch_is_each_alone_in_any_order(model: Transformer, sources: list[list[int]], beam: int) -> None:
+    engine = NativeEngine(model, END)
+    search = SEARCH.model_copy(update={"beam": beam})
+    together = engine.search(sources, search, num_best=beam)
+    assert len(together) == len(sources)
+    assert_same([engine.search([source], search, num_best=beam)[0] for source in sources], together)
+    assert_same(engine.search(sources[::-1], search, num_best=beam)[::-1], together)
+    for batch_tokens in (1, 10_000):
+        assert_same(engine.search(sources, search.model_copy(update={"batch_tokens": batch_tokens}), beam), together)
+
+
+def test_beam_1_is_greedy_search(model: Transformer, sources: list[list[int]]) -> None:
+    def step(last_ids: Tensor, state: DecoderState) -> tuple[Tensor, DecoderState]:
+        logits, state = model.decode_step(last_ids, state)
+        return logits.log_softmax(dim=-1), state
+
+    found = NativeEngine(model, END).search(sources, SEARCH.model_copy(update={"beam": 1}))
+    for source, hypotheses in zip(sources, found, strict=True):
+        ids = torch.tensor([source])
+        mask = torch.ones_like(ids).bool()
+        limits = {"start_id": model.pad_id, "end_id": END, "max_lengths": torch.tensor([len(source) + 5]), "alpha": 0.6}
+        with torch.inference_mode():
+            state = model.start(model.encode(ids, mask), mask)
+            greedy = greedy_search(step, state, **limits)
+            beam = beam_search(step, state, beam=1, **limits)
+        assert_same([hypotheses], [greedy])
+        assert_same([hypotheses], beam)
+
+
+@pytest.mark.parametrize("alpha", [0.0, 0.6])
+def test_scores_are_those_of_forced_decoding(model: Transformer, sources: list[list[int]], alpha: float) -> None:
+    search = SEARCH.model_copy(update={"length_penalty": alpha})
+    for source, hypotheses in zip(sources, NativeEngine(model, END).search(sources, search, 3), strict=True):
+        for hypothesis in hypotheses:
+            ids, target = torch.tensor([source]), torch.tensor([hypothesis.ids])
+            masks = torch.ones_like(ids).bool(), torch.ones_like(target).bool()
+            with torch.no_grad():
+                log_probs = model.decode(target, masks[1], model.encode(ids, masks[0]), masks[0]).log_softmax(-1)
+            token_scores = log_probs[0].gather(1, target[0, :, None]).squeeze(1).tolist()
+            assert hypothesis.token_scores == pytest.approx(token_scores, abs=1e-4)
+            penalty = ((5 + len(hypothesis.ids)) / 6) ** alpha
+            assert hypothesis.score == pytest.approx(sum(token_scores) / penalty, abs=1e-4)
+
+
+def test_at_most_so_many_tokens_more_than_the_source(random_model: Transformer, sources: list[list[int]]) -> None:
+    assert SearchConfig().max_extra_length == 50
+    for beam in (1, 3):
+        search = SEARCH.model_copy(update={"beam": beam})
+        found = NativeEngine(random_model, END).search(sources, search)
+        extra = [len(best[0].ids) - len(source) for source, best in zip(sources, found, strict=True)]
+        assert max(extra) == 5
+        assert all(best[0].ids[-1] == END for best in found)
+        assert all(END not in best[0].ids[:-1] for best in found)
+
+
+def test_several_hypotheses_come_best_first(model: Transformer, sources: list[list[int]]) -> None:
+    for hypotheses in NativeEngine(model, END).search(sources, SEARCH, num_best=3):
+        assert len(hypotheses) == 3
+        assert len({tuple(hypothesis.ids) for hypothesis in hypotheses}) == 3
+        scores = [hypothesis.score for hypothesis in hypotheses]
+        assert scores == sorted(scores, reverse=True)
+        assert all(math.isfinite(score) for score in scores)
+
+
+@pytest.mark.parametrize("training", [True, False])
+def test_the_mode_of_the_model_is_put_back(make_model: Callable[..., Transformer], *, training: bool) -> None:
+    model = make_model(dropout=0.5).train(training)
+    engine = NativeEngine(model, END)
+    first, second = (engine.search([[5, 6, END]], SEARCH) for _ in range(2))
+    assert first == second
+    assert all(part.training == training for part in model.modules())
+    with pytest.raises(IndexError):
+        engine.search([[10_000, END]], SEARCH)
+    assert all(part.training == training for part in model.modules())
+
+
+def test_nothing_gives_nothing(random_model: Transformer) -> None:
+    assert NativeEngine(random_model, END).search([], SEARCH) == []
+
+
+@given(strategies.lists(strategies.integers(1, 60)), strategies.integers(1, 100))
+def test_batches_hold_every_sentence_once_and_little_padding(lengths: list[int], batch_tokens: int) -> None:
+    batches = list(batches_by_length(lengths, batch_tokens))
+    assert sorted(chain(*batches)) == list(range(len(lengths)))
+    in_order = [lengths[index] for batch in batches for index in batch]
+    assert in_order == sorted(lengths, reverse=True)
+    assert all(len(batch) == 1 or lengths[batch[0]] * len(batch) <= batch_tokens for batch in batches)
+    # none could have taken in the next one's first sentence
+    for batch in batches[:-1]:
+        assert lengths[batch[0]] * (len(batch) + 1) > batch_tokens

@@ -1,0 +1,222 @@
+import re
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import pytest
+
+from transduce.bundle import BundleDescription, Languages, save_bundle
+from transduce.config import SearchConfig
+from transduce.errors import BundleError, ConfigError
+from transduce.model import Transformer
+from transduce.search import Hypothesis
+from transduce.text import Tokenizer
+from transduce.translation import Translator, translate
+from transduce.translation import translator as translator_module
+
+Sentences = Callable[..., list[str]]
+
+
+class Echo:
+    """An engine that gives every source back, and remembers all of them."""
+
+    def __init__(self, prefix: Sequence[int] = ()) -> None:
+        self.prefix = prefix
+        self.seen: list[list[int]] = []
+
+    def search(
+        self, sources: Sequence[Sequence[int]], config: SearchConfig, num_best: int = 1
+    ) -> list[list[Hypothesis]]:
+        self.seen += map(list, sources)
+        return [[Hypothesis([*self.prefix, *source], -1.0, [])] * num_best for source in sources]
+
+
+@pytest.fixture
+def echo(tokenizer: Tokenizer) -> Translator:
+    return Translator(Echo(), tokenizer, SearchConfig(max_pieces=20), "en")
+
+
+ODD = [
+    "sun moon",
+    "",
+    "   ",
+    "\t",
+    "river\r",
+    "\u200b",
+    "🙂 sun 👩‍👩‍👧 moon",
+    "سلام عليكم",
+    "\u202eשלום\u202c",
+    "tab\tin the\tmiddle",
+    "\x00\x01",
+    "\ud800 half a character",
+    "\u2028\u2029\x85\x0b\x0c",
+    "</s> <pad> <unk> ▁",
+    "ﷺ" * 30,
+    "语" * 100,
+    "a" * 300,
+    "moon",
+]
+
+
+def test_line_n_in_is_line_n_out(translator: Translator, make_sentences: Sentences) -> None:
+    lines = make_sentences(40, seed=5)
+    with_blanks = [text for line in lines for text in (line, "", "  \t ")]
+    found = translator.translate(with_blanks)
+    assert len(found) == 120
+    assert found[::3] == translator.translate(lines)
+    assert set(found[1::3]) | set(found[2::3]) == {""}
+    # It learned to copy: a line that slipped would be noticed.
+    assert sum(map(str.__eq__, lines, found[::3])) > 20
+
+
+@pytest.mark.parametrize("beam", [1, 4])
+def test_a_batch_is_each_alone_in_any_order(translator: Translator, make_sentences: Sentences, beam: int) -> None:
+    lines = [*make_sentences(12, seed=6), "", *make_sentences(2, seed=7, most_words=30)]
+    together = translator.translate(lines, beam=beam)
+    assert [translator.translate([line], beam=beam)[0] for line in lines] == together
+    assert translator.translate(lines[::-1], beam=beam)[::-1] == together
+    assert translator.translate(lines[3:] + lines[:3], beam=beam) == together[3:] + together[:3]
+
+
+def test_odd_text_is_translated_like_any_other(translator: Translator) -> None:
+    together = translator.translate(ODD)
+    assert len(together) == len(ODD)
+    assert together == [translator.translate([text])[0] for text in ODD]
+    assert not any(re.search(r"[\r\n]", text) for text in together)
+    assert together[0] == "sun moon"
+    assert together[-1] == "moon"
+    assert together[1:4] == ["", "", ""]
+    assert together[4] == translator.translate(["river"])[0]
+
+
+def test_what_shows_nothing_is_blank(echo: Translator) -> None:
+    blank = ["", " ", "\t", "\r", "\n", "\u3000", "\u200b", "\u2028"]
+    assert echo.translate(blank) == [""] * len(blank)
+    assert echo.engine.seen == []
+    assert echo.translations([""])[0].alternatives[0].score == 0.0
+
+
+def test_two_thousand_words(translator: Translator, echo: Translator, make_sentences: Sentences) -> None:
+    text = " ".join(make_sentences(2000, seed=8, most_words=1))
+    translation = translator.translations([text], beam=1)[0]
+    assert translation.num_parts > 100
+    assert len(translation.text.split()) > translation.num_parts
+    assert echo.translate([text]) == [text]
+
+
+LONG = [
+    "The sun is up. The moon is down, and the river is cold; the stone is old! Is the bird in the tree? Yes.",
+    "nodotsnospaces" * 20,
+    "風が吹く。" * 20,
+    "word " * 50,
+    "  many   spaces   between   the   words   of   a   line   that   is   long  ",
+    "🙂👍🏽" * 10,
+]
+
+
+@pytest.mark.parametrize("text", LONG)
+def test_of_a_long_line_nothing_is_lost(echo: Translator, tokenizer: Tokenizer, text: str) -> None:
+    translation = echo.translations(["sun", text, "moon"])[1]
+    parts = echo.engine.seen[1:-1]
+    assert translation.num_parts == len(parts) > 1
+    assert all(len(part) <= 20 + 1 for part in parts)
+    assert all(part[-1] == tokenizer.end_id for part in parts)
+    read = "".join(tokenizer.decode(part) for part in parts)
+    assert "".join(read.split()) == "".join(tokenizer.decode(tokenizer.encode(text)).split())
+    assert "".join(translation.text.split()) == "".join(read.split())
+    assert translation.alternatives[0].score == -len(parts)
+
+
+def test_a_long_line_is_cut_between_sentences(echo: Translator, tokenizer: Tokenizer) -> None:
+    sentence = "sun moon river stone bird tree wind."
+    assert 10 < len(tokenizer.encode(sentence)) <= 20
+    echo.translate([f"{sentence} {sentence} {sentence}"])
+    assert [tokenizer.decode(part) for part in echo.engine.seen] == [sentence] * 3
+
+
+def test_a_line_that_just_fits_is_not_cut(echo: Translator, tokenizer: Tokenizer) -> None:
+    text = next(text for text in ("sun" + "a" * count for count in range(60)) if len(tokenizer.encode(text)) == 20)
+    assert echo.translations([text])[0].num_parts == 1
+    assert len(tokenizer.encode(text + "🙂")) > 20
+    assert echo.translations([text + "🙂"])[0].num_parts == 2
+
+
+def test_a_translation_is_one_line(tokenizer: Tokenizer) -> None:
+    ids = {piece: index for index, piece in enumerate(tokenizer.pieces(range(tokenizer.vocabulary)))}
+    ends = [ids["<0x0A>"], ids["<0x0D>"], ids["<0x0A>"]]
+    assert tokenizer.decode(ends) == "\n\r\n"
+    translator = Translator(Echo(ends), tokenizer, SearchConfig())
+    assert translator.translate(["sun"]) == ["    sun"]
+    assert translator.translations(["sun"], num_best=2)[0].alternatives[1].text == "    sun"
+
+
+def test_number_of_alternatives(translator: Translator) -> None:
+    for beam, num_best in ((4, 4), (4, 1), (1, 1), (2, 2)):
+        found = translator.translations(["sun moon", ""], beam=beam, num_best=num_best)
+        assert [len(translation.alternatives) for translation in found] == [num_best, 1]
+        scores = [alternative.score for alternative in found[0].alternatives]
+        assert scores == sorted(scores, reverse=True)
+        assert found[0].text == found[0].alternatives[0].text
+    for beam, num_best in ((4, 5), (4, 0), (4, -1), (1, 2), (None, 5)):
+        with pytest.raises(ConfigError, match=f"num_best = {num_best}: must be from 1 to the beam"):
+            translator.translations(["sun"], beam=beam, num_best=num_best)
+
+
+@pytest.mark.parametrize("beam", [0, -3])
+def test_a_beam_of_nothing_is_refused(translator: Translator, beam: int) -> None:
+    with pytest.raises(ConfigError, match=f"beam = {beam}: must be at least 1"):
+        translator.translate(["sun"], beam=beam)
+
+
+def test_alternatives_of_parts_are_joined_by_rank(translator: Translator, make_sentences: Sentences) -> None:
+    text = " ".join(make_sentences(12, seed=9))
+    whole = translator.translations([text], num_best=3)[0]
+    assert whole.num_parts > 1
+    assert len(whole.alternatives) == 3
+    assert len({alternative.text for alternative in whole.alternatives}) == 3
+
+
+def test_a_stream_is_translated_a_block_at_a_time(
+    translator: Translator, make_sentences: Sentences, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(translator_module, "LINES_AT_A_TIME", 4)
+    lines = ["", *make_sentences(9, seed=10)]
+    taken: list[str] = []
+
+    def stream() -> Sequence[str]:
+        for line in lines:
+            taken.append(line)
+            yield line
+
+    found = []
+    for number, translation in enumerate(translator.translate_stream(stream(), beam=2, num_best=2)):
+        assert len(taken) <= number + 4
+        found.append(translation)
+    expected = translator.translations(lines, beam=2, num_best=2)
+    assert [[option.text for option in line.alternatives] for line in found] == [
+        [option.text for option in line.alternatives] for line in expected
+    ]
+    assert list(translator.translate_stream([])) == []
+
+
+@pytest.fixture
+def run_folder(tmp_path: Path, copier: Transformer, tokenizer: Tokenizer) -> Path:
+    description = BundleDescription(
+        model=copier.config, search=SearchConfig(beam=2), languages=Languages(source="en", target="en")
+    )
+    save_bundle(tmp_path / "run" / "best", copier, tokenizer, description)
+    return tmp_path / "run"
+
+
+def test_loads_a_bundle_or_the_best_of_a_run(run_folder: Path, translator: Translator) -> None:
+    for path in (run_folder, run_folder / "best", str(run_folder)):
+        loaded = Translator.load(path, device="cpu")
+        assert (loaded.search, loaded.source_language) == (SearchConfig(beam=2), "en")
+        assert loaded.translate(["sun moon", ""]) == ["sun moon", ""]
+    assert translate(run_folder, ["river", "sun"], beam=1) == translator.translate(["river", "sun"], beam=1)
+
+
+def test_what_cannot_be_loaded(run_folder: Path, tmp_path: Path) -> None:
+    with pytest.raises(BundleError, match="there is no such folder"):
+        Translator.load(tmp_path / "nowhere")
+    with pytest.raises(ConfigError, match="warp"):
+        Translator.load(run_folder, device="warp")
