@@ -83,6 +83,33 @@ def test_the_page_tells_the_figures_and_asks_nobody_else(tmp_path: Path) -> None
     assert not re.search(r"""(src|href)=|url\(|@import""", page)
     assert "<script" not in page
     assert "&lt;script&gt;" in page
+    assert "Best model: the one after update 200." in page
+
+
+def test_an_average_that_is_best_is_named_and_stands_in_the_table(tmp_path: Path) -> None:
+    write_report(tmp_path / "report.html", CONFIG, [*lines(), {**lines()[-1], "kind": "average", "loss": 1.875}])
+    page = (tmp_path / "report.html").read_text(encoding="utf-8")
+    assert "Best model: the average of checkpoints after update 200." in page
+    table = page[page.index("Validations as a table") : page.index("<h2>Samples")]
+    for cell in (">200<", ">2.000<", ">200 (average)<", ">1.875<", ">12.35<", ">34.50<"):
+        assert cell in table
+
+
+@pytest.mark.parametrize("kind", ["data", "training", "validation", "average"])
+def test_a_line_may_lack_every_figure(tmp_path: Path, kind: str) -> None:
+    write_report(tmp_path / "report.html", CONFIG, [{"kind": kind, "update": 7, "is_best": True}])
+    assert (tmp_path / "report.html").read_text(encoding="utf-8").endswith("</html>\n")
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), float("-inf")])
+def test_a_figure_that_is_not_finite_does_not_end_the_run(tmp_path: Path, value: float) -> None:
+    scores = [{**score, "value": value} for score in SCORES]
+    broken = {**lines()[-1], "update": 250, "loss": value, "perplexity": value, "scores": scores}
+    training = {**lines()[1], "update": 250, "cross_entropy": value, "learning_rate": value}
+    write_report(tmp_path / "report.html", CONFIG, [*lines(), training, broken])
+    for picture in re.findall(r"<svg.*?</svg>", (tmp_path / "report.html").read_text(encoding="utf-8"), re.DOTALL):
+        assert not re.search(r"\b(nan|inf)\b", picture)
+        ET.fromstring(picture)
 
 
 def test_the_curve_is_a_picture_of_its_own() -> None:

@@ -1,5 +1,6 @@
 """report.html: how a run went, on one page that opens from disk."""
 
+import math
 from collections.abc import Mapping, Sequence
 from html import escape
 from pathlib import Path
@@ -22,7 +23,13 @@ dd { margin: 0; font-size: 1.5rem; font-weight: 600; font-variant-numeric: tabul
 table { border-collapse: collapse; width: 100%; } th, td { text-align: left; vertical-align: top;
   padding: .3rem .6rem .3rem 0; border-top: 1px solid var(--rule); }
 svg { max-width: 100%; height: auto; margin: .5rem 0; } pre { overflow-x: auto; font-size: .85rem; }
-code { overflow-wrap: anywhere; }
+code, td { overflow-wrap: anywhere; }
+th { font-weight: 600; } .number { text-align: right; font-variant-numeric: tabular-nums; }
+.samples { table-layout: fixed; } summary { cursor: pointer; }
+@media (max-width: 600px) { svg { overflow: visible; } svg text { font-size: 15px; }
+  .samples tr:first-child { display: none; } .samples td { display: block; border: 0; padding: .1rem 0; }
+  .samples td::before { content: attr(data-side); display: block; color: var(--soft); font-size: .8rem; }
+  .samples tr { display: block; border-top: 1px solid var(--rule); padding: .5rem 0; } }
 """
 
 
@@ -46,6 +53,7 @@ def _page(config: RunConfig, lines: Sequence[Line]) -> str:
         _figures(lines),
         "<h2>Curves</h2>",
         *_charts(lines),
+        _validations(lines),
         _samples(lines),
         _cleaning(lines),
         f"<h2>Settings</h2><details><summary>config.toml</summary><pre>{escape(to_toml(config))}</pre></details>",
@@ -67,32 +75,38 @@ def _score_points(lines: Sequence[Line], metric: str) -> list[tuple[float, float
         (float(line["update"]), score["value"])
         for line in _of(lines, "validation")
         for score in line.get("scores", [])
-        if score["metric"] == metric
+        if score["metric"] == metric and math.isfinite(score["value"])
     ]
 
 
 def _figures(lines: Sequence[Line]) -> str:
     """The figures of the best model so far, and what it took."""
     facts: dict[str, str] = {}
-    signatures: list[str] = []
+    signatures = ""
+    for line in [line for line in _of(lines, "validation", "average") if line.get("is_best")][-1:]:
+        scores = line.get("scores", [])
+        facts |= {score["metric"]: f"{score['value']:.2f}" for score in scores}
+        facts |= {"perplexity": f"{line['perplexity']:.2f}"} if "perplexity" in line else {}
+        model = "the average of checkpoints" if line["kind"] == "average" else "the one"
+        signatures = f'<p class="facts">Best model: {model} after update {line["update"]:,}.</p>' + "".join(
+            f'<p class="facts">{escape(score["metric"])}: <code>{escape(score["signature"])}</code></p>'
+            for score in scores
+        )
     for line in _of(lines, "data"):
-        facts["parameters"] = f"{line['num_parameters']:,}"
-        facts["pairs"] = f"{line['num_pairs']:,}"
+        names = {"num_parameters": "parameters", "num_pairs": "pairs"}
+        facts |= {name: f"{line[key]:,}" for key, name in names.items() if key in line}
     if lines:
         facts["updates"] = f"{lines[-1]['update']:,}"
         facts["minutes of training"] = f"{lines[-1].get('seconds', 0) / 60:.1f}"
-    for line in [line for line in _of(lines, "validation", "average") if line.get("is_best")][-1:]:
-        facts |= {score["metric"]: f"{score['value']:.2f}" for score in line["scores"]}
-        facts["perplexity"] = f"{line['perplexity']:.2f}"
-        signatures = [score["signature"] for score in line["scores"]]
     items = "".join(f"<div><dt>{escape(name)}</dt><dd>{escape(value)}</dd></div>" for name, value in facts.items())
-    notes = "".join(f'<p class="facts"><code>{escape(signature)}</code></p>' for signature in signatures)
-    return f"<dl>{items}</dl>{notes}"
+    return f"<dl>{items}</dl>{signatures}"
 
 
 def _charts(lines: Sequence[Line]) -> list[str]:
     def over_updates(name: str, key: str, *kinds: str) -> Series:
-        return Series(name, [(float(line["update"]), line[key]) for line in _of(lines, *kinds) if key in line])
+        # A chart has no place for a figure that is not finite, and a page must never be what ends a run.
+        found = [line for line in _of(lines, *kinds) if math.isfinite(line.get(key, math.nan))]
+        return Series(name, [(float(line["update"]), line[key]) for line in found])
 
     def score(metric: str) -> Series:
         return Series(metric, _score_points(lines, metric))
@@ -107,6 +121,21 @@ def _charts(lines: Sequence[Line]) -> list[str]:
     ]
 
 
+def _validations(lines: Sequence[Line]) -> str:
+    """The figures of the curves once more, for who cannot see them."""
+    validations = _of(lines, "validation", "average")
+    metrics = list(dict.fromkeys(score["metric"] for line in validations for score in line.get("scores", [])))
+    heads = "".join(f'<th scope="col" class="number">{escape(name)}</th>' for name in ["update", "loss", *metrics])
+    rows = ""
+    for line in validations:
+        scores = {score["metric"]: f"{score['value']:.2f}" for score in line.get("scores", [])}
+        update = f"{line['update']:,}" + (" (average)" if line["kind"] == "average" else "")
+        loss = f"{line['loss']:.3f}" if "loss" in line else ""
+        cells = [update, loss, *(scores.get(metric, "") for metric in metrics)]
+        rows += "<tr>" + "".join(f'<td class="number">{cell}</td>' for cell in cells) + "</tr>"
+    return f"<details><summary>Validations as a table</summary><table><tr>{heads}</tr>{rows}</table></details>"
+
+
 def _smooth(points: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
     """The mean of each value and up to nine before it: one batch has long sentences, the next has short ones."""
     values = [value for _, value in points]
@@ -118,12 +147,13 @@ def _smooth(points: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
 
 def _samples(lines: Sequence[Line]) -> str:
     rows = "".join(
-        "<tr>" + "".join(f'<td dir="auto">{escape(sample[side])}</td>' for side in _SIDES) + "</tr>"
+        "<tr>" + "".join(f'<td dir="auto" data-side="{side}">{escape(sample[side])}</td>' for side in _SIDES) + "</tr>"
         for line in _of(lines, "validation")[-1:]
         for sample in line.get("samples", [])
     )
-    heads = "".join(f"<th>{side}</th>" for side in _SIDES)
-    return f"<h2>Samples of the last validation</h2><table><tr>{heads}</tr>{rows}</table>"
+    heads = "".join(f'<th scope="col">{side}</th>' for side in _SIDES)
+    table = f'<table class="samples"><tr>{heads}</tr>{rows}</table>' if rows else "<p>nothing to show yet</p>"
+    return f"<h2>Samples of the last validation</h2>{table}"
 
 
 _SIDES = ("source", "translation", "reference")
@@ -131,8 +161,8 @@ _SIDES = ("source", "translation", "reference")
 
 def _cleaning(lines: Sequence[Line]) -> str:
     rows = "".join(
-        f"<tr><td>{escape(rule)}</td><td>{count:,}</td></tr>"
+        f'<tr><td>{escape(rule.replace("_", " "))}</td><td class="number">{count:,}</td></tr>'
         for line in _of(lines, "data")
-        for rule, count in line["cleaning"].items()
+        for rule, count in line.get("cleaning", {}).items()
     )
     return f"<h2>Cleaning</h2><table><caption>Pairs that each rule left out, and pairs kept</caption>{rows}</table>"
