@@ -143,3 +143,20 @@ def test_standard_input_can_be_the_text(make_config: MakeConfig, corpus: Path) -
     with (corpus / "train.tsv").open("rb") as file:
         result = train(make_config(data__pairs="-", training__updates=1), standard_input=file)
     assert result.updates == 1
+
+
+def test_learned_positions_reach_as_far_as_they_are_asked_to(
+    make_config: MakeConfig, corpus: Path, tmp_path: Path
+) -> None:
+    learned = {"model__positions": "learned", "model__max_positions": 16, "training__updates": 4}
+    # The search may look 50 tokens further than the source; the table of positions ends before.
+    result = train(make_config(**learned))
+    assert "\n" not in Translator.load(result.folder).translate(["sun moon " * 40])[0]
+
+    (tmp_path / "long.tsv").write_text(
+        (corpus / "train.tsv").read_text(encoding="utf-8") + "sun " * 20 + "\t" + "moon " * 20 + "\n", encoding="utf-8"
+    )
+    too_few = make_config("other", data__pairs=str(tmp_path / "long.tsv"), **learned)
+    with pytest.raises(ConfigError, match=r"max_positions = 16: the text has a sentence of \d+ tokens; raise it"):
+        train(too_few)
+    assert not Path(too_few.output).exists()

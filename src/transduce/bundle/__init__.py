@@ -2,7 +2,7 @@
 with its size and SHA-256, each folder written beside its place and then renamed into it.
 """
 
-from transduce.bundle.atomic_folder import written_folder
+from transduce.bundle.atomic_folder import remove_folder, written_folder
 from transduce.bundle.averaging import average_weights
 from transduce.bundle.bundle import Bundle, find_bundle, save_bundle
 from transduce.bundle.checkpoint import (
@@ -35,6 +35,7 @@ __all__ = [
     "model_tensors",
     "overview",
     "remove_checkpoints",
+    "remove_folder",
     "save_bundle",
     "save_checkpoint",
     "written_folder",

@@ -52,7 +52,9 @@ class ConsoleReporter(AbstractContextManager["ConsoleReporter"]):
 
     def say(self, text: str) -> None:
         """One line, above the live line if there is one."""
-        self._console.print(Text(text))
+        # Samples are anybody's text, and a control character in it would command the terminal.
+        shown = "".join(letter if letter.isprintable() else "\ufffd" for letter in text)
+        self._console.print(Text(shown))
 
     def progress(self, progress: Progress) -> None:
         """Renew the live line; without a terminal, a plain line from time to time."""

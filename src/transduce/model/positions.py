@@ -1,5 +1,7 @@
 """What marks the order of the tokens: sinusoids by formula, a learned table, or nothing (paper 3.5)."""
 
+import sys
+
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
@@ -22,6 +24,7 @@ def sinusoids(length: int, d_model: int, start: int = 0) -> Float[Tensor, "{leng
 class SinusoidalPositions(nn.Module):
     """The sinusoids, without any limit; the first rows are kept so that they are computed once."""
 
+    limit = sys.maxsize
     table: Tensor
     rows_kept = 1024
 
@@ -41,6 +44,7 @@ class LearnedPositions(nn.Module):
 
     def __init__(self, config: TransformerConfig) -> None:
         super().__init__()
+        self.limit = config.max_positions
         self.table = nn.Parameter(torch.empty(config.max_positions, config.d_model))
 
     def forward(self, length: int, start: int = 0) -> Float[Tensor, "{length} d_model"]:
@@ -60,6 +64,7 @@ class LearnedPositions(nn.Module):
 class NoPositions(nn.Module):
     """Nothing: without order, a sentence is a bag of tokens to the encoder."""
 
+    limit = sys.maxsize
     zero: Tensor
 
     def __init__(self, config: TransformerConfig) -> None:

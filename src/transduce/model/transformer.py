@@ -40,6 +40,11 @@ class Transformer(nn.Module):
         return self.config.vocabulary - 1
 
     @property
+    def longest(self) -> int:
+        """Most positions of a source or a target, `</s>` included; as good as none unless positions are learned."""
+        return self.positions.limit
+
+    @property
     def num_parameters(self) -> int:
         """Trainable numbers; a shared matrix counts once."""
         return sum(parameter.numel() for parameter in self.parameters())

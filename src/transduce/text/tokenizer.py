@@ -74,7 +74,9 @@ class Tokenizer:
 
     def encode(self, text: str) -> list[int]:
         """Ids of the pieces, without `</s>`. No text gives a special symbol: "</s>" is spelled like any word."""
-        return self.encode_all([text])[0]
+        (well_formed,) = _well_formed([text])
+        ids: list[int] = self._processor.encode(well_formed)
+        return ids
 
     def encode_all(self, texts: Sequence[str]) -> list[list[int]]:
         """`encode` of every text, on all cores."""

@@ -28,6 +28,8 @@ def average_run(run: Path, last: int, output: Path) -> list[int]:
             f"{folder.checkpoints}: holds {len(updates)} checkpoints, {last} were asked for: ask for fewer with "
             f"--last, or train with a higher training.keep_checkpoints"
         )
+    if not folder.last.exists():
+        raise RunError(f"{run}: has no {folder.last.name}/ yet: its first validation makes it; train further")
     bundle = Bundle.open(folder.last)
     chosen = updates[-last:]
     model = averaged_model(folder, chosen, bundle.model_config)

@@ -45,6 +45,7 @@ def train(
     cache = Path(config.data.cache) if config.data.cache else folder.path.parent / ".cache"
     prepared = prepare(config.data, config.text, cache, standard_input=standard_input, talk=reporter.say)
     config = config.with_vocabulary(prepared.tokenizer.vocabulary)
+    _check_positions(config, prepared)
     folder.begin(config, restart=restart)
     keep_freed_memory()
     with stop_wish() as stop:
@@ -52,6 +53,19 @@ def train(
         _introduce(trainer)
         trainer.resume()
         return trainer.run(stop)
+
+
+def _check_positions(config: RunConfig, prepared: PreparedData) -> None:
+    """Learned positions must reach to the end of every sentence that training and validation will read."""
+    if config.model.positions != "learned":
+        return
+    validation = prepared.tokenizer.encode_all([side for pair in prepared.validation for side in pair])
+    longest = max(int(prepared.train.lengths.max()), 1 + max(map(len, validation)))
+    if longest > config.model.max_positions:
+        raise ConfigError(
+            f"model.max_positions = {config.model.max_positions}: the text has a sentence of {longest} tokens; raise "
+            f"it to at least that, or lower text.max_pieces if the sentence is not one of the validation text"
+        )
 
 
 def _with_lengths_seen(config: RunConfig, prepared: PreparedData) -> RunConfig:

@@ -4,8 +4,7 @@ import shutil
 from collections.abc import Iterable
 from pathlib import Path
 
-from transduce.bundle import list_checkpoints
-from transduce.bundle.atomic_folder import remove_folder
+from transduce.bundle import list_checkpoints, remove_folder
 from transduce.config import RunConfig, load_run_config, to_toml
 from transduce.errors import RunError
 from transduce.training.metrics import MetricsLog

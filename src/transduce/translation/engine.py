@@ -61,7 +61,7 @@ class NativeEngine:
         source_ids, lengths = source_ids.to(device), lengths.to(device)
         source_mask = torch.arange(source_ids.size(1), device=device) < lengths[:, None]
         state = self.model.start(self.model.encode(source_ids, source_mask), source_mask)
-        max_lengths = lengths + config.max_extra_length
+        max_lengths = (lengths + config.max_extra_length).clamp(max=self.model.longest)
         ends = {"start_id": self.model.pad_id, "end_id": self.end_id}
         if config.beam == 1:
             greedy = greedy_search(self._step, state, max_lengths=max_lengths, alpha=config.length_penalty, **ends)
