@@ -1,11 +1,15 @@
 """What tests of several rooms need."""
 
 import os
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import pytest
+
+# A shell without job control lets its background processes ignore Ctrl-C, and every process that they start in turn.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture

@@ -52,7 +52,7 @@ class MissingExtraError(UserError):
 
 
 class TrainingError(TransduceError):
-    """Training cannot go on: for example no batch gives a finite loss any more."""
+    """Training cannot go on: the loss is no longer a number."""
 
 
 class Interrupted(TransduceError):  # noqa: N818 - it is a wish that was granted, not an error

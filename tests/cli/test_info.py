@@ -32,5 +32,5 @@ def test_what_is_described_is_recognised(
     found = json.loads(transduce("info", subject, "--json").output)
     assert (found["kind"], found["subject"]) == (kind, str(subject))
     assert found["model"]["vocabulary"] == 300
-    assert ("settings" in found, "bundle" in found) == (kind == "recipe", kind != "recipe")
+    assert ("settings" in found, "bundle" in found) == (kind != "bundle", kind != "recipe")
     assert transduce("info", subject).lines[0].split() == [kind, str(subject)]

@@ -144,3 +144,9 @@ def test_a_full_disk_leaves_nothing(
         ):
             preparation(pairs=pairs)
         assert not preparation.cache.parent.exists()
+
+
+def test_one_pair_cannot_do_both(preparation: Any, make_corpus: Callable[..., Corpus]) -> None:
+    make_corpus(1)
+    with pytest.raises(CorpusError, match="one pair cannot be trained on and validated with"):
+        preparation()

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from transduce.errors import ConfigError, CorpusError
-from transduce.evaluation import METRICS, corpus_scores, format_scores, to_json
+from transduce.evaluation import METRICS, corpus_scores, format_scores
 
 REFERENCES = [
     "Ein kleiner Hund läuft über die Wiese.",
@@ -88,12 +88,8 @@ def test_an_unknown_metric_is_refused() -> None:
         corpus_scores(["a"], ["a"], ["comet"])
 
 
-def test_text_and_json() -> None:
+def test_text() -> None:
     scores = corpus_scores(HYPOTHESES, REFERENCES)
     lines = format_scores(scores).split("\n")
     assert [line.split()[0] for line in lines] == [name for name, _ in METRICS.values()]
     assert all(line.split()[2] == score.signature for line, score in zip(lines, scores, strict=True))
-    read = json.loads(to_json(scores))
-    assert [(each["metric"], each["value"], each["signature"]) for each in read] == [
-        (score.metric, score.value, score.signature) for score in scores
-    ]

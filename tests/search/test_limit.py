@@ -1,7 +1,12 @@
+from collections.abc import Callable
+from functools import partial
+
 import pytest
 import torch
+from torch import Tensor
 
-from transduce.errors import ConfigError
+from transduce.errors import ConfigError, TransduceError
+from transduce.search import beam_search, greedy_search
 from transduce.search.limit import allow_only_end, read_limits
 
 
@@ -25,3 +30,16 @@ def test_a_limit_without_room_for_the_end_is_refused() -> None:
     assert read_limits(torch.tensor([3, 1])) == [3, 1]
     with pytest.raises(ConfigError, match=r"max_lengths\[1\] = 0 must be at least 1"):
         read_limits(torch.tensor([3, 0]))
+
+
+@pytest.mark.parametrize("search", [greedy_search, partial(beam_search, beam=2)], ids=["greedy", "beam"])
+def test_log_probabilities_that_are_no_numbers_end_the_search(search: Callable[..., object]) -> None:
+    class Nothing:
+        def reorder(self, index: Tensor) -> "Nothing":
+            return self
+
+    def step(last_ids: Tensor, state: Nothing) -> tuple[Tensor, Nothing]:
+        return torch.full((len(last_ids), 7), torch.nan), state
+
+    with pytest.raises(TransduceError, match="not numbers"):
+        search(step, Nothing(), start_id=6, end_id=1, max_lengths=torch.tensor([3, 4]), alpha=0.6)

@@ -11,6 +11,7 @@ from transduce.bundle import list_checkpoints
 from transduce.config import RunConfig
 from transduce.errors import Interrupted, RunError
 from transduce.training import train
+from transduce.translation import Translator
 
 MakeConfig = Callable[..., RunConfig]
 Unbroken = Callable[..., dict[str, Any]]
@@ -140,21 +141,40 @@ def test_a_damaged_checkpoint_is_passed_over(
     assert_same(outcome_of(Path(config.output)), unbroken())
 
 
-def test_damaged_checkpoints_do_not_push_out_new_ones(
+def test_starting_over_takes_a_word_even_when_no_checkpoint_can_be_read(
     make_config: MakeConfig, unbroken: Unbroken, outcome_of: OutcomeOf, watcher: Any
 ) -> None:
     config = make_config(training__keep_checkpoints=1)
     with pytest.raises(Interrupted):
         train(config, watcher(18, signal.SIGTERM))
     flip_a_byte(Path(config.output) / "checkpoints" / "000000018" / "weights.safetensors")
-    told = watcher(3, signal.SIGTERM)
-    with pytest.raises(Interrupted):
-        train(config, told)
-    assert told.updates == [1, 2, 3]
+    before = {path: path.read_bytes() for path in Path(config.output).rglob("*") if path.is_file()}
     told = watcher()
-    train(config, told)
-    assert told.updates == list(range(4, 21))
+    with pytest.raises(RunError, match="none of the checkpoints can be read"):
+        train(config, told)
+    assert any("update 18 is passed over" in text for text in told.said)
+    assert {path: path.read_bytes() for path in Path(config.output).rglob("*") if path.is_file()} == before
+    train(config, restart=True)
     assert_same(outcome_of(Path(config.output)), unbroken(training__keep_checkpoints=1))
+
+
+def test_checkpoints_of_another_rhythm_are_kept(make_config: MakeConfig, watcher: Any) -> None:
+    long = {"training__updates": 40, "training__keep_checkpoints": 5}
+    with pytest.raises(Interrupted):
+        train(make_config(training__checkpoint_every=4, **long), watcher(14, signal.SIGTERM))
+    with pytest.raises(Interrupted):
+        train(make_config(training__checkpoint_every=5, **long), watcher(15, signal.SIGTERM))
+    # 14 was made for the stop alone, and is no longer needed.
+    assert list_checkpoints(Path(make_config().output) / "checkpoints") == [4, 8, 12, 15]
+
+
+def test_a_run_ends_with_a_model_though_nothing_is_left_to_train(make_config: MakeConfig, watcher: Any) -> None:
+    slow = {"training__validate_every": 100, "training__schedule": "inverse_square_root"}
+    with pytest.raises(Interrupted):
+        train(make_config(**slow), watcher(6, signal.SIGTERM))
+    assert not (Path(make_config().output) / "best").exists()
+    result = train(make_config(**slow, training__updates=6))
+    assert Translator.load(result.folder).translate([""]) == [""]
 
 
 def test_an_average_that_cannot_be_made_does_not_cost_the_run(make_config: MakeConfig, watcher: Any) -> None:
@@ -174,7 +194,7 @@ def test_a_finished_run_has_nothing_to_do(make_config: MakeConfig, watcher: Any)
     told = watcher()
     assert train(config, told) == first
     assert not told.updates
-    assert told.said[-1] == "nothing to do: all 20 updates were done before"
+    assert told.said[-1] == "nothing to do: training ended after update 20"
     assert {path: path.read_bytes() for path in Path(config.output).rglob("*") if path.is_file()} == before
 
 

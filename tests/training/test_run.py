@@ -117,11 +117,12 @@ def test_text_that_changed_is_refused(make_config: MakeConfig, corpus: Path, tmp
         (folder / "train.tsv").write_text("\n".join(lines), encoding="utf-8")
         settings = {"data__folder": str(folder), "text__vocabulary": vocabulary}
         train(make_config(run, training__updates=2, **settings))
-        before = (tmp_path / run / "metrics.jsonl").read_bytes()
+        before = (tmp_path / run / "metrics.jsonl").read_bytes(), (tmp_path / run / "config.toml").read_bytes()
         (folder / "train.tsv").write_text("\n".join(["zebra quartz\tjumbo", *lines]), encoding="utf-8")
         with pytest.raises(RunError, match="was trained on other data"):
             train(make_config(run, training__updates=3, **settings))
-        assert (tmp_path / run / "metrics.jsonl").read_bytes() == before
+        after = (tmp_path / run / "metrics.jsonl").read_bytes(), (tmp_path / run / "config.toml").read_bytes()
+        assert after == before
         (folder / "train.tsv").write_text("\n".join(lines), encoding="utf-8")
         assert train(make_config(run, training__updates=3, **settings)).updates == 3
 

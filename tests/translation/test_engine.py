@@ -130,3 +130,7 @@ def test_batches_hold_every_sentence_once_and_little_padding(lengths: list[int],
     # none could have taken in the next one's first sentence
     for batch in batches[:-1]:
         assert lengths[batch[0]] * (len(batch) + 1) > batch_tokens
+
+
+def test_a_batch_has_so_many_rows_at_most() -> None:
+    assert list(batches_by_length([1, 2, 1, 1], 100, most_rows=2)) == [[1, 0], [2, 3]]

@@ -6,7 +6,7 @@ import pytest
 
 from transduce.bundle import BundleDescription, Languages, save_bundle
 from transduce.config import SearchConfig
-from transduce.errors import BundleError, ConfigError
+from transduce.errors import BundleError, ConfigError, UserError
 from transduce.model import Transformer
 from transduce.search import Hypothesis
 from transduce.text import Tokenizer
@@ -220,3 +220,8 @@ def test_what_cannot_be_loaded(run_folder: Path, tmp_path: Path) -> None:
         Translator.load(tmp_path / "nowhere")
     with pytest.raises(ConfigError, match="warp"):
         Translator.load(run_folder, device="warp")
+
+
+def test_one_text_is_no_list_of_texts(echo: Translator) -> None:
+    with pytest.raises(UserError, match=r"'A dog' is one text: give a list of texts"):
+        echo.translate("A dog")

@@ -74,7 +74,7 @@ def _replace(place: Path, new: Path) -> None:
         place.rename(old)
     try:
         new.rename(place)
-    except OSError:
+    except BaseException:  # Ctrl-C, too
         if old.exists():
             old.rename(place)
         raise

@@ -122,6 +122,8 @@ def _not_a_bundle(path: Path, places: list[Path]) -> BundleError:
         return BundleError(f"{path}: there is no such folder; give the folder of a bundle or of a run")
     if not path.is_dir():
         return BundleError(f"{path}: is a file; give the folder of a bundle or of a run")
+    if (path / "config.toml").is_file():
+        return BundleError(f"{path}: this run has no model yet; its first validation makes one: train further")
     looked_for = ", ".join(str(place / DESCRIPTION) for place in places)
     if (path / "config.json").is_file():
         return BundleError(

@@ -7,7 +7,7 @@ from typing import Any
 from transduce.bundle.bundle import Bundle, find_bundle
 from transduce.bundle.description import BundleDescription
 from transduce.bundle.weights import blank_model, empty_tensors
-from transduce.config import PRESETS, RunConfig, TransformerConfig, load_run_config
+from transduce.config import PRESETS, RunConfig, TransformerConfig, load_run_config, to_toml
 from transduce.errors import ConfigError, UserError
 
 
@@ -21,7 +21,7 @@ class Overview:
         parameters: trainable numbers; a shared matrix counts once.
         shapes: of every tensor, by name.
         model: the settings of the network.
-        settings: of the whole run, for a recipe.
+        settings: of the whole run, for a preset, a recipe or a run.
         bundle: of a trained model, what bundle.json says.
     """
 
@@ -61,7 +61,9 @@ class Overview:
             facts |= dict(self.bundle.training)
         width = max(map(len, facts))
         lines = [f"{name:{width}}  {value}" for name, value in facts.items()]
-        return "\n".join([*lines, "", *(f"{' x '.join(map(str, shape)):>14}  {n}" for n, shape in self.shapes.items())])
+        tensors = [f"{' x '.join(map(str, shape)):>14}  {name}" for name, shape in self.shapes.items()]
+        settings = [] if self.settings is None else ["", to_toml(self.settings).rstrip("\n")]
+        return "\n".join([*lines, "", *tensors, *settings])
 
 
 def overview(subject: str, vocabulary: int | None = None) -> Overview:
@@ -89,8 +91,11 @@ def overview(subject: str, vocabulary: int | None = None) -> Overview:
     if vocabulary is not None:
         raise ConfigError(f"--vocabulary {vocabulary}: the vocabulary of a trained model ({subject}) is what it is")
     bundle = Bundle.open(find_bundle(path))
-    kind = "bundle" if bundle.folder == path else "run"
-    return _overview(subject, kind, bundle.model_config, bundle=bundle.description)
+    if bundle.folder == path:
+        return _overview(subject, "bundle", bundle.model_config, bundle=bundle.description)
+    recipe = path / "config.toml"
+    settings = load_run_config(recipe)[0] if recipe.is_file() else None
+    return _overview(subject, "run", bundle.model_config, settings=settings, bundle=bundle.description)
 
 
 def _untrained(subject: str, kind: str, config: RunConfig) -> Overview:

@@ -4,10 +4,12 @@ Commands are imported when they are called, so that `transduce --help` loads no 
 """
 
 import os
+import signal
 import sys
 import traceback
 from collections.abc import Sequence
 from io import TextIOWrapper
+from types import FrameType
 from typing import NoReturn
 
 from cyclopts import App, CycloptsError, Parameter
@@ -26,7 +28,7 @@ COMMANDS = {
     "evaluate": "Translate a test set and score it: BLEU, chrF, TER, with signatures.",
     "average": "Average the last checkpoints of a run into one bundle.",
     "info": "Describe a preset, recipe, run or bundle: parameters, shapes, sizes, settings.",
-    "config": "Show the settings of a run, or the schema of all settings.",
+    "config": "Show the settings of a recipe, or the schema of all settings.",
     "demo": "Make data, train a small model on it in under three minutes, and test it.\n\n"
     "The data are numbers, years and dates in English and German. It takes two processor cores and no network. The "
     "bundle works with every other command.",
@@ -62,6 +64,7 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
 
 def _exit_code(arguments: Sequence[str] | None) -> int:
     try:
+        signal.signal(signal.SIGTERM, _terminated)
         if isinstance(sys.stdout, TextIOWrapper):  # whatever the machine prefers
             sys.stdout.reconfigure(encoding="utf-8", errors="backslashreplace", newline="\n")
         app(arguments, exit_on_error=False, print_error=True, error_console=Console(stderr=True))
@@ -79,6 +82,11 @@ def _exit_code(arguments: Sequence[str] | None) -> int:
     return 0
 
 
+def _terminated(_number: int, _frame: FrameType | None) -> None:
+    """SIGTERM cleans up and leaves as Ctrl-C does."""
+    raise KeyboardInterrupt
+
+
 def _explained(error: BaseException) -> tuple[str, int]:
     """What to tell the user, and the exit code."""
     match error:
@@ -89,7 +97,7 @@ def _explained(error: BaseException) -> tuple[str, int]:
         case OSError():
             is_mistake = isinstance(error, FileNotFoundError | IsADirectoryError | NotADirectoryError | PermissionError)
             return f"{error.filename}: {error.strerror}" if error.filename else str(error), 2 if is_mistake else 1
-        case MemoryError():
+        case RuntimeError() | MemoryError() if isinstance(error, MemoryError) or "memory" in str(error):  # torch's, too
             return "memory is full: smaller batches need less (training.batch_tokens, search.batch_tokens)", 1
     if os.environ.get("TRANSDUCE_TRACEBACK"):
         traceback.print_exception(error)

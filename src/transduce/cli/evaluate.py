@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from transduce.cli.console import print_json, say
-from transduce.evaluation import evaluate_translator
+from transduce.evaluation import evaluate_translator, format_scores
 from transduce.translation import Translator
 
 
@@ -31,6 +31,5 @@ def evaluate(
     if json:
         print_json({"model": str(model), **result.as_json()})
         return
-    for score in result.scores:
-        print(f"{score.metric:5} {score.value:6.2f}  {score.signature}")
+    print(format_scores(result.scores))
     say(f"{result.num_lines:,} lines in {result.seconds:.1f} s, beam {result.beam}")

@@ -1,6 +1,7 @@
 """`transduce train`."""
 
 import os
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -56,6 +57,11 @@ def train(
     config, _ = load_run_config(
         recipe, settings=settings or [], environment=os.environ, arguments=given, automatic=automatic
     )
+    if config.data.pairs == "-":
+        if recipe is None:
+            say(f"standard input cannot be counted beforehand: preset {config.preset}; another: --set preset=small")
+        if sys.stdin is not None and sys.stdin.isatty():
+            say("reading pairs, with a tab between source and target, until Ctrl-D")
     with ConsoleReporter() as reporter:
         result = train_run(config, reporter, restart=restart, standard_input=standard_input())
     say(

@@ -38,6 +38,12 @@ PRESETS: dict[str, Preset] = {
     },
     "small": {
         "model": {"d_model": 256, "d_ff": 1024, "num_heads": 4, "dropout": 0.2},
+        "training": {
+            "updates": 50_000,
+            "batch_tokens": 4096,
+            "schedule": "inverse_square_root",
+            "learning_rate": 7e-4,
+        },
     },
     "base": {},
     "big": _BIG,

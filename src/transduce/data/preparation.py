@@ -109,6 +109,8 @@ def _split(
 ) -> tuple[list[Pair], TrainingText]:
     """The validation pairs, given or held out, and the training text without those that were held out."""
     if inputs.validation is None:
+        if num_pairs == 1:
+            raise CorpusError("one pair cannot be trained on and validated with: give more, or validation files")
         held_out = choose_held_out(inputs.training, max(1, min(data.held_out, num_pairs // 10)))
         talk(f"{len(held_out):,} of {num_pairs:,} pairs are held out for validation.")
         return held_out, TrainingText(inputs.training, num_pairs, held_out)

@@ -30,8 +30,7 @@ SETTINGS: dict[str, Any] = {
     "training.warmup": 300,
     "training.log_every": 100,
     "training.validate_every": 1750,
-    "training.checkpoint_every": 1750,
-    "training.keep_checkpoints": 1,
+    "training.checkpoint_every": 500,
 }
 """Small batches and many updates: batches of the paper's size would leave no time to learn."""
 

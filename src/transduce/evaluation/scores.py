@@ -1,8 +1,7 @@
 """Corpus scores, computed by sacreBLEU and equal to those of its own command."""
 
-import json
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 
 from sacrebleu.metrics.base import Metric
 from sacrebleu.metrics.bleu import BLEU
@@ -60,11 +59,6 @@ def corpus_scores(
 def format_scores(scores: Sequence[Score]) -> str:
     """One line for each score: metric, value, signature."""
     return "\n".join(f"{score.metric:<4} {score.value:6.2f}  {score.signature}" for score in scores)
-
-
-def to_json(scores: Sequence[Score]) -> str:
-    """A JSON list with metric, value (all digits) and signature of each score."""
-    return json.dumps([asdict(score) for score in scores], indent=2)
 
 
 def _score(metric: str, hypotheses: Sequence[str], references: Sequence[str]) -> Score:

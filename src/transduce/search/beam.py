@@ -10,7 +10,7 @@ from transduce.errors import ConfigError
 from transduce.search.continuations import Continuations, best_continuations
 from transduce.search.history import History
 from transduce.search.hypothesis import Hypothesis, length_penalty
-from transduce.search.limit import allow_only_end, read_limits
+from transduce.search.limit import allow_only_end, check_numbers, read_limits
 from transduce.search.step import StateT, StepFunction
 
 
@@ -47,6 +47,7 @@ def beam_search(
         log_probs, state = step(last_ids, state)
         log_probs = allow_only_end(log_probs, beams.rows_at_limit(), end_id)
         found = best_continuations(log_probs, beams.relative_sums().to(device), 2 * beam).to_host()
+        check_numbers(found.scores)
         rows, ids = beams.advance(found)
         if len(rows) and not torch.equal(rows, torch.arange(len(last_ids))):
             state = state.reorder(rows.to(device))

@@ -5,7 +5,7 @@ from jaxtyping import Int
 from torch import Tensor
 
 from transduce.search.hypothesis import Hypothesis
-from transduce.search.limit import allow_only_end, read_limits
+from transduce.search.limit import allow_only_end, check_numbers, read_limits
 from transduce.search.step import StateT, StepFunction
 from transduce.search.transfer import to_host
 
@@ -41,6 +41,7 @@ def greedy_search(
         best_scores, best_ids = allow_only_end(log_probs, at_limit, end_id).max(dim=1)
         best_ids = best_ids.masked_fill(best_scores == -torch.inf, end_id)
         host_scores, host_ids = to_host(best_scores, best_ids)
+        check_numbers(host_scores)
         for sentence, token_score, token in zip(live, host_scores.tolist(), host_ids.tolist(), strict=True):
             ids[sentence].append(token)
             token_scores[sentence].append(token_score)

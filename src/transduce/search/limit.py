@@ -1,4 +1,4 @@
-"""How long a hypothesis may get."""
+"""What a search refuses: hypotheses that get too long, and log-probabilities that are no numbers."""
 
 from collections.abc import Sequence
 
@@ -6,7 +6,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from transduce.errors import ConfigError
+from transduce.errors import ConfigError, TransduceError
 
 
 def read_limits(max_lengths: Int[Tensor, "batch"]) -> list[int]:
@@ -35,3 +35,13 @@ def allow_only_end(
     limited[index] = -torch.inf
     limited[index, end_id] = log_probs[index, end_id]
     return limited
+
+
+def check_numbers(log_probs: Float[Tensor, "*shape"]) -> None:
+    """Stops a search that could not end: a NaN is neither better nor worse than anything.
+
+    Raises:
+        TransduceError: a log-probability is NaN.
+    """
+    if log_probs.isnan().any():
+        raise TransduceError("the model's probabilities are not numbers (NaN): its weights are damaged, or diverged")

@@ -46,12 +46,14 @@ def train(
     prepared = prepare(config.data, config.text, cache, standard_input=standard_input, talk=reporter.say)
     config = config.with_vocabulary(prepared.tokenizer.vocabulary)
     _check_positions(config, prepared)
-    folder.begin(config, restart=restart)
     keep_freed_memory()
     with stop_wish() as stop:
         trainer = Trainer(_with_lengths_seen(config, prepared), prepared, folder, reporter)
+        if not restart:
+            trainer.resume()
+        folder.begin(config, restart=restart)
+        folder.forget_after(trainer.state.update, finished=trainer.state.finished)
         _introduce(trainer)
-        trainer.resume()
         return trainer.run(stop)
 
 
@@ -93,5 +95,6 @@ def _introduce(trainer: Trainer) -> None:
     trainer.reporter.say(
         f"{config.preset} model, {parameters:,} parameters, {config.model.vocabulary:,} token ids; "
         f"on {trainer.device}, precision {config.training.precision}; {config.training.updates:,} updates of at most "
-        f"{config.training.batch_tokens * config.training.accumulation:,} tokens a side"
+        f"{config.training.batch_tokens * config.training.accumulation:,} tokens a side; texts of more than "
+        f"{config.search.max_pieces} pieces, the longest seen in training, are translated in parts"
     )

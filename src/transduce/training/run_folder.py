@@ -14,6 +14,7 @@ MAY_DIFFER = {
     "data.folder",
     "data.cache",
     "model.vocabulary",
+    "training.device",
     "training.updates",
     "training.patience",
     "training.log_every",
@@ -33,6 +34,7 @@ class RunFolder:
     def __init__(self, path: Path) -> None:
         self.path = path
         self.config_file = path / "config.toml"
+        self._unfinished = path / "config.toml.tmp"
         self.checkpoints = path / "checkpoints"
         self.best = path / "best"
         self.last = path / "last"
@@ -49,8 +51,9 @@ class RunFolder:
             if place.exists() and not place.is_dir():
                 raise RunError(f"{place}: is a file; a run needs a folder: choose another output")
         if not self.config_file.exists():
-            foreign = sorted(entry.name for entry in self.path.iterdir()) if self.path.exists() else []
-            if foreign:
+            found = {entry.name for entry in self.path.iterdir()} if self.path.exists() else set()
+            # A crash at the very beginning leaves an unfinished config.toml.
+            if foreign := sorted(found - {self._unfinished.name}):
                 raise RunError(
                     f"{self.path}: is not empty (it holds {foreign[0]}) and is not a run: choose another output"
                 )
@@ -62,12 +65,12 @@ class RunFolder:
         if restart:
             for place in (self.checkpoints, self.best, self.last):
                 shutil.rmtree(place, ignore_errors=True)
-            for place in (self.config_file, self.metrics.path, self.report):
+            # config.toml last: while it is there, the folder is known as that of a run.
+            for place in (self.metrics.path, self.report, self.config_file):
                 place.unlink(missing_ok=True)
         self.path.mkdir(parents=True, exist_ok=True)
-        beside = self.config_file.with_name("config.toml.tmp")
-        beside.write_text(to_toml(config), encoding="utf-8", newline="\n")
-        beside.replace(self.config_file)
+        self._unfinished.write_text(to_toml(config), encoding="utf-8", newline="\n")
+        self._unfinished.replace(self.config_file)
 
     def forget_after(self, update: int, *, finished: bool) -> None:
         """Forget what was done after `update`, and the average if the run is not `finished`: all of it comes again.

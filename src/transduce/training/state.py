@@ -23,6 +23,7 @@ class RunState:
         without_gain: validations in a row that were not better than `best`.
         seconds: of training, over all sittings.
         finished: nothing is left to do, unless `training.updates` is raised.
+        stopgap: update of a checkpoint that was not due, but made because the run was stopped; 0 if there is none.
         data: digest of the prepared data, so that other data cannot slip in.
     """
 
@@ -33,6 +34,7 @@ class RunState:
     without_gain: int = 0
     seconds: float = 0.0
     finished: bool = False
+    stopgap: int = 0
 
     def save(self, folder: RunFolder, updater: Updater) -> None:
         """Write the checkpoint of this update."""
@@ -64,6 +66,7 @@ def _load_optimizer(updater: Updater, tensors: dict[str, Tensor]) -> None:
     updater.optimizer.state.clear()
     for key, value in tensors.items():
         name, kind = key.rsplit("/", 1)
-        # Adam keeps its step count beside the parameter too, in its fused form.
-        place = parameters[name].device
+        # Adam counts its steps on the CPU, but in its fused form, which wants the count beside the parameter.
+        beside = kind != "step" or updater.optimizer.defaults["fused"]
+        place = parameters[name].device if beside else torch.device("cpu")
         updater.optimizer.state[parameters[name]][kind] = value.to(place, torch.float32)

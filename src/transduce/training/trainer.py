@@ -60,14 +60,18 @@ class Trainer:
         self._pace = Pace()
 
     def resume(self) -> None:
-        """Go back to the latest undamaged checkpoint, if there is one.
+        """Take up the latest undamaged checkpoint, if there is one; nothing on disk is changed.
 
         Raises:
-            RunError: the run was trained on other data.
+            RunError: the run was trained on other data, or has checkpoints of which none can be read.
         """
         checkpoint = latest_checkpoint(self.folder.checkpoints, self.reporter.say)
         if checkpoint is None:
-            self.folder.forget_after(0, finished=False)
+            if list_checkpoints(self.folder.checkpoints):
+                raise RunError(
+                    f"{self.folder.checkpoints}: none of the checkpoints can be read, for the reasons above: put them "
+                    f"right, or start over with --restart, which deletes them"
+                )
             return
         if checkpoint.state["data"] != self.prepared.digests["all"]:
             raise RunError(
@@ -75,7 +79,6 @@ class Trainer:
                 f"Set it back, choose another output, or start over with --restart"
             )
         self.state = RunState.load(self.folder, checkpoint.update, self.updater)
-        self.folder.forget_after(checkpoint.update, finished=self.state.finished)
         self.reporter.say(f"going on after update {checkpoint.update:,}")
 
     def run(self, stop: StopWish) -> TrainingResult:
@@ -86,7 +89,7 @@ class Trainer:
             TrainingError: the loss is no longer a number.
         """
         if self._already_finished():
-            self.reporter.say(f"nothing to do: all {self.state.update:,} updates were done before")
+            self.reporter.say(f"nothing to do: training ended after update {self.state.update:,}")
             return self._result()
         self.state.finished = False
         stream = batch_stream(self.prepared, self.config.text, self.config.training, self.state.place)
@@ -95,17 +98,19 @@ class Trainer:
             if self._due(self.config.training.validate_every) or self._at_end():
                 self._validate()
             wished = stop.wished  # asked once: a wish that comes now is granted after the next update
-            if self._due(self.config.training.checkpoint_every) or self._at_end() or wished:
+            if self._checkpoint_is_due() or self._at_end() or wished:
                 self._checkpoint()
             if wished:
                 raise Interrupted(f"stopped after update {self.state.update:,}; the same command goes on from there")
+        if self.state.best is None:  # interrupted before the first validation, and now asked for no further update
+            self._validate()
         self._average()
         self.state.finished = True
         self._checkpoint()
         return self._result()
 
     def _already_finished(self) -> bool:
-        return self.state.finished and (self._at_end() or self._out_of_patience())
+        return self.state.finished and self._at_end()
 
     def _at_end(self) -> bool:
         return self.state.update >= self.config.training.updates or self._out_of_patience()
@@ -115,6 +120,9 @@ class Trainer:
 
     def _due(self, every: int) -> bool:
         return self.state.update % every == 0
+
+    def _checkpoint_is_due(self) -> bool:
+        return self._due(self.config.training.checkpoint_every)
 
     def _result(self) -> TrainingResult:
         best = self.state.best if self.state.best is not None else -math.inf
@@ -128,8 +136,8 @@ class Trainer:
         if not (math.isfinite(figures.loss) and math.isfinite(figures.gradient_norm)):
             raise TrainingError(
                 f"training has diverged: update {number} has loss {figures.loss} and gradient norm "
-                f"{figures.gradient_norm}; try a lower training.learning_rate, a longer training.warmup or "
-                f"training.clip_norm = 1.0"
+                f"{figures.gradient_norm}; start over with --restart and a lower training.learning_rate, a longer "
+                f"training.warmup or training.clip_norm = 1.0"
             )
         self.state.update = number
         self.state.place = taken[-1][0]
@@ -190,12 +198,12 @@ class Trainer:
         self.reporter.validated(self.state.update, validation, is_best=is_best)
 
     def _checkpoint(self) -> None:
+        # One that was not due has served its purpose, an end that was asked for, when the next is there. It must not be
+        # averaged: the run would not end like one that was never interrupted.
+        stopgap, self.state.stopgap = self.state.stopgap, 0 if self._checkpoint_is_due() else self.state.update
         self.state.save(self.folder, self.updater)
-        # An earlier one that was not due has served its purpose, an end that was asked for. It must not be averaged:
-        # the run would not end like one that was never interrupted.
-        every = self.config.training.checkpoint_every
-        earlier = [update for update in list_checkpoints(self.folder.checkpoints) if update < self.state.update]
-        self.folder.remove_checkpoints([update for update in earlier if update % every])
+        if stopgap in list_checkpoints(self.folder.checkpoints) and stopgap != self.state.update:
+            self.folder.remove_checkpoints([stopgap])
         remove_checkpoints(self.folder.checkpoints, self.config.training.keep_checkpoints)
 
 

@@ -1,5 +1,6 @@
 """What turns batches of source ids into hypotheses. The native one runs the model itself."""
 
+import sys
 from collections.abc import Iterator, Sequence
 from typing import Protocol, runtime_checkable
 
@@ -10,6 +11,9 @@ from torch import Tensor
 from transduce.config import SearchConfig
 from transduce.model import DecoderState, Transformer
 from transduce.search import Hypothesis, beam_search, greedy_search
+
+MOST_PROBABILITIES = 2**26
+"""Probabilities of a step, for all hypotheses of a batch: a quarter of a gigabyte, and some copies of it."""
 
 
 @runtime_checkable
@@ -42,7 +46,8 @@ class NativeEngine:
         was_training = self.model.training
         self.model.eval()
         try:
-            for indices in batches_by_length([len(source) for source in sources], config.batch_tokens):
+            most_rows = max(1, MOST_PROBABILITIES // (config.beam * self.model.config.vocabulary))
+            for indices in batches_by_length([len(source) for source in sources], config.batch_tokens, most_rows):
                 results = self._search_batch([sources[index] for index in indices], config, num_best)
                 for index, hypotheses in zip(indices, results, strict=True):
                     found[index] = hypotheses
@@ -83,13 +88,13 @@ class NativeEngine:
         return logits.float().log_softmax(dim=-1), state
 
 
-def batches_by_length(lengths: Sequence[int], batch_tokens: int) -> Iterator[list[int]]:
-    """Indices of sentences to be translated together: longest first, at most `batch_tokens` with padding.
+def batches_by_length(lengths: Sequence[int], batch_tokens: int, most_rows: int = sys.maxsize) -> Iterator[list[int]]:
+    """Indices of sentences to be read together: longest first, at most `batch_tokens` with padding, and `most_rows`.
 
     A sentence longer than that is a batch of its own.
     """
     waiting = sorted(range(len(lengths)), key=lambda index: -lengths[index])
     while waiting:
-        rows = max(1, batch_tokens // lengths[waiting[0]])
+        rows = max(1, min(most_rows, batch_tokens // lengths[waiting[0]]))
         yield waiting[:rows]
         waiting = waiting[rows:]

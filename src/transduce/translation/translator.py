@@ -7,7 +7,7 @@ from pathlib import Path
 
 from transduce.bundle import Bundle, find_bundle
 from transduce.config import SearchConfig
-from transduce.errors import ConfigError
+from transduce.errors import ConfigError, UserError
 from transduce.search import Hypothesis
 from transduce.text import Tokenizer, segments
 from transduce.translation.device import find_device
@@ -76,7 +76,10 @@ class Translator:
 
         Raises:
             ConfigError: more alternatives are asked for than the beam holds.
+            UserError: one text is given instead of a sequence of texts.
         """
+        if isinstance(texts, str):
+            raise UserError(f"{texts!r} is one text: give a list of texts, as in [{texts!r}]")
         if beam is not None and beam < 1:
             raise ConfigError(f"beam = {beam}: must be at least 1, which is greedy search")
         search = self.search if beam is None else SearchConfig.model_validate({**dict(self.search), "beam": beam})
