@@ -29,7 +29,7 @@ def by_the_formula(hidden: Tensor, weight: Tensor, targets: Tensor, smoothing: f
 
 @pytest.mark.parametrize("chunk_numbers", [1, 600, 2**20])
 @pytest.mark.parametrize("smoothing", [0.0, 0.1, 0.5])
-@pytest.mark.parametrize(("num_tokens", "d_model", "vocabulary"), [(1, 4, 5), (7, 8, 30), (40, 16, 300)])
+@pytest.mark.parametrize(("num_tokens", "d_model", "vocabulary"), [(1, 4, 5), (7, 8, 30), (19, 8, 30), (40, 16, 300)])
 def test_equals_the_formula_and_its_gradient(
     num_tokens: int,
     d_model: int,

@@ -9,7 +9,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 CHUNK_NUMBERS = 2**20
-"""Logits held at a time; 4 MB in float32, so that a chunk stays in the processor's cache."""
+"""Logits held at a time, if that is at least d_model rows; 4 MB in float32, so that they stay in the cache."""
 
 ACCELERATOR_CHUNK_NUMBERS = 2**27
 """The same on an accelerator, where few large products are fast: 512 MB in float32."""
@@ -58,7 +58,7 @@ class _ChunkedCrossEntropy(torch.autograd.Function):
         hidden_gradient, weight_gradient = torch.empty_like(hidden), torch.zeros_like(weight, dtype=torch.float32)
         sums = torch.zeros(2, device=hidden.device)
         num_correct = torch.zeros((), dtype=torch.int64, device=hidden.device)
-        # At least d_model rows: each chunk adds a gradient of the whole matrix, which has to be worth its while.
+        # Each chunk adds a gradient of the whole matrix, which fewer than d_model rows would not be worth.
         numbers = CHUNK_NUMBERS if hidden.device.type == "cpu" else ACCELERATOR_CHUNK_NUMBERS
         chunk_rows = max(1, numbers // weight.size(0), weight.size(1))
         for start in range(0, len(targets), chunk_rows):

@@ -23,7 +23,7 @@ def train(
 ) -> TrainingResult:
     """Train the run that `config` describes, from wherever its folder says it is.
 
-    Everything that can be wrong with settings, folder and text is found before anything is written.
+    Everything that can be wrong with settings, folder and text is found before the run's folder is changed.
 
     Args:
         config: the whole run.
@@ -96,5 +96,5 @@ def _introduce(trainer: Trainer) -> None:
         f"{config.preset} model, {parameters:,} parameters, {config.model.vocabulary:,} token ids; "
         f"on {trainer.device}, precision {config.training.precision}; {config.training.updates:,} updates of at most "
         f"{config.training.batch_tokens * config.training.accumulation:,} tokens a side; texts of more than "
-        f"{config.search.max_pieces} pieces, the longest seen in training, are translated in parts"
+        f"{config.search.max_pieces} pieces are translated in parts"
     )

@@ -73,8 +73,8 @@ class Validator:
         loss, accuracy = self._teacher_forced(model)
         if not math.isfinite(loss):
             raise TrainingError(
-                f"training has diverged: the loss on the validation text is {loss}; try a lower "
-                f"training.learning_rate, a longer training.warmup or training.clip_norm = 1.0"
+                f"training has diverged: the loss on the validation text is {loss}; start over with "
+                f"--restart and a lower training.learning_rate, a longer training.warmup or training.clip_norm = 1.0"
             )
         engine = NativeEngine(model, self.tokenizer.end_id)
         translator = Translator(engine, self.tokenizer, self.config.search, self.config.data.source_language)
