@@ -38,13 +38,13 @@ class DecoderLayer(nn.Module):
         self,
         x: Float[Tensor, "batch target d_model"],
         target_mask: Bool[Tensor, "batch target"],
-        memory: KeysAndValues,
+        memory: Float[Tensor, "batch source d_model"],
         attention_masks: tuple[Bool[Tensor, "1 1 target target"], Bool[Tensor, "batch 1 1 source"]],
     ) -> Float[Tensor, "batch target d_model"]:
         """All positions at once; of the two masks, the causal one comes first, then that of the source."""
         causal_mask, source_mask = attention_masks
         x = self.self_attention_residual(x, target_mask, lambda x: self.self_attention.self_attention(x, causal_mask))
-        return self._beyond_self_attention(x, target_mask, memory, source_mask)
+        return self._beyond_self_attention(x, target_mask, self.memory_attention.project_memory(memory), source_mask)
 
     def step(
         self,
@@ -97,8 +97,8 @@ class Decoder(nn.Module):
     ) -> Float[Tensor, "batch target d_model"]:
         """What the stack makes of the embedded target `x`, given the memory."""
         masks = causal_attention_mask(x.size(1), x.device), source_attention_mask(source_mask)
-        for layer in self._layers():
-            x = layer(x, target_mask, layer.memory_attention.project_memory(memory), masks)
+        for layer in self.layers:
+            x = layer(x, target_mask, memory, masks)
         return x if self.final is None else self.final(x, target_mask)
 
     def start(
