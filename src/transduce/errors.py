@@ -10,6 +10,7 @@ A message names the value that was found, the rule it breaks and what to do abou
     │   ├── RunError             a run folder that cannot be used as asked
     │   └── MissingExtraError    an optional package that is not installed
     ├── TrainingError            training that cannot go on
+    ├── EndedElsewhere           another rank of the run has ended, and says why
     └── Interrupted              exit code 130: Ctrl-C or SIGTERM, after the state was saved
 """
 
@@ -52,7 +53,11 @@ class MissingExtraError(UserError):
 
 
 class TrainingError(TransduceError):
-    """Training cannot go on: the loss is no longer a number."""
+    """Training cannot go on: the loss is no longer a number, or another rank was lost."""
+
+
+class EndedElsewhere(TransduceError):  # noqa: N818 - the error is another rank's
+    """Another of the ranks that train together has ended first and says why: nothing is left to say here."""
 
 
 class Interrupted(TransduceError):  # noqa: N818 - it is a wish that was granted, not an error

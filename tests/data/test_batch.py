@@ -35,6 +35,14 @@ def test_counts() -> None:
     assert batch.padding_share == pytest.approx(3 / 12)
 
 
+def test_of_a_silenced_batch_no_target_token_counts() -> None:
+    batch = Batch.from_ids([[5, 1]], [[2, 1]], PAD)
+    silenced = batch.silenced()
+    assert silenced.num_target_tokens == 0
+    assert silenced.target_ids is batch.target_ids
+    assert (silenced.source_ids is batch.source_ids, silenced.source_mask is batch.source_mask) == (True, True)
+
+
 def test_to_a_device_moves_every_tensor() -> None:
     batch = Batch.from_ids([[1]], [[2, 1]], PAD).to("meta")
     assert {value.device.type for value in vars(batch).values()} == {"meta"}

@@ -55,6 +55,7 @@ def test_some_settings_may_change(make_config: MakeConfig, used: Path, corpus: P
         "data__folder": str(corpus.parent / "." / corpus.name),
         "data__cache": str(tmp_path / "other cache"),
         "training__device": "cpu:0",
+        "training__sharding": "fsdp",
         "training__updates": 3,
         "training__patience": 9,
         "training__log_every": 2,

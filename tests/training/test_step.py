@@ -10,7 +10,7 @@ from torch.nn import functional as F
 from transduce.config import TrainingConfig, TransformerConfig
 from transduce.data import Batch
 from transduce.model import Transformer
-from transduce.training import UpdateFigures, Updater
+from transduce.training import Ranks, UpdateFigures, Updater
 
 CPU = torch.device("cpu")
 VOCABULARY = 40
@@ -41,11 +41,11 @@ def together(*batches: Batch) -> Batch:
 def make_updater() -> Callable[..., Updater]:
     """An updater whose model has the same weights every time."""
 
-    def make(dropout: float = 0.0, **changes: Any) -> Updater:
+    def make(dropout: float = 0.0, rank: int = 0, **changes: Any) -> Updater:
         torch.manual_seed(5)
         sizes = {"num_encoder_layers": 2, "num_decoder_layers": 1, "d_model": 16, "d_ff": 24, "num_heads": 2}
         model = Transformer(TransformerConfig(vocabulary=VOCABULARY, dropout=dropout, **sizes))
-        return Updater(model, TrainingConfig(**{**TRAINING, **changes}), CPU)
+        return Updater(model, TrainingConfig(**{**TRAINING, **changes}), CPU, Ranks(rank))
 
     return make
 
@@ -129,6 +129,17 @@ def test_accumulated_batches_are_one_large_batch(make_updater: Callable[..., Upd
     assert_close(apart, joined)
 
 
+def test_a_silenced_batch_changes_nothing(make_updater: Callable[..., Updater]) -> None:
+    with_it, without = make_updater(), make_updater()
+    found, expected = with_it.update(1, [batch(2).silenced(), batch(1)]), without.update(1, [batch(1)])
+    assert equal(with_it, without)
+    assert (found.loss, found.accuracy, found.gradient_norm) == (
+        expected.loss,
+        expected.accuracy,
+        expected.gradient_norm,
+    )
+
+
 def test_share_of_padding(make_updater: Callable[..., Updater]) -> None:
     # 3 + 1 of 3 + 3 tokens on one side, 2 + 2 of 2 + 2 on the other: 8 of 10 are real
     given = Batch.from_ids([[4, 5, 1], [1]], [[6, 1], [7, 1]], VOCABULARY - 1)
@@ -151,13 +162,14 @@ def test_same_seed_and_number_give_the_same_bits(make_updater: Callable[..., Upd
     assert equal(one, other)
 
 
-def test_other_number_or_other_seed_gives_other_dropout(make_updater: Callable[..., Updater]) -> None:
+def test_other_number_seed_or_rank_gives_other_dropout(make_updater: Callable[..., Updater]) -> None:
     losses = {
-        make_updater(dropout=0.3, seed=seed).update(number, [batch(1)]).loss
+        make_updater(dropout=0.3, seed=seed, rank=rank).update(number, [batch(1)]).loss
         for seed in (0, 1, 2, 2**31 - 1)
         for number in (1, 2)
+        for rank in (0, 1, 2)
     }
-    assert len(losses) == 8
+    assert len(losses) == 24
 
 
 def test_dropout_is_on_even_if_the_model_was_evaluated_before(make_updater: Callable[..., Updater]) -> None:

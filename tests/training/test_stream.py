@@ -6,6 +6,7 @@ import torch
 
 from transduce.config import RunConfig
 from transduce.data import Batch, PreparedData
+from transduce.training import Ranks
 from transduce.training.stream import Place, batch_stream
 
 MakeConfig = Callable[..., RunConfig]
@@ -63,6 +64,32 @@ def test_bpe_dropout_spells_each_epoch_anew(make_config: MakeConfig, prepare_for
         num_tokens[place.epoch] = num_tokens.get(place.epoch, 0) + batch.num_target_tokens
     assert len(set(num_tokens.values())) == 3
     assert min(num_tokens.values()) > prepared.train.lengths[:, 1].sum()
+
+
+@pytest.mark.parametrize("size", [2, 3, 5])
+def test_ranks_share_the_batches_of_one_process(
+    make_config: MakeConfig, prepare_for: Callable[..., PreparedData], size: int
+) -> None:
+    batch_tokens = 12
+    planned = make_config(training__batch_tokens=size * batch_tokens)
+    config = make_config(training__batch_tokens=batch_tokens)
+    prepared = prepare_for(config)
+
+    def rows(batch: Batch) -> list[tuple[int, ...]]:
+        ids = zip(batch.source_ids, batch.source_mask, batch.target_mask, strict=True)
+        return [tuple(source[mask].tolist()) for source, mask, target_mask in ids if target_mask.any()]
+
+    whole = taken(prepared, planned, 40, Place())
+    streams = [
+        batch_stream(prepared, config.text, config.training, Place(), Ranks(rank, size), size) for rank in range(size)
+    ]
+    shares = [list(islice(stream, 40)) for stream in streams]
+    for (place, batch), *parts in zip(whole, *shares, strict=True):
+        assert all(part_place == place for part_place, _ in parts)
+        sizes = [len(rows(part)) for _, part in parts]
+        assert sorted(row for _, part in parts for row in rows(part)) == sorted(rows(batch))
+        assert max(sizes) - min(sizes) <= 1
+    assert any(len(rows(batch)) < size for _, batch in whole)  # and some rank had none
 
 
 def test_another_seed_gives_another_order(make_config: MakeConfig, prepare_for: Callable[..., PreparedData]) -> None:

@@ -16,12 +16,12 @@ from cyclopts import App, CycloptsError, Parameter
 from rich.console import Console
 
 from transduce import __version__
-from transduce.errors import TransduceError
+from transduce.errors import EndedElsewhere, TransduceError
 
 COMMANDS = {
     "train": "Train a model from parallel text, or go on where training stopped.\n\n"
     "The run is a folder: best/ is the model to use, report.html shows how it went. Ctrl-C saves the state; the same "
-    "command goes on from there.",
+    "command goes on from there. On several devices: torchrun --nproc-per-node N -m transduce train ...",
     "translate": "Translate standard input to standard output, line by line.\n\n"
     "Line n in gives line n out; a blank line stays blank. A line that is too long for the model is translated in "
     "parts, sentence by sentence, and standard error says so.",
@@ -71,6 +71,8 @@ def _exit_code(arguments: Sequence[str] | None) -> int:
         sys.stdout.flush()
     except CycloptsError:
         return 2
+    except EndedElsewhere as error:
+        return error.exit_code
     except BrokenPipeError:
         # Whoever read our output has left, as `head` does. Nothing more can be said there, not even by Python's exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

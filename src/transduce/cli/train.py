@@ -3,6 +3,7 @@
 import os
 import sys
 from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Annotated
@@ -11,7 +12,7 @@ from cyclopts import Parameter
 
 from transduce.cli.console import ConsoleReporter, duration, say, standard_input
 from transduce.config import load_run_config
-from transduce.training import automatic_settings_for
+from transduce.training import automatic_settings_for, joined_ranks
 from transduce.training import train as train_run
 
 
@@ -53,21 +54,23 @@ def train(
     given = {f"data.{key}": value for key, value in asdict(texts or Texts()).items() if value is not None}
     if output is not None:
         given["output"] = output
-    automatic = automatic_settings_for(_data(given, settings or [])) if recipe is None else {}
-    config, _ = load_run_config(
-        recipe, settings=settings or [], environment=os.environ, arguments=given, automatic=automatic
-    )
-    if config.data.pairs == "-":
-        if recipe is None:
-            say(f"standard input cannot be counted beforehand: preset {config.preset}; another: --set preset=small")
-        if sys.stdin is not None and sys.stdin.isatty():
-            say("reading pairs, with a tab between source and target, until Ctrl-D")
-    with ConsoleReporter() as reporter:
-        result = train_run(config, reporter, restart=restart, standard_input=standard_input())
-    say(
-        f"trained {result.updates:,} updates in {duration(result.seconds)}; the model is in {result.folder / 'best'}, "
-        f"the report in {result.folder / 'report.html'}"
-    )
+    with joined_ranks() as ranks:
+        automatic = automatic_settings_for(_data(given, settings or [])) if recipe is None else {}
+        config, _ = load_run_config(
+            recipe, settings=settings or [], environment=os.environ, arguments=given, automatic=automatic
+        )
+        if config.data.pairs == "-" and ranks.is_first:
+            if recipe is None:
+                say(f"standard input cannot be counted beforehand: preset {config.preset}; another: --set preset=small")
+            if sys.stdin is not None and sys.stdin.isatty():
+                say("reading pairs, with a tab between source and target, until Ctrl-D")
+        with ConsoleReporter() if ranks.is_first else nullcontext() as reporter:
+            result = train_run(config, reporter, restart=restart, standard_input=standard_input())
+    if ranks.is_first:
+        say(
+            f"trained {result.updates:,} updates in {duration(result.seconds)}; the model is in "
+            f"{result.folder / 'best'}, the report in {result.folder / 'report.html'}"
+        )
 
 
 def _data(given: Mapping[str, str], settings: Sequence[str]) -> dict[str, object]:

@@ -14,7 +14,7 @@ class TrainingConfig(Settings):
     """Optimiser steps of the whole run (paper 5.2)."""
 
     batch_tokens: int = Field(default=25_000, ge=1)
-    """Most tokens, padding included, on either side of one batch (paper 5.1)."""
+    """Most tokens, padding included, on either side of one batch (paper 5.1); with several ranks, for each of them."""
 
     accumulation: int = Field(default=1, ge=1)
     """Batches whose gradients are summed for one update."""
@@ -48,7 +48,12 @@ class TrainingConfig(Settings):
     """Arithmetic of the matrix products. `auto`: bfloat16 on a GPU that has it, float32 elsewhere."""
 
     device: str = "auto"
-    """`cpu`, `cuda`, `mps`, or `auto`: the first of cuda, mps, cpu that is there."""
+    """`cpu`, `cuda`, `mps`, or `auto`: the first of cuda, mps, cpu that is there. Each rank takes a GPU
+    of its own."""
+
+    sharding: Literal["none", "fsdp"] = "none"
+    """What each rank holds when torchrun has started several: `none`, the whole model (DDP); `fsdp`, a part of every
+    weight, gradient and mean of Adam (FSDP2). A single rank holds all of them."""
 
     seed: int = Field(default=1, ge=0, lt=2**31)
     """Decides initial weights, order of data and dropout."""

@@ -1,7 +1,7 @@
 """One batch of token ids, padded into rectangles: what the network reads in one step."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TypeAlias
 
 import numpy as np
@@ -36,6 +36,10 @@ class Batch:
         """Share of the positions of both sides that hold padding, from 0 to 1."""
         num_real = int(self.source_mask.sum()) + int(self.target_mask.sum())
         return 1 - num_real / (self.source_mask.numel() + self.target_mask.numel())
+
+    def silenced(self) -> "Batch":
+        """The same batch without loss and gradient: none of its target tokens counts as real."""
+        return replace(self, target_mask=torch.zeros_like(self.target_mask))
 
     def to(self, device: torch.device | str) -> "Batch":
         """The same batch in the memory of `device`."""

@@ -7,6 +7,7 @@ from transduce.training.averaging import average_run
 from transduce.training.interruption import StopWish, stop_wish
 from transduce.training.loss import TokenLosses, label_smoothed_cross_entropy
 from transduce.training.metrics import MetricsLog
+from transduce.training.ranks import Ranks, joined_ranks
 from transduce.training.report import learning_curve, write_report
 from transduce.training.reporter import Progress, Reporter, SilentReporter
 from transduce.training.run import train
@@ -19,6 +20,7 @@ from transduce.training.validation import Sample, Validation, Validator
 __all__ = [
     "MetricsLog",
     "Progress",
+    "Ranks",
     "Reporter",
     "RunFolder",
     "Sample",
@@ -33,6 +35,7 @@ __all__ = [
     "Validator",
     "automatic_settings_for",
     "average_run",
+    "joined_ranks",
     "label_smoothed_cross_entropy",
     "learning_curve",
     "learning_rate",

@@ -1,13 +1,15 @@
 """From a configuration to a trained model: the main job, start to end."""
 
+import hashlib
 from pathlib import Path
 from typing import BinaryIO
 
-from transduce.config import RunConfig
+from transduce.config import RunConfig, to_toml
 from transduce.data import PreparedData, prepare
-from transduce.errors import ConfigError
+from transduce.errors import ConfigError, RunError
 from transduce.training.allocator import keep_freed_memory
 from transduce.training.interruption import stop_wish
+from transduce.training.ranks import Ranks, joined_ranks, may_start_anew
 from transduce.training.reporter import Reporter, SilentReporter
 from transduce.training.run_folder import RunFolder
 from transduce.training.trainer import Trainer, TrainingResult
@@ -34,27 +36,71 @@ def train(
     Raises:
         ConfigError, CorpusError, RunError: something given breaks a rule.
         Interrupted: by Ctrl-C or SIGTERM; the same call goes on from there.
-        TrainingError: the loss is no longer a number.
+        TrainingError: the loss is no longer a number, or another rank was lost.
+        EndedElsewhere: another of the ranks that torchrun has started says what is wrong.
     """
-    reporter = reporter or SilentReporter()
+    with joined_ranks() as ranks:
+        watcher = reporter if reporter is not None and ranks.is_first else SilentReporter()
+        return _train(config, watcher, ranks, restart=restart, standard_input=standard_input)
+
+
+def _train(
+    config: RunConfig, reporter: Reporter, ranks: Ranks, *, restart: bool, standard_input: BinaryIO | None
+) -> TrainingResult:
     if config.data.source is None and config.data.pairs is None:
         raise ConfigError("there is nothing to train on: give data.source and data.target, or data.pairs")
-    find_device(config.training.device)
+    ranks.own_device(find_device(config.training.device))
+    _check_ranks(config, ranks)
     folder = RunFolder(Path(config.output))
+    if restart and may_start_anew():
+        raise RunError(
+            f"{folder.path}: with --restart, torchrun --max-restarts would delete the run whenever a rank has failed: "
+            f"leave out one of the two"
+        )
     folder.check(config, restart=restart)
     cache = Path(config.data.cache) if config.data.cache else folder.path.parent / ".cache"
-    prepared = prepare(config.data, config.text, cache, standard_input=standard_input, talk=reporter.say)
+    prepared = ranks.after_first(
+        lambda: prepare(config.data, config.text, cache, standard_input=standard_input, talk=reporter.say)
+    )
     config = config.with_vocabulary(prepared.tokenizer.vocabulary)
     _check_positions(config, prepared)
     keep_freed_memory()
     with stop_wish() as stop:
-        trainer = Trainer(_with_lengths_seen(config, prepared), prepared, folder, reporter)
+        trainer = Trainer(_with_lengths_seen(config, prepared), prepared, folder, reporter, ranks)
         if not restart:
             trainer.resume()
-        folder.begin(config, restart=restart)
-        folder.forget_after(trainer.state.update, finished=trainer.state.finished)
-        _introduce(trainer)
+        _check_alike(trainer)
+        if ranks.is_first:
+            folder.begin(config, restart=restart)
+            folder.forget_after(trainer.state.update, finished=trainer.state.finished)
+            _introduce(trainer)
         return trainer.run(stop)
+
+
+def _check_ranks(config: RunConfig, ranks: Ranks) -> None:
+    """What a single process can do, and several cannot."""
+    if ranks.size == 1:
+        return
+    if config.data.pairs == "-":
+        raise ConfigError(
+            f'data.pairs = "-": {ranks.size} ranks cannot all read standard input: give a file with the pairs'
+        )
+    if config.model.normalization == "batch":
+        raise ConfigError(
+            f'model.normalization = "batch" takes its statistics over a whole batch, which {ranks.size} ranks '
+            f'share: train it in one process, or set it to "layer"'
+        )
+
+
+def _check_alike(trainer: Trainer) -> None:
+    """All ranks must be about to do the same: on several machines, they may have been told or have found otherwise."""
+    found = [to_toml(trainer.config), trainer.prepared.digests["all"], str(trainer.state.update)]
+    digest = hashlib.sha256("\n".join(found).encode()).digest()
+    if not trainer.ranks.agree(int.from_bytes(digest[:7])):
+        raise RunError(
+            f"{trainer.folder.path}: the ranks have different settings, or do not find the same there: give all "
+            f"of them the same recipe, the same options, and a folder that all machines share"
+        )
 
 
 def _check_positions(config: RunConfig, prepared: PreparedData) -> None:
@@ -92,9 +138,15 @@ def _introduce(trainer: Trainer) -> None:
         f"{len(prepared.train):,} pairs to train on (left out: {', '.join(left_out) or 'none'}), "
         f"{len(prepared.validation):,} to validate with"
     )
+    budget = trainer.state.ranks * config.training.batch_tokens * config.training.accumulation
     trainer.reporter.say(
         f"{config.preset} model, {parameters:,} parameters, {config.model.vocabulary:,} token ids; "
-        f"on {trainer.device}, precision {config.training.precision}; {config.training.updates:,} updates of at most "
-        f"{config.training.batch_tokens * config.training.accumulation:,} tokens a side; texts of more than "
-        f"{config.search.max_pieces} pieces are translated in parts"
+        f"on {_where(trainer)}, precision {config.training.precision}; {config.training.updates:,} updates of at most "
+        f"{budget:,} tokens a side; texts of more than {config.search.max_pieces} pieces are translated in parts"
     )
+
+
+def _where(trainer: Trainer) -> str:
+    """The device; of several ranks also how many there are, and how they share the model."""
+    ranks, sharding = trainer.ranks.size, trainer.config.training.sharding
+    return f"{ranks} ranks of {trainer.device.type}, sharding {sharding}" if ranks > 1 else str(trainer.device)

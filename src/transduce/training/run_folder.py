@@ -15,6 +15,7 @@ MAY_DIFFER = {
     "data.cache",
     "model.vocabulary",
     "training.device",
+    "training.sharding",
     "training.updates",
     "training.patience",
     "training.log_every",

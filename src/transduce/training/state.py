@@ -8,6 +8,7 @@ from torch import Tensor
 
 from transduce.bundle import load_checkpoint, load_tensors, model_tensors, save_checkpoint
 from transduce.training.run_folder import RunFolder
+from transduce.training.sharding import gathered, placed_like
 from transduce.training.step import Updater
 from transduce.training.stream import Place
 
@@ -25,6 +26,7 @@ class RunState:
         finished: nothing is left to do, unless `training.updates` is raised.
         stopgap: update of a checkpoint that was not due, but made because the run was stopped; 0 if there is none.
         data: digest of the prepared data, so that other data cannot slip in.
+        ranks: with which the run began. Its batches keep the size they had then, however many ranks share them now.
     """
 
     data: str
@@ -35,17 +37,23 @@ class RunState:
     seconds: float = 0.0
     finished: bool = False
     stopgap: int = 0
+    ranks: int = 1
 
     def save(self, folder: RunFolder, updater: Updater) -> None:
-        """Write the checkpoint of this update."""
-        tensors = {"weights": model_tensors(updater.model), "optimizer": _optimizer_tensors(updater)}
-        save_checkpoint(folder.checkpoints, self.update, tensors, asdict(self))
+        """Write the checkpoint of this update: all ranks together, by the hands of the first."""
+        parts = {"weights": model_tensors(updater.model), "optimizer": _optimizer_tensors(updater)}
+        tensors = {part: gathered(own, updater.ranks) for part, own in parts.items()}
+        if updater.ranks.is_first:
+            save_checkpoint(folder.checkpoints, self.update, tensors, asdict(self))
+        updater.ranks.wait()
 
     @classmethod
     def load(cls, folder: RunFolder, update: int, updater: Updater) -> "RunState":
         """Read the checkpoint of `update` into the model and the optimiser."""
         tensors, state = load_checkpoint(folder.checkpoints, update)
-        load_tensors(updater.model, tensors["weights"], f"{folder.checkpoints}, update {update}")
+        own = model_tensors(updater.model)
+        weights = {name: placed_like(tensor, own.get(name, tensor)) for name, tensor in tensors["weights"].items()}
+        load_tensors(updater.model, weights, f"{folder.checkpoints}, update {update}")
         _load_optimizer(updater, tensors["optimizer"])
         values: dict[str, Any] = dict(state)
         return cls(**{**values, "place": Place(**values["place"])})
@@ -66,7 +74,10 @@ def _load_optimizer(updater: Updater, tensors: dict[str, Tensor]) -> None:
     updater.optimizer.state.clear()
     for key, value in tensors.items():
         name, kind = key.rsplit("/", 1)
-        # Adam counts its steps on the CPU, but in its fused form, which wants the count beside the parameter.
-        beside = kind != "step" or updater.optimizer.defaults["fused"]
-        place = parameters[name].device if beside else torch.device("cpu")
-        updater.optimizer.state[parameters[name]][kind] = value.to(place, torch.float32)
+        if kind == "step":
+            # Adam counts its steps on the CPU, but in its fused form, which wants the count beside the parameter.
+            fused = updater.optimizer.defaults["fused"]
+            placed = value.to(parameters[name].device if fused else "cpu")
+        else:
+            placed = placed_like(value, parameters[name])
+        updater.optimizer.state[parameters[name]][kind] = placed.to(torch.float32)

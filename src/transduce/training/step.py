@@ -6,13 +6,16 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
-from torch import nn
+from jaxtyping import Float, Int
+from torch import Tensor, nn
 
 from transduce.config import TrainingConfig
 from transduce.data import Batch
 from transduce.model import Transformer
 from transduce.training.loss import label_smoothed_cross_entropy
+from transduce.training.ranks import ALONE, Ranks
 from transduce.training.schedule import learning_rate
+from transduce.training.sharding import spread, summed_later, whole
 
 
 @dataclass(frozen=True)
@@ -38,46 +41,17 @@ class UpdateFigures:
     learning_rate: float
 
 
-class Updater:
-    """The model, its optimiser, and the settings that decide an update."""
+class BatchLoss(nn.Module):
+    """The model and its loss as one module: what is called in training, so that several ranks can share the work."""
 
     def __init__(self, model: Transformer, config: TrainingConfig, device: torch.device) -> None:
+        super().__init__()
         self.model = model
         self.config = config
         self.device = device
-        self.optimizer = torch.optim.Adam(
-            model.parameters(),
-            lr=0.0,
-            betas=(config.adam_beta1, config.adam_beta2),
-            eps=config.adam_epsilon,
-            fused=device.type in {"cpu", "cuda"},
-        )
 
-    def update(self, number: int, batches: Sequence[Batch]) -> UpdateFigures:
-        """Update number `number`, counted from 1, on the sum of the losses of `batches`.
-
-        The random numbers of dropout depend on the seed and `number` alone, so that a run that was interrupted goes
-        on exactly as if it had not been.
-        """
-        # Hashed into one number: of a seed, torch's generator on the CPU reads only the lower 32 bits.
-        torch.manual_seed(int(np.random.SeedSequence([self.config.seed, number]).generate_state(1, np.uint64)[0]))
-        self.model.train()
-        num_tokens = sum(batch.num_target_tokens for batch in batches)
-        sums = torch.zeros(3, dtype=torch.float64)
-        for batch in batches:
-            sums += self._accumulate(batch.to(self.device), num_tokens)
-        norm = nn.utils.clip_grad_norm_(self.model.parameters(), self.config.clip_norm or torch.inf)
-        rate = learning_rate(self.config, self.model.config.d_model, number)
-        for group in self.optimizer.param_groups:
-            group["lr"] = rate
-        self.optimizer.step()
-        self.optimizer.zero_grad()
-        loss, cross_entropy, accuracy = (sums / num_tokens).tolist()
-        padding = sum(batch.padding_share for batch in batches) / len(batches)
-        return UpdateFigures(loss, cross_entropy, accuracy, num_tokens, padding, float(norm), rate)
-
-    def _accumulate(self, batch: Batch, num_tokens: int) -> torch.Tensor:
-        """Add the gradient of one batch; its loss, cross-entropy and right tokens."""
+    def forward(self, batch: Batch) -> tuple[Float[Tensor, ""], Float[Tensor, ""], Int[Tensor, ""]]:
+        """The fields of `TokenLosses`, of which only the first is differentiable."""
         with mixed_precision(self.config.precision, self.device):
             memory = self.model.encode(batch.source_ids, batch.source_mask)
             hidden = self.model.decode_hidden(batch.target_ids, batch.target_mask, memory, batch.source_mask)
@@ -87,8 +61,59 @@ class Updater:
                 batch.target_ids[batch.target_mask],
                 self.config.label_smoothing,
             )
-        (losses.loss / num_tokens).backward()  # type: ignore[no-untyped-call]
-        return torch.stack([losses.loss.detach(), losses.cross_entropy, losses.num_correct]).cpu().double()
+        return losses.loss, losses.cross_entropy, losses.num_correct
+
+
+class Updater:
+    """The model, its optimiser, the settings that decide an update, and the ranks that share it."""
+
+    def __init__(self, model: Transformer, config: TrainingConfig, device: torch.device, ranks: Ranks = ALONE) -> None:
+        self.model = model
+        self.config = config
+        self.device = device
+        self.ranks = ranks
+        self.batch_loss = spread(BatchLoss(model, config, device), model, config.sharding, ranks, device)
+        self.optimizer = torch.optim.Adam(
+            model.parameters(),
+            lr=0.0,
+            betas=(config.adam_beta1, config.adam_beta2),
+            eps=config.adam_epsilon,
+            fused=device.type in {"cpu", "cuda"},
+        )
+
+    def update(self, number: int, batches: Sequence[Batch]) -> UpdateFigures:
+        """Update number `number`, counted from 1, on the sum of the losses of `batches`, and of those of other ranks.
+
+        The random numbers of dropout depend on the seed, `number` and the rank alone, so that a run that was
+        interrupted goes on exactly as if it had not been.
+        """
+        # Hashed into one number: of a seed, torch's generator on the CPU reads only the lower 32 bits.
+        seeds = np.random.SeedSequence([self.config.seed, number, self.ranks.rank])
+        torch.manual_seed(int(seeds.generate_state(1, np.uint64)[0]))
+        self.model.train()
+        num_tokens = int(self.ranks.sum(torch.tensor(sum(batch.num_target_tokens for batch in batches))))
+        sums = torch.zeros(3, dtype=torch.float64)
+        with summed_later(self.batch_loss):
+            for batch in batches[:-1]:
+                sums += self._accumulate(batch.to(self.device), num_tokens)
+        sums += self._accumulate(batches[-1].to(self.device), num_tokens)
+        norm = nn.utils.clip_grad_norm_(self.model.parameters(), self.config.clip_norm or torch.inf)
+        rate = learning_rate(self.config, self.model.config.d_model, number)
+        for group in self.optimizer.param_groups:
+            group["lr"] = rate
+        self.optimizer.step()
+        self.optimizer.zero_grad()
+        loss, cross_entropy, accuracy = (self.ranks.sum(sums) / num_tokens).tolist()
+        own_padding = sum(batch.padding_share for batch in batches) / len(batches)
+        padding = float(self.ranks.sum(torch.tensor(own_padding, dtype=torch.float64))) / self.ranks.size
+        return UpdateFigures(loss, cross_entropy, accuracy, num_tokens, padding, float(whole(norm)), rate)
+
+    def _accumulate(self, batch: Batch, num_tokens: int) -> torch.Tensor:
+        """Add the gradient of one batch; its loss, cross-entropy and right tokens."""
+        loss, cross_entropy, num_correct = self.batch_loss(batch)
+        # DDP and FSDP2 give the mean over the ranks of what should be their sum.
+        (loss * self.ranks.size / num_tokens).backward()
+        return torch.stack([loss.detach(), cross_entropy, num_correct]).cpu().double()
 
 
 def mixed_precision(precision: str, device: torch.device) -> AbstractContextManager[None]:

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 from transduce.config import TextConfig, TrainingConfig
 from transduce.data import Batch, PreparedData, batches, epoch_store, plan_batches
+from transduce.training.ranks import ALONE, Ranks
 
 
 @dataclass(frozen=True)
@@ -22,14 +23,26 @@ class Place:
 
 
 def batch_stream(
-    prepared: PreparedData, text: TextConfig, training: TrainingConfig, start: Place
+    prepared: PreparedData,
+    text: TextConfig,
+    training: TrainingConfig,
+    start: Place,
+    ranks: Ranks = ALONE,
+    planned_ranks: int = 1,
 ) -> Iterator[tuple[Place, Batch]]:
-    """Endless batches from `start` on, each with the place behind it."""
+    """This rank's share of endless batches from `start` on, each with the place behind it.
+
+    Every rank plans the same batches, of `training.batch_tokens` for each of `planned_ranks`, and takes every so many
+    of a batch's pairs. Where there are fewer pairs than ranks, some get a silenced pair: what the ranks do together,
+    each must take part in.
+    """
     place = start
     pad_id = prepared.tokenizer.pad_id
     while True:
         store = epoch_store(prepared, text.bpe_dropout, training.seed, place.epoch)
-        plan = plan_batches(store.lengths, training.batch_tokens, training.seed, place.epoch)
-        for number, batch in enumerate(batches(store, plan, place.batch, pad_id), start=place.batch + 1):
-            yield Place(place.epoch, number, len(plan)), batch
+        plan = plan_batches(store.lengths, planned_ranks * training.batch_tokens, training.seed, place.epoch)
+        shares = [rows[ranks.rank :: ranks.size] if ranks.rank < len(rows) else rows[:1] for rows in plan]
+        for number, batch in enumerate(batches(store, shares, place.batch, pad_id), start=place.batch + 1):
+            has_share = ranks.rank < len(plan[number - 1])
+            yield Place(place.epoch, number, len(plan)), batch if has_share else batch.silenced()
         place = Place(place.epoch + 1)

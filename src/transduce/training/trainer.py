@@ -16,9 +16,11 @@ from transduce.errors import BundleError, Interrupted, RunError, TrainingError
 from transduce.model import Transformer
 from transduce.training.interruption import StopWish
 from transduce.training.outcome import averaged_model, save_model
+from transduce.training.ranks import ALONE, Ranks
 from transduce.training.report import write_report
 from transduce.training.reporter import Progress, Reporter
 from transduce.training.run_folder import RunFolder
+from transduce.training.sharding import whole_model
 from transduce.training.state import RunState
 from transduce.training.step import UpdateFigures, Updater
 from transduce.training.stream import Place, batch_stream
@@ -46,17 +48,25 @@ class TrainingResult:
 class Trainer:
     """One run: its model, its data, its folder, and who watches."""
 
-    def __init__(self, config: RunConfig, prepared: PreparedData, folder: RunFolder, reporter: Reporter) -> None:
+    def __init__(
+        self,
+        config: RunConfig,
+        prepared: PreparedData,
+        folder: RunFolder,
+        reporter: Reporter,
+        ranks: Ranks = ALONE,
+    ) -> None:
         self.config = config
         self.prepared = prepared
         self.folder = folder
         self.reporter = reporter
-        self.device = find_device(config.training.device)
+        self.ranks = ranks
+        self.device = ranks.own_device(find_device(config.training.device))
         torch.manual_seed(config.training.seed)
         self.model = Transformer(config.model).to(self.device)
-        self.updater = Updater(self.model, config.training, self.device)
+        self.updater = Updater(self.model, config.training, self.device, ranks)
         self.validator = Validator(prepared.validation, prepared.tokenizer, config)
-        self.state = RunState(data=prepared.digests["all"])
+        self.state = RunState(data=prepared.digests["all"], ranks=ranks.size)
         self._pace = Pace()
 
     def resume(self) -> None:
@@ -80,6 +90,11 @@ class Trainer:
             )
         self.state = RunState.load(self.folder, checkpoint.update, self.updater)
         self.reporter.say(f"going on after update {checkpoint.update:,}")
+        if self.state.ranks != self.ranks.size:
+            self.reporter.say(
+                f"the run began on {self.state.ranks} ranks and goes on with {self.ranks.size}, which share the same "
+                f"batches: figures will differ by rounding and by what dropout draws"
+            )
 
     def run(self, stop: StopWish) -> TrainingResult:
         """Train to the last update, or until patience is at its end.
@@ -92,19 +107,23 @@ class Trainer:
             self.reporter.say(f"nothing to do: training ended after update {self.state.update:,}")
             return self._result()
         self.state.finished = False
-        stream = batch_stream(self.prepared, self.config.text, self.config.training, self.state.place)
+        settings = self.config.text, self.config.training
+        stream = batch_stream(self.prepared, *settings, self.state.place, self.ranks, self.state.ranks)
         while not self._at_end():
             self._update(stream)
             if self._due(self.config.training.validate_every) or self._at_end():
                 self._validate()
-            wished = stop.wished  # asked once: a wish that comes now is granted after the next update
+            # Asked once: a wish that comes now is granted after the next update.
+            wished = self.ranks.any(stop.wished)
             if self._checkpoint_is_due() or self._at_end() or wished:
                 self._checkpoint()
             if wished:
                 raise Interrupted(f"stopped after update {self.state.update:,}; the same command goes on from there")
         if self.state.best is None:  # interrupted before the first validation, and now asked for no further update
             self._validate()
-        self._average()
+        if self.ranks.is_first:
+            self._average()
+        self._share_best()
         self.state.finished = True
         self._checkpoint()
         return self._result()
@@ -157,19 +176,31 @@ class Trainer:
             eta_seconds=(training.updates - state.update) * self._pace.seconds_per_update,
         )
         self.reporter.progress(progress)
-        if self._due(training.log_every):
+        if self._due(training.log_every) and self.ranks.is_first:
             line = {"epochs": progress.epochs, "tokens_per_second": progress.tokens_per_second, **asdict(figures)}
             self.folder.metrics.append("training", state.update, {**line, "seconds": state.seconds})
             self._pace = Pace()
 
     def _validate(self) -> None:
-        validation = self.validator.validate(self.model)
+        model = whole_model(self.model, self.ranks)
+        if self.ranks.is_first:
+            self._judge(model)
+        self._share_best()
+
+    def _share_best(self) -> None:
+        """Let all ranks know what the first has found, as it decides when they end."""
+        found = torch.tensor([self.state.best or 0.0, self.state.without_gain], dtype=torch.float64)
+        self.state.best, without_gain = self.ranks.from_first(found).tolist()
+        self.state.without_gain = int(without_gain)
+
+    def _judge(self, model: Transformer) -> None:
+        validation = self.validator.validate(model)
         quality = validation.quality(self.config.training.best_by)
         is_best = self.state.best is None or quality > self.state.best
         self.state.best = quality if is_best else self.state.best
         self.state.without_gain = 0 if is_best else self.state.without_gain + 1
         for place in [self.folder.last, *([self.folder.best] if is_best else [])]:
-            save_model(place, self.model, self.prepared, self.config, self.state, validation)
+            save_model(place, model, self.prepared, self.config, self.state, validation)
         self._record("validation", validation, is_best=is_best)
 
     def _average(self) -> None:
@@ -202,6 +233,8 @@ class Trainer:
         # averaged: the run would not end like one that was never interrupted.
         stopgap, self.state.stopgap = self.state.stopgap, 0 if self._checkpoint_is_due() else self.state.update
         self.state.save(self.folder, self.updater)
+        if not self.ranks.is_first:
+            return
         if stopgap in list_checkpoints(self.folder.checkpoints) and stopgap != self.state.update:
             self.folder.remove_checkpoints([stopgap])
         remove_checkpoints(self.folder.checkpoints, self.config.training.keep_checkpoints)

@@ -1,0 +1,212 @@
+"""Real processes, started by torchrun and connected by gloo; where there are GPUs, one for each, by NCCL."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from transduce.config import RunConfig, to_toml
+from transduce.errors import ConfigError, EndedElsewhere, Interrupted, RunError
+from transduce.training import Ranks, joined_ranks, train
+from transduce.training.run import _check_ranks
+
+MakeConfig = Callable[..., RunConfig]
+OutcomeOf = Callable[[Path], dict[str, Any]]
+MetricsOf = Callable[[Path], list[dict[str, Any]]]
+
+SOURCE = Path(__file__).parents[2] / "src"
+# Of three ranks with 12 tokens each, the longest sentences leave one without a share.
+PLAIN = {
+    "model__dropout": 0.0,
+    "training__updates": 48,
+    "training__accumulation": 2,
+    "training__validate_every": 12,
+    "training__checkpoint_every": 6,
+}
+DEVICES = [
+    "cpu",
+    pytest.param(
+        "cuda",
+        marks=[pytest.mark.gpu, pytest.mark.skipif(torch.cuda.device_count() < 3, reason="needs a GPU for each rank")],
+    ),
+]
+
+
+class Torchrun:
+    """`torchrun`, and below it a process for each rank; every warning is an error."""
+
+    def __init__(self, num_ranks: int, program: list[str], *options: str) -> None:
+        # A folder and a port of its own, so that nobody else's torchrun is in its way.
+        launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={num_ranks}"]
+        environment = {"PYTHONPATH": str(SOURCE), "OMP_NUM_THREADS": "1", "PYTHONWARNINGS": "error"}
+        self.process = subprocess.Popen(
+            [*launcher, *options, *program],
+            env={"PATH": os.environ["PATH"], **environment},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            encoding="utf-8",
+        )
+
+    @classmethod
+    def training(cls, num_ranks: int, config: RunConfig, *options: str) -> "Torchrun":
+        recipe = Path(config.output).with_suffix(".toml")
+        recipe.write_text(to_toml(config), encoding="utf-8")
+        return cls(num_ranks, ["-m", "transduce", "train", str(recipe)], *options)
+
+    def wait_for(self, metrics: Path, num_lines: int) -> None:
+        """Until there are so many lines of metrics."""
+        deadline = time.monotonic() + 300
+        while self.process.poll() is None and time.monotonic() < deadline:
+            if metrics.exists() and metrics.read_bytes().count(b"\n") >= num_lines:
+                return
+            time.sleep(0.002)
+        pytest.fail(f"ended or hung before it was interrupted: {self.process.communicate(timeout=60)}")
+
+    @property
+    def ranks(self) -> list[int]:
+        """The process ids of the ranks."""
+        children = Path(f"/proc/{self.process.pid}/task/{self.process.pid}/children")
+        return [int(number) for number in children.read_text(encoding="ascii").split()]
+
+    def end(self) -> tuple[int, str, str]:
+        output, messages = self.process.communicate(timeout=300)
+        return self.process.returncode, output, messages
+
+
+def assert_close(found: list[dict[str, Any]], expected: list[dict[str, Any]]) -> None:
+    """The figures of the same updates, as far as they do not depend on who computed how much of a batch."""
+    assert [(line["kind"], line["update"]) for line in found] == [(line["kind"], line["update"]) for line in expected]
+    for line, expected_line in zip(found, expected, strict=True):
+        for name in {"loss", "cross_entropy", "learning_rate"} & line.keys():
+            assert line[name] == pytest.approx(expected_line[name], abs=1e-5), (line["update"], name)
+        for name in {"accuracy", "num_target_tokens", "epochs", "is_best"} & line.keys():
+            assert line[name] == expected_line[name], (line["update"], name)
+
+
+@pytest.mark.parametrize("device", DEVICES)
+def test_three_equal_one_and_survive_the_death_of_one(
+    make_config: MakeConfig, metrics_of: MetricsOf, outcome_of: OutcomeOf, device: str
+) -> None:
+    settings = {**PLAIN, "training__device": device}
+    one = train(make_config("one", training__batch_tokens=36, **settings))
+
+    config = make_config("three", training__batch_tokens=12, **settings)
+    code, output, messages = Torchrun.training(3, config).end()
+    assert (code, output) == (0, ""), messages
+    assert f"on 3 ranks of {device}, sharding none" in messages
+    assert messages.count("trained 48 updates") == 1
+    assert_close(metrics_of(Path(config.output)), metrics_of(one.folder))
+
+    killed = make_config("killed", training__batch_tokens=12, **settings)
+    torchrun = Torchrun.training(3, killed, "--max-restarts=1")
+    torchrun.wait_for(Path(killed.output) / "metrics.jsonl", 16)
+    os.kill(torchrun.ranks[1], signal.SIGKILL)
+    code, output, messages = torchrun.end()
+    assert (code, output) == (0, ""), messages
+    assert messages.count("has lost another rank") == 1
+    assert "a bug in Transduce" not in messages
+    assert "going on after update" in messages
+    found, expected = outcome_of(Path(killed.output)), outcome_of(Path(config.output))
+    assert [name for name in expected if found[name] != expected[name]] == []
+
+
+@pytest.mark.parametrize("device", DEVICES)
+def test_a_run_goes_from_one_process_to_a_sharded_model_and_back(
+    make_config: MakeConfig, metrics_of: MetricsOf, unbroken: Callable[..., dict[str, Any]], watcher: Any, device: str
+) -> None:
+    settings = {**PLAIN, "training__device": device, "training__batch_tokens": 40, "training__clip_norm": 0.5}
+    config = make_config(**settings, training__sharding="fsdp")
+    folder = Path(config.output)
+    with pytest.raises(Interrupted):
+        train(make_config(**settings), watcher(4, signal.SIGTERM))
+
+    torchrun = Torchrun.training(2, config)
+    torchrun.wait_for(folder / "metrics.jsonl", 20)
+    torchrun.process.send_signal(signal.SIGTERM)
+    _, output, messages = torchrun.end()
+    assert output == ""
+    assert "going on after update 4" in messages
+    assert "the run began on 1 ranks and goes on with 2" in messages
+    assert f"on 2 ranks of {device}, sharding fsdp" in messages
+    assert messages.count("the same command goes on from there") == 1
+    last = metrics_of(folder)[-1]["update"]
+    assert 4 < last < 48
+
+    told = watcher()
+    train(config, told)
+    assert told.updates == list(range(last + 1, 49))
+    assert_close(metrics_of(folder), unbroken(**settings)["metrics"])
+
+
+def test_ranks_that_were_told_otherwise_end_with_one_message(make_config: MakeConfig, tmp_path: Path) -> None:
+    config = make_config()
+    recipe = tmp_path / "recipe.toml"
+    recipe.write_text(to_toml(config), encoding="utf-8")
+    program = tmp_path / "train.py"
+    call = f"main(['train', {str(recipe)!r}, f\"--set=training.seed={{os.environ['RANK']}}\"])\n"
+    program.write_text(f"import os\nfrom transduce.cli import main\n{call}", encoding="utf-8")
+    code, output, messages = Torchrun(2, [str(program)]).end()
+    assert (code, output) == (1, "")
+    said = [line for line in messages.splitlines() if line.startswith("transduce: ")]
+    assert len(said) == 1, messages
+    assert "the ranks have different settings" in said[0]
+    assert not Path(config.output).exists()
+
+
+def test_several_machines_need_a_new_store_for_every_start(monkeypatch: pytest.MonkeyPatch) -> None:
+    torchrun = {"RUN_ID": "run", "MAX_RESTARTS": "3", "RESTART_COUNT": "0", "USE_AGENT_STORE": "True"}
+    for name, value in torchrun.items():
+        monkeypatch.setenv(f"TORCHELASTIC_{name}", value)
+    for name, value in {"WORLD_SIZE": "4", "GROUP_WORLD_SIZE": "2", "RANK": "0"}.items():
+        monkeypatch.setenv(name, value)
+    with pytest.raises(ConfigError, match="TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1"), joined_ranks():
+        pass
+    monkeypatch.setenv("RANK", "3")
+    with pytest.raises(EndedElsewhere), joined_ranks():
+        pass
+
+
+def test_one_rank_connects_nothing() -> None:
+    alone = Ranks()
+    assert alone.is_first
+    assert alone.sum(torch.tensor(3)) == alone.from_first(torch.tensor(3)) == 3
+    assert (alone.any(wished=True), alone.any(wished=False), alone.agree(-5)) == (True, False, True)
+    assert alone.after_first(lambda: "made") == "made"
+    assert alone.own_device(torch.device("cuda")) == torch.device("cuda")
+
+
+def test_every_rank_has_a_device(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LOCAL_RANK", "99")
+    ranks = Ranks(rank=99, size=100)
+    assert ranks.own_device(torch.device("cpu")) == torch.device("cpu")
+    with pytest.raises(ConfigError, match="needs GPU 99 of this machine"):
+        ranks.own_device(torch.device("cuda"))
+    with pytest.raises(ConfigError, match="100 ranks cannot train on mps"):
+        ranks.own_device(torch.device("mps"))
+
+
+@pytest.mark.parametrize(
+    ("changes", "named"), [({"data__pairs": "-"}, "standard input"), ({"model__normalization": "batch"}, "whole batch")]
+)
+def test_what_only_one_process_can_do(make_config: MakeConfig, changes: dict[str, Any], named: str) -> None:
+    _check_ranks(make_config(**changes), Ranks())
+    with pytest.raises(ConfigError, match=named):
+        _check_ranks(make_config(**changes), Ranks(0, 2))
+
+
+def test_torchrun_never_starts_a_run_over(make_config: MakeConfig, monkeypatch: pytest.MonkeyPatch) -> None:
+    config = make_config(training__updates=1)
+    train(config)
+    before = json.dumps(sorted(str(path) for path in Path(config.output).rglob("*")))
+    monkeypatch.setenv("TORCHELASTIC_MAX_RESTARTS", "3")
+    with pytest.raises(RunError, match="leave out one of the two"):
+        train(config, restart=True)
+    assert json.dumps(sorted(str(path) for path in Path(config.output).rglob("*"))) == before
