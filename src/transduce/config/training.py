@@ -45,7 +45,8 @@ class TrainingConfig(Settings):
     """Longest gradient; a longer one is scaled down to it. 0: none (the paper names none)."""
 
     precision: Literal["auto", "float32", "bfloat16"] = "auto"
-    """Arithmetic of the matrix products. `auto`: bfloat16 on a GPU that has it, float32 elsewhere."""
+    """Arithmetic of the activations; weights and their updates are in float32. `auto`: bfloat16 where it is faster,
+    on a GPU or a processor that has it in hardware (on a processor, for d_model of 128 or more); float32 elsewhere."""
 
     device: str = "auto"
     """`cpu`, `cuda`, `mps`, or `auto`: the first of cuda, mps, cpu that is there."""

@@ -3,11 +3,14 @@
 from pathlib import Path
 from typing import BinaryIO
 
+import torch
+
 from transduce.config import RunConfig
 from transduce.data import PreparedData, prepare
 from transduce.errors import ConfigError
 from transduce.training.allocator import keep_freed_memory
 from transduce.training.interruption import stop_wish
+from transduce.training.precision import settled_precision
 from transduce.training.reporter import Reporter, SilentReporter
 from transduce.training.run_folder import RunFolder
 from transduce.training.trainer import Trainer, TrainingResult
@@ -39,7 +42,7 @@ def train(
     reporter = reporter or SilentReporter()
     if config.data.source is None and config.data.pairs is None:
         raise ConfigError("there is nothing to train on: give data.source and data.target, or data.pairs")
-    find_device(config.training.device)
+    config = _with_precision(config, find_device(config.training.device))
     folder = RunFolder(Path(config.output))
     folder.check(config, restart=restart)
     cache = Path(config.data.cache) if config.data.cache else folder.path.parent / ".cache"
@@ -55,6 +58,12 @@ def train(
         folder.forget_after(trainer.state.update, finished=trainer.state.finished)
         _introduce(trainer)
         return trainer.run(stop)
+
+
+def _with_precision(config: RunConfig, device: torch.device) -> RunConfig:
+    """The same run with what `auto` stands for here: where it stands for something else, the run does not go on."""
+    precision = settled_precision(config.training.precision, device, config.model.d_model)
+    return config.model_copy(update={"training": config.training.model_copy(update={"precision": precision})})
 
 
 def _check_positions(config: RunConfig, prepared: PreparedData) -> None:

@@ -1,7 +1,6 @@
 """One update: gradients of one or more batches, and a step of Adam (paper 5.3). No files, no clock."""
 
 from collections.abc import Sequence
-from contextlib import AbstractContextManager
 from dataclasses import dataclass
 
 import numpy as np
@@ -12,6 +11,7 @@ from transduce.config import TrainingConfig
 from transduce.data import Batch
 from transduce.model import Transformer
 from transduce.training.loss import label_smoothed_cross_entropy
+from transduce.training.precision import computing_in, settled_precision
 from transduce.training.schedule import learning_rate
 
 
@@ -45,6 +45,7 @@ class Updater:
         self.model = model
         self.config = config
         self.device = device
+        self.precision = settled_precision(config.precision, device, model.config.d_model)
         self.optimizer = torch.optim.Adam(
             model.parameters(),
             lr=0.0,
@@ -78,7 +79,7 @@ class Updater:
 
     def _accumulate(self, batch: Batch, num_tokens: int) -> torch.Tensor:
         """Add the gradient of one batch; its loss, cross-entropy and right tokens."""
-        with mixed_precision(self.config.precision, self.device):
+        with computing_in(self.model, self.precision):
             memory = self.model.encode(batch.source_ids, batch.source_mask)
             hidden = self.model.decode_hidden(batch.target_ids, batch.target_mask, memory, batch.source_mask)
             losses = label_smoothed_cross_entropy(
@@ -89,10 +90,3 @@ class Updater:
             )
         (losses.loss / num_tokens).backward()  # type: ignore[no-untyped-call]
         return torch.stack([losses.loss.detach(), losses.cross_entropy, losses.num_correct]).cpu().double()
-
-
-def mixed_precision(precision: str, device: torch.device) -> AbstractContextManager[None]:
-    """Matrix products in bfloat16 where asked for, or where the hardware makes it worth while ("auto")."""
-    hardware = device.type == "cuda" and torch.cuda.is_bf16_supported(including_emulation=False)
-    enabled = precision == "bfloat16" or (precision == "auto" and hardware)
-    return torch.autocast(device.type, dtype=torch.bfloat16, enabled=enabled)

@@ -13,7 +13,6 @@ from transduce.evaluation import Score, corpus_scores
 from transduce.model import Transformer
 from transduce.text import Tokenizer
 from transduce.training.loss import label_smoothed_cross_entropy
-from transduce.training.step import mixed_precision
 from transduce.translation import NativeEngine, Translator, batches_by_length
 
 
@@ -96,12 +95,11 @@ class Validator:
         for indices in batches_by_length([max(map(len, pair)) for pair in zip(*sides, strict=True)], 4096):
             sources, targets = ([side[index] for index in indices] for side in sides)
             batch = Batch.from_ids(sources, targets, self.tokenizer.pad_id).to(device)
-            with mixed_precision(self.config.training.precision, device):
-                memory = model.encode(batch.source_ids, batch.source_mask)
-                hidden = model.decode_hidden(batch.target_ids, batch.target_mask, memory, batch.source_mask)
-                losses = label_smoothed_cross_entropy(
-                    hidden[batch.target_mask], model.projection.weight, batch.target_ids[batch.target_mask], 0.0
-                )
+            memory = model.encode(batch.source_ids, batch.source_mask)
+            hidden = model.decode_hidden(batch.target_ids, batch.target_mask, memory, batch.source_mask)
+            losses = label_smoothed_cross_entropy(
+                hidden[batch.target_mask], model.projection.weight, batch.target_ids[batch.target_mask], 0.0
+            )
             sums += torch.stack([losses.cross_entropy, losses.num_correct]).cpu().double()
             num_tokens += batch.num_target_tokens
         model.train(was_training)
