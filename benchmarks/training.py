@@ -162,7 +162,7 @@ def report(
         + ", ".join(f"{precision} {rate / 1e9:,.0f} GFLOP/s" for precision, rate in rates.items())
     )
     print(
-        "\n| trainer | precision | tokens/s | transduce is faster by | share of limit | loss, first block | last block |"
+        "\n| trainer | precision | tokens/s | transduce is faster by | share of limit | first loss | last loss |"
     )
     print("|---|---|---|---|---|---|---|")
     for name in seconds:
