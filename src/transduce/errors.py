@@ -8,6 +8,7 @@ A message names the value that was found, the rule it breaks and what to do abou
     │   ├── CorpusError          text that was given: encoding, number of lines, missing column
     │   ├── BundleError          a model folder that is damaged, truncated or foreign
     │   ├── RunError             a run folder that cannot be used as asked
+    │   ├── BusyError            a folder that another process is writing to
     │   └── MissingExtraError    an optional package that is not installed
     ├── TrainingError            training that cannot go on
     └── Interrupted              exit code 130: Ctrl-C or SIGTERM, after the state was saved
@@ -42,6 +43,10 @@ class RunError(UserError):
     """A run folder cannot be used as asked."""
 
 
+class BusyError(UserError):
+    """Another process is writing to a folder; the message names both."""
+
+
 class MissingExtraError(UserError):
     """An optional package is needed and not installed; the message names the pip command."""
 
@@ -52,7 +57,7 @@ class MissingExtraError(UserError):
 
 
 class TrainingError(TransduceError):
-    """Training cannot go on: the loss is no longer a number."""
+    """Training cannot go on: what it computes is no longer a number, or a file cannot be written."""
 
 
 class Interrupted(TransduceError):  # noqa: N818 - it is a wish that was granted, not an error

@@ -1,7 +1,10 @@
 import gzip
 import json
+import re
+import shutil
 import signal
 import subprocess
+import threading
 import time
 from collections.abc import Callable
 from contextlib import suppress
@@ -188,3 +191,74 @@ def test_ctrl_c_during_preparation_leaves_nothing(
 
 def test_training_needs_no_standard_input(transduce: Any, workspace: Path) -> None:
     assert transduce("train", "tiny.toml", standard_input=None).exit_code == 0
+
+
+def test_the_proof_that_a_run_can_be_resumed(
+    transduce: Any, workspace: Path, contents: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("transduce.training.verification.NUM_KILLS", 1)
+    monkeypatch.setenv("TRANSDUCE_TRAINING_SEED", "3")  # below --set, and no business of the processes
+    before = contents(workspace)
+    answer = transduce("train", "tiny.toml", "--verify-resume", "--set=training.seed=2", "--set=model.dropout=0.2")
+    assert answer.exit_code == 0, answer.messages
+    assert len(answer.lines) == 1
+    assert re.match(
+        r"EQUAL: 6 updates, killed after.* update [1-6] while a checkpoint was being written, ", answer.lines[0]
+    )
+    # a line about the data, one each update, the middle, the end, and the average
+    assert "10 lines of metrics" in answer.lines[0]
+    assert "training.checkpoint_every = 1 (was 2)" in answer.messages
+    assert names(workspace / "runs") == {".cache"}
+    shutil.rmtree(workspace / "runs")
+    assert contents(workspace) == before
+
+
+def test_a_run_that_cannot_be_resumed_alike_is_kept(
+    transduce: Any, workspace: Path, contents: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert transduce("train", "tiny.toml").exit_code == 0
+    before = contents(workspace)
+    # No kill is needed: whoever changes the second run while the first one trains makes it another.
+    monkeypatch.setattr("transduce.training.verification.NUM_KILLS", 0)
+
+    def change() -> None:
+        while not (found := list((workspace / "runs").glob("*.partial/killed.toml"))):
+            time.sleep(0.01)
+        found[0].write_text(found[0].read_text(encoding="utf-8").replace("seed = 1\n", "seed = 2\n"), encoding="utf-8")
+
+    meddler = threading.Thread(target=change)
+    meddler.start()
+    answer = transduce("train", "tiny.toml", "--verify-resume")
+    meddler.join()
+    assert answer.exit_code == 1
+    assert answer.lines[0].startswith("DIFFERENT: 6 updates")
+    assert "metrics.jsonl, line 2, update 1: " in answer.lines[1]
+    assert "  checkpoints/000000006/weights.safetensors" in answer.lines
+    (kept,) = (workspace / "runs").glob("tiny-verification.*.differing")
+    assert str(Path("runs") / kept.name) in answer.messages.splitlines()[-1]
+    assert names(kept) == {f"{run}{ending}" for run in ("killed", "unbroken") for ending in ("", ".toml", ".log")}
+    shutil.rmtree(kept)
+    assert contents(workspace) == before
+
+
+def test_ctrl_c_during_the_proof_leaves_nothing(
+    start: Callable[..., subprocess.Popen[bytes]], workspace: Path, contents: Any
+) -> None:
+    before = contents(workspace)
+    with start("train", "tiny.toml", "--verify-resume", stdin=subprocess.DEVNULL) as running:
+        while not list((workspace / "runs").glob("*.partial/unbroken/.lock")):
+            assert running.poll() is None, running.communicate()
+            time.sleep(0.05)
+        running.send_signal(signal.SIGINT)
+        output, messages = running.communicate()
+    assert (running.returncode, output) == (130, b"")
+    assert messages.decode().splitlines()[-1] == "transduce: interrupted"
+    assert names(workspace / "runs") <= {".cache"}
+    shutil.rmtree(workspace / "runs", ignore_errors=True)
+    assert contents(workspace) == before
+
+
+def test_a_run_cannot_be_deleted_and_left_alone(transduce: Any, workspace: Path) -> None:
+    answer = transduce("train", "tiny.toml", "--verify-resume", "--restart")
+    assert (answer.exit_code, answer.output) == (2, b"")
+    assert "--restart and --verify-resume" in answer.messages

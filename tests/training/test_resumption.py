@@ -7,10 +7,11 @@ from typing import Any
 
 import pytest
 
-from transduce.bundle import list_checkpoints
+from transduce.bundle import Bundle, list_checkpoints
 from transduce.config import RunConfig
 from transduce.errors import Interrupted, RunError
 from transduce.training import train
+from transduce.training.state import RunState
 from transduce.translation import Translator
 
 MakeConfig = Callable[..., RunConfig]
@@ -125,15 +126,21 @@ def test_interrupted_during_a_validation(
     assert_same(outcome_of(Path(config.output)), unbroken(training__checkpoint_every=6))
 
 
+@pytest.mark.parametrize("harm", [flip_a_byte, Path.unlink])
 @pytest.mark.parametrize("name", ["optimizer.safetensors", "checkpoint.json"])
-def test_a_damaged_checkpoint_is_passed_over(
-    make_config: MakeConfig, unbroken: Unbroken, outcome_of: OutcomeOf, watcher: Any, name: str
+def test_a_damaged_or_half_checkpoint_is_passed_over(
+    make_config: MakeConfig,
+    unbroken: Unbroken,
+    outcome_of: OutcomeOf,
+    watcher: Any,
+    name: str,
+    harm: Callable[[Path], None],
 ) -> None:
     config = make_config()
     with pytest.raises(Interrupted):
         train(config, watcher(18, signal.SIGTERM))
     damaged = Path(config.output) / "checkpoints" / "000000018"
-    flip_a_byte(damaged / name)
+    harm(damaged / name)
     told = watcher()
     train(config, told)
     assert any("update 18 is passed over" in text and name in text for text in told.said)
@@ -156,6 +163,58 @@ def test_starting_over_takes_a_word_even_when_no_checkpoint_can_be_read(
     assert {path: path.read_bytes() for path in Path(config.output).rglob("*") if path.is_file()} == before
     train(config, restart=True)
     assert_same(outcome_of(Path(config.output)), unbroken(training__keep_checkpoints=1))
+
+
+@pytest.mark.parametrize("keep", [2, 3])
+def test_what_a_killed_process_had_no_time_to_remove_is_not_averaged(
+    make_config: MakeConfig,
+    unbroken: Unbroken,
+    outcome_of: OutcomeOf,
+    watcher: Any,
+    monkeypatch: pytest.MonkeyPatch,
+    killed: type[BaseException],
+    keep: int,
+) -> None:
+    """Neither a checkpoint that was made for a stop alone, nor one more than are kept."""
+    settings = {"training__keep_checkpoints": keep, "training__best_by": "loss"}
+    config = make_config(**settings)
+    with pytest.raises(Interrupted):
+        train(config, watcher(14, signal.SIGTERM))
+    save = RunState.save
+    for update in (16, 20):
+
+        def save_and_die(state: RunState, *rest: Any, update: int = update) -> None:
+            save(state, *rest)
+            if state.update == update:
+                raise killed
+
+        with monkeypatch.context() as patch:
+            patch.setattr(RunState, "save", save_and_die)
+            with pytest.raises(killed):
+                train(config)
+    train(config)
+    assert_same(outcome_of(Path(config.output)), unbroken(**settings))
+
+
+def test_best_is_never_replaced_by_something_worse(
+    make_config: MakeConfig, metrics_of: Callable[..., list[dict[str, Any]]], watcher: Any, killed: type[BaseException]
+) -> None:
+    """Though the validation that found it came after the last checkpoint, and is not made again."""
+    settings = {"training__best_by": "loss", "training__checkpoint_every": 100, "training__keep_checkpoints": 1}
+    first = make_config(**settings, training__validate_every=18)
+    with pytest.raises(killed):
+        train(first, watcher(19))
+    best = Path(first.output) / "best"
+    before = Bundle.open(best).description
+    told = watcher()
+    result = train(make_config(**settings, training__validate_every=3, training__updates=6), told)
+    assert [is_best for _, _, is_best in told.validations] == [True, True]
+    assert told.said.count(f"{best} is better, from before this run was stopped, and is kept") == 2
+    assert Bundle.open(best).description == before
+    assert before.training["validation_loss"] < -result.best
+    # What comes to be better takes its place.
+    train(make_config(**settings, training__validate_every=20))
+    assert Bundle.open(best).description.training["update"] == 20
 
 
 def test_checkpoints_of_another_rhythm_are_kept(make_config: MakeConfig, watcher: Any) -> None:

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from pathlib import Path
 
-from transduce.bundle.atomic_folder import written_folder
+from transduce.bundle.atomic_folder import standing_folder, written_folder
 from transduce.bundle.description import BundleDescription
 from transduce.bundle.manifest import check_files, read_description, record_files, write_description
 from transduce.bundle.model_card import model_card
@@ -46,6 +46,7 @@ class Bundle:
         Raises:
             BundleError: the folder is missing, foreign or damaged; says which file, what was expected and found.
         """
+        folder = standing_folder(folder)
         if not (folder / DESCRIPTION).is_file():
             raise _not_a_bundle(folder, [folder])
         bundle = cls(folder, read_description(folder / DESCRIPTION, BundleDescription))
@@ -110,7 +111,7 @@ def find_bundle(path: Path) -> Path:
     Raises:
         BundleError: there is none; says where it was looked for.
     """
-    places = [path, path / "best", path / "last"]
+    places = [standing_folder(place) for place in (path, path / "best", path / "last")]
     for place in places:
         if (place / DESCRIPTION).is_file():
             return place

@@ -60,6 +60,9 @@ class TrainingConfig(Settings):
     validate_every: int = Field(default=1000, ge=1)
     """Updates between two validations by real translations."""
 
+    max_validation_pairs: int = Field(default=0, ge=0)
+    """Most pairs of the validation text that are translated and scored, the first ones. 0: all."""
+
     checkpoint_every: int = Field(default=1000, ge=1)
     """Updates between two checkpoints."""
 

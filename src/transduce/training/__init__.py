@@ -15,11 +15,13 @@ from transduce.training.schedule import learning_rate
 from transduce.training.step import UpdateFigures, Updater
 from transduce.training.trainer import Trainer, TrainingResult
 from transduce.training.validation import Sample, Validation, Validator
+from transduce.training.verification import ResumeProof, verify_resume
 
 __all__ = [
     "MetricsLog",
     "Progress",
     "Reporter",
+    "ResumeProof",
     "RunFolder",
     "Sample",
     "SilentReporter",
@@ -38,5 +40,6 @@ __all__ = [
     "learning_rate",
     "stop_wish",
     "train",
+    "verify_resume",
     "write_report",
 ]

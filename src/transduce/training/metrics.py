@@ -5,9 +5,12 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+CLOCK = ("seconds", "tokens_per_second")
+"""Figures that the clock decides: of two equal runs, everything else is equal."""
+
 
 class MetricsLog:
-    """The log of one run. A line has `kind` ("data", "training", "validation" or "average") and `update`."""
+    """The log of one run. A line has `kind` ("data", "training", "skipped", "validation", "average") and `update`."""
 
     def __init__(self, path: Path) -> None:
         self.path = path

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from transduce.bundle import (
+    Bundle,
     BundleDescription,
     Languages,
     RecordedScore,
@@ -14,6 +15,7 @@ from transduce.bundle import (
 )
 from transduce.config import RunConfig, TransformerConfig
 from transduce.data import PreparedData
+from transduce.errors import BundleError
 from transduce.model import Transformer
 from transduce.training.run_folder import RunFolder
 from transduce.training.state import RunState
@@ -50,6 +52,18 @@ def save_model(
         },
     )
     save_bundle(folder, model, prepared.tokenizer, description)
+
+
+def recorded_quality(folder: Path, best_by: str) -> float | None:
+    """`Validation.quality` of the bundle in `folder`, as it says of itself; None if there is none to be read."""
+    try:
+        description = Bundle.open(folder).description
+    except BundleError:
+        return None
+    if best_by == "loss":
+        loss = description.training.get("validation_loss")
+        return -loss if isinstance(loss, float) else None
+    return next((score.value for score in description.scores if score.metric.lower() == best_by), None)
 
 
 def averaged_model(folder: RunFolder, updates: Sequence[int], config: TransformerConfig) -> Transformer:

@@ -1,5 +1,7 @@
 """From a configuration to a trained model: the main job, start to end."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO
 
@@ -7,7 +9,7 @@ import torch
 
 from transduce.config import RunConfig
 from transduce.data import PreparedData, prepare
-from transduce.errors import ConfigError
+from transduce.errors import ConfigError, TrainingError
 from transduce.training.allocator import keep_freed_memory
 from transduce.training.interruption import stop_wish
 from transduce.training.precision import settled_precision
@@ -26,7 +28,8 @@ def train(
 ) -> TrainingResult:
     """Train the run that `config` describes, from wherever its folder says it is.
 
-    Everything that can be wrong with settings, folder and text is found before the run's folder is changed.
+    Everything that can be wrong with settings, folder and text is found before the run's folder is changed, but for
+    what a killed process left half done there, which is put right first.
 
     Args:
         config: the whole run.
@@ -36,8 +39,9 @@ def train(
 
     Raises:
         ConfigError, CorpusError, RunError: something given breaks a rule.
+        BusyError: another process is training in the folder.
         Interrupted: by Ctrl-C or SIGTERM; the same call goes on from there.
-        TrainingError: the loss is no longer a number.
+        TrainingError: loss, gradients or weights are no longer numbers; or a file could not be written.
     """
     reporter = reporter or SilentReporter()
     if config.data.source is None and config.data.pairs is None:
@@ -45,6 +49,16 @@ def train(
     config = _with_precision(config, find_device(config.training.device))
     folder = RunFolder(Path(config.output))
     folder.check(config, restart=restart)
+    with folder.alone():
+        return _train_alone(config, folder, reporter, restart=restart, standard_input=standard_input)
+
+
+def _train_alone(
+    config: RunConfig, folder: RunFolder, reporter: Reporter, *, restart: bool, standard_input: BinaryIO | None
+) -> TrainingResult:
+    """The same, in a folder that no other process writes to."""
+    folder.check(config, restart=restart)  # again: until now another process may have been at work
+    folder.recover()
     cache = Path(config.data.cache) if config.data.cache else folder.path.parent / ".cache"
     prepared = prepare(config.data, config.text, cache, standard_input=standard_input, talk=reporter.say)
     config = config.with_vocabulary(prepared.tokenizer.vocabulary)
@@ -54,10 +68,25 @@ def train(
         trainer = Trainer(_with_lengths_seen(config, prepared), prepared, folder, reporter)
         if not restart:
             trainer.resume()
-        folder.begin(config, restart=restart)
-        folder.forget_after(trainer.state.update, finished=trainer.state.finished)
-        _introduce(trainer)
-        return trainer.run(stop)
+        with _failing_files_named(folder):
+            folder.begin(config, restart=restart)
+            folder.forget_after(trainer.state.update, finished=trainer.state.finished)
+            _introduce(trainer)
+            return trainer.run(stop)
+
+
+@contextmanager
+def _failing_files_named(folder: RunFolder) -> Iterator[None]:
+    """Of a full disk, Python does not say which file did not fit, and nobody what becomes of the run."""
+    try:
+        yield
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        raise TrainingError(
+            f"{folder.path}: training stopped, because a file could not be read or written: {error}; what was saved "
+            f"is intact: put that right, and the same command goes on from the last checkpoint"
+        ) from error
 
 
 def _with_precision(config: RunConfig, device: torch.device) -> RunConfig:

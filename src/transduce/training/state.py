@@ -24,6 +24,10 @@ class RunState:
         seconds: of training, over all sittings.
         finished: nothing is left to do, unless `training.updates` is raised.
         stopgap: update of a checkpoint that was not due, but made because the run was stopped; 0 if there is none.
+        superseded: update of the earlier such checkpoint that this one takes the place of; 0 if there is none.
+        skipped: updates that were skipped because their loss or gradient were not finite.
+        skipped_in_a_row: how many of them were the last updates.
+        batches_digest: of all batches taken so far (`digests.batches_digest`).
         data: digest of the prepared data, so that other data cannot slip in.
     """
 
@@ -35,6 +39,10 @@ class RunState:
     seconds: float = 0.0
     finished: bool = False
     stopgap: int = 0
+    superseded: int = 0
+    skipped: int = 0
+    skipped_in_a_row: int = 0
+    batches_digest: str = ""
 
     def save(self, folder: RunFolder, updater: Updater) -> None:
         """Write the checkpoint of this update."""

@@ -7,9 +7,11 @@ import numpy as np
 import torch
 from torch import nn
 
+from transduce.bundle import model_tensors
 from transduce.config import TrainingConfig
 from transduce.data import Batch
 from transduce.model import Transformer
+from transduce.training.divergence import must_skip
 from transduce.training.loss import label_smoothed_cross_entropy
 from transduce.training.precision import computing_in, settled_precision
 from transduce.training.schedule import learning_rate
@@ -37,6 +39,11 @@ class UpdateFigures:
     gradient_norm: float
     learning_rate: float
 
+    @property
+    def skipped(self) -> bool:
+        """Whether the model was left as it was: loss or gradient are not finite."""
+        return must_skip(self.loss, self.gradient_norm)
+
 
 class Updater:
     """The model, its optimiser, and the settings that decide an update."""
@@ -53,16 +60,22 @@ class Updater:
             eps=config.adam_epsilon,
             fused=device.type in {"cpu", "cuda"},
         )
+        # What a forward pass changes in training: of batch normalisation.
+        self._running_statistics = [
+            tensor for tensor in model_tensors(model).values() if not isinstance(tensor, nn.Parameter)
+        ]
 
     def update(self, number: int, batches: Sequence[Batch]) -> UpdateFigures:
         """Update number `number`, counted from 1, on the sum of the losses of `batches`.
 
         The random numbers of dropout depend on the seed and `number` alone, so that a run that was interrupted goes
-        on exactly as if it had not been.
+        on exactly as if it had not been. If loss or gradient are not finite, the update is skipped: weights, running
+        statistics and optimiser stay as they are, to the bit.
         """
         # Hashed into one number: of a seed, torch's generator on the CPU reads only the lower 32 bits.
         torch.manual_seed(int(np.random.SeedSequence([self.config.seed, number]).generate_state(1, np.uint64)[0]))
         self.model.train()
+        before = [tensor.clone() for tensor in self._running_statistics]
         num_tokens = sum(batch.num_target_tokens for batch in batches)
         sums = torch.zeros(3, dtype=torch.float64)
         for batch in batches:
@@ -71,11 +84,16 @@ class Updater:
         rate = learning_rate(self.config, self.model.config.d_model, number)
         for group in self.optimizer.param_groups:
             group["lr"] = rate
-        self.optimizer.step()
-        self.optimizer.zero_grad()
         loss, cross_entropy, accuracy = (sums / num_tokens).tolist()
         padding = sum(batch.padding_share for batch in batches) / len(batches)
-        return UpdateFigures(loss, cross_entropy, accuracy, num_tokens, padding, float(norm), rate)
+        figures = UpdateFigures(loss, cross_entropy, accuracy, num_tokens, padding, float(norm), rate)
+        if figures.skipped:
+            for statistic, value in zip(self._running_statistics, before, strict=True):
+                statistic.copy_(value)
+        else:
+            self.optimizer.step()
+        self.optimizer.zero_grad()
+        return figures
 
     def _accumulate(self, batch: Batch, num_tokens: int) -> torch.Tensor:
         """Add the gradient of one batch; its loss, cross-entropy and right tokens."""

@@ -2,7 +2,7 @@
 
 import math
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from itertools import islice
 from pathlib import Path
@@ -14,8 +14,10 @@ from transduce.config import RunConfig
 from transduce.data import Batch, PreparedData
 from transduce.errors import BundleError, Interrupted, RunError, TrainingError
 from transduce.model import Transformer
+from transduce.training.digests import batches_digest, weights_digest
+from transduce.training.divergence import MOST_SKIPPED_IN_A_ROW, REMEDY, batch_text, is_finite
 from transduce.training.interruption import StopWish
-from transduce.training.outcome import averaged_model, save_model
+from transduce.training.outcome import averaged_model, recorded_quality, save_model
 from transduce.training.report import write_report
 from transduce.training.reporter import Progress, Reporter
 from transduce.training.run_folder import RunFolder
@@ -55,7 +57,8 @@ class Trainer:
         torch.manual_seed(config.training.seed)
         self.model = Transformer(config.model).to(self.device)
         self.updater = Updater(self.model, config.training, self.device)
-        self.validator = Validator(prepared.validation, prepared.tokenizer, config)
+        validation = prepared.validation[: config.training.max_validation_pairs or None]
+        self.validator = Validator(validation, prepared.tokenizer, config)
         self.state = RunState(data=prepared.digests["all"])
         self._pace = Pace()
 
@@ -86,12 +89,13 @@ class Trainer:
 
         Raises:
             Interrupted: somebody asked for an end; the state is saved.
-            TrainingError: the loss is no longer a number.
+            TrainingError: loss, gradients or weights are no longer numbers.
         """
         if self._already_finished():
             self.reporter.say(f"nothing to do: training ended after update {self.state.update:,}")
             return self._result()
         self.state.finished = False
+        self._remove_outdated()
         stream = batch_stream(self.prepared, self.config.text, self.config.training, self.state.place)
         while not self._at_end():
             self._update(stream)
@@ -132,19 +136,36 @@ class Trainer:
         started = time.perf_counter()
         taken = list(islice(stream, self.config.training.accumulation))
         number = self.state.update + 1
-        figures = self.updater.update(number, [batch for _, batch in taken])
-        if not (math.isfinite(figures.loss) and math.isfinite(figures.gradient_norm)):
-            raise TrainingError(
-                f"training has diverged: update {number} has loss {figures.loss} and gradient norm "
-                f"{figures.gradient_norm}; start over with --restart and a lower training.learning_rate, a longer "
-                f"training.warmup or training.clip_norm = 1.0"
-            )
+        batches = [batch for _, batch in taken]
+        figures = self.updater.update(number, batches)
         self.state.update = number
         self.state.place = taken[-1][0]
+        self.state.batches_digest = batches_digest(self.state.batches_digest, batches)
         seconds = time.perf_counter() - started
         self.state.seconds += seconds
         self._pace.count(figures.num_target_tokens, seconds)
-        self._tell(figures)
+        if figures.skipped:
+            self._skipped(figures, taken)
+        else:
+            self.state.skipped_in_a_row = 0
+            self._tell(figures)
+
+    def _skipped(self, figures: UpdateFigures, taken: Sequence[tuple[Place, Batch]]) -> None:
+        """Count a skipped update and say so; the last of too many in a row ends the run."""
+        state = self.state
+        state.skipped += 1
+        state.skipped_in_a_row += 1
+        # As text: JSON knows no numbers that are none.
+        found = {"loss": str(figures.loss), "gradient_norm": str(figures.gradient_norm), **asdict(state.place)}
+        self.folder.metrics.append("skipped", state.update, {**found, "skipped": state.skipped})
+        finding = f"its loss is {figures.loss}, the norm of its gradient {figures.gradient_norm}"
+        self.reporter.say(f"update {state.update:,} is skipped, the model stays as it is: {finding}")
+        if state.skipped_in_a_row >= MOST_SKIPPED_IN_A_ROW:
+            raise TrainingError(
+                f"training has diverged: update {state.update} is the last of {state.skipped_in_a_row} in a row that "
+                f"had to be skipped; {finding}; {REMEDY}, or look at its text: "
+                f"{batch_text(taken, self.prepared.tokenizer)}"
+            )
 
     def _tell(self, figures: UpdateFigures) -> None:
         training, state = self.config.training, self.state
@@ -159,7 +180,9 @@ class Trainer:
         self.reporter.progress(progress)
         if self._due(training.log_every):
             line = {"epochs": progress.epochs, "tokens_per_second": progress.tokens_per_second, **asdict(figures)}
-            self.folder.metrics.append("training", state.update, {**line, "seconds": state.seconds})
+            line |= {"skipped": state.skipped, "batches_digest": state.batches_digest}
+            line |= {"weights_digest": weights_digest(self.model), "seconds": state.seconds}
+            self.folder.metrics.append("training", state.update, line)
             self._pace = Pace()
 
     def _validate(self) -> None:
@@ -168,9 +191,17 @@ class Trainer:
         is_best = self.state.best is None or quality > self.state.best
         self.state.best = quality if is_best else self.state.best
         self.state.without_gain = 0 if is_best else self.state.without_gain + 1
-        for place in [self.folder.last, *([self.folder.best] if is_best else [])]:
+        for place in [self.folder.last, *([self.folder.best] if is_best and self._is_best_yet(quality) else [])]:
             save_model(place, self.model, self.prepared, self.config, self.state, validation)
         self._record("validation", validation, is_best=is_best)
+
+    def _is_best_yet(self, quality: float) -> bool:
+        """Whether nothing better lies in `best/`: a run that was killed may have come further than its checkpoint."""
+        before = recorded_quality(self.folder.best, self.config.training.best_by)
+        if before is None or quality >= before:
+            return True
+        self.reporter.say(f"{self.folder.best} is better, from before this run was stopped, and is kept")
+        return False
 
     def _average(self) -> None:
         """Try the mean of the kept checkpoints (paper 6.1); it becomes `best` only if it is better."""
@@ -187,6 +218,7 @@ class Trainer:
         is_best = self.state.best is None or quality > self.state.best
         if is_best:
             self.state.best = quality
+        if is_best and self._is_best_yet(quality):
             save_model(self.folder.best, model, self.prepared, self.config, self.state, validation, len(updates))
         self.reporter.say(f"average of the last {len(updates)} checkpoints:")
         self._record("average", validation, is_best=is_best)
@@ -198,12 +230,23 @@ class Trainer:
         self.reporter.validated(self.state.update, validation, is_best=is_best)
 
     def _checkpoint(self) -> None:
+        if not is_finite(self.model):
+            raise TrainingError(
+                f"training has diverged: weights are no longer numbers after update {self.state.update}, and the "
+                f"checkpoints before it are kept; {REMEDY}"
+            )
+        self.state.superseded = self.state.stopgap
+        self.state.stopgap = 0 if self._checkpoint_is_due() else self.state.update
+        self.state.save(self.folder, self.updater)
+        self._remove_outdated()
+
+    def _remove_outdated(self) -> None:
+        """Remove the checkpoints that the present one makes needless, in this sitting or one that was killed."""
         # One that was not due has served its purpose, an end that was asked for, when the next is there. It must not be
         # averaged: the run would not end like one that was never interrupted.
-        stopgap, self.state.stopgap = self.state.stopgap, 0 if self._checkpoint_is_due() else self.state.update
-        self.state.save(self.folder, self.updater)
-        if stopgap in list_checkpoints(self.folder.checkpoints) and stopgap != self.state.update:
-            self.folder.remove_checkpoints([stopgap])
+        superseded = self.state.superseded
+        if superseded in list_checkpoints(self.folder.checkpoints) and superseded != self.state.update:
+            self.folder.remove_checkpoints([superseded])
         remove_checkpoints(self.folder.checkpoints, self.config.training.keep_checkpoints)
 
 
