@@ -7,7 +7,9 @@ from transduce.config import RunConfig
 from transduce.data import PreparedData, prepare
 from transduce.errors import ConfigError
 from transduce.training.allocator import keep_freed_memory
+from transduce.training.environment import environment
 from transduce.training.interruption import stop_wish
+from transduce.training.length_histogram import length_histogram
 from transduce.training.reporter import Reporter, SilentReporter
 from transduce.training.run_folder import RunFolder
 from transduce.training.trainer import Trainer, TrainingResult
@@ -86,7 +88,18 @@ def _introduce(trainer: Trainer) -> None:
     parameters = trainer.model.num_parameters
     if not log.read():
         facts = {"num_pairs": len(prepared.train), "num_parameters": parameters, "vocabulary": config.model.vocabulary}
-        log.append("data", 0, {**facts, "cleaning": prepared.cleaning, "digests": prepared.digests})
+        facts["num_validation_pairs"] = len(prepared.validation)
+        log.append(
+            "data",
+            0,
+            {
+                **facts,
+                "cleaning": prepared.cleaning,
+                "lengths": length_histogram(prepared.train.lengths),
+                "digests": prepared.digests,
+                "environment": environment(trainer.device, config.training.precision),
+            },
+        )
     left_out = [f"{rule} {count:,}" for rule, count in prepared.cleaning.items() if count and rule != "kept"]
     trainer.reporter.say(
         f"{len(prepared.train):,} pairs to train on (left out: {', '.join(left_out) or 'none'}), "
