@@ -5,13 +5,14 @@ from typing import BinaryIO
 
 from transduce.config import RunConfig
 from transduce.data import PreparedData, prepare
-from transduce.errors import ConfigError
+from transduce.errors import ConfigError, TransduceError
 from transduce.training.allocator import keep_freed_memory
 from transduce.training.environment import environment
 from transduce.training.interruption import stop_wish
 from transduce.training.length_histogram import length_histogram
 from transduce.training.reporter import Reporter, SilentReporter
 from transduce.training.run_folder import RunFolder
+from transduce.training.tensorboard import check_tensorboard
 from transduce.training.trainer import Trainer, TrainingResult
 from transduce.translation import find_device
 
@@ -35,6 +36,7 @@ def train(
 
     Raises:
         ConfigError, CorpusError, RunError: something given breaks a rule.
+        MissingExtraError: TensorBoard is asked for and not installed.
         Interrupted: by Ctrl-C or SIGTERM; the same call goes on from there.
         TrainingError: the loss is no longer a number.
     """
@@ -42,6 +44,8 @@ def train(
     if config.data.source is None and config.data.pairs is None:
         raise ConfigError("there is nothing to train on: give data.source and data.target, or data.pairs")
     find_device(config.training.device)
+    if config.training.tensorboard:
+        check_tensorboard()
     folder = RunFolder(Path(config.output))
     folder.check(config, restart=restart)
     cache = Path(config.data.cache) if config.data.cache else folder.path.parent / ".cache"
@@ -56,7 +60,12 @@ def train(
         folder.begin(config, restart=restart)
         folder.forget_after(trainer.state.update, finished=trainer.state.finished)
         _introduce(trainer)
-        return trainer.run(stop)
+        trainer.trackers.begin()
+        try:
+            return trainer.run(stop)
+        except TransduceError:  # stopped, or diverged: the report shows it up to here
+            trainer.trackers.report()
+            raise
 
 
 def _check_positions(config: RunConfig, prepared: PreparedData) -> None:

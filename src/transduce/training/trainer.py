@@ -2,7 +2,7 @@
 
 import math
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from itertools import islice
 from pathlib import Path
@@ -16,12 +16,12 @@ from transduce.errors import BundleError, Interrupted, RunError, TrainingError
 from transduce.model import Transformer
 from transduce.training.interruption import StopWish
 from transduce.training.outcome import averaged_model, save_model
-from transduce.training.report import write_report
 from transduce.training.reporter import Progress, Reporter
 from transduce.training.run_folder import RunFolder
 from transduce.training.state import RunState
 from transduce.training.step import UpdateFigures, Updater
 from transduce.training.stream import Place, batch_stream
+from transduce.training.trackers import Trackers
 from transduce.training.validation import Validation, Validator
 from transduce.translation import find_device
 
@@ -57,6 +57,7 @@ class Trainer:
         self.updater = Updater(self.model, config.training, self.device)
         self.validator = Validator(prepared.validation, prepared.tokenizer, config)
         self.state = RunState(data=prepared.digests["all"])
+        self.trackers = Trackers(folder, config, reporter.say)
         self._pace = Pace()
 
     def resume(self) -> None:
@@ -159,7 +160,7 @@ class Trainer:
         self.reporter.progress(progress)
         if self._due(training.log_every):
             line = {"epochs": progress.epochs, "tokens_per_second": progress.tokens_per_second, **asdict(figures)}
-            self.folder.metrics.append("training", state.update, {**line, "seconds": state.seconds})
+            self._log("training", line)
             self._pace = Pace()
 
     def _validate(self) -> None:
@@ -193,9 +194,12 @@ class Trainer:
 
     def _record(self, kind: str, validation: Validation, *, is_best: bool) -> None:
         figures = {"perplexity": validation.perplexity, "is_best": is_best, **asdict(validation)}
-        self.folder.metrics.append(kind, self.state.update, {**figures, "seconds": self.state.seconds})
-        write_report(self.folder.report, self.config, self.folder.metrics.read())
+        self._log(kind, figures)
         self.reporter.validated(self.state.update, validation, is_best=is_best)
+
+    def _log(self, kind: str, figures: Mapping[str, object]) -> None:
+        seconds = {"seconds": self.state.seconds}
+        self.trackers.follow(self.folder.metrics.append(kind, self.state.update, {**figures, **seconds}))
 
     def _checkpoint(self) -> None:
         # One that was not due has served its purpose, an end that was asked for, when the next is there. It must not be
