@@ -79,6 +79,15 @@ def test_many_lines_are_resampled_less_often() -> None:
     assert "bs:500|" in score.signature
 
 
+@pytest.mark.parametrize("metric", METRICS)
+def test_lines_with_nothing_right_do_not_spoil_the_interval(metric: str) -> None:
+    hypotheses, references = ["x", "x", "", "a b c d e"], ["a b c d e", "q", "", "a b c d e"]
+    [score] = corpus_scores(hypotheses, references, [metric], confidence=True)
+    assert score.low is not None
+    assert score.high is not None
+    assert 0 <= score.low < score.value < score.high
+
+
 def test_a_score_of_zero_has_an_interval() -> None:
     [score] = corpus_scores(["a"], ["b"], ["chrf"], confidence=True)
     assert (score.value, score.low, score.high) == (0.0, 0.0, 0.0)

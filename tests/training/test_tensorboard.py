@@ -31,7 +31,8 @@ VALIDATION = {"kind": "validation", "update": 20, "loss": 2.0, "is_best": True, 
 
 
 def test_tensorboard_reads_every_figure(tmp_path: Path) -> None:
-    EventFile(tmp_path, [line(10, loss=3.5), line(20, loss=2.5, digest="abc"), VALIDATION])
+    data = {"kind": "data", "update": 0, "num_pairs": 7}
+    EventFile(tmp_path, [data, line(10, loss=3.5), line(20, loss=2.5, digest="abc"), VALIDATION])
     events = read(tmp_path)
     assert set(events.Tags()["scalars"]) == {
         *("training/loss", "training/seconds", "validation/loss"),

@@ -102,7 +102,9 @@ def test_a_broken_tensorboard_is_done_without(
     assert "tensorboard.compat.proto" in complaint
 
 
-def test_there_is_a_report_from_the_start(make_config: MakeConfig, saboteur: type) -> None:
+def test_there_is_a_report_from_the_start(
+    make_config: MakeConfig, saboteur: type, monkeypatch: pytest.MonkeyPatch
+) -> None:
     config = make_config(**SHORT)
     seen: list[str] = []
     train(config, saboteur(lambda: seen.append((Path(config.output) / "report.html").read_text(encoding="utf-8"))))
@@ -112,6 +114,13 @@ def test_there_is_a_report_from_the_start(make_config: MakeConfig, saboteur: typ
     train(later, saboteur(lambda: seen.append((Path(later.output) / "report.html").read_text(encoding="utf-8"))))
     assert "update 0 of" in seen[0]
     assert "Lengths of the training sentences" in seen[0]
+    monkeypatch.setattr("transduce.training.trackers.REPORT_EVERY_SECONDS", 0.0)
+    train(
+        later,
+        saboteur(lambda: seen.append((Path(later.output) / "report.html").read_text(encoding="utf-8"))),
+        restart=True,
+    )
+    assert "update 4 of" in seen[1]
 
 
 def test_a_run_that_diverges_leaves_its_report(make_config: MakeConfig) -> None:

@@ -90,6 +90,7 @@ def _score(metric: str, hypotheses: Sequence[str], references: Sequence[str], nu
         raise ConfigError(f"metric = {metric!r} must be one of: {', '.join(METRICS)}")
     name, make = METRICS[metric]
     scorer = make()
+    _count_in_plain_floats(scorer)
     found = scorer.corpus_score(hypotheses, [references], n_bootstrap=num_resamples)
     signature = str(scorer.get_signature())
     if num_resamples == 1:
@@ -98,3 +99,13 @@ def _score(metric: str, hypotheses: Sequence[str], references: Sequence[str], nu
     # sacreBLEU tells mean and half width, but of a mean of zero nothing.
     mean, half = told.get("confidence_mean", 0.0), told.get("confidence_var", 0.0)
     return Score(name, float(found.score), signature, max(0.0, mean - half), mean + half)
+
+
+def _count_in_plain_floats(scorer: Metric) -> None:
+    """Let every score be one of Python's floats.
+
+    Those of resampled lines are numpy's, but where nothing is right Python's 0.0, and sacreBLEU 2.6 fails at the mean
+    of both: at most intervals of a model that has learned little yet.
+    """
+    compute = scorer._compute_score_from_stats  # noqa: SLF001 - there is no other way in
+    scorer._compute_score_from_stats = lambda stats: compute([float(count) for count in stats])  # type: ignore[method-assign]  # noqa: SLF001

@@ -73,6 +73,8 @@ class EventFile:
 def _scalars(line: Mapping[str, Any]) -> Iterator[tuple[str, float]]:
     """Every figure of a line by its tag, as in "training/loss" or "validation/bleu_low"."""
     kind = line["kind"]
+    if kind == "data":  # what does not change is no curve
+        return
     for name, value in line.items():
         if isinstance(value, int | float) and not isinstance(value, bool) and name != "update":
             yield f"{kind}/{name}", float(value)
