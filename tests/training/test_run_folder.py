@@ -63,6 +63,7 @@ def test_some_settings_may_change(make_config: MakeConfig, used: Path, corpus: P
         "training__validate_every": 2,
         "training__checkpoint_every": 2,
         "training__keep_checkpoints": 2,
+        "training__tensorboard": True,
     }
     assert train(make_config(**changes)).updates == 3
     assert {key.replace("__", ".") for key in changes} | {"output", "model.vocabulary"} == MAY_DIFFER

@@ -29,12 +29,18 @@ def test_figures_can_be_found_again_from_the_bundle(copier: Any, metrics_of: Any
     path = copier.result.folder.parent / "validation.tsv"
     sources, references = zip(*(row.split("\t") for row in path.read_text(encoding="utf-8").splitlines()), strict=True)
     translations = Translator.load(folder / "last", device="cpu").translate(sources)
-    scores = {score.metric: score for score in corpus_scores(translations, references, ("bleu", "chrf"))}
+    scores = {
+        score.metric: score for score in corpus_scores(translations, references, ("bleu", "chrf"), confidence=True)
+    }
     assert {score["metric"]: score["value"] for score in line["scores"]} == {
         metric: pytest.approx(score.value) for metric, score in scores.items()
     }
     assert {score["signature"] for score in line["scores"]} == {score.signature for score in scores.values()}
     assert scores["BLEU"].value > 20
+    assert [(score["low"], score["high"]) for score in line["scores"]] == [
+        (score.low, score.high) for score in scores.values()
+    ]
+    assert all(score["low"] - 1e-5 <= score["value"] <= score["high"] + 1e-5 for score in line["scores"])
     for sample in line["samples"]:
         place = sources.index(sample["source"])
         assert (sample["translation"], sample["reference"]) == (translations[place], references[place])

@@ -6,6 +6,7 @@ from typing import Any
 
 from transduce.bundle.bundle import Bundle, find_bundle
 from transduce.bundle.description import BundleDescription
+from transduce.bundle.model_card import fact_text
 from transduce.bundle.weights import blank_model, empty_tensors
 from transduce.config import PRESETS, RunConfig, TransformerConfig, load_run_config, to_toml
 from transduce.errors import ConfigError, UserError
@@ -58,7 +59,7 @@ class Overview:
         }
         if self.bundle is not None:
             facts |= {score.metric: f"{score.value:.2f} on {score.data}" for score in self.bundle.scores}
-            facts |= dict(self.bundle.training)
+            facts |= {name: fact_text(value) for name, value in self.bundle.training.items()}
         width = max(map(len, facts))
         lines = [f"{name:{width}}  {value}" for name, value in facts.items()]
         tensors = [f"{' x '.join(map(str, shape)):>14}  {name}" for name, shape in self.shapes.items()]

@@ -76,6 +76,9 @@ class TrainingConfig(Settings):
     patience: int = Field(default=0, ge=0)
     """Validations in a row without a better `best_by` after which training stops. 0: never."""
 
+    tensorboard: bool = False
+    """Whether the figures are also written as TensorBoard's event files, to `tensorboard/` in the run's folder."""
+
     @model_validator(mode="after")
     def _check_schedule(self) -> "TrainingConfig":
         if self.schedule == "paper" and self.learning_rate is not None:

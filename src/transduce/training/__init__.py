@@ -4,10 +4,11 @@ reports.
 
 from transduce.training.automatic import automatic_settings_for
 from transduce.training.averaging import average_run
+from transduce.training.curves import learning_curve
 from transduce.training.interruption import StopWish, stop_wish
 from transduce.training.loss import TokenLosses, label_smoothed_cross_entropy
 from transduce.training.metrics import MetricsLog
-from transduce.training.report import learning_curve, write_report
+from transduce.training.report import write_report
 from transduce.training.reporter import Progress, Reporter, SilentReporter
 from transduce.training.run import train
 from transduce.training.run_folder import RunFolder

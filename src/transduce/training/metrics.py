@@ -15,11 +15,12 @@ class MetricsLog:
     def __init__(self, path: Path) -> None:
         self.path = path
 
-    def append(self, kind: str, update: int, figures: Mapping[str, Any]) -> None:
-        """One more line."""
-        line = json.dumps({"kind": kind, "update": update, **figures}, ensure_ascii=False)
+    def append(self, kind: str, update: int, figures: Mapping[str, Any]) -> dict[str, Any]:
+        """One more line, which is returned."""
+        line = {"kind": kind, "update": update, **figures}
         with self.path.open("a", encoding="utf-8", newline="\n") as file:
-            file.write(line + "\n")
+            file.write(json.dumps(line, ensure_ascii=False) + "\n")
+        return line
 
     def read(self) -> list[dict[str, Any]]:
         """All lines; an unfinished last one, left by a process that was killed, is passed over."""

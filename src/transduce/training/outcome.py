@@ -1,6 +1,7 @@
 """What is made of a validated model: the bundles `last/` and `best/`, and at the end the average of checkpoints."""
 
 from collections.abc import Sequence
+from dataclasses import asdict
 from pathlib import Path
 
 from transduce.bundle import (
@@ -17,6 +18,7 @@ from transduce.config import RunConfig, TransformerConfig
 from transduce.data import PreparedData
 from transduce.errors import BundleError
 from transduce.model import Transformer
+from transduce.training.environment import environment
 from transduce.training.run_folder import RunFolder
 from transduce.training.state import RunState
 from transduce.training.validation import Validation
@@ -37,10 +39,7 @@ def save_model(
         search=config.search,
         languages=Languages(source=config.data.source_language, target=config.data.target_language),
         data=prepared.digests,
-        scores=[
-            RecordedScore(metric=score.metric, value=score.value, signature=score.signature, data="validation")
-            for score in validation.scores
-        ],
+        scores=[RecordedScore(**asdict(score), data="validation") for score in validation.scores],
         training={
             "preset": config.preset,
             "update": state.update,
@@ -49,6 +48,10 @@ def save_model(
             "seed": config.training.seed,
             "averaged_checkpoints": averaged,
             "validation_loss": validation.loss,
+            "pairs": len(prepared.train),
+            "validation_pairs": len(prepared.validation),
+            "cleaning": {**prepared.cleaning},
+            "environment": {**environment(next(model.parameters()).device, config.training.precision)},
         },
     )
     save_bundle(folder, model, prepared.tokenizer, description)

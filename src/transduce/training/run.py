@@ -9,12 +9,15 @@ import torch
 
 from transduce.config import RunConfig
 from transduce.data import PreparedData, prepare
-from transduce.errors import ConfigError, TrainingError
+from transduce.errors import ConfigError, TrainingError, TransduceError
 from transduce.training.allocator import keep_freed_memory
+from transduce.training.environment import environment
 from transduce.training.interruption import stop_wish
+from transduce.training.length_histogram import length_histogram
 from transduce.training.precision import settled_precision
 from transduce.training.reporter import Reporter, SilentReporter
 from transduce.training.run_folder import RunFolder
+from transduce.training.tensorboard import check_tensorboard
 from transduce.training.trainer import Trainer, TrainingResult
 from transduce.translation import find_device
 
@@ -40,6 +43,7 @@ def train(
     Raises:
         ConfigError, CorpusError, RunError: something given breaks a rule.
         BusyError: another process is training in the folder.
+        MissingExtraError: TensorBoard is asked for and not installed.
         Interrupted: by Ctrl-C or SIGTERM; the same call goes on from there.
         TrainingError: loss, gradients or weights are no longer numbers; or a file could not be written.
     """
@@ -47,6 +51,8 @@ def train(
     if config.data.source is None and config.data.pairs is None:
         raise ConfigError("there is nothing to train on: give data.source and data.target, or data.pairs")
     config = _with_precision(config, find_device(config.training.device))
+    if config.training.tensorboard:
+        check_tensorboard()
     folder = RunFolder(Path(config.output))
     folder.check(config, restart=restart)
     with folder.alone():
@@ -72,7 +78,12 @@ def _train_alone(
             folder.begin(config, restart=restart)
             folder.forget_after(trainer.state.update, finished=trainer.state.finished)
             _introduce(trainer)
-            return trainer.run(stop)
+            trainer.trackers.begin()
+            try:
+                return trainer.run(stop)
+            except TransduceError:  # stopped, or diverged: the report shows it up to here
+                trainer.trackers.report()
+                raise
 
 
 @contextmanager
@@ -124,7 +135,18 @@ def _introduce(trainer: Trainer) -> None:
     parameters = trainer.model.num_parameters
     if not log.read():
         facts = {"num_pairs": len(prepared.train), "num_parameters": parameters, "vocabulary": config.model.vocabulary}
-        log.append("data", 0, {**facts, "cleaning": prepared.cleaning, "digests": prepared.digests})
+        facts["num_validation_pairs"] = len(prepared.validation)
+        log.append(
+            "data",
+            0,
+            {
+                **facts,
+                "cleaning": prepared.cleaning,
+                "lengths": length_histogram(prepared.train.lengths),
+                "digests": prepared.digests,
+                "environment": environment(trainer.device, config.training.precision),
+            },
+        )
     left_out = [f"{rule} {count:,}" for rule, count in prepared.cleaning.items() if count and rule != "kept"]
     trainer.reporter.say(
         f"{len(prepared.train):,} pairs to train on (left out: {', '.join(left_out) or 'none'}), "

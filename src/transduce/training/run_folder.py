@@ -22,6 +22,7 @@ MAY_DIFFER = {
     "training.validate_every",
     "training.checkpoint_every",
     "training.keep_checkpoints",
+    "training.tensorboard",
 }
 """Settings that may change when a run goes on: none of them changes what was computed so far.
 
@@ -41,6 +42,7 @@ class RunFolder:
         self.best = path / "best"
         self.last = path / "last"
         self.report = path / "report.html"
+        self.tensorboard = path / "tensorboard"
         self.metrics = MetricsLog(path / "metrics.jsonl")
 
     def check(self, config: RunConfig, *, restart: bool) -> None:
@@ -93,7 +95,7 @@ class RunFolder:
     def begin(self, config: RunConfig, *, restart: bool) -> None:
         """Make the folder, or with `restart` empty it of the run it holds, and save the resolved configuration."""
         if restart:
-            for place in (self.checkpoints, self.best, self.last):
+            for place in (self.checkpoints, self.best, self.last, self.tensorboard):
                 shutil.rmtree(place, ignore_errors=True)
             # config.toml stays until it is replaced: while it is there, the folder is known as that of a run.
             for place in (self.metrics.path, self.report):

@@ -2,7 +2,7 @@
 
 import math
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from itertools import islice
 from pathlib import Path
@@ -18,12 +18,12 @@ from transduce.training.digests import batches_digest, weights_digest
 from transduce.training.divergence import MOST_SKIPPED_IN_A_ROW, REMEDY, batch_text, is_finite
 from transduce.training.interruption import StopWish
 from transduce.training.outcome import averaged_model, recorded_quality, save_model
-from transduce.training.report import write_report
 from transduce.training.reporter import Progress, Reporter
 from transduce.training.run_folder import RunFolder
 from transduce.training.state import RunState
 from transduce.training.step import UpdateFigures, Updater
 from transduce.training.stream import Place, batch_stream
+from transduce.training.trackers import Trackers
 from transduce.training.validation import Validation, Validator
 from transduce.translation import find_device
 
@@ -60,6 +60,7 @@ class Trainer:
         validation = prepared.validation[: config.training.max_validation_pairs or None]
         self.validator = Validator(validation, prepared.tokenizer, config)
         self.state = RunState(data=prepared.digests["all"])
+        self.trackers = Trackers(folder, config, reporter.say)
         self._pace = Pace()
 
     def resume(self) -> None:
@@ -157,7 +158,7 @@ class Trainer:
         state.skipped_in_a_row += 1
         # As text: JSON knows no numbers that are none.
         found = {"loss": str(figures.loss), "gradient_norm": str(figures.gradient_norm), **asdict(state.place)}
-        self.folder.metrics.append("skipped", state.update, {**found, "skipped": state.skipped})
+        self._log("skipped", {**found, "skipped": state.skipped})
         finding = f"its loss is {figures.loss}, the norm of its gradient {figures.gradient_norm}"
         self.reporter.say(f"update {state.update:,} is skipped, the model stays as it is: {finding}")
         if state.skipped_in_a_row >= MOST_SKIPPED_IN_A_ROW:
@@ -181,8 +182,8 @@ class Trainer:
         if self._due(training.log_every):
             line = {"epochs": progress.epochs, "tokens_per_second": progress.tokens_per_second, **asdict(figures)}
             line |= {"skipped": state.skipped, "batches_digest": state.batches_digest}
-            line |= {"weights_digest": weights_digest(self.model), "seconds": state.seconds}
-            self.folder.metrics.append("training", state.update, line)
+            line |= {"weights_digest": weights_digest(self.model)}
+            self._log("training", line)
             self._pace = Pace()
 
     def _validate(self) -> None:
@@ -225,9 +226,12 @@ class Trainer:
 
     def _record(self, kind: str, validation: Validation, *, is_best: bool) -> None:
         figures = {"perplexity": validation.perplexity, "is_best": is_best, **asdict(validation)}
-        self.folder.metrics.append(kind, self.state.update, {**figures, "seconds": self.state.seconds})
-        write_report(self.folder.report, self.config, self.folder.metrics.read())
+        self._log(kind, figures)
         self.reporter.validated(self.state.update, validation, is_best=is_best)
+
+    def _log(self, kind: str, figures: Mapping[str, object]) -> None:
+        seconds = {"seconds": self.state.seconds}
+        self.trackers.follow(self.folder.metrics.append(kind, self.state.update, {**figures, **seconds}))
 
     def _checkpoint(self) -> None:
         if not is_finite(self.model):

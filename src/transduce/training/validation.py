@@ -32,7 +32,7 @@ class Validation:
     Args:
         loss: cross-entropy without smoothing, in nats a target token.
         accuracy: share of target tokens predicted right, teacher-forced.
-        scores: BLEU and chrF of beam-search translations, with signatures.
+        scores: BLEU and chrF of beam-search translations, with signatures and 95 % confidence intervals.
         samples: a few of them to read.
     """
 
@@ -81,7 +81,7 @@ class Validator:
         translations = translator.translate(sources)
         samples = [Sample(*triple) for triple in zip(sources, translations, references, strict=True)]
         chosen = samples[:: max(1, len(samples) // self.num_samples)][: self.num_samples]
-        scores = corpus_scores(translations, references, ("bleu", "chrf"))
+        scores = corpus_scores(translations, references, ("bleu", "chrf"), confidence=True)
         return Validation(loss, accuracy, tuple(scores), tuple(chosen))
 
     @torch.inference_mode()
