@@ -52,10 +52,18 @@ class MissingExtraError(UserError):
 
 
 class TrainingError(TransduceError):
-    """Training cannot go on: the loss is no longer a number."""
+    """Training cannot go on: the loss is no longer a number, or the memory does not hold a single pair."""
 
 
 class Interrupted(TransduceError):  # noqa: N818 - it is a wish that was granted, not an error
     """Training was asked to stop (Ctrl-C or SIGTERM); its state is on disk."""
 
     exit_code = 130
+
+
+def is_out_of_memory(error: BaseException) -> bool:
+    """Whether `error` is a lack of memory: Python's, or torch's, known by its words, as torch may not be loaded."""
+    words = "out of memory", "can't allocate memory"
+    return isinstance(error, MemoryError) or (
+        isinstance(error, RuntimeError) and any(one in str(error) for one in words)
+    )

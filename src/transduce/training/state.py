@@ -24,6 +24,7 @@ class RunState:
         seconds: of training, over all sittings.
         finished: nothing is left to do, unless `training.updates` is raised.
         stopgap: update of a checkpoint that was not due, but made because the run was stopped; 0 if there is none.
+        halvings: how often `batch_tokens` is halved to fit into memory; see `probe`.
         data: digest of the prepared data, so that other data cannot slip in.
     """
 
@@ -35,6 +36,7 @@ class RunState:
     seconds: float = 0.0
     finished: bool = False
     stopgap: int = 0
+    halvings: int = 0
 
     def save(self, folder: RunFolder, updater: Updater) -> None:
         """Write the checkpoint of this update."""

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
+from jaxtyping import Float
 from torch import nn
 
 from transduce.config import TrainingConfig
@@ -65,7 +66,7 @@ class Updater:
         num_tokens = sum(batch.num_target_tokens for batch in batches)
         sums = torch.zeros(3, dtype=torch.float64)
         for batch in batches:
-            sums += self._accumulate(batch.to(self.device), num_tokens)
+            sums += self.accumulate(batch.to(self.device), num_tokens)
         norm = nn.utils.clip_grad_norm_(self.model.parameters(), self.config.clip_norm or torch.inf)
         rate = learning_rate(self.config, self.model.config.d_model, number)
         for group in self.optimizer.param_groups:
@@ -76,8 +77,8 @@ class Updater:
         padding = sum(batch.padding_share for batch in batches) / len(batches)
         return UpdateFigures(loss, cross_entropy, accuracy, num_tokens, padding, float(norm), rate)
 
-    def _accumulate(self, batch: Batch, num_tokens: int) -> torch.Tensor:
-        """Add the gradient of one batch; its loss, cross-entropy and right tokens."""
+    def accumulate(self, batch: Batch, num_tokens: int) -> Float[torch.Tensor, "3"]:
+        """Add the gradient of one batch to the model's; its loss, cross-entropy and right tokens, all summed."""
         with mixed_precision(self.config.precision, self.device):
             memory = self.model.encode(batch.source_ids, batch.source_mask)
             hidden = self.model.decode_hidden(batch.target_ids, batch.target_mask, memory, batch.source_mask)

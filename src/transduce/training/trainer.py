@@ -11,11 +11,12 @@ import torch
 
 from transduce.bundle import latest_checkpoint, list_checkpoints, remove_checkpoints
 from transduce.config import RunConfig
-from transduce.data import Batch, PreparedData
+from transduce.data import Batch, PreparedData, epoch_store
 from transduce.errors import BundleError, Interrupted, RunError, TrainingError
 from transduce.model import Transformer
 from transduce.training.interruption import StopWish
 from transduce.training.outcome import averaged_model, save_model
+from transduce.training.probe import probe
 from transduce.training.report import write_report
 from transduce.training.reporter import Progress, Reporter
 from transduce.training.run_folder import RunFolder
@@ -86,12 +87,14 @@ class Trainer:
 
         Raises:
             Interrupted: somebody asked for an end; the state is saved.
-            TrainingError: the loss is no longer a number.
+            TrainingError: the loss is no longer a number, or the memory does not hold a single pair.
         """
         if self._already_finished():
             self.reporter.say(f"nothing to do: training ended after update {self.state.update:,}")
             return self._result()
         self.state.finished = False
+        if not self._at_end():
+            self._fit_into_memory()
         stream = batch_stream(self.prepared, self.config.text, self.config.training, self.state.place)
         while not self._at_end():
             self._update(stream)
@@ -108,6 +111,27 @@ class Trainer:
         self.state.finished = True
         self._checkpoint()
         return self._result()
+
+    def _fit_into_memory(self) -> None:
+        """Try the largest batch, halve it until it fits, and say what the run will take.
+
+        What was decided once stays: a run that goes on elsewhere computes in parts as small, or in smaller ones.
+        """
+        training, state = self.config.training, self.state
+        store = epoch_store(self.prepared, self.config.text.bpe_dropout, training.seed, state.place.epoch)
+        fit = probe(self.updater, store.lengths, state.halvings)
+        if fit.halvings > state.halvings:
+            self.reporter.say(
+                f"batches of {training.batch_tokens:,} tokens a side do not fit into memory: each is computed in parts "
+                f"of {training.batch_tokens >> fit.halvings:,}, and an update is over the same pairs as before"
+            )
+        state.halvings = fit.halvings
+        self.reporter.say(fit.outlook(training.updates - state.update))
+
+    @property
+    def _most_tokens(self) -> int:
+        """On either side of what is computed at a time."""
+        return self.config.training.batch_tokens >> self.state.halvings
 
     def _already_finished(self) -> bool:
         return self.state.finished and self._at_end()
@@ -132,7 +156,8 @@ class Trainer:
         started = time.perf_counter()
         taken = list(islice(stream, self.config.training.accumulation))
         number = self.state.update + 1
-        figures = self.updater.update(number, [batch for _, batch in taken])
+        parts = [part for _, batch in taken for part in batch.split(self._most_tokens)]
+        figures = self.updater.update(number, parts)
         if not (math.isfinite(figures.loss) and math.isfinite(figures.gradient_norm)):
             raise TrainingError(
                 f"training has diverged: update {number} has loss {figures.loss} and gradient norm "
@@ -158,7 +183,12 @@ class Trainer:
         )
         self.reporter.progress(progress)
         if self._due(training.log_every):
-            line = {"epochs": progress.epochs, "tokens_per_second": progress.tokens_per_second, **asdict(figures)}
+            line = {
+                "epochs": progress.epochs,
+                "batch_tokens": self._most_tokens,
+                "tokens_per_second": progress.tokens_per_second,
+                **asdict(figures),
+            }
             self.folder.metrics.append("training", state.update, {**line, "seconds": state.seconds})
             self._pace = Pace()
 
