@@ -19,7 +19,12 @@ OutcomeOf = Callable[[Path], dict[str, Any]]
 
 PLAIN: dict[str, Any] = {}
 ACCUMULATING = {"training__accumulation": 2, "text__bpe_dropout": 0.1, "training__clip_norm": 1.0}
-AVERAGED = {"training__keep_checkpoints": 5, "training__best_by": "loss", "model__normalization": "batch"}
+AVERAGED = {
+    "training__keep_checkpoints": 5,
+    "training__best_by": "loss",
+    "training__ema_decay": 0.9,
+    "model__normalization": "batch",
+}
 
 
 def assert_same(found: dict[str, Any], expected: dict[str, Any]) -> None:
@@ -79,6 +84,7 @@ def test_another_seed_gives_other_weights(unbroken: Unbroken) -> None:
         (AVERAGED, 9),
         (AVERAGED, "validation 20"),
         (AVERAGED, "average of the last"),
+        (AVERAGED, "moving average"),
     ],
 )
 def test_killed_and_resumed(

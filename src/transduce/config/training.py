@@ -66,6 +66,10 @@ class TrainingConfig(Settings):
     """Checkpoints kept, the latest ones; at the end of the run they are averaged (paper 6.1: the last 5), and the
     average becomes `best` if it scores better than every single one."""
 
+    ema_decay: float = Field(default=0.0, ge=0.0, lt=1.0)
+    """Decay of an exponential moving average of the weights (Polyak & Juditsky 1992), as in 0.999; at the end of the
+    run it becomes `best` if it scores better than all others. 0: none (the paper averages checkpoints instead)."""
+
     best_by: Literal["bleu", "chrf", "loss"] = "bleu"
     """The figure of validation that decides which model is `best`."""
 

@@ -1,6 +1,7 @@
 """What is made of a validated model: the bundles `last/` and `best/`, and at the end the average of checkpoints."""
 
 from collections.abc import Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from transduce.bundle import (
@@ -20,6 +21,27 @@ from transduce.training.state import RunState
 from transduce.training.validation import Validation
 
 
+@dataclass(frozen=True)
+class Average:
+    """Of what the weights of a model are the mean.
+
+    Args:
+        averaged_checkpoints: how many of the last checkpoints; 1 is no average.
+        ema_decay: decay of the moving average of all updates' weights; 0 is no average.
+    """
+
+    averaged_checkpoints: int = 1
+    ema_decay: float = 0.0
+
+    def __str__(self) -> str:
+        if self.ema_decay:
+            return f"moving average of the weights with decay {self.ema_decay}"
+        return f"average of the last {self.averaged_checkpoints} checkpoints"
+
+
+NO_AVERAGE = Average()
+
+
 def save_model(
     folder: Path,
     model: Transformer,
@@ -27,7 +49,7 @@ def save_model(
     config: RunConfig,
     state: RunState,
     validation: Validation,
-    averaged: int = 1,
+    average: Average = NO_AVERAGE,
 ) -> None:
     """Write `model` as a bundle that says what it was trained on, how far, and how good it proved to be."""
     description = BundleDescription(
@@ -45,7 +67,7 @@ def save_model(
             "epoch": state.place.epoch,
             "seconds": round(state.seconds, 1),
             "seed": config.training.seed,
-            "averaged_checkpoints": averaged,
+            **asdict(average),
             "validation_loss": validation.loss,
         },
     )

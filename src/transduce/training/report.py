@@ -79,6 +79,13 @@ def _score_points(lines: Sequence[Line], metric: str) -> list[tuple[float, float
     ]
 
 
+def _average(line: Line) -> str:
+    """The kind of average that a line is about, if it is one."""
+    if line["kind"] != "average":
+        return ""
+    return "moving average" if line.get("ema_decay") else "average of checkpoints"
+
+
 def _figures(lines: Sequence[Line]) -> str:
     """The figures of the best model so far, and what it took."""
     facts: dict[str, str] = {}
@@ -87,7 +94,7 @@ def _figures(lines: Sequence[Line]) -> str:
         scores = line.get("scores", [])
         facts |= {score["metric"]: f"{score['value']:.2f}" for score in scores}
         facts |= {"perplexity": f"{line['perplexity']:.2f}"} if "perplexity" in line else {}
-        model = "the average of checkpoints" if line["kind"] == "average" else "the one"
+        model = f"the {_average(line) or 'one'}"
         signatures = f'<p class="facts">Best model: {model} after update {line["update"]:,}.</p>' + "".join(
             f'<p class="facts">{escape(score["metric"])}: <code>{escape(score["signature"])}</code></p>'
             for score in scores
@@ -129,7 +136,7 @@ def _validations(lines: Sequence[Line]) -> str:
     rows = ""
     for line in validations:
         scores = {score["metric"]: f"{score['value']:.2f}" for score in line.get("scores", [])}
-        update = f"{line['update']:,}" + (" (average)" if line["kind"] == "average" else "")
+        update = f"{line['update']:,}" + (f" ({average})" if (average := _average(line)) else "")
         loss = f"{line['loss']:.3f}" if "loss" in line else ""
         cells = [update, loss, *(scores.get(metric, "") for metric in metrics)]
         rows += "<tr>" + "".join(f'<td class="number">{cell}</td>' for cell in cells) + "</tr>"

@@ -41,6 +41,8 @@ class RunState:
     def save(self, folder: RunFolder, updater: Updater) -> None:
         """Write the checkpoint of this update."""
         tensors = {"weights": model_tensors(updater.model), "optimizer": _optimizer_tensors(updater)}
+        if updater.moving_average is not None:
+            tensors["moving_average"] = model_tensors(updater.moving_average.model)
         save_checkpoint(folder.checkpoints, self.update, tensors, asdict(self))
 
     @classmethod
@@ -49,6 +51,8 @@ class RunState:
         tensors, state = load_checkpoint(folder.checkpoints, update)
         load_tensors(updater.model, tensors["weights"], f"{folder.checkpoints}, update {update}")
         _load_optimizer(updater, tensors["optimizer"])
+        if updater.moving_average is not None:
+            load_tensors(updater.moving_average.model, tensors["moving_average"], f"the average of update {update}")
         values: dict[str, Any] = dict(state)
         return cls(**{**values, "place": Place(**values["place"])})
 

@@ -13,6 +13,7 @@ from transduce.config import TrainingConfig
 from transduce.data import Batch
 from transduce.model import Transformer
 from transduce.training.loss import label_smoothed_cross_entropy
+from transduce.training.moving_average import MovingAverage
 from transduce.training.schedule import learning_rate
 
 
@@ -53,6 +54,7 @@ class Updater:
             eps=config.adam_epsilon,
             fused=device.type in {"cpu", "cuda"},
         )
+        self.moving_average = MovingAverage(model, config.ema_decay) if config.ema_decay else None
 
     def update(self, number: int, batches: Sequence[Batch]) -> UpdateFigures:
         """Update number `number`, counted from 1, on the sum of the losses of `batches`.
@@ -73,6 +75,8 @@ class Updater:
             group["lr"] = rate
         self.optimizer.step()
         self.optimizer.zero_grad()
+        if self.moving_average is not None:
+            self.moving_average.update(self.model, number)
         loss, cross_entropy, accuracy = (sums / num_tokens).tolist()
         padding = sum(batch.padding_share for batch in batches) / len(batches)
         return UpdateFigures(loss, cross_entropy, accuracy, num_tokens, padding, float(norm), rate)

@@ -15,7 +15,7 @@ from transduce.data import Batch, PreparedData, epoch_store
 from transduce.errors import BundleError, Interrupted, RunError, TrainingError
 from transduce.model import Transformer
 from transduce.training.interruption import StopWish
-from transduce.training.outcome import averaged_model, save_model
+from transduce.training.outcome import Average, averaged_model, save_model
 from transduce.training.probe import probe
 from transduce.training.report import write_report
 from transduce.training.reporter import Progress, Reporter
@@ -203,26 +203,33 @@ class Trainer:
         self._record("validation", validation, is_best=is_best)
 
     def _average(self) -> None:
-        """Try the mean of the kept checkpoints (paper 6.1); it becomes `best` only if it is better."""
+        """Try the mean of the kept checkpoints (paper 6.1), and the moving average of the weights."""
         updates = list_checkpoints(self.folder.checkpoints)
-        if len(updates) == 1:
-            return
-        try:
-            model = averaged_model(self.folder, updates, self.config.model).to(self.device)
-        except BundleError as error:
-            self.reporter.say(f"there is no average of the last {len(updates)} checkpoints: {error}")
-            return
+        if len(updates) > 1:
+            average = Average(averaged_checkpoints=len(updates))
+            try:
+                model = averaged_model(self.folder, updates, self.config.model).to(self.device)
+            except BundleError as error:
+                self.reporter.say(f"there is no {average}: {error}")
+            else:
+                self._try(model, average)
+        if (moving := self.updater.moving_average) is not None:
+            self._try(moving.model, Average(ema_decay=moving.decay))
+
+    def _try(self, model: Transformer, average: Average) -> None:
+        """Validate an average; it becomes `best` only if it is better than all before it."""
         validation = self.validator.validate(model)
         quality = validation.quality(self.config.training.best_by)
         is_best = self.state.best is None or quality > self.state.best
         if is_best:
             self.state.best = quality
-            save_model(self.folder.best, model, self.prepared, self.config, self.state, validation, len(updates))
-        self.reporter.say(f"average of the last {len(updates)} checkpoints:")
-        self._record("average", validation, is_best=is_best)
+            save_model(self.folder.best, model, self.prepared, self.config, self.state, validation, average)
+        self.reporter.say(f"{average}:")
+        self._record("average", validation, is_best=is_best, average=average)
 
-    def _record(self, kind: str, validation: Validation, *, is_best: bool) -> None:
+    def _record(self, kind: str, validation: Validation, *, is_best: bool, average: Average | None = None) -> None:
         figures = {"perplexity": validation.perplexity, "is_best": is_best, **asdict(validation)}
+        figures |= {} if average is None else asdict(average)
         self.folder.metrics.append(kind, self.state.update, {**figures, "seconds": self.state.seconds})
         write_report(self.folder.report, self.config, self.folder.metrics.read())
         self.reporter.validated(self.state.update, validation, is_best=is_best)
