@@ -16,6 +16,7 @@ from transduce.bundle.checkpoint import (
 from transduce.bundle.description import BundleDescription, Languages, RecordedScore
 from transduce.bundle.model_card import model_card
 from transduce.bundle.overview import Overview, overview
+from transduce.bundle.start import started
 from transduce.bundle.weights import load_tensors, model_tensors
 
 __all__ = [
@@ -38,5 +39,6 @@ __all__ = [
     "remove_folder",
     "save_bundle",
     "save_checkpoint",
+    "started",
     "written_folder",
 ]

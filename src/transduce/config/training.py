@@ -10,6 +10,10 @@ from transduce.config.settings import Settings
 class TrainingConfig(Settings):
     """The defaults are the paper's base model (sections 5.1 to 5.4)."""
 
+    start_from: str | None = None
+    """A bundle, or a run with one, whose weights training starts from (fine-tuning), relative to the working directory.
+    Network and tokenizer are then the bundle's; of [model], only dropout may differ."""
+
     updates: int = Field(default=100_000, ge=1)
     """Optimiser steps of the whole run (paper 5.2)."""
 

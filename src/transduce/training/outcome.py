@@ -4,6 +4,8 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from pydantic import JsonValue
+
 from transduce.bundle import (
     BundleDescription,
     Languages,
@@ -62,7 +64,7 @@ def save_model(
             for score in validation.scores
         ],
         training={
-            "preset": config.preset,
+            **_origin(config, state),
             "update": state.update,
             "epoch": state.place.epoch,
             "seconds": round(state.seconds, 1),
@@ -72,6 +74,13 @@ def save_model(
         },
     )
     save_bundle(folder, model, prepared.tokenizer, description)
+
+
+def _origin(config: RunConfig, state: RunState) -> dict[str, JsonValue]:
+    """Where network and first weights came from."""
+    if not state.start:
+        return {"preset": config.preset}
+    return {"start_from": config.training.start_from, "start_from_sha256": state.start}
 
 
 def averaged_model(folder: RunFolder, updates: Sequence[int], config: TransformerConfig) -> Transformer:

@@ -3,6 +3,7 @@
 from pathlib import Path
 from typing import BinaryIO
 
+from transduce.bundle import started
 from transduce.config import RunConfig
 from transduce.data import PreparedData, prepare
 from transduce.errors import ConfigError
@@ -32,7 +33,7 @@ def train(
         standard_input: where `data.pairs = "-"` is read from.
 
     Raises:
-        ConfigError, CorpusError, RunError: something given breaks a rule.
+        BundleError, ConfigError, CorpusError, RunError: something given breaks a rule.
         Interrupted: by Ctrl-C or SIGTERM; the same call goes on from there.
         TrainingError: the loss is no longer a number.
     """
@@ -40,6 +41,7 @@ def train(
     if config.data.source is None and config.data.pairs is None:
         raise ConfigError("there is nothing to train on: give data.source and data.target, or data.pairs")
     find_device(config.training.device)
+    config, start = started(config)
     folder = RunFolder(Path(config.output))
     folder.check(config, restart=restart)
     cache = Path(config.data.cache) if config.data.cache else folder.path.parent / ".cache"
@@ -48,7 +50,7 @@ def train(
     _check_positions(config, prepared)
     keep_freed_memory()
     with stop_wish() as stop:
-        trainer = Trainer(_with_lengths_seen(config, prepared), prepared, folder, reporter)
+        trainer = Trainer(_with_lengths_seen(config, prepared), prepared, folder, reporter, start)
         if not restart:
             trainer.resume()
         folder.begin(config, restart=restart)
@@ -83,7 +85,8 @@ def _with_lengths_seen(config: RunConfig, prepared: PreparedData) -> RunConfig:
 def _introduce(trainer: Trainer) -> None:
     """Say, and put on record, what is about to be trained on what."""
     config, prepared, log = trainer.config, trainer.prepared, trainer.folder.metrics
-    parameters = trainer.model.num_parameters
+    parameters, start = trainer.model.num_parameters, config.training.start_from
+    model = f"{config.preset} model" if start is None else f"model of {start}"
     if not log.read():
         facts = {"num_pairs": len(prepared.train), "num_parameters": parameters, "vocabulary": config.model.vocabulary}
         log.append("data", 0, {**facts, "cleaning": prepared.cleaning, "digests": prepared.digests})
@@ -93,7 +96,7 @@ def _introduce(trainer: Trainer) -> None:
         f"{len(prepared.validation):,} to validate with"
     )
     trainer.reporter.say(
-        f"{config.preset} model, {parameters:,} parameters, {config.model.vocabulary:,} token ids; "
+        f"{model}, {parameters:,} parameters, {config.model.vocabulary:,} token ids; "
         f"on {trainer.device}, precision {config.training.precision}; {config.training.updates:,} updates of at most "
         f"{config.training.batch_tokens * config.training.accumulation:,} tokens a side; texts of more than "
         f"{config.search.max_pieces} pieces are translated in parts"

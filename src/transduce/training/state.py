@@ -26,6 +26,7 @@ class RunState:
         stopgap: update of a checkpoint that was not due, but made because the run was stopped; 0 if there is none.
         halvings: how often `batch_tokens` is halved to fit into memory; see `probe`.
         data: digest of the prepared data, so that other data cannot slip in.
+        start: digest of the weights that training started from; "" if they were random.
     """
 
     data: str
@@ -37,6 +38,7 @@ class RunState:
     finished: bool = False
     stopgap: int = 0
     halvings: int = 0
+    start: str = ""
 
     def save(self, folder: RunFolder, updater: Updater) -> None:
         """Write the checkpoint of this update."""

@@ -9,7 +9,14 @@ from pathlib import Path
 
 import torch
 
-from transduce.bundle import latest_checkpoint, list_checkpoints, remove_checkpoints
+from transduce.bundle import (
+    Bundle,
+    latest_checkpoint,
+    list_checkpoints,
+    load_tensors,
+    model_tensors,
+    remove_checkpoints,
+)
 from transduce.config import RunConfig
 from transduce.data import Batch, PreparedData, epoch_store
 from transduce.errors import BundleError, Interrupted, RunError, TrainingError
@@ -47,7 +54,14 @@ class TrainingResult:
 class Trainer:
     """One run: its model, its data, its folder, and who watches."""
 
-    def __init__(self, config: RunConfig, prepared: PreparedData, folder: RunFolder, reporter: Reporter) -> None:
+    def __init__(
+        self,
+        config: RunConfig,
+        prepared: PreparedData,
+        folder: RunFolder,
+        reporter: Reporter,
+        start: Bundle | None = None,
+    ) -> None:
         self.config = config
         self.prepared = prepared
         self.folder = folder
@@ -55,16 +69,19 @@ class Trainer:
         self.device = find_device(config.training.device)
         torch.manual_seed(config.training.seed)
         self.model = Transformer(config.model).to(self.device)
+        if start is not None:
+            load_tensors(self.model, model_tensors(start.load_model()), str(start.folder))
         self.updater = Updater(self.model, config.training, self.device)
         self.validator = Validator(prepared.validation, prepared.tokenizer, config)
-        self.state = RunState(data=prepared.digests["all"])
+        self.state = RunState(data=prepared.digests["all"], start="" if start is None else start.digest)
         self._pace = Pace()
 
     def resume(self) -> None:
         """Take up the latest undamaged checkpoint, if there is one; nothing on disk is changed.
 
         Raises:
-            RunError: the run was trained on other data, or has checkpoints of which none can be read.
+            RunError: the run was trained on other data or started from other weights, or has checkpoints of which none
+                can be read.
         """
         checkpoint = latest_checkpoint(self.folder.checkpoints, self.reporter.say)
         if checkpoint is None:
@@ -78,6 +95,11 @@ class Trainer:
             raise RunError(
                 f"{self.folder.path}: was trained on other data: a file, or a setting of data or text, has changed. "
                 f"Set it back, choose another output, or start over with --restart"
+            )
+        if checkpoint.state.get("start", "") != self.state.start:
+            raise RunError(
+                f"{self.folder.path}: was started from other weights than {self.config.training.start_from} has now: "
+                f"put them back, choose another output, or start over with --restart"
             )
         self.state = RunState.load(self.folder, checkpoint.update, self.updater)
         self.reporter.say(f"going on after update {checkpoint.update:,}")
