@@ -200,7 +200,7 @@ def test_a_run_stays_with_the_parts_it_began_with(
     roomy = train(make_config("roomy", **changes)).folder
     config, unbroken = make_config("run", **changes), make_config("unbroken", **changes)
     with monkeypatch.context() as patch:
-        patch.setattr("transduce.training.trainer.probe", partial(probe, free=lambda _: 0))
+        patch.setattr("transduce.training.probe.probe", partial(probe, free=lambda _: 0))
         told = watcher(3, signal.SIGTERM)
         train(unbroken)
         with pytest.raises(Interrupted):

@@ -69,6 +69,34 @@ def test_interrupted_and_resumed(
     assert_same(outcome_of(Path(config.output)), unbroken(**changes))
 
 
+@pytest.mark.parametrize("best_by", ["bleu", "chrf", "loss"])
+def test_patience_is_not_renewed_by_a_stop(
+    make_config: MakeConfig, unbroken: Unbroken, outcome_of: OutcomeOf, watcher: Any, killed: Any, best_by: str
+) -> None:
+    # Far too high a rate: the figures go up and down, and validations fall between checkpoints.
+    changes: dict[str, Any] = {
+        "training__updates": 40,
+        "training__learning_rate": 0.3,
+        "training__patience": 3,
+        "training__best_by": best_by,
+        "training__validate_every": 2,
+        "training__checkpoint_every": 5,
+    }
+    expected = unbroken(**changes)
+    validations = [line for line in expected["metrics"] if line["kind"] == "validation"]
+    end = validations[-1]["update"]
+    assert [line["is_best"] for line in validations[-4:]] == [True, False, False, False]
+    assert end < 40
+    config = make_config(**changes)
+    with pytest.raises(Interrupted):
+        train(config, watcher(end - 3, signal.SIGTERM))
+    for moment in (f"validation {end - 2}", f"validation {end}"):
+        with pytest.raises(killed):
+            train(config, watcher(moment))
+    assert train(config).updates == end
+    assert_same(outcome_of(Path(config.output)), expected)
+
+
 def test_another_seed_gives_other_weights(unbroken: Unbroken) -> None:
     name = "weights/source_embedding.weight"
     assert unbroken(training__seed=2)[name] != unbroken()[name]

@@ -1,6 +1,6 @@
 """What is made of a validated model: the bundles `last/` and `best/`, and at the end the average of checkpoints."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -11,15 +11,18 @@ from transduce.bundle import (
     Languages,
     RecordedScore,
     average_weights,
+    list_checkpoints,
     load_checkpoint,
     load_tensors,
     save_bundle,
 )
 from transduce.config import RunConfig, TransformerConfig
 from transduce.data import PreparedData
+from transduce.errors import BundleError
 from transduce.model import Transformer
 from transduce.training.run_folder import RunFolder
 from transduce.training.state import RunState
+from transduce.training.step import Updater
 from transduce.training.validation import Validation
 
 
@@ -91,3 +94,21 @@ def averaged_model(folder: RunFolder, updates: Sequence[int], config: Transforme
     model = Transformer(config)
     load_tensors(model, weights, f"the average of {len(updates)} checkpoints")
     return model.eval()
+
+
+def averages(folder: RunFolder, updater: Updater, say: Callable[[str], None]) -> Iterator[tuple[Average, Transformer]]:
+    """The mean of the kept checkpoints, if there are several, and the moving average of the weights, if there is one.
+
+    Of a mean that cannot be made, `say` is told why.
+    """
+    updates = list_checkpoints(folder.checkpoints)
+    if len(updates) > 1:
+        average = Average(averaged_checkpoints=len(updates))
+        try:
+            model = averaged_model(folder, updates, updater.model.config).to(updater.device)
+        except BundleError as error:
+            say(f"there is no {average}: {error}")
+        else:
+            yield average, model
+    if (moving := updater.moving_average) is not None:
+        yield Average(ema_decay=moving.decay), moving.model

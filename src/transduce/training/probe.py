@@ -127,6 +127,28 @@ def probe(
     return Fit(halvings, most_taken_memory(updater.device), there, seconds / shape.num_tokens * tokens_per_update)
 
 
+def fit_into_memory(
+    updater: Updater,
+    lengths: Int[np.ndarray, "pairs 2"],
+    halvings: int,
+    updates: int,
+    say: Callable[[str], None],
+) -> int:
+    """The halvings that a run needs which began with `halvings`; says so, and what its `updates` to come will take.
+
+    What was decided once stays: a run that goes on elsewhere computes in parts as small, or in smaller ones. Parts
+    are of the recipe's own batches, so that an update is over the same pairs everywhere.
+    """
+    fit, budget = probe(updater, lengths, halvings), updater.config.batch_tokens
+    if fit.halvings > halvings:
+        say(
+            f"batches of {budget:,} tokens a side do not fit into memory: each is computed in parts of "
+            f"{budget >> fit.halvings:,}, and an update is over the same pairs as before"
+        )
+    say(fit.outlook(updates))
+    return fit.halvings
+
+
 @contextmanager
 def _left_as_it_was(updater: Updater) -> Iterator[None]:
     """Within, as much memory is taken as in training; afterwards, there is no trace of it."""
@@ -148,10 +170,10 @@ def _left_as_it_was(updater: Updater) -> Iterator[None]:
 
 
 def _fits(updater: Updater, shape: Shape, free: Callable[[torch.device], int | None]) -> bool:
-    expected, there = _forecast(updater, shape), free(updater.device)
-    if there is not None and expected > SAFE_SHARE * there:
-        return False
     try:
+        expected, there = _forecast(updater, shape), free(updater.device)
+        if there is not None and expected > SAFE_SHARE * there:
+            return False
         _try(updater, shape)
     except (RuntimeError, MemoryError) as error:
         if not is_out_of_memory(error):

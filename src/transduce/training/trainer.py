@@ -19,11 +19,12 @@ from transduce.bundle import (
 )
 from transduce.config import RunConfig
 from transduce.data import Batch, PreparedData, epoch_store
-from transduce.errors import BundleError, Interrupted, RunError, TrainingError
+from transduce.errors import Interrupted, RunError, TrainingError
 from transduce.model import Transformer
+from transduce.training.guard import warning
 from transduce.training.interruption import StopWish
-from transduce.training.outcome import Average, averaged_model, save_model
-from transduce.training.probe import probe
+from transduce.training.outcome import Average, averages, save_model
+from transduce.training.probe import fit_into_memory
 from transduce.training.report import write_report
 from transduce.training.reporter import Progress, Reporter
 from transduce.training.run_folder import RunFolder
@@ -135,20 +136,10 @@ class Trainer:
         return self._result()
 
     def _fit_into_memory(self) -> None:
-        """Try the largest batch, halve it until it fits, and say what the run will take.
-
-        What was decided once stays: a run that goes on elsewhere computes in parts as small, or in smaller ones.
-        """
         training, state = self.config.training, self.state
         store = epoch_store(self.prepared, self.config.text.bpe_dropout, training.seed, state.place.epoch)
-        fit = probe(self.updater, store.lengths, state.halvings)
-        if fit.halvings > state.halvings:
-            self.reporter.say(
-                f"batches of {training.batch_tokens:,} tokens a side do not fit into memory: each is computed in parts "
-                f"of {training.batch_tokens >> fit.halvings:,}, and an update is over the same pairs as before"
-            )
-        state.halvings = fit.halvings
-        self.reporter.say(fit.outlook(training.updates - state.update))
+        remaining = training.updates - state.update
+        state.halvings = fit_into_memory(self.updater, store.lengths, state.halvings, remaining, self.reporter.say)
 
     @property
     def _most_tokens(self) -> int:
@@ -225,36 +216,26 @@ class Trainer:
         self._record("validation", validation, is_best=is_best)
 
     def _average(self) -> None:
-        """Try the mean of the kept checkpoints (paper 6.1), and the moving average of the weights."""
-        updates = list_checkpoints(self.folder.checkpoints)
-        if len(updates) > 1:
-            average = Average(averaged_checkpoints=len(updates))
-            try:
-                model = averaged_model(self.folder, updates, self.config.model).to(self.device)
-            except BundleError as error:
-                self.reporter.say(f"there is no {average}: {error}")
-            else:
-                self._try(model, average)
-        if (moving := self.updater.moving_average) is not None:
-            self._try(moving.model, Average(ema_decay=moving.decay))
-
-    def _try(self, model: Transformer, average: Average) -> None:
-        """Validate an average; it becomes `best` only if it is better than all before it."""
-        validation = self.validator.validate(model)
-        quality = validation.quality(self.config.training.best_by)
-        is_best = self.state.best is None or quality > self.state.best
-        if is_best:
-            self.state.best = quality
-            save_model(self.folder.best, model, self.prepared, self.config, self.state, validation, average)
-        self.reporter.say(f"{average}:")
-        self._record("average", validation, is_best=is_best, average=average)
+        """Try every average of the weights; one becomes `best` only if it is better than all before it."""
+        for average, model in averages(self.folder, self.updater, self.reporter.say):
+            validation = self.validator.validate(model)
+            quality = validation.quality(self.config.training.best_by)
+            is_best = self.state.best is None or quality > self.state.best
+            if is_best:
+                self.state.best = quality
+                save_model(self.folder.best, model, self.prepared, self.config, self.state, validation, average)
+            self.reporter.say(f"{average}:")
+            self._record("average", validation, is_best=is_best, average=average)
 
     def _record(self, kind: str, validation: Validation, *, is_best: bool, average: Average | None = None) -> None:
         figures = {"perplexity": validation.perplexity, "is_best": is_best, **asdict(validation)}
         figures |= {} if average is None else asdict(average)
         self.folder.metrics.append(kind, self.state.update, {**figures, "seconds": self.state.seconds})
-        write_report(self.folder.report, self.config, self.folder.metrics.read())
+        lines = self.folder.metrics.read()
+        write_report(self.folder.report, self.config, lines)
         self.reporter.validated(self.state.update, validation, is_best=is_best)
+        if (cause := warning(lines)) is not None:
+            self.reporter.say(cause)
 
     def _checkpoint(self) -> None:
         # One that was not due has served its purpose, an end that was asked for, when the next is there. It must not be
