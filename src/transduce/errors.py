@@ -57,10 +57,18 @@ class MissingExtraError(UserError):
 
 
 class TrainingError(TransduceError):
-    """Training cannot go on: what it computes is no longer a number, or a file cannot be written."""
+    """Training cannot go on: what it computes is no longer a number, or memory or disk do not hold it."""
 
 
 class Interrupted(TransduceError):  # noqa: N818 - it is a wish that was granted, not an error
     """Training was asked to stop (Ctrl-C or SIGTERM); its state is on disk."""
 
     exit_code = 130
+
+
+def is_out_of_memory(error: BaseException) -> bool:
+    """Whether `error` is a lack of memory: Python's, or torch's, known by its words, as torch may not be loaded."""
+    words = "out of memory", "can't allocate memory"
+    return isinstance(error, MemoryError) or (
+        isinstance(error, RuntimeError) and any(one in str(error) for one in words)
+    )

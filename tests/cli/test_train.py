@@ -1,6 +1,7 @@
 import gzip
 import json
 import re
+import shlex
 import shutil
 import signal
 import subprocess
@@ -13,6 +14,7 @@ from typing import Any
 
 import pytest
 
+PROJECT = Path(__file__).parents[2]
 SMALL = [
     f"--set={setting}"
     for setting in (
@@ -136,6 +138,42 @@ def test_the_corpus_decides_unless_somebody_does(transduce: Any, workspace: Path
     given = ["--source", "train.source", "--target", "train.target", "--output", "run", *SMALL]
     # Against the schedule of the base preset this rate would be a contradiction; that of a small corpus has one.
     assert transduce("train", *given, "--set", "training.learning_rate=1e-3").exit_code == 0
+
+
+def commands(page: str, word: str) -> list[list[str]]:
+    """The words of every command in the blocks of `page` that have `word`, `transduce` left out."""
+    blocks = re.findall(r"^```bash\n(.*?)^```", page, flags=re.MULTILINE | re.DOTALL)
+    lines = [line for block in blocks if word in block for line in block.replace("\\\n", " ").splitlines()]
+    return [shlex.split(line)[1:] for line in lines]
+
+
+def test_the_readme_goes_from_one_model_to_the_next(transduce: Any, workspace: Path, run_folder: Path) -> None:
+    shutil.copytree(run_folder, workspace / "runs" / "mine")
+    for name, side in (("ours.en", "source"), ("ours.de", "target")):
+        (workspace / f"train.{side}").rename(workspace / name)
+    train, translate = commands((PROJECT / "README.md").read_text(encoding="utf-8"), "start_from")
+    answer = transduce(*train, "--set", "training.updates=4", "--set", "training.warmup=1")
+    assert answer.exit_code == 0, answer.messages
+    assert "model of runs/mine, " in answer.messages
+    ours, mine = (
+        json.loads((workspace / "runs" / name / "best" / "bundle.json").read_bytes()) for name in ("ours", "mine")
+    )
+    assert ours["model"] == mine["model"]
+    assert ours["training"]["start_from"] == "runs/mine"
+    # What follows is a redirection.
+    translated = transduce(*translate[:2], standard_input=b"ba do\n")
+    assert (translated.exit_code, len(translated.lines)) == (0, 1)
+
+    recipe = workspace / "tuned.toml"
+    recipe.write_text('[training]\nstart_from = "runs/mine"\n', encoding="utf-8")
+    shown = transduce("config", "show", recipe).lines
+    assert f"d_model = {mine['model']['d_model']}  # training.start_from" in shown
+    assert 'tokenizer = "runs/mine/best/tokenizer.model"  # training.start_from' in shown
+    assert json.loads(transduce("info", recipe, "--json").output)["model"] == mine["model"]
+    refused = transduce(*train, "--set", "output=runs/other", "--set", "model.d_model=64")
+    assert refused.exit_code == 2
+    assert "model.d_model = 64, the bundle's is 32" in refused.messages
+    assert not (workspace / "runs" / "other").exists()
 
 
 def wait_for(path: Path, process: subprocess.Popen[bytes]) -> None:

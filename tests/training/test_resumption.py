@@ -20,7 +20,12 @@ OutcomeOf = Callable[[Path], dict[str, Any]]
 
 PLAIN: dict[str, Any] = {}
 ACCUMULATING = {"training__accumulation": 2, "text__bpe_dropout": 0.1, "training__clip_norm": 1.0}
-AVERAGED = {"training__keep_checkpoints": 5, "training__best_by": "loss", "model__normalization": "batch"}
+AVERAGED = {
+    "training__keep_checkpoints": 5,
+    "training__best_by": "loss",
+    "training__ema_decay": 0.9,
+    "model__normalization": "batch",
+}
 
 
 def assert_same(found: dict[str, Any], expected: dict[str, Any]) -> None:
@@ -65,6 +70,34 @@ def test_interrupted_and_resumed(
     assert_same(outcome_of(Path(config.output)), unbroken(**changes))
 
 
+@pytest.mark.parametrize("best_by", ["bleu", "chrf", "loss"])
+def test_patience_is_not_renewed_by_a_stop(
+    make_config: MakeConfig, unbroken: Unbroken, outcome_of: OutcomeOf, watcher: Any, killed: Any, best_by: str
+) -> None:
+    # Far too high a rate: the figures go up and down, and validations fall between checkpoints.
+    changes: dict[str, Any] = {
+        "training__updates": 40,
+        "training__learning_rate": 0.3,
+        "training__patience": 3,
+        "training__best_by": best_by,
+        "training__validate_every": 2,
+        "training__checkpoint_every": 5,
+    }
+    expected = unbroken(**changes)
+    validations = [line for line in expected["metrics"] if line["kind"] == "validation"]
+    end = validations[-1]["update"]
+    assert [line["is_best"] for line in validations[-4:]] == [True, False, False, False]
+    assert end < 40
+    config = make_config(**changes)
+    with pytest.raises(Interrupted):
+        train(config, watcher(end - 3, signal.SIGTERM))
+    for moment in (f"validation {end - 2}", f"validation {end}"):
+        with pytest.raises(killed):
+            train(config, watcher(moment))
+    assert train(config).updates == end
+    assert_same(outcome_of(Path(config.output)), expected)
+
+
 def test_another_seed_gives_other_weights(unbroken: Unbroken) -> None:
     name = "weights/source_embedding.weight"
     assert unbroken(training__seed=2)[name] != unbroken()[name]
@@ -80,6 +113,7 @@ def test_another_seed_gives_other_weights(unbroken: Unbroken) -> None:
         (AVERAGED, 9),
         (AVERAGED, "validation 20"),
         (AVERAGED, "average of the last"),
+        (AVERAGED, "moving average"),
     ],
 )
 def test_killed_and_resumed(

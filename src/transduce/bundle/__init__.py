@@ -18,6 +18,7 @@ from transduce.bundle.description import BundleDescription, Languages, RecordedS
 from transduce.bundle.folder_lock import locked
 from transduce.bundle.model_card import model_card
 from transduce.bundle.overview import Overview, overview
+from transduce.bundle.start import started
 from transduce.bundle.weights import load_tensors, model_tensors
 
 __all__ = [
@@ -44,5 +45,6 @@ __all__ = [
     "save_bundle",
     "save_checkpoint",
     "standing_folder",
+    "started",
     "written_folder",
 ]

@@ -39,6 +39,16 @@ class Bundle:
         """The network's shape."""
         return self.description.model
 
+    @property
+    def tokenizer_path(self) -> Path:
+        """The SentencePiece model."""
+        return self.folder / TOKENIZER
+
+    @property
+    def digest(self) -> str:
+        """SHA-256 of the weights: what tells two models apart."""
+        return self.description.files[WEIGHTS].sha256
+
     @classmethod
     def open(cls, folder: Path) -> "Bundle":
         """The bundle in `folder`, checked completely but for running it; nothing on disk is changed.
@@ -76,7 +86,7 @@ class Bundle:
         Raises:
             BundleError: it cannot be read.
         """
-        path = self.folder / TOKENIZER
+        path = self.tokenizer_path
         try:
             return Tokenizer.from_bytes(path.read_bytes(), str(path))
         except (OSError, ValueError) as error:

@@ -7,6 +7,7 @@ from typing import Any
 from transduce.bundle.bundle import Bundle, find_bundle
 from transduce.bundle.description import BundleDescription
 from transduce.bundle.model_card import fact_text
+from transduce.bundle.start import started
 from transduce.bundle.weights import blank_model, empty_tensors
 from transduce.config import PRESETS, RunConfig, TransformerConfig, load_run_config, to_toml
 from transduce.errors import ConfigError, UserError
@@ -77,7 +78,7 @@ def overview(subject: str, vocabulary: int | None = None) -> Overview:
     Raises:
         UserError: `subject` is none of these.
         ConfigError: a setting of the recipe is wrong, or a trained model is given with `vocabulary`.
-        BundleError: the bundle is damaged.
+        BundleError: the bundle, or the one that the recipe starts from, is damaged.
     """
     path = Path(subject)
     sized = [] if vocabulary is None else [f"text.vocabulary={vocabulary}"]
@@ -85,7 +86,7 @@ def overview(subject: str, vocabulary: int | None = None) -> Overview:
         config, _ = load_run_config(None, settings=[f"preset={subject}", *sized])
         return _untrained(subject, "preset", config)
     if path.is_file():
-        config, _ = load_run_config(path, settings=sized)
+        config, _ = started(load_run_config(path, settings=sized)[0])
         return _untrained(subject, "recipe", config)
     if not path.is_dir():
         raise UserError(f"{subject}: is no preset ({', '.join(PRESETS)}) and no path of a recipe, run or bundle")

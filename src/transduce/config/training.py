@@ -10,6 +10,10 @@ from transduce.config.settings import Settings
 class TrainingConfig(Settings):
     """The defaults are the paper's base model (sections 5.1 to 5.4)."""
 
+    start_from: str | None = None
+    """A bundle, or a run with one, whose weights training starts from (fine-tuning), relative to the working directory.
+    Network and tokenizer are then the bundle's; of [model], only dropout may differ."""
+
     updates: int = Field(default=100_000, ge=1)
     """Optimiser steps of the whole run (paper 5.2)."""
 
@@ -69,6 +73,10 @@ class TrainingConfig(Settings):
     keep_checkpoints: int = Field(default=5, ge=1)
     """Checkpoints kept, the latest ones; at the end of the run they are averaged (paper 6.1: the last 5), and the
     average becomes `best` if it scores better than every single one."""
+
+    ema_decay: float = Field(default=0.0, ge=0.0, lt=1.0)
+    """Decay of an exponential moving average of the weights (Polyak & Juditsky 1992), as in 0.999; at the end of the
+    run it becomes `best` if it scores better than all others. 0: none (the paper averages checkpoints instead)."""
 
     best_by: Literal["bleu", "chrf", "loss"] = "bleu"
     """The figure of validation that decides which model is `best`."""

@@ -95,7 +95,7 @@ def validation_table(lines: Sequence[Line]) -> str:
     rows = []
     for line in shown:
         scores = {score["metric"]: score for score in line.get("scores", [])}
-        update = f"{line['update']:,}" + ("" if line["kind"] == "validation" else f" ({line['kind']})")
+        update = f"{line['update']:,}" + (f" ({name})" if (name := average_name(line)) else "")
         rows.append(
             [
                 update,
@@ -109,6 +109,13 @@ def validation_table(lines: Sequence[Line]) -> str:
     some = f", {len(shown)} of {len(all_of_them):,}" if len(shown) < len(all_of_them) else ""
     heads = ["update", "rank", "cross-entropy", "perplexity", "accuracy", *(f"{metric} (95 %)" for metric in metrics)]
     return table(f"Validations{some}, with 95 % confidence intervals", heads, rows, num_texts=2)
+
+
+def average_name(line: Line) -> str:
+    """The kind of average that a line is about, if it is one."""
+    if line["kind"] != "average":
+        return ""
+    return "moving average" if line.get("ema_decay") else "average of checkpoints"
 
 
 def score_text(score: Line) -> str:

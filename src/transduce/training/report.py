@@ -12,6 +12,7 @@ from transduce.training import chart
 from transduce.training.curves import (
     MOST_POINTS,
     Line,
+    average_name,
     charts,
     num_not_finite,
     of_kind,
@@ -97,7 +98,7 @@ def _facts(lines: Sequence[Line]) -> str:
             value, _, interval = score_text(score).partition(" ")
             facts.append((score["metric"], value, f"95 %: {interval.strip('()')}" if interval else ""))
         facts.append(("perplexity", figure_text(line.get("perplexity"), ",.2f"), "a token, validation text"))
-        model = "the one" if line["kind"] == "validation" else f"the {line['kind']}"
+        model = f"the {average_name(line) or 'one'}"
         signatures = "; ".join(
             f"{escape(score['metric'])} <code>{escape(score['signature'])}</code>" for score in line.get("scores", [])
         )

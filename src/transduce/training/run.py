@@ -7,6 +7,7 @@ from typing import BinaryIO
 
 import torch
 
+from transduce.bundle import Bundle, started
 from transduce.config import RunConfig
 from transduce.data import PreparedData, prepare
 from transduce.errors import ConfigError, TrainingError, TransduceError
@@ -41,7 +42,7 @@ def train(
         standard_input: where `data.pairs = "-"` is read from.
 
     Raises:
-        ConfigError, CorpusError, RunError: something given breaks a rule.
+        BundleError, ConfigError, CorpusError, RunError: something given breaks a rule.
         BusyError: another process is training in the folder.
         MissingExtraError: TensorBoard is asked for and not installed.
         Interrupted: by Ctrl-C or SIGTERM; the same call goes on from there.
@@ -50,17 +51,25 @@ def train(
     reporter = reporter or SilentReporter()
     if config.data.source is None and config.data.pairs is None:
         raise ConfigError("there is nothing to train on: give data.source and data.target, or data.pairs")
-    config = _with_precision(config, find_device(config.training.device))
+    device = find_device(config.training.device)
     if config.training.tensorboard:
         check_tensorboard()
+    config, start = started(config)
+    config = _with_precision(config, device)
     folder = RunFolder(Path(config.output))
     folder.check(config, restart=restart)
     with folder.alone():
-        return _train_alone(config, folder, reporter, restart=restart, standard_input=standard_input)
+        return _train_alone(config, start, folder, reporter, restart=restart, standard_input=standard_input)
 
 
 def _train_alone(
-    config: RunConfig, folder: RunFolder, reporter: Reporter, *, restart: bool, standard_input: BinaryIO | None
+    config: RunConfig,
+    start: Bundle | None,
+    folder: RunFolder,
+    reporter: Reporter,
+    *,
+    restart: bool,
+    standard_input: BinaryIO | None,
 ) -> TrainingResult:
     """The same, in a folder that no other process writes to."""
     folder.check(config, restart=restart)  # again: until now another process may have been at work
@@ -71,7 +80,7 @@ def _train_alone(
     _check_positions(config, prepared)
     keep_freed_memory()
     with stop_wish() as stop:
-        trainer = Trainer(_with_lengths_seen(config, prepared), prepared, folder, reporter)
+        trainer = Trainer(_with_lengths_seen(config, prepared), prepared, folder, reporter, start)
         if not restart:
             trainer.resume()
         with _failing_files_named(folder):
@@ -132,7 +141,8 @@ def _with_lengths_seen(config: RunConfig, prepared: PreparedData) -> RunConfig:
 def _introduce(trainer: Trainer) -> None:
     """Say, and put on record, what is about to be trained on what."""
     config, prepared, log = trainer.config, trainer.prepared, trainer.folder.metrics
-    parameters = trainer.model.num_parameters
+    parameters, start = trainer.model.num_parameters, config.training.start_from
+    model = f"{config.preset} model" if start is None else f"model of {start}"
     if not log.read():
         facts = {"num_pairs": len(prepared.train), "num_parameters": parameters, "vocabulary": config.model.vocabulary}
         facts["num_validation_pairs"] = len(prepared.validation)
@@ -153,7 +163,7 @@ def _introduce(trainer: Trainer) -> None:
         f"{len(prepared.validation):,} to validate with"
     )
     trainer.reporter.say(
-        f"{config.preset} model, {parameters:,} parameters, {config.model.vocabulary:,} token ids; "
+        f"{model}, {parameters:,} parameters, {config.model.vocabulary:,} token ids; "
         f"on {trainer.device}, precision {config.training.precision}; {config.training.updates:,} updates of at most "
         f"{config.training.batch_tokens * config.training.accumulation:,} tokens a side; texts of more than "
         f"{config.search.max_pieces} pieces are translated in parts"

@@ -28,7 +28,9 @@ class RunState:
         skipped: updates that were skipped because their loss or gradient were not finite.
         skipped_in_a_row: how many of them were the last updates.
         batches_digest: of all batches taken so far (`digests.batches_digest`).
+        halvings: how often `batch_tokens` is halved to fit into memory; see `probe`.
         data: digest of the prepared data, so that other data cannot slip in.
+        start: digest of the weights that training started from; "" if they were random.
     """
 
     data: str
@@ -43,10 +45,14 @@ class RunState:
     skipped: int = 0
     skipped_in_a_row: int = 0
     batches_digest: str = ""
+    halvings: int = 0
+    start: str = ""
 
     def save(self, folder: RunFolder, updater: Updater) -> None:
         """Write the checkpoint of this update."""
         tensors = {"weights": model_tensors(updater.model), "optimizer": _optimizer_tensors(updater)}
+        if updater.moving_average is not None:
+            tensors["moving_average"] = model_tensors(updater.moving_average.model)
         save_checkpoint(folder.checkpoints, self.update, tensors, asdict(self))
 
     @classmethod
@@ -55,6 +61,8 @@ class RunState:
         tensors, state = load_checkpoint(folder.checkpoints, update)
         load_tensors(updater.model, tensors["weights"], f"{folder.checkpoints}, update {update}")
         _load_optimizer(updater, tensors["optimizer"])
+        if updater.moving_average is not None:
+            load_tensors(updater.moving_average.model, tensors["moving_average"], f"the average of update {update}")
         values: dict[str, Any] = dict(state)
         return cls(**{**values, "place": Place(**values["place"])})
 

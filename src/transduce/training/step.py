@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
+from jaxtyping import Float
 from torch import nn
 
 from transduce.bundle import model_tensors
@@ -13,6 +14,7 @@ from transduce.data import Batch
 from transduce.model import Transformer
 from transduce.training.divergence import must_skip
 from transduce.training.loss import label_smoothed_cross_entropy
+from transduce.training.moving_average import MovingAverage
 from transduce.training.precision import computing_in, settled_precision
 from transduce.training.schedule import learning_rate
 
@@ -64,6 +66,7 @@ class Updater:
         self._running_statistics = [
             tensor for tensor in model_tensors(model).values() if not isinstance(tensor, nn.Parameter)
         ]
+        self.moving_average = MovingAverage(model, config.ema_decay) if config.ema_decay else None
 
     def update(self, number: int, batches: Sequence[Batch]) -> UpdateFigures:
         """Update number `number`, counted from 1, on the sum of the losses of `batches`.
@@ -79,7 +82,7 @@ class Updater:
         num_tokens = sum(batch.num_target_tokens for batch in batches)
         sums = torch.zeros(3, dtype=torch.float64)
         for batch in batches:
-            sums += self._accumulate(batch.to(self.device), num_tokens)
+            sums += self.accumulate(batch.to(self.device), num_tokens)
         norm = nn.utils.clip_grad_norm_(self.model.parameters(), self.config.clip_norm or torch.inf)
         rate = learning_rate(self.config, self.model.config.d_model, number)
         for group in self.optimizer.param_groups:
@@ -92,11 +95,13 @@ class Updater:
                 statistic.copy_(value)
         else:
             self.optimizer.step()
+            if self.moving_average is not None:
+                self.moving_average.update(self.model, number)
         self.optimizer.zero_grad()
         return figures
 
-    def _accumulate(self, batch: Batch, num_tokens: int) -> torch.Tensor:
-        """Add the gradient of one batch; its loss, cross-entropy and right tokens."""
+    def accumulate(self, batch: Batch, num_tokens: int) -> Float[torch.Tensor, "3"]:
+        """Add the gradient of one batch to the model's; its loss, cross-entropy and right tokens, all summed."""
         with computing_in(self.model, self.precision):
             memory = self.model.encode(batch.source_ids, batch.source_mask)
             hidden = self.model.decode_hidden(batch.target_ids, batch.target_mask, memory, batch.source_mask)

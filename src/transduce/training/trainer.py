@@ -6,18 +6,28 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from itertools import islice
 from pathlib import Path
+from typing import Any
 
 import torch
 
-from transduce.bundle import latest_checkpoint, list_checkpoints, remove_checkpoints
+from transduce.bundle import (
+    Bundle,
+    latest_checkpoint,
+    list_checkpoints,
+    load_tensors,
+    model_tensors,
+    remove_checkpoints,
+)
 from transduce.config import RunConfig
-from transduce.data import Batch, PreparedData
-from transduce.errors import BundleError, Interrupted, RunError, TrainingError
+from transduce.data import Batch, PreparedData, epoch_store
+from transduce.errors import Interrupted, RunError, TrainingError
 from transduce.model import Transformer
 from transduce.training.digests import batches_digest, weights_digest
 from transduce.training.divergence import MOST_SKIPPED_IN_A_ROW, REMEDY, batch_text, is_finite
+from transduce.training.guard import warning
 from transduce.training.interruption import StopWish
-from transduce.training.outcome import averaged_model, recorded_quality, save_model
+from transduce.training.outcome import Average, averages, recorded_quality, save_model
+from transduce.training.probe import fit_into_memory
 from transduce.training.reporter import Progress, Reporter
 from transduce.training.run_folder import RunFolder
 from transduce.training.state import RunState
@@ -48,7 +58,14 @@ class TrainingResult:
 class Trainer:
     """One run: its model, its data, its folder, and who watches."""
 
-    def __init__(self, config: RunConfig, prepared: PreparedData, folder: RunFolder, reporter: Reporter) -> None:
+    def __init__(
+        self,
+        config: RunConfig,
+        prepared: PreparedData,
+        folder: RunFolder,
+        reporter: Reporter,
+        start: Bundle | None = None,
+    ) -> None:
         self.config = config
         self.prepared = prepared
         self.folder = folder
@@ -56,10 +73,12 @@ class Trainer:
         self.device = find_device(config.training.device)
         torch.manual_seed(config.training.seed)
         self.model = Transformer(config.model).to(self.device)
+        if start is not None:
+            load_tensors(self.model, model_tensors(start.load_model()), str(start.folder))
         self.updater = Updater(self.model, config.training, self.device)
         validation = prepared.validation[: config.training.max_validation_pairs or None]
         self.validator = Validator(validation, prepared.tokenizer, config)
-        self.state = RunState(data=prepared.digests["all"])
+        self.state = RunState(data=prepared.digests["all"], start="" if start is None else start.digest)
         self.trackers = Trackers(folder, config, reporter.say)
         self._pace = Pace()
 
@@ -67,7 +86,8 @@ class Trainer:
         """Take up the latest undamaged checkpoint, if there is one; nothing on disk is changed.
 
         Raises:
-            RunError: the run was trained on other data, or has checkpoints of which none can be read.
+            RunError: the run was trained on other data or started from other weights, or has checkpoints of which none
+                can be read.
         """
         checkpoint = latest_checkpoint(self.folder.checkpoints, self.reporter.say)
         if checkpoint is None:
@@ -82,6 +102,11 @@ class Trainer:
                 f"{self.folder.path}: was trained on other data: a file, or a setting of data or text, has changed. "
                 f"Set it back, choose another output, or start over with --restart"
             )
+        if checkpoint.state.get("start", "") != self.state.start:
+            raise RunError(
+                f"{self.folder.path}: was started from other weights than {self.config.training.start_from} has now: "
+                f"put them back, choose another output, or start over with --restart"
+            )
         self.state = RunState.load(self.folder, checkpoint.update, self.updater)
         self.reporter.say(f"going on after update {checkpoint.update:,}")
 
@@ -90,13 +115,15 @@ class Trainer:
 
         Raises:
             Interrupted: somebody asked for an end; the state is saved.
-            TrainingError: loss, gradients or weights are no longer numbers.
+            TrainingError: loss, gradients or weights are no longer numbers, or the memory does not hold a single pair.
         """
         if self._already_finished():
             self.reporter.say(f"nothing to do: training ended after update {self.state.update:,}")
             return self._result()
         self.state.finished = False
         self._remove_outdated()
+        if not self._at_end():
+            self._fit_into_memory()
         stream = batch_stream(self.prepared, self.config.text, self.config.training, self.state.place)
         while not self._at_end():
             self._update(stream)
@@ -113,6 +140,17 @@ class Trainer:
         self.state.finished = True
         self._checkpoint()
         return self._result()
+
+    def _fit_into_memory(self) -> None:
+        training, state = self.config.training, self.state
+        store = epoch_store(self.prepared, self.config.text.bpe_dropout, training.seed, state.place.epoch)
+        remaining = training.updates - state.update
+        state.halvings = fit_into_memory(self.updater, store.lengths, state.halvings, remaining, self.reporter.say)
+
+    @property
+    def _most_tokens(self) -> int:
+        """On either side of what is computed at a time."""
+        return self.config.training.batch_tokens >> self.state.halvings
 
     def _already_finished(self) -> bool:
         return self.state.finished and self._at_end()
@@ -138,7 +176,8 @@ class Trainer:
         taken = list(islice(stream, self.config.training.accumulation))
         number = self.state.update + 1
         batches = [batch for _, batch in taken]
-        figures = self.updater.update(number, batches)
+        parts = [part for batch in batches for part in batch.split(self._most_tokens)]
+        figures = self.updater.update(number, parts)
         self.state.update = number
         self.state.place = taken[-1][0]
         self.state.batches_digest = batches_digest(self.state.batches_digest, batches)
@@ -180,7 +219,8 @@ class Trainer:
         )
         self.reporter.progress(progress)
         if self._due(training.log_every):
-            line = {"epochs": progress.epochs, "tokens_per_second": progress.tokens_per_second, **asdict(figures)}
+            line: dict[str, Any] = {"epochs": progress.epochs, "batch_tokens": self._most_tokens}
+            line |= {"tokens_per_second": progress.tokens_per_second, **asdict(figures)}
             line |= {"skipped": state.skipped, "batches_digest": state.batches_digest}
             line |= {"weights_digest": weights_digest(self.model)}
             self._log("training", line)
@@ -205,29 +245,25 @@ class Trainer:
         return False
 
     def _average(self) -> None:
-        """Try the mean of the kept checkpoints (paper 6.1); it becomes `best` only if it is better."""
-        updates = list_checkpoints(self.folder.checkpoints)
-        if len(updates) == 1:
-            return
-        try:
-            model = averaged_model(self.folder, updates, self.config.model).to(self.device)
-        except BundleError as error:
-            self.reporter.say(f"there is no average of the last {len(updates)} checkpoints: {error}")
-            return
-        validation = self.validator.validate(model)
-        quality = validation.quality(self.config.training.best_by)
-        is_best = self.state.best is None or quality > self.state.best
-        if is_best:
-            self.state.best = quality
-        if is_best and self._is_best_yet(quality):
-            save_model(self.folder.best, model, self.prepared, self.config, self.state, validation, len(updates))
-        self.reporter.say(f"average of the last {len(updates)} checkpoints:")
-        self._record("average", validation, is_best=is_best)
+        """Try every average of the weights; one becomes `best` only if it is better than all before it."""
+        for average, model in averages(self.folder, self.updater, self.reporter.say):
+            validation = self.validator.validate(model)
+            quality = validation.quality(self.config.training.best_by)
+            is_best = self.state.best is None or quality > self.state.best
+            if is_best:
+                self.state.best = quality
+            if is_best and self._is_best_yet(quality):
+                save_model(self.folder.best, model, self.prepared, self.config, self.state, validation, average)
+            self.reporter.say(f"{average}:")
+            self._record("average", validation, is_best=is_best, average=average)
 
-    def _record(self, kind: str, validation: Validation, *, is_best: bool) -> None:
+    def _record(self, kind: str, validation: Validation, *, is_best: bool, average: Average | None = None) -> None:
         figures = {"perplexity": validation.perplexity, "is_best": is_best, **asdict(validation)}
+        figures |= {} if average is None else asdict(average)
         self._log(kind, figures)
         self.reporter.validated(self.state.update, validation, is_best=is_best)
+        if (cause := warning(self.folder.metrics.read())) is not None:
+            self.reporter.say(cause)
 
     def _log(self, kind: str, figures: Mapping[str, object]) -> None:
         seconds = {"seconds": self.state.seconds}

@@ -12,6 +12,7 @@ from transduce.errors import TrainingError
 from transduce.evaluation import Score, corpus_scores
 from transduce.model import Transformer
 from transduce.text import Tokenizer
+from transduce.training.guard import token_f1
 from transduce.training.loss import label_smoothed_cross_entropy
 from transduce.translation import NativeEngine, Translator, batches_by_length
 
@@ -34,12 +35,14 @@ class Validation:
         accuracy: share of target tokens predicted right, teacher-forced.
         scores: BLEU and chrF of beam-search translations, with signatures and 95 % confidence intervals.
         samples: a few of them to read.
+        token_f1: how much of the references' tokens these translations have, from 0 to 1; see `guard.token_f1`.
     """
 
     loss: float
     accuracy: float
     scores: tuple[Score, ...]
     samples: tuple[Sample, ...]
+    token_f1: float
 
     @property
     def perplexity(self) -> float:
@@ -82,7 +85,8 @@ class Validator:
         samples = [Sample(*triple) for triple in zip(sources, translations, references, strict=True)]
         chosen = samples[:: max(1, len(samples) // self.num_samples)][: self.num_samples]
         scores = corpus_scores(translations, references, ("bleu", "chrf"), confidence=True)
-        return Validation(loss, accuracy, tuple(scores), tuple(chosen))
+        f1 = token_f1(self.tokenizer.encode_all(translations), self.tokenizer.encode_all(references))
+        return Validation(loss, accuracy, tuple(scores), tuple(chosen), f1)
 
     @torch.inference_mode()
     def _teacher_forced(self, model: Transformer) -> tuple[float, float]:
