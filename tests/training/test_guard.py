@@ -70,7 +70,7 @@ def test_a_lead_is_said_once_and_only_if_it_lasts(lines: list[dict[str, Any]], i
 LEARNING: dict[str, Any] = {
     "model__d_model": 32,
     "model__dropout": 0.0,
-    "training__updates": 120,
+    "training__updates": 90,
     "training__batch_tokens": 500,
     "training__validate_every": 30,
     "training__checkpoint_every": 1000,

@@ -196,7 +196,7 @@ def test_a_run_stays_with_the_parts_it_began_with(
     watcher: Any,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    changes = {"model__d_ff": 1024, "training__batch_tokens": 400, "training__updates": 6, "training__log_every": 1}
+    changes = {"model__d_ff": 512, "training__batch_tokens": 400, "training__updates": 6, "training__log_every": 1}
     roomy = train(make_config("roomy", **changes)).folder
     config, unbroken = make_config("run", **changes), make_config("unbroken", **changes)
     with monkeypatch.context() as patch:

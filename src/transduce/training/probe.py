@@ -109,22 +109,20 @@ def probe(
     """
     budget = updater.config.batch_tokens
     with _left_as_it_was(updater):
-        while not all(_fits(updater, shape, free) for shape in largest_shapes(lengths, budget >> halvings)):
+        shapes = largest_shapes(lengths, budget >> halvings)
+        while (seconds := _seconds(updater, shapes, free)) is None:
             if budget >> halvings <= int(lengths.max()):
                 raise TrainingError(
                     f"memory does not hold the model and a pair of up to {lengths.max()} tokens a side: lower "
                     f"text.max_pieces, or take a smaller model"
                 )
             halvings += 1
-        shape = largest_shapes(lengths, budget >> halvings)[0]
-        started = time.perf_counter()
-        _try(updater, shape)
-        seconds = time.perf_counter() - started
+            shapes = largest_shapes(lengths, budget >> halvings)
         taken, still_free = taken_memory(updater.device), free(updater.device)
     there = None if taken is None or still_free is None else taken + still_free
     num_batches = -(-int(lengths.max(axis=1).sum()) // budget)
     tokens_per_update = updater.config.accumulation * int(lengths.sum()) / num_batches
-    return Fit(halvings, most_taken_memory(updater.device), there, seconds / shape.num_tokens * tokens_per_update)
+    return Fit(halvings, most_taken_memory(updater.device), there, seconds / shapes[0].num_tokens * tokens_per_update)
 
 
 def fit_into_memory(
@@ -169,22 +167,27 @@ def _left_as_it_was(updater: Updater) -> Iterator[None]:
             moments.clear()
 
 
-def _fits(updater: Updater, shape: Shape, free: Callable[[torch.device], int | None]) -> bool:
+def _seconds(updater: Updater, shapes: list[Shape], free: Callable[[torch.device], int | None]) -> float | None:
+    """How long the first of `shapes` takes once memory has been taken as in training; None if they do not all fit."""
+    seconds = 0.0
     try:
-        expected, there = _forecast(updater, shape), free(updater.device)
+        expected, there = max(_forecast(updater, shape) for shape in shapes), free(updater.device)
         if there is not None and expected > SAFE_SHARE * there:
-            return False
-        _try(updater, shape)
+            return None
+        for shape in [*shapes, shapes[0]]:
+            started = time.perf_counter()
+            _try(updater, shape)
+            seconds = time.perf_counter() - started
     except (RuntimeError, MemoryError) as error:
         if not is_out_of_memory(error):
             raise
     else:
-        return True
+        return seconds
     # Here and not above: the error held on to the tensors of the pass.
     updater.optimizer.zero_grad()
     if updater.device.type == "cuda":
         torch.cuda.empty_cache()
-    return False
+    return None
 
 
 def _forecast(updater: Updater, shape: Shape) -> int:
