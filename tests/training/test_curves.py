@@ -76,7 +76,13 @@ def test_the_table_of_training_has_few_rows_with_means() -> None:
 
 def test_the_table_of_validations_tells_intervals_and_what_was_validated() -> None:
     found = validation_table([validation(1000, 20.0, is_best=True), validation(2000, 30.0, kind="average")])
-    for cell in (">1,000<", ">best so far<", ">20.00 (19.00–22.00)<", ">2,000 (average of checkpoints)<", ">30.00 (29.00–32.00)<"):
+    for cell in (
+        ">1,000<",
+        ">best so far<",
+        ">20.00 (19.00–22.00)<",
+        ">2,000 (average of checkpoints)<",
+        ">30.00 (29.00–32.00)<",
+    ):
         assert cell in found
     many = validation_table([validation(update, 20.0) for update in range(1, 101)])
     assert "40 of 100" in many

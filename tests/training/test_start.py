@@ -87,8 +87,8 @@ def test_the_model_card_says_where_it_started(tune: Callable[..., RunConfig], co
     best = train(config).folder / "best"
     weights = (copier.result.folder / "best" / "weights.safetensors").read_bytes()
     card = (best / "README.md").read_text(encoding="utf-8")
-    assert f"- start_from: {config.training.start_from}\n" in card
-    assert f"- start_from_sha256: {hashlib.sha256(weights).hexdigest()}\n" in card
+    assert f"- start from: {config.training.start_from}\n" in card
+    assert f"- start from sha256: {hashlib.sha256(weights).hexdigest()}\n" in card
     assert "- preset:" not in card
 
 

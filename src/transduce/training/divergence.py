@@ -7,6 +7,7 @@ from torch import nn
 
 from transduce.bundle import model_tensors
 from transduce.data import Batch
+from transduce.errors import TrainingError
 from transduce.text import Tokenizer
 from transduce.training.stream import Place
 
@@ -30,6 +31,16 @@ def must_skip(loss: float, gradient_norm: float) -> bool:
 def is_finite(model: nn.Module) -> bool:
     """Whether all parameters and running statistics are finite: what is not can never be trained right again."""
     return all(bool(tensor.isfinite().all()) for tensor in model_tensors(model).values())
+
+
+def too_many_skipped(
+    update: int, skipped: int, finding: str, taken: Sequence[tuple[Place, Batch]], tokenizer: Tokenizer
+) -> TrainingError:
+    """The error that ends a run after `skipped` updates in a row; it names the batches of the last one, `taken`."""
+    return TrainingError(
+        f"training has diverged: update {update} is the last of {skipped} in a row that had to be skipped; {finding}; "
+        f"{REMEDY}, or look at its text: {batch_text(taken, tokenizer)}"
+    )
 
 
 def batch_text(taken: Sequence[tuple[Place, Batch]], tokenizer: Tokenizer, num_pairs: int = 3, width: int = 60) -> str:

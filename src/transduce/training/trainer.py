@@ -23,10 +23,11 @@ from transduce.data import Batch, PreparedData, epoch_store
 from transduce.errors import Interrupted, RunError, TrainingError
 from transduce.model import Transformer
 from transduce.training.digests import batches_digest, weights_digest
-from transduce.training.divergence import MOST_SKIPPED_IN_A_ROW, REMEDY, batch_text, is_finite
+from transduce.training.divergence import MOST_SKIPPED_IN_A_ROW, REMEDY, is_finite, too_many_skipped
 from transduce.training.guard import warning
 from transduce.training.interruption import StopWish
 from transduce.training.outcome import Average, averages, recorded_quality, save_model
+from transduce.training.pace import Pace
 from transduce.training.probe import fit_into_memory
 from transduce.training.reporter import Progress, Reporter
 from transduce.training.run_folder import RunFolder
@@ -201,11 +202,7 @@ class Trainer:
         finding = f"its loss is {figures.loss}, the norm of its gradient {figures.gradient_norm}"
         self.reporter.say(f"update {state.update:,} is skipped, the model stays as it is: {finding}")
         if state.skipped_in_a_row >= MOST_SKIPPED_IN_A_ROW:
-            raise TrainingError(
-                f"training has diverged: update {state.update} is the last of {state.skipped_in_a_row} in a row that "
-                f"had to be skipped; {finding}; {REMEDY}, or look at its text: "
-                f"{batch_text(taken, self.prepared.tokenizer)}"
-            )
+            raise too_many_skipped(state.update, state.skipped_in_a_row, finding, taken, self.prepared.tokenizer)
 
     def _tell(self, figures: UpdateFigures) -> None:
         training, state = self.config.training, self.state
@@ -288,28 +285,3 @@ class Trainer:
         if superseded in list_checkpoints(self.folder.checkpoints) and superseded != self.state.update:
             self.folder.remove_checkpoints([superseded])
         remove_checkpoints(self.folder.checkpoints, self.config.training.keep_checkpoints)
-
-
-class Pace:
-    """Speed since it was made."""
-
-    def __init__(self) -> None:
-        self.num_tokens, self.num_updates, self.seconds = 0, 0, 0.0
-
-    def count(self, num_tokens: int, seconds: float) -> None:
-        """One more update."""
-        self.num_tokens, self.num_updates, self.seconds = (
-            self.num_tokens + num_tokens,
-            self.num_updates + 1,
-            self.seconds + seconds,
-        )
-
-    @property
-    def tokens_per_second(self) -> float:
-        """Real target tokens a second."""
-        return self.num_tokens / self.seconds
-
-    @property
-    def seconds_per_update(self) -> float:
-        """Mean duration of an update."""
-        return self.seconds / self.num_updates
