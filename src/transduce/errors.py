@@ -8,6 +8,7 @@ A message names the value that was found, the rule it breaks and what to do abou
     │   ├── CorpusError          text that was given: encoding, number of lines, missing column
     │   ├── BundleError          a model folder that is damaged, truncated or foreign
     │   ├── RunError             a run folder that cannot be used as asked
+    │   ├── BusyError            a folder that another process is writing to
     │   └── MissingExtraError    an optional package that is not installed
     ├── TrainingError            training that cannot go on
     ├── EndedElsewhere           another rank of the run has ended, and says why
@@ -43,6 +44,10 @@ class RunError(UserError):
     """A run folder cannot be used as asked."""
 
 
+class BusyError(UserError):
+    """Another process is writing to a folder; the message names both."""
+
+
 class MissingExtraError(UserError):
     """An optional package is needed and not installed; the message names the pip command."""
 
@@ -53,7 +58,7 @@ class MissingExtraError(UserError):
 
 
 class TrainingError(TransduceError):
-    """Training cannot go on: the loss is no longer a number, or another rank was lost."""
+    """Training cannot go on: what it computes is no number, memory or disk do not hold it, or another rank was lost."""
 
 
 class EndedElsewhere(TransduceError):  # noqa: N818 - the error is another rank's
@@ -64,3 +69,11 @@ class Interrupted(TransduceError):  # noqa: N818 - it is a wish that was granted
     """Training was asked to stop (Ctrl-C or SIGTERM); its state is on disk."""
 
     exit_code = 130
+
+
+def is_out_of_memory(error: BaseException) -> bool:
+    """Whether `error` is a lack of memory: Python's, or torch's, known by its words, as torch may not be loaded."""
+    words = "out of memory", "can't allocate memory"
+    return isinstance(error, MemoryError) or (
+        isinstance(error, RuntimeError) and any(one in str(error) for one in words)
+    )

@@ -64,7 +64,11 @@ def describe() -> Callable[[Transformer], BundleDescription]:
             search=SearchConfig(beam=3),
             languages=Languages(source="en", target="no"),
             data={"train.en": "ab" * 32},
-            scores=[RecordedScore(metric="BLEU", value=34.567, signature="nrefs:1|tok:13a", data="validation")],
+            scores=[
+                RecordedScore(
+                    metric="BLEU", value=34.567, low=33.1, high=36.0, signature="nrefs:1|tok:13a", data="validation"
+                )
+            ],
             training={"update": 1200, "epoch": 3},
         )
 

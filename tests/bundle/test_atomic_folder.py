@@ -1,5 +1,7 @@
 import os
 import re
+import shutil
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -7,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from transduce.bundle import written_folder
-from transduce.bundle.atomic_folder import remove_folder, remove_leftovers
-from transduce.errors import BundleError, TransduceError
+from transduce.bundle.atomic_folder import recover_folders, remove_folder, standing_folder
+from transduce.errors import BundleError, BusyError, TransduceError
 
 
 def _write(folder: Path, text: str, failure: type[BaseException] | None = None) -> None:
@@ -88,16 +90,68 @@ with written_folder(Path(sys.argv[1]), "marker") as temporary:
 
 
 @pytest.mark.parametrize("code", [KILLED_WHILE_WRITING, KILLED_BETWEEN_RENAMES])
-def test_a_kill_loses_nothing_and_the_next_writing_cleans_up(tmp_path: Path, code: str) -> None:
+def test_a_kill_loses_nothing_and_whoever_comes_next_cleans_up(tmp_path: Path, code: str) -> None:
+    one = tmp_path / "one"
+    _write(one / "folder", "old")
+    before = _contents(one)
+    assert _run(code, one / "folder").returncode == -signal.SIGKILL
+    assert (one / "folder").exists() == (code == KILLED_WHILE_WRITING)
+    assert (standing_folder(one / "folder") / "inner" / "file").read_text() == "old"
+    other = shutil.copytree(one, tmp_path / "other")
+    third = shutil.copytree(one, tmp_path / "third")
+
+    _write(one / "folder", "newest")
+    assert _contents(one) == before
+    assert (one / "folder" / "marker").read_text() == "newest"
+
+    recover_folders(other, "folder")
+    assert _contents(other) == before | {".folder.lock"}
+    assert (other / "folder" / "marker").read_text() == "old"
+
+    with pytest.raises(RuntimeError):
+        _write(third / "folder", "new", RuntimeError)
+    assert _contents(third) == before
+    assert (third / "folder" / "marker").read_text() == "old"
+
+
+def test_where_nothing_stands_nothing_is_found(tmp_path: Path) -> None:
+    assert standing_folder(tmp_path / "folder") == tmp_path / "folder"
+
+
+def test_what_was_being_removed_does_not_come_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    _write(tmp_path / "folder", "text")
+    with monkeypatch.context() as patch:
+        patch.setattr(shutil, "rmtree", lambda *_, **__: None)  # so far it comes
+        remove_folder(tmp_path / "folder")
+    assert [path.name for path in tmp_path.iterdir()] == [f"folder.removed-{os.getpid()}"]
+    recover_folders(tmp_path, "folder")
+    assert not _contents(tmp_path)
+
+
+WRITING = """
+import sys
+from pathlib import Path
+from transduce.bundle import written_folder
+with written_folder(Path(sys.argv[1]), "marker") as temporary:
+    (temporary / "marker").write_text("slow")
+    print(flush=True)
+    sys.stdin.read()
+"""
+
+
+def test_what_a_living_process_writes_is_left_alone(tmp_path: Path) -> None:
     folder = tmp_path / "folder"
-    _write(folder, "old")
-    assert _run(code, folder).returncode == -9
-    left = [path for path in tmp_path.iterdir() if (path / "marker").read_text() == "old"]
-    assert len(left) == 1
-    assert len(list(tmp_path.iterdir())) == 2
-    _write(folder, "newest")
-    assert [path.name for path in tmp_path.iterdir()] == ["folder"]
-    assert (folder / "marker").read_text() == "newest"
+    with subprocess.Popen([sys.executable, "-c", WRITING, folder], stdin=-1, stdout=-1) as other:
+        assert other.stdout is not None
+        other.stdout.readline()
+        with pytest.raises(BusyError, match=rf"folder: is in use by process {other.pid} on .*; wait") as busy:
+            _write(folder, "fast")
+        assert busy.value.exit_code == 2
+        _write(tmp_path / "other", "unhindered")
+        other.communicate()
+    assert other.returncode == 0
+    assert (folder / "marker").read_text() == "slow"
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["folder", "other"]
 
 
 def test_a_failed_rename_brings_the_old_one_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -137,10 +191,10 @@ def test_an_empty_folder_is_replaced(tmp_path: Path) -> None:
 
 
 def test_other_names_are_no_leftovers(tmp_path: Path) -> None:
-    kept = ["folder.old", "folder.tmp", "folder.old-", "folder.old-1x", "other.old-1", "xfolder.tmp-1"]
-    for name in [*kept, "folder.tmp-1", "folder.old-1"]:
+    kept = ["folder", "folder.old", "folder.tmp", "folder.old-", "folder.old-1x", "other.old-1", "xfolder.tmp-1"]
+    for name in [*kept, "folder.tmp-1", "folder.old-1", "folder.removed-1"]:
         (tmp_path / name).mkdir()
-    remove_leftovers(tmp_path, "folder")
+    recover_folders(tmp_path, "folder")
     assert {path.name for path in tmp_path.iterdir()} == set(kept)
 
 

@@ -15,6 +15,7 @@ from transduce.bundle import (
     load_checkpoint,
     load_tensors,
     model_tensors,
+    recover_checkpoints,
     remove_checkpoints,
     save_checkpoint,
 )
@@ -117,12 +118,12 @@ def test_numbers_that_json_does_not_know_are_not_saved(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-def test_listing_sorts_by_number_and_takes_whole_ones_only(tmp_path: Path) -> None:
+def test_listing_sorts_by_number_and_leaves_out_what_has_another_name(tmp_path: Path) -> None:
     assert list_checkpoints(tmp_path / "nowhere") == []
     for update in (200, 1_000_000_000, 30):
         save_checkpoint(tmp_path, update, _tensors(), STATE)
-    (tmp_path / "000000040").mkdir()
     (tmp_path / "notes").mkdir()
+    (tmp_path / "000000040").touch()
     save_checkpoint(tmp_path, 50, _tensors(), STATE).rename(tmp_path / "000000050.tmp-12")
     assert list_checkpoints(tmp_path) == [30, 200, 1_000_000_000]
 
@@ -153,10 +154,12 @@ DAMAGES = {
     "no JSON": (_damage_json, "checkpoint.json: is not JSON"),
     "flipped": (_flip, "optimizer.safetensors: has the SHA-256"),
     "cut": (_cut, "weights.safetensors: has .* bytes, checkpoint.json says"),
+    "half": (lambda place: (place / "checkpoint.json").unlink(), "checkpoint.json: is missing"),
     "missing": (lambda place: (place / "weights.safetensors").unlink(), "weights.safetensors: is missing"),
     "newer": (_edit(format_version=9), "checkpoint.json: has format version 9"),
     "foreign": (_edit(format="transduce bundle"), "checkpoint.json: its format is 'transduce bundle'"),
     "renamed": (_edit(update=6), "checkpoint.json: the checkpoint is of update 6, its folder is 000000020"),
+    "other state": (_edit(state={"epoch": 4}), "checkpoint.json: its state is not the one that was saved"),
     "way out": (_edit(files={"../x": {"bytes": 0, "sha256": "0" * 64}}), r"checkpoint.json: files\.\.\./x"),
 }
 
@@ -200,11 +203,22 @@ def test_a_missing_checkpoint_is_said(tmp_path: Path) -> None:
 def test_the_latest_are_kept(tmp_path: Path, keep: int, left: list[int]) -> None:
     for update in (10, 20, 30):
         save_checkpoint(tmp_path, update, _tensors(), STATE)
-    (tmp_path / "000000010.old-77").mkdir()
-    (tmp_path / "000000040.tmp-77").mkdir()
     remove_checkpoints(tmp_path, keep)
     assert sorted(path.name for path in tmp_path.iterdir()) == [f"{update:09d}" for update in left]
 
 
-def test_removing_where_nothing_is(tmp_path: Path) -> None:
+def test_removing_and_recovering_where_nothing_is(tmp_path: Path) -> None:
     remove_checkpoints(tmp_path / "nowhere", 3)
+    recover_checkpoints(tmp_path / "nowhere")
+
+
+def test_what_killed_processes_left_is_put_right(tmp_path: Path) -> None:
+    for update in (10, 20, 30):
+        save_checkpoint(tmp_path, update, _tensors(), STATE)
+    (tmp_path / "000000010").rename(tmp_path / "000000010.removed-77")
+    (tmp_path / "000000020").rename(tmp_path / "000000020.old-77")
+    (tmp_path / "000000020.tmp-77").mkdir()
+    recover_checkpoints(tmp_path)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["000000020", "000000030"]
+    assert latest_checkpoint(tmp_path, pytest.fail) == Checkpoint(30, STATE)
+    load_checkpoint(tmp_path, 20)

@@ -1,9 +1,14 @@
+import json
+import re
+import runpy
+import shlex
 from pathlib import Path
 from typing import Literal
 
 import pytest
 
 from transduce.bundle import Bundle, BundleDescription, RecordedScore, model_card
+from transduce.cli.app import app
 from transduce.config import TransformerConfig
 
 
@@ -14,9 +19,9 @@ def test_the_card_of_a_bundle_has_its_numbers(bundle_folder: Path) -> None:
         'language:\n- "en"\n- "no"\npipeline_tag: translation\nlibrary_name: transduce\ntags:\n',
         "# Translation from en to no\n",
         f"Parameters: {model.num_parameters:,}\n",
-        "- BLEU 34.57 on validation (`nrefs:1|tok:13a`)",
+        "- BLEU 34.57 (95 % confidence: 33.10 to 36.00) on validation (`nrefs:1|tok:13a`)",
         f"- train.en: `{'ab' * 32}`",
-        "- update: 1200\n- epoch: 3\n",
+        "- update: 1,200\n- epoch: 3\n",
         "transduce translate",
         "Translator.load",
         "at most 50 tokens more",
@@ -50,3 +55,34 @@ def test_front_matter_stands_first_and_alone() -> None:
     assert card.count("\n---\n") == 1
     assert card.endswith("\n")
     assert "\n\n\n" not in card
+
+
+def test_the_hub_is_told_the_real_scores(bundle_folder: Path) -> None:
+    front_matter = (bundle_folder / "README.md").read_text(encoding="utf-8").split("---\n")[1]
+    assert 'metrics:\n- bleu\nmodel-index:\n- name: "Translation from en to no"\n  results:\n  - {' in front_matter
+    result = json.loads(front_matter.split("\n  - ")[1])
+    [metric] = result["metrics"]
+    assert (metric["type"], metric["value"]) == ("bleu", 34.57)
+    assert metric["args"] == {"signature": "nrefs:1|tok:13a", "confidence_95": [33.1, 36.0]}
+
+
+def test_how_it_was_trained_is_said_in_words() -> None:
+    training = {"seconds": 90.0, "pairs": 59794, "cleaning": {"a.tsv": {"too_long": 1200}}, "tied": True, "rest": None}
+    card = model_card(BundleDescription(model=TransformerConfig(), training=training), 1)
+    lines = ["pairs: 59,794", "cleaning: a.tsv (too long 1,200)", "tied: True", "rest: null"]
+    assert "".join(f"- {line}\n" for line in [*lines, "time: 1.5 minutes, without validation"]) in card
+
+
+def test_what_the_card_says_to_do_can_be_done(
+    bundle_folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    card = (bundle_folder / "README.md").read_text(encoding="utf-8").replace("path/to/this/folder", str(bundle_folder))
+    [program] = re.findall(r"^```python\n(.*?)^```", card, flags=re.MULTILINE | re.DOTALL)
+    (tmp_path / "program.py").write_text(program, encoding="utf-8")
+    runpy.run_path(str(tmp_path / "program.py"))
+    assert capsys.readouterr().out.startswith("['")
+    for name in ("translate", "evaluate"):
+        [line] = re.findall(rf"^transduce ({name} [^<\n]*)", card, flags=re.MULTILINE)
+        command, bound, _ = app.parse_args(shlex.split(line), exit_on_error=False, print_error=False)
+        assert command.__name__ == name
+        assert bundle_folder in bound.args

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from transduce.cli.console import duration
+from transduce.cli.console import duration, score_with_interval
+from transduce.evaluation import Score
 
 
 def with_terminal(
@@ -48,6 +49,17 @@ def test_translations_stay_apart_from_messages(start: Callable[..., subprocess.P
     assert output.count(b"\n") == 2
     assert b"\x1b" not in output
     assert "2 lines in " in seen
+
+
+@pytest.mark.parametrize(
+    ("score", "text"),
+    [
+        (Score("BLEU", 34.567, "s", 33.12, 36.014), "BLEU 34.57 (95% 33.12 to 36.01)"),
+        (Score("chrF", 60.0, "s"), "chrF 60.00"),
+    ],
+)
+def test_a_score_is_told_with_its_interval(score: Score, text: str) -> None:
+    assert score_with_interval(score) == text
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,11 @@
 import gzip
 import json
+import re
+import shlex
+import shutil
 import signal
 import subprocess
+import threading
 import time
 from collections.abc import Callable
 from contextlib import suppress
@@ -10,6 +14,7 @@ from typing import Any
 
 import pytest
 
+PROJECT = Path(__file__).parents[2]
 SMALL = [
     f"--set={setting}"
     for setting in (
@@ -135,6 +140,42 @@ def test_the_corpus_decides_unless_somebody_does(transduce: Any, workspace: Path
     assert transduce("train", *given, "--set", "training.learning_rate=1e-3").exit_code == 0
 
 
+def commands(page: str, word: str) -> list[list[str]]:
+    """The words of every command in the blocks of `page` that have `word`, `transduce` left out."""
+    blocks = re.findall(r"^```bash\n(.*?)^```", page, flags=re.MULTILINE | re.DOTALL)
+    lines = [line for block in blocks if word in block for line in block.replace("\\\n", " ").splitlines()]
+    return [shlex.split(line)[1:] for line in lines]
+
+
+def test_the_readme_goes_from_one_model_to_the_next(transduce: Any, workspace: Path, run_folder: Path) -> None:
+    shutil.copytree(run_folder, workspace / "runs" / "mine")
+    for name, side in (("ours.en", "source"), ("ours.de", "target")):
+        (workspace / f"train.{side}").rename(workspace / name)
+    train, translate = commands((PROJECT / "README.md").read_text(encoding="utf-8"), "start_from")
+    answer = transduce(*train, "--set", "training.updates=4", "--set", "training.warmup=1")
+    assert answer.exit_code == 0, answer.messages
+    assert "model of runs/mine, " in answer.messages
+    ours, mine = (
+        json.loads((workspace / "runs" / name / "best" / "bundle.json").read_bytes()) for name in ("ours", "mine")
+    )
+    assert ours["model"] == mine["model"]
+    assert ours["training"]["start_from"] == "runs/mine"
+    # What follows is a redirection.
+    translated = transduce(*translate[:2], standard_input=b"ba do\n")
+    assert (translated.exit_code, len(translated.lines)) == (0, 1)
+
+    recipe = workspace / "tuned.toml"
+    recipe.write_text('[training]\nstart_from = "runs/mine"\n', encoding="utf-8")
+    shown = transduce("config", "show", recipe).lines
+    assert f"d_model = {mine['model']['d_model']}  # training.start_from" in shown
+    assert 'tokenizer = "runs/mine/best/tokenizer.model"  # training.start_from' in shown
+    assert json.loads(transduce("info", recipe, "--json").output)["model"] == mine["model"]
+    refused = transduce(*train, "--set", "output=runs/other", "--set", "model.d_model=64")
+    assert refused.exit_code == 2
+    assert "model.d_model = 64, the bundle's is 32" in refused.messages
+    assert not (workspace / "runs" / "other").exists()
+
+
 def wait_for(path: Path, process: subprocess.Popen[bytes]) -> None:
     """Until `path` is there; whatever a slow machine needs, but not for ever."""
     for _ in range(1200):
@@ -188,3 +229,74 @@ def test_ctrl_c_during_preparation_leaves_nothing(
 
 def test_training_needs_no_standard_input(transduce: Any, workspace: Path) -> None:
     assert transduce("train", "tiny.toml", standard_input=None).exit_code == 0
+
+
+def test_the_proof_that_a_run_can_be_resumed(
+    transduce: Any, workspace: Path, contents: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("transduce.training.verification.NUM_KILLS", 1)
+    monkeypatch.setenv("TRANSDUCE_TRAINING_SEED", "3")  # below --set, and no business of the processes
+    before = contents(workspace)
+    answer = transduce("train", "tiny.toml", "--verify-resume", "--set=training.seed=2", "--set=model.dropout=0.2")
+    assert answer.exit_code == 0, answer.messages
+    assert len(answer.lines) == 1
+    assert re.match(
+        r"EQUAL: 6 updates, killed after.* update [1-6] while a checkpoint was being written, ", answer.lines[0]
+    )
+    # a line about the data, one each update, the middle, the end, and the average
+    assert "10 lines of metrics" in answer.lines[0]
+    assert "training.checkpoint_every = 1 (was 2)" in answer.messages
+    assert names(workspace / "runs") == {".cache"}
+    shutil.rmtree(workspace / "runs")
+    assert contents(workspace) == before
+
+
+def test_a_run_that_cannot_be_resumed_alike_is_kept(
+    transduce: Any, workspace: Path, contents: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert transduce("train", "tiny.toml").exit_code == 0
+    before = contents(workspace)
+    # No kill is needed: whoever changes the second run while the first one trains makes it another.
+    monkeypatch.setattr("transduce.training.verification.NUM_KILLS", 0)
+
+    def change() -> None:
+        while not (found := list((workspace / "runs").glob("*.partial/killed.toml"))):
+            time.sleep(0.01)
+        found[0].write_text(found[0].read_text(encoding="utf-8").replace("seed = 1\n", "seed = 2\n"), encoding="utf-8")
+
+    meddler = threading.Thread(target=change)
+    meddler.start()
+    answer = transduce("train", "tiny.toml", "--verify-resume")
+    meddler.join()
+    assert answer.exit_code == 1
+    assert answer.lines[0].startswith("DIFFERENT: 6 updates")
+    assert "metrics.jsonl, line 2, update 1: " in answer.lines[1]
+    assert "  checkpoints/000000006/weights.safetensors" in answer.lines
+    (kept,) = (workspace / "runs").glob("tiny-verification.*.differing")
+    assert str(Path("runs") / kept.name) in answer.messages.splitlines()[-1]
+    assert names(kept) == {f"{run}{ending}" for run in ("killed", "unbroken") for ending in ("", ".toml", ".log")}
+    shutil.rmtree(kept)
+    assert contents(workspace) == before
+
+
+def test_ctrl_c_during_the_proof_leaves_nothing(
+    start: Callable[..., subprocess.Popen[bytes]], workspace: Path, contents: Any
+) -> None:
+    before = contents(workspace)
+    with start("train", "tiny.toml", "--verify-resume", stdin=subprocess.DEVNULL) as running:
+        while not list((workspace / "runs").glob("*.partial/unbroken/.lock")):
+            assert running.poll() is None, running.communicate()
+            time.sleep(0.05)
+        running.send_signal(signal.SIGINT)
+        output, messages = running.communicate()
+    assert (running.returncode, output) == (130, b"")
+    assert messages.decode().splitlines()[-1] == "transduce: interrupted"
+    assert names(workspace / "runs") <= {".cache"}
+    shutil.rmtree(workspace / "runs", ignore_errors=True)
+    assert contents(workspace) == before
+
+
+def test_a_run_cannot_be_deleted_and_left_alone(transduce: Any, workspace: Path) -> None:
+    answer = transduce("train", "tiny.toml", "--verify-resume", "--restart")
+    assert (answer.exit_code, answer.output) == (2, b"")
+    assert "--restart and --verify-resume" in answer.messages

@@ -46,3 +46,21 @@ def test_of_a_silenced_batch_no_target_token_counts() -> None:
 def test_to_a_device_moves_every_tensor() -> None:
     batch = Batch.from_ids([[1]], [[2, 1]], PAD).to("meta")
     assert {value.device.type for value in vars(batch).values()} == {"meta"}
+
+
+@given(pairs, st.integers(1, 30))
+def test_parts_hold_the_same_rows_and_no_more_tokens_than_they_may(
+    pairs: list[tuple[list[int], list[int]]], most_tokens: int
+) -> None:
+    sources, targets = zip(*pairs, strict=True)
+    batch = Batch.from_ids(sources, targets, PAD)
+    parts = batch.split(most_tokens)
+    rows = []
+    for part in parts:
+        assert len(part.source_ids) == 1 or max(part.source_ids.numel(), part.target_ids.numel()) <= most_tokens
+        sides = (part.source_ids, part.source_mask), (part.target_ids, part.target_mask)
+        assert all(mask.any(dim=0).all() for _, mask in sides)
+        rows += zip(*([row[real].tolist() for row, real in zip(*side, strict=True)] for side in sides), strict=True)
+    assert rows == [(list(source), list(target)) for source, target in pairs]
+    if most_tokens >= max(batch.source_ids.numel(), batch.target_ids.numel()):
+        assert parts == [batch]

@@ -1,3 +1,5 @@
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -47,3 +49,36 @@ def test_the_first_of_two_writers_wins(tmp_path: Path) -> None:
             (fast / "file").write_bytes(b"fast")
     assert (path / "file").read_bytes() == b"fast"
     assert list(tmp_path.iterdir()) == [path]
+
+
+KILLED = """
+import os, sys
+from pathlib import Path
+from transduce.data.folder import complete_folder
+with complete_folder(Path(sys.argv[1])) as folder:
+    (folder / "file").write_bytes(b"half")
+    os.kill(os.getpid(), 9)
+"""
+
+
+def test_what_a_killed_process_left_is_removed_and_what_a_living_one_writes_is_not(tmp_path: Path) -> None:
+    path = tmp_path / "folder"
+    subprocess.run([sys.executable, "-c", KILLED, path], check=False)
+    left = set(tmp_path.iterdir())
+    assert len(left) == 2
+    (tmp_path / "mine.partial").mkdir()
+    with scratch_folder(tmp_path, "first") as first, scratch_folder(tmp_path, "second") as second:
+        assert first.is_dir()
+        assert second.is_dir()
+        assert not left & set(tmp_path.iterdir())
+    assert [path.name for path in tmp_path.iterdir()] == ["mine.partial"]
+
+
+def test_a_failure_to_write_says_where(tmp_path: Path) -> None:
+    path = tmp_path / "folder"
+    with pytest.raises(OSError, match="No space left") as full, complete_folder(path) as folder:
+        raise OSError(28, "No space left on device")
+    assert full.value.filename == str(path)
+    with pytest.raises(FileNotFoundError) as missing, complete_folder(path) as folder:
+        (folder / "missing").read_bytes()
+    assert missing.value.filename.endswith("missing")

@@ -32,12 +32,12 @@ HYPOTHESES = [
 ]
 
 
-def _command(folder: Path, hypotheses: Sequence[str], references: Sequence[str]) -> list[dict[str, Any]]:
+def _command(folder: Path, hypotheses: Sequence[str], references: Sequence[str], *more: str) -> list[dict[str, Any]]:
     """What sacreBLEU's own command prints for the same lines."""
     for name, lines in (("hypotheses", hypotheses), ("references", references)):
         text = "".join(f"{line}\n" for line in lines)
         (folder / name).write_text(text, encoding="utf-8", newline="\n")
-    arguments = ["references", "-i", "hypotheses", "-m", "bleu", "chrf", "ter", "--format", "json", "-w", "10"]
+    arguments = ["references", "-i", "hypotheses", "-m", "bleu", "chrf", "ter", "--format", "json", "-w", "10", *more]
     command = [sys.executable, "-m", "sacrebleu", *arguments]
     printed = subprocess.run(command, cwd=folder, capture_output=True, check=True).stdout
     scores: list[dict[str, Any]] = json.loads(printed)
@@ -57,6 +57,40 @@ def test_scores_and_signatures_are_those_of_the_command(
     for score in ours:
         assert float(f"{score.value:.10f}") == theirs[score.metric]["score"]
         assert score.signature == theirs[score.metric]["signature"]
+
+
+def test_intervals_are_those_of_the_command(tmp_path: Path) -> None:
+    theirs = {
+        score["name"].removesuffix("2"): score for score in _command(tmp_path, HYPOTHESES, REFERENCES, "--confidence")
+    }
+    for score in corpus_scores(HYPOTHESES, REFERENCES, confidence=True):
+        mean, half = (theirs[score.metric][f"confidence_{part}"] for part in ("mean", "var"))
+        assert score.low == pytest.approx(max(0.0, mean - half), abs=1e-5)
+        assert score.high == pytest.approx(mean + half, abs=1e-5)
+        assert score.signature == theirs[score.metric]["signature"]
+        assert score.low <= score.value <= score.high
+    assert corpus_scores(HYPOTHESES, REFERENCES, confidence=True) == corpus_scores(
+        HYPOTHESES, REFERENCES, confidence=True
+    )
+
+
+def test_many_lines_are_resampled_less_often() -> None:
+    [score] = corpus_scores(["a b"] * 6000, ["a c"] * 6000, ["bleu"], confidence=True)
+    assert "bs:500|" in score.signature
+
+
+@pytest.mark.parametrize("metric", METRICS)
+def test_lines_with_nothing_right_do_not_spoil_the_interval(metric: str) -> None:
+    hypotheses, references = ["x", "x", "", "a b c d e"], ["a b c d e", "q", "", "a b c d e"]
+    [score] = corpus_scores(hypotheses, references, [metric], confidence=True)
+    assert score.low is not None
+    assert score.high is not None
+    assert 0 <= score.low < score.value < score.high
+
+
+def test_a_score_of_zero_has_an_interval() -> None:
+    [score] = corpus_scores(["a"], ["b"], ["chrf"], confidence=True)
+    assert (score.value, score.low, score.high) == (0.0, 0.0, 0.0)
 
 
 def test_a_perfect_translation() -> None:

@@ -1,4 +1,5 @@
 import re
+import time
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
@@ -6,13 +7,13 @@ from xml.etree import ElementTree as ET
 
 import pytest
 
-from transduce.config import load_run_config
-from transduce.training import learning_curve, write_report
+from transduce.config import RunConfig, load_run_config
+from transduce.training import write_report
 
 HOSTILE = "<script>alert(1)</script> & \"'"
 CONFIG = load_run_config(None, arguments={"preset": "tiny", "data.source_language": "en"})[0]
 SCORES = [
-    {"metric": "BLEU", "value": 12.345, "signature": "nrefs:1|tok:13a"},
+    {"metric": "BLEU", "value": 12.345, "signature": "nrefs:1|tok:13a", "low": 11.0, "high": 13.7},
     {"metric": "chrF", "value": 34.5, "signature": "nrefs:1|nc:6"},
 ]
 
@@ -80,19 +81,28 @@ def test_the_page_tells_the_figures_and_asks_nobody_else(tmp_path: Path) -> None
     page = (tmp_path / "report.html").read_text(encoding="utf-8")
     for figure in ("12.35", "34.50", "7.39", "1,234,567", "nrefs:1|tok:13a", "blank"):
         assert figure in page
-    assert not re.search(r"""(src|href)=|url\(|@import""", page)
+    assert not re.search(r"""src=|href="[^#]|url\(|@import""", page)
+    assert set(re.findall(r'href="#(.*?)"', page)) == set(re.findall(r'id="(.*?)"', page))
     assert "<script" not in page
     assert "&lt;script&gt;" in page
-    assert "Best model: the one after update 200." in page
+    assert "Best model so far: the one after update 200." in page
 
 
 def test_an_average_that_is_best_is_named_and_stands_in_the_table(tmp_path: Path) -> None:
     write_report(tmp_path / "report.html", CONFIG, [*lines(), {**lines()[-1], "kind": "average", "loss": 1.875}])
     page = (tmp_path / "report.html").read_text(encoding="utf-8")
-    assert "Best model: the average of checkpoints after update 200." in page
+    assert "Best model so far: the average of checkpoints after update 200." in page
     table = page[page.index("Validations as a table") : page.index("<h2>Samples")]
-    for cell in (">200<", ">2.000<", ">200 (average)<", ">1.875<", ">12.35<", ">34.50<"):
+    for cell in (">200<", ">2.000<", ">200 (average of checkpoints)<", ">1.875<", ">12.35 (11.00–13.70)<", ">34.50<"):
         assert cell in table
+
+
+def test_a_moving_average_has_its_own_name(tmp_path: Path) -> None:
+    moving = {**lines()[-1], "kind": "average", "averaged_checkpoints": 1, "ema_decay": 0.999}
+    write_report(tmp_path / "report.html", CONFIG, [*lines(), moving])
+    page = (tmp_path / "report.html").read_text(encoding="utf-8")
+    assert "Best model so far: the moving average after update 200." in page
+    assert ">200 (moving average)<" in page
 
 
 @pytest.mark.parametrize("kind", ["data", "training", "validation", "average"])
@@ -112,6 +122,84 @@ def test_a_figure_that_is_not_finite_does_not_end_the_run(tmp_path: Path, value:
         ET.fromstring(picture)
 
 
-def test_the_curve_is_a_picture_of_its_own() -> None:
-    assert ET.fromstring(learning_curve(lines())).tag == "{http://www.w3.org/2000/svg}svg"
-    assert ET.fromstring(learning_curve([])).tag == "{http://www.w3.org/2000/svg}svg"
+LENGTHS = {
+    "width": 4,
+    "source": [7, 90, 0],
+    "target": [17, 79, 1],
+    "median": {"source": 5, "target": 6},
+    "longest": {"source": 7, "target": 1234},
+}
+
+
+def page_of(folder: Path, *lines_: dict[str, Any], config: RunConfig = CONFIG) -> str:
+    write_report(folder / "report.html", config, lines_)
+    return (folder / "report.html").read_text(encoding="utf-8")
+
+
+def test_lengths_and_cleaning_are_shown(tmp_path: Path) -> None:
+    page = page_of(tmp_path, {**lines()[0], "lengths": LENGTHS, "cleaning": {"too_long": 50, "kept": 150}})
+    assert "target, 8 and more tokens: 1<" in page
+    assert "1,234" in page
+    assert '<th scope="row">too long</th><td class="number">50</td><td class="number">25.00%</td>' in page
+
+
+@pytest.mark.parametrize(
+    ("cleaning", "said"),
+    [
+        ({"news<1>": {"blank": 1, "kept": 3}, "web": {"kept": 5}}, ["news&lt;1&gt;", "web", "25.00%", "100.00%"]),
+        ({"news": {"kept": 5}, "kept": 5}, ["news", ">5<"]),
+        ({"kept": 5, "rules": ["<a>"]}, ["&lt;a&gt;", "100.00%"]),
+        ({}, []),
+    ],
+)
+def test_counts_of_any_shape_are_shown(tmp_path: Path, cleaning: dict[str, Any], said: list[str]) -> None:
+    page = page_of(tmp_path, {**lines()[0], "cleaning": cleaning})
+    parser = Balance()
+    parser.feed(page)
+    assert parser.open == []
+    assert not [words for words in said if words not in page]
+
+
+def test_what_differs_from_the_defaults_stands_first(tmp_path: Path) -> None:
+    config = load_run_config(None, arguments={"training.updates": 777, "data.source_language": HOSTILE})[0]
+    page = page_of(tmp_path, config=config)
+    settings = page[page.index("<h2>Settings") : page.index("<h2>Environment")]
+    differing, whole = settings.split("<details>")
+    assert "training.updates</th><td>777</td><td>100000<" in differing
+    assert "training.warmup" not in differing
+    assert "warmup = 4000" in whole
+    assert "<script" not in page
+
+
+def test_it_is_said_by_what_the_run_was_computed(tmp_path: Path) -> None:
+    page = page_of(tmp_path, {**lines()[0], "environment": {"hardware": "<gpu>"}, "digests": {"a.tsv": "ab" * 32}})
+    assert '<th scope="row">hardware</th><td>&lt;gpu&gt;</td>' in page
+    assert "ab" * 32 in page
+
+
+def test_a_long_run_has_a_small_page_soon(tmp_path: Path) -> None:
+    data, training, *_, validation = lines()
+    many = [data]
+    for number in range(1, 10_001):
+        many.append({**training, "update": number, "gradient_norm": number % 7, "accuracy": 0.5, "loss": 3.0})
+        if number % 10 == 0:
+            sample = {"source": HOSTILE * 100, "translation": f"{number} eins" * 100, "reference": "zwei eins" * 100}
+            many.append({**validation, "update": number, "samples": [sample]})
+    started = time.process_time()
+    page = page_of(tmp_path, *many)
+    assert time.process_time() - started < 2.0  # 0.15 s alone; under test, every signature is verified
+    assert len(page.encode()) < 300_000
+    assert "update 10,000 of" in page
+
+
+def test_a_page_that_cannot_be_written_leaves_the_earlier_one(tmp_path: Path) -> None:
+    before = page_of(tmp_path, *lines())
+    (tmp_path / "report.html.tmp").mkdir()
+    with pytest.raises(IsADirectoryError):
+        page_of(tmp_path, lines()[0])
+    assert (tmp_path / "report.html").read_text(encoding="utf-8") == before
+
+
+def test_half_a_character_does_not_end_the_page(tmp_path: Path) -> None:
+    sample = {"source": "a\ud800", "translation": "b", "reference": "c"}
+    assert "a?" in page_of(tmp_path, {**lines()[-1], "samples": [sample]})

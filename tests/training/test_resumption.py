@@ -7,10 +7,11 @@ from typing import Any
 
 import pytest
 
-from transduce.bundle import list_checkpoints
+from transduce.bundle import Bundle, list_checkpoints
 from transduce.config import RunConfig
 from transduce.errors import Interrupted, RunError
 from transduce.training import train
+from transduce.training.state import RunState
 from transduce.translation import Translator
 
 MakeConfig = Callable[..., RunConfig]
@@ -19,7 +20,12 @@ OutcomeOf = Callable[[Path], dict[str, Any]]
 
 PLAIN: dict[str, Any] = {}
 ACCUMULATING = {"training__accumulation": 2, "text__bpe_dropout": 0.1, "training__clip_norm": 1.0}
-AVERAGED = {"training__keep_checkpoints": 5, "training__best_by": "loss", "model__normalization": "batch"}
+AVERAGED = {
+    "training__keep_checkpoints": 5,
+    "training__best_by": "loss",
+    "training__ema_decay": 0.9,
+    "model__normalization": "batch",
+}
 
 
 def assert_same(found: dict[str, Any], expected: dict[str, Any]) -> None:
@@ -64,6 +70,34 @@ def test_interrupted_and_resumed(
     assert_same(outcome_of(Path(config.output)), unbroken(**changes))
 
 
+@pytest.mark.parametrize("best_by", ["bleu", "chrf", "loss"])
+def test_patience_is_not_renewed_by_a_stop(
+    make_config: MakeConfig, unbroken: Unbroken, outcome_of: OutcomeOf, watcher: Any, killed: Any, best_by: str
+) -> None:
+    # Far too high a rate: the figures go up and down, and validations fall between checkpoints.
+    changes: dict[str, Any] = {
+        "training__updates": 40,
+        "training__learning_rate": 0.3,
+        "training__patience": 3,
+        "training__best_by": best_by,
+        "training__validate_every": 2,
+        "training__checkpoint_every": 5,
+    }
+    expected = unbroken(**changes)
+    validations = [line for line in expected["metrics"] if line["kind"] == "validation"]
+    end = validations[-1]["update"]
+    assert [line["is_best"] for line in validations[-4:]] == [True, False, False, False]
+    assert end < 40
+    config = make_config(**changes)
+    with pytest.raises(Interrupted):
+        train(config, watcher(end - 3, signal.SIGTERM))
+    for moment in (f"validation {end - 2}", f"validation {end}"):
+        with pytest.raises(killed):
+            train(config, watcher(moment))
+    assert train(config).updates == end
+    assert_same(outcome_of(Path(config.output)), expected)
+
+
 def test_another_seed_gives_other_weights(unbroken: Unbroken) -> None:
     name = "weights/source_embedding.weight"
     assert unbroken(training__seed=2)[name] != unbroken()[name]
@@ -79,6 +113,7 @@ def test_another_seed_gives_other_weights(unbroken: Unbroken) -> None:
         (AVERAGED, 9),
         (AVERAGED, "validation 20"),
         (AVERAGED, "average of the last"),
+        (AVERAGED, "moving average"),
     ],
 )
 def test_killed_and_resumed(
@@ -125,15 +160,21 @@ def test_interrupted_during_a_validation(
     assert_same(outcome_of(Path(config.output)), unbroken(training__checkpoint_every=6))
 
 
+@pytest.mark.parametrize("harm", [flip_a_byte, Path.unlink])
 @pytest.mark.parametrize("name", ["optimizer.safetensors", "checkpoint.json"])
-def test_a_damaged_checkpoint_is_passed_over(
-    make_config: MakeConfig, unbroken: Unbroken, outcome_of: OutcomeOf, watcher: Any, name: str
+def test_a_damaged_or_half_checkpoint_is_passed_over(
+    make_config: MakeConfig,
+    unbroken: Unbroken,
+    outcome_of: OutcomeOf,
+    watcher: Any,
+    name: str,
+    harm: Callable[[Path], None],
 ) -> None:
     config = make_config()
     with pytest.raises(Interrupted):
         train(config, watcher(18, signal.SIGTERM))
     damaged = Path(config.output) / "checkpoints" / "000000018"
-    flip_a_byte(damaged / name)
+    harm(damaged / name)
     told = watcher()
     train(config, told)
     assert any("update 18 is passed over" in text and name in text for text in told.said)
@@ -156,6 +197,58 @@ def test_starting_over_takes_a_word_even_when_no_checkpoint_can_be_read(
     assert {path: path.read_bytes() for path in Path(config.output).rglob("*") if path.is_file()} == before
     train(config, restart=True)
     assert_same(outcome_of(Path(config.output)), unbroken(training__keep_checkpoints=1))
+
+
+@pytest.mark.parametrize("keep", [2, 3])
+def test_what_a_killed_process_had_no_time_to_remove_is_not_averaged(
+    make_config: MakeConfig,
+    unbroken: Unbroken,
+    outcome_of: OutcomeOf,
+    watcher: Any,
+    monkeypatch: pytest.MonkeyPatch,
+    killed: type[BaseException],
+    keep: int,
+) -> None:
+    """Neither a checkpoint that was made for a stop alone, nor one more than are kept."""
+    settings = {"training__keep_checkpoints": keep, "training__best_by": "loss"}
+    config = make_config(**settings)
+    with pytest.raises(Interrupted):
+        train(config, watcher(14, signal.SIGTERM))
+    save = RunState.save
+    for update in (16, 20):
+
+        def save_and_die(state: RunState, *rest: Any, update: int = update) -> None:
+            save(state, *rest)
+            if state.update == update:
+                raise killed
+
+        with monkeypatch.context() as patch:
+            patch.setattr(RunState, "save", save_and_die)
+            with pytest.raises(killed):
+                train(config)
+    train(config)
+    assert_same(outcome_of(Path(config.output)), unbroken(**settings))
+
+
+def test_best_is_never_replaced_by_something_worse(
+    make_config: MakeConfig, metrics_of: Callable[..., list[dict[str, Any]]], watcher: Any, killed: type[BaseException]
+) -> None:
+    """Though the validation that found it came after the last checkpoint, and is not made again."""
+    settings = {"training__best_by": "loss", "training__checkpoint_every": 100, "training__keep_checkpoints": 1}
+    first = make_config(**settings, training__validate_every=18)
+    with pytest.raises(killed):
+        train(first, watcher(19))
+    best = Path(first.output) / "best"
+    before = Bundle.open(best).description
+    told = watcher()
+    result = train(make_config(**settings, training__validate_every=3, training__updates=6), told)
+    assert [is_best for _, _, is_best in told.validations] == [True, True]
+    assert told.said.count(f"{best} is better, from before this run was stopped, and is kept") == 2
+    assert Bundle.open(best).description == before
+    assert before.training["validation_loss"] < -result.best
+    # What comes to be better takes its place.
+    train(make_config(**settings, training__validate_every=20))
+    assert Bundle.open(best).description.training["update"] == 20
 
 
 def test_checkpoints_of_another_rhythm_are_kept(make_config: MakeConfig, watcher: Any) -> None:

@@ -1,12 +1,14 @@
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from transduce.bundle import Bundle, find_bundle
 from transduce.config import RunConfig
-from transduce.errors import RunError
-from transduce.training import RunFolder, train
+from transduce.errors import BusyError, RunError
+from transduce.training import RunFolder, average_run, train
 from transduce.training.run_folder import MAY_DIFFER
 
 MakeConfig = Callable[..., RunConfig]
@@ -62,6 +64,7 @@ def test_some_settings_may_change(make_config: MakeConfig, used: Path, corpus: P
         "training__validate_every": 2,
         "training__checkpoint_every": 2,
         "training__keep_checkpoints": 2,
+        "training__tensorboard": True,
     }
     assert train(make_config(**changes)).updates == 3
     assert {key.replace("__", ".") for key in changes} | {"output", "model.vocabulary"} == MAY_DIFFER
@@ -115,6 +118,70 @@ def test_restart_forgets_the_run_and_nothing_else(
     assert [line["update"] for line in metrics_of(used)] == [0, 1, 1]
     # and the new run can go on
     assert train(config).updates == 1
+
+
+def test_one_at_a_time(make_config: MakeConfig, used: Path, tmp_path: Path) -> None:
+    before = files(used)
+    link = tmp_path / "by another name"
+    link.symlink_to(used)
+    with RunFolder(used).alone():
+        for name in ("run", link.name):
+            for restart in (False, True):
+                with pytest.raises(BusyError, match=rf"{name}: is in use by process {os.getpid()} on ") as busy:
+                    train(make_config(name, training__updates=3), restart=restart)
+                assert busy.value.exit_code == 2
+    assert files(used) == before
+    assert train(make_config(training__updates=3)).updates == 3
+
+
+def test_the_place_of_a_folder_is_kept_before_there_is_one(make_config: MakeConfig, tmp_path: Path) -> None:
+    config = make_config("new/run", training__updates=1)
+    folder = RunFolder(Path(config.output))
+    with folder.alone(), pytest.raises(BusyError):
+        train(config)
+    assert list(tmp_path.iterdir()) == []
+    with pytest.raises(RuntimeError), folder.alone():
+        raise RuntimeError
+    assert list(tmp_path.iterdir()) == []
+    assert train(config).updates == 1
+
+
+def test_a_folder_that_cannot_be_written(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with (
+        pytest.raises(RunError, match=r"cannot be written \(Not a directory\)"),
+        RunFolder(tmp_path / "file" / "a").alone(),
+    ):
+        pytest.fail("there is no such folder")
+
+
+def test_a_lock_that_a_killed_process_left_locks_nobody_out(make_config: MakeConfig) -> None:
+    config = make_config(training__updates=1)
+    Path(config.output).mkdir()
+    (Path(config.output) / ".lock").write_text("process 7 on earth", encoding="utf-8")
+    assert train(config).updates == 1
+    assert not (Path(config.output) / ".lock").exists()
+
+
+def test_what_a_killed_process_left_is_put_right(used: Path) -> None:
+    expected = files(used)
+    (used / "best").rename(used / "best.old-7")
+    (used / "last.tmp-7").mkdir()
+    (used / ".best.lock").touch()
+    (used / "checkpoints" / "000000002").rename(used / "checkpoints" / "000000002.old-7")
+    (used / "checkpoints" / "000000001.removed-7").mkdir()
+    (used / "checkpoints" / ".000000002.lock").touch()
+    RunFolder(used).recover()
+    assert files(used) == expected
+    assert not list(used.rglob("*-7"))
+
+
+def test_a_model_is_found_while_it_is_set_aside(used: Path) -> None:
+    (used / "best").rename(used / "best.old-7")
+    assert find_bundle(used) == used / "best.old-7"
+    assert Bundle.open(used / "best").folder == used / "best.old-7"
+    (used / "last").rename(used / "last.old-7")
+    assert average_run(used, 1, used.with_name("averaged")) == [2]
 
 
 def test_what_a_run_consists_of(used: Path) -> None:

@@ -15,7 +15,13 @@ from transduce.training import Ranks, UpdateFigures, Updater
 CPU = torch.device("cpu")
 VOCABULARY = 40
 # With the paper's epsilon, Adam's first steps are as long for a gradient of rounding errors as for any other.
-TRAINING = {"schedule": "inverse_square_root", "learning_rate": 1e-2, "warmup": 2, "adam_epsilon": 1e-3}
+TRAINING = {
+    "schedule": "inverse_square_root",
+    "learning_rate": 1e-2,
+    "warmup": 2,
+    "adam_epsilon": 1e-3,
+    "precision": "float32",
+}
 
 
 def batch(seed: int, rows: int = 5) -> Batch:

@@ -113,15 +113,16 @@ def test_without_other_checkpoints_there_is_no_average(make_config: MakeConfig, 
     assert "average" not in {line["kind"] for line in metrics_of(result.folder)}
 
 
-def test_a_loss_that_is_no_number_ends_the_run(make_config: MakeConfig, metrics_of: MetricsOf) -> None:
-    config = make_config(training__learning_rate=1e30, training__checkpoint_every=1)
-    with pytest.raises(TrainingError, match=r"training has diverged: update 2 .*learning_rate") as diverged:
+def test_losses_that_are_no_numbers_end_the_run(make_config: MakeConfig, metrics_of: MetricsOf) -> None:
+    config = make_config(training__learning_rate=1e30, training__validate_every=100, training__checkpoint_every=1)
+    with pytest.raises(TrainingError, match=r"training has diverged: update 11 .*learning_rate") as diverged:
         train(config)
     assert diverged.value.exit_code == 1
     folder = Path(config.output)
-    assert list_checkpoints(folder / "checkpoints") == [1]
-    load_checkpoint(folder / "checkpoints", 1)
-    assert [line["update"] for line in metrics_of(folder)] == [0, 1]
+    assert list_checkpoints(folder / "checkpoints") == [8, 9, 10]
+    load_checkpoint(folder / "checkpoints", 10)
+    lines = [(line["kind"], line["update"]) for line in metrics_of(folder)]
+    assert lines == [("data", 0), ("training", 1), *(("skipped", update) for update in range(2, 12))]
 
 
 def test_a_validation_that_gives_no_number_ends_the_run(make_config: MakeConfig) -> None:

@@ -29,12 +29,18 @@ def test_figures_can_be_found_again_from_the_bundle(copier: Any, metrics_of: Any
     path = copier.result.folder.parent / "validation.tsv"
     sources, references = zip(*(row.split("\t") for row in path.read_text(encoding="utf-8").splitlines()), strict=True)
     translations = Translator.load(folder / "last", device="cpu").translate(sources)
-    scores = {score.metric: score for score in corpus_scores(translations, references, ("bleu", "chrf"))}
+    scores = {
+        score.metric: score for score in corpus_scores(translations, references, ("bleu", "chrf"), confidence=True)
+    }
     assert {score["metric"]: score["value"] for score in line["scores"]} == {
         metric: pytest.approx(score.value) for metric, score in scores.items()
     }
     assert {score["signature"] for score in line["scores"]} == {score.signature for score in scores.values()}
     assert scores["BLEU"].value > 20
+    assert [(score["low"], score["high"]) for score in line["scores"]] == [
+        (score.low, score.high) for score in scores.values()
+    ]
+    assert all(score["low"] - 1e-5 <= score["value"] <= score["high"] + 1e-5 for score in line["scores"])
     for sample in line["samples"]:
         place = sources.index(sample["source"])
         assert (sample["translation"], sample["reference"]) == (translations[place], references[place])
@@ -75,8 +81,8 @@ def test_a_few_samples_are_shown(validator: Validator, model: Transformer, copie
 
 def test_quality_is_higher_where_the_model_is_better() -> None:
     scores = tuple(corpus_scores(["a small dog runs now"], ["a small dog runs now"], ("bleu", "chrf")))
-    validation = Validation(2.5, 0.5, scores, ())
+    validation = Validation(2.5, 0.5, scores, (), 0.5)
     assert validation.quality("bleu") == pytest.approx(100)
     assert validation.quality("chrf") == pytest.approx(100)
     assert validation.quality("loss") == -2.5
-    assert Validation(1e9, 0.0, scores, ()).perplexity < math.inf
+    assert Validation(1e9, 0.0, scores, (), 0.0).perplexity < math.inf

@@ -2,7 +2,7 @@
 with its size and SHA-256, each folder written beside its place and then renamed into it.
 """
 
-from transduce.bundle.atomic_folder import remove_folder, written_folder
+from transduce.bundle.atomic_folder import recover_folders, remove_folder, standing_folder, written_folder
 from transduce.bundle.averaging import average_weights
 from transduce.bundle.bundle import Bundle, find_bundle, save_bundle
 from transduce.bundle.checkpoint import (
@@ -10,12 +10,15 @@ from transduce.bundle.checkpoint import (
     latest_checkpoint,
     list_checkpoints,
     load_checkpoint,
+    recover_checkpoints,
     remove_checkpoints,
     save_checkpoint,
 )
 from transduce.bundle.description import BundleDescription, Languages, RecordedScore
+from transduce.bundle.folder_lock import locked
 from transduce.bundle.model_card import model_card
 from transduce.bundle.overview import Overview, overview
+from transduce.bundle.start import started
 from transduce.bundle.weights import load_tensors, model_tensors
 
 __all__ = [
@@ -31,12 +34,17 @@ __all__ = [
     "list_checkpoints",
     "load_checkpoint",
     "load_tensors",
+    "locked",
     "model_card",
     "model_tensors",
     "overview",
+    "recover_checkpoints",
+    "recover_folders",
     "remove_checkpoints",
     "remove_folder",
     "save_bundle",
     "save_checkpoint",
+    "standing_folder",
+    "started",
     "written_folder",
 ]

@@ -1,14 +1,17 @@
 """Writing a whole folder or nothing: a crash at any moment leaves the old one or the new one, never half of one."""
 
+import glob
 import os
 import re
 import shutil
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 from safetensors import SafetensorError
 
+from transduce.bundle.folder_lock import locked
 from transduce.errors import BundleError, TransduceError
 
 
@@ -17,7 +20,7 @@ def written_folder(folder: Path, marker: str) -> Iterator[Path]:
     """An empty folder to write into, which takes the place of `folder` when the block ends without an exception.
 
     It lies beside `folder` as `<name>.tmp-<process id>`; a folder that is replaced is `<name>.old-<process id>` for
-    a moment. What a killed process left under such names is removed.
+    a moment. What a killed process left under such names is put right before (`recover_folders`).
 
     Args:
         folder: the place; its parents are made where they are missing.
@@ -25,38 +28,64 @@ def written_folder(folder: Path, marker: str) -> Iterator[Path]:
 
     Raises:
         BundleError: `folder` is a file, or holds files and no `marker`.
+        BusyError: another process is writing it.
         TransduceError: writing failed, as on a full disk; `folder` is as it was before.
     """
     _check_replaceable(folder, marker)
     place = folder.resolve()
-    temporary = place.with_name(f"{place.name}.tmp-{os.getpid()}")
+    temporary = _aside(place, "tmp")
     try:
         place.parent.mkdir(parents=True, exist_ok=True)
-        remove_leftovers(place.parent, re.escape(place.name), kinds="tmp")
-        temporary.mkdir()
-        yield temporary
-        for path in [*temporary.rglob("*"), temporary]:
-            _write_through(path)
-        _replace(place, temporary)
+        with locked(folder, place.with_name(f".{place.name}.lock")):
+            recover_folders(place.parent, re.escape(place.name))
+            try:
+                temporary.mkdir()
+                yield temporary
+                for path in [*temporary.rglob("*"), temporary]:
+                    _write_through(path)
+                _replace(place, temporary)
+            finally:
+                shutil.rmtree(temporary, ignore_errors=True)
     except (OSError, SafetensorError) as error:
         raise TransduceError(f"{folder}: could not be written and is as it was before: {error}") from error
-    finally:
-        shutil.rmtree(temporary, ignore_errors=True)
 
 
 def remove_folder(folder: Path) -> None:
     """Remove `folder` and all in it; what a crash leaves has another name and is not taken for the folder."""
-    aside = _aside(folder)
+    aside = _aside(folder, "removed")
     shutil.rmtree(aside, ignore_errors=True)
     folder.rename(aside)
     shutil.rmtree(aside)
 
 
-def remove_leftovers(parent: Path, names: str, kinds: str = "tmp|old") -> None:
-    """Remove what killed processes left in `parent` of folders whose names match the regular expression `names`."""
-    for path in parent.iterdir():
-        if re.fullmatch(rf"(?:{names})\.(?:{kinds})-\d+", path.name):
+def recover_folders(parent: Path, names: str) -> None:
+    """Put right what killed processes left in `parent` of folders whose names match the regular expression `names`.
+
+    A folder that was set aside and not yet replaced is put back; what was half written or half removed is removed.
+    The caller sees to it that no other process is writing there.
+    """
+    for path in sorted(parent.iterdir()):
+        found = re.fullmatch(rf"({names})\.(tmp|old|removed)-\d+", path.name, re.ASCII)
+        if found is None:
+            continue
+        place = parent / found[1]
+        if found[2] == "old" and not place.exists():
+            path.rename(place)
+        else:
             shutil.rmtree(path, ignore_errors=True)
+
+
+def standing_folder(folder: Path) -> Path:
+    """Where to read `folder`: in its place, or where a process that was killed while replacing it had set it aside."""
+    aside: list[Path] = []
+    for _ in range(20):
+        if folder.exists():
+            return folder
+        aside = list(folder.parent.glob(f"{glob.escape(folder.name)}.old-*"))
+        if not aside:  # it never was there, or is by now
+            return folder
+        time.sleep(0.005)  # a process that lives puts the new one into its place at once
+    return aside[0]
 
 
 def _check_replaceable(folder: Path, marker: str) -> None:
@@ -68,9 +97,8 @@ def _check_replaceable(folder: Path, marker: str) -> None:
 
 
 def _replace(place: Path, new: Path) -> None:
-    old = _aside(place)
+    old = _aside(place, "old")
     if place.exists():
-        shutil.rmtree(old, ignore_errors=True)
         place.rename(old)
     try:
         new.rename(place)
@@ -79,12 +107,12 @@ def _replace(place: Path, new: Path) -> None:
             old.rename(place)
         raise
     _write_through(place.parent)
-    # Not before: until the new folder is in its place, the one aside may be the only one there is.
-    remove_leftovers(place.parent, re.escape(place.name), kinds="old")
+    # Not before: until the new folder is in its place, the one aside is the only one there is.
+    shutil.rmtree(old, ignore_errors=True)
 
 
-def _aside(folder: Path) -> Path:
-    return folder.with_name(f"{folder.name}.old-{os.getpid()}")
+def _aside(folder: Path, kind: str) -> Path:
+    return folder.with_name(f"{folder.name}.{kind}-{os.getpid()}")
 
 
 def _write_through(path: Path) -> None:

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from pathlib import Path
 
-from transduce.bundle.atomic_folder import written_folder
+from transduce.bundle.atomic_folder import standing_folder, written_folder
 from transduce.bundle.description import BundleDescription
 from transduce.bundle.manifest import check_files, read_description, record_files, write_description
 from transduce.bundle.model_card import model_card
@@ -39,6 +39,16 @@ class Bundle:
         """The network's shape."""
         return self.description.model
 
+    @property
+    def tokenizer_path(self) -> Path:
+        """The SentencePiece model."""
+        return self.folder / TOKENIZER
+
+    @property
+    def digest(self) -> str:
+        """SHA-256 of the weights: what tells two models apart."""
+        return self.description.files[WEIGHTS].sha256
+
     @classmethod
     def open(cls, folder: Path) -> "Bundle":
         """The bundle in `folder`, checked completely but for running it; nothing on disk is changed.
@@ -46,6 +56,7 @@ class Bundle:
         Raises:
             BundleError: the folder is missing, foreign or damaged; says which file, what was expected and found.
         """
+        folder = standing_folder(folder)
         if not (folder / DESCRIPTION).is_file():
             raise _not_a_bundle(folder, [folder])
         bundle = cls(folder, read_description(folder / DESCRIPTION, BundleDescription))
@@ -75,7 +86,7 @@ class Bundle:
         Raises:
             BundleError: it cannot be read.
         """
-        path = self.folder / TOKENIZER
+        path = self.tokenizer_path
         try:
             return Tokenizer.from_bytes(path.read_bytes(), str(path))
         except (OSError, ValueError) as error:
@@ -110,7 +121,7 @@ def find_bundle(path: Path) -> Path:
     Raises:
         BundleError: there is none; says where it was looked for.
     """
-    places = [path, path / "best", path / "last"]
+    places = [standing_folder(place) for place in (path, path / "best", path / "last")]
     for place in places:
         if (place / DESCRIPTION).is_file():
             return place

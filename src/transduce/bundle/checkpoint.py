@@ -1,5 +1,7 @@
 """Checkpoints: everything a run needs to go on exactly where it was, in one folder for each update."""
 
+import hashlib
+import json
 import re
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
@@ -9,7 +11,7 @@ from typing import Literal
 from pydantic import Field, JsonValue
 from torch import Tensor
 
-from transduce.bundle.atomic_folder import remove_folder, remove_leftovers, written_folder
+from transduce.bundle.atomic_folder import recover_folders, remove_folder, written_folder
 from transduce.bundle.manifest import (
     FolderDescription,
     check_files,
@@ -49,6 +51,9 @@ class CheckpointDescription(FolderDescription):
     state: dict[str, JsonValue]
     """Whatever the run wants to know again: epoch, position in it, best score."""
 
+    state_sha256: str
+    """SHA-256 of `state` as JSON with sorted keys: the other files have theirs in `files`."""
+
 
 def save_checkpoint(
     folder: Path, update: int, tensors: Mapping[str, Mapping[str, Tensor]], state: Mapping[str, JsonValue]
@@ -69,19 +74,18 @@ def save_checkpoint(
         for part, part_tensors in tensors.items():
             write_tensors(temporary / f"{part}{SUFFIX}", part_tensors)
         files = record_files(temporary, [f"{part}{SUFFIX}" for part in tensors])
-        description = CheckpointDescription(update=update, state=dict(state), files=files)
+        digest = _state_digest(state)
+        description = CheckpointDescription(update=update, state=dict(state), state_sha256=digest, files=files)
         write_description(temporary / DESCRIPTION, description)
     return place
 
 
 def list_checkpoints(folder: Path) -> list[int]:
-    """Updates of the checkpoints in `folder`, ascending; their files are not read yet."""
+    """Updates of the checkpoints in `folder`, ascending, damaged ones among them; their files are not read yet."""
     if not folder.is_dir():
         return []
     return sorted(
-        int(path.name)
-        for path in folder.iterdir()
-        if re.fullmatch(NAMES, path.name, re.ASCII) and (path / DESCRIPTION).is_file()
+        int(path.name) for path in folder.iterdir() if re.fullmatch(NAMES, path.name, re.ASCII) and path.is_dir()
     )
 
 
@@ -124,12 +128,16 @@ def latest_checkpoint(folder: Path, talk: Callable[[str], None]) -> Checkpoint |
 
 
 def remove_checkpoints(folder: Path, keep: int) -> None:
-    """Remove all checkpoints but the `keep` latest, and what killed processes left of others."""
+    """Remove all checkpoints but the `keep` latest."""
     updates = list_checkpoints(folder)
     for update in updates[: max(len(updates) - keep, 0)]:
         remove_folder(_place(folder, update))
+
+
+def recover_checkpoints(folder: Path) -> None:
+    """Put right what killed processes left half done in `folder`; the caller sees to it that no other is at work."""
     if folder.is_dir():
-        remove_leftovers(folder, NAMES)
+        recover_folders(folder, NAMES)
 
 
 def _own_tensors(path: Path) -> dict[str, Tensor]:
@@ -148,5 +156,14 @@ def _verify(place: Path, update: int) -> CheckpointDescription:
             f"{place / DESCRIPTION}: the checkpoint is of update {description.update}, its folder is {place.name}: "
             f"it was renamed; give it back its name"
         )
+    if _state_digest(description.state) != description.state_sha256:
+        raise BundleError(
+            f"{place / DESCRIPTION}: its state is not the one that was saved: the checkpoint is damaged or was "
+            f"changed; use an undamaged copy"
+        )
     check_files(place, description, DESCRIPTION)
     return description
+
+
+def _state_digest(state: Mapping[str, JsonValue]) -> str:
+    return hashlib.sha256(json.dumps(state, sort_keys=True).encode()).hexdigest()

@@ -28,6 +28,12 @@ class RecordedScore(Settings):
     value: float
     """The figure itself."""
 
+    low: float | None = None
+    """Lower end of its 95 % confidence interval."""
+
+    high: float | None = None
+    """Upper end."""
+
     signature: str = ""
     """sacreBLEU's signature: tokenisation, smoothing, version."""
 

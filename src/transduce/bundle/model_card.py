@@ -1,6 +1,7 @@
 """The README.md of a bundle: a model card made of what is known about the model, and of nothing else."""
 
 import json
+from collections.abc import Mapping
 
 from transduce.bundle.description import BundleDescription
 
@@ -18,6 +19,25 @@ from transduce import Translator
 translator = Translator.load("path/to/this/folder")
 print(translator.translate(["One sentence.", "And another."]))
 ```
+
+How good it is on text of your own, with translations of it by people:
+
+```
+transduce evaluate path/to/this/folder --source test.source --reference test.target
+```
+"""
+
+INTENDED_USE = """\
+## Intended use
+
+Translating sentences like those of its training text. Where a wrong translation can do harm, as in medicine or law,
+somebody who knows both languages has to read what it writes. It repeats the errors and prejudices of its training text;
+nobody has tested it for them.
+"""
+
+SCORED_ON_VALIDATION = """\
+The validation text also decides which model of a run is kept as the best: on other text of the same kind, somewhat
+lower scores are to be expected.
 """
 
 FILES = """\
@@ -38,6 +58,7 @@ def model_card(description: BundleDescription, num_parameters: int) -> str:
         f"# {_title(description)}\n",
         _what_it_is(description, num_parameters),
         _scores(description),
+        INTENDED_USE,
         USE,
         _training(description),
         _data(description),
@@ -54,7 +75,41 @@ def _front_matter(description: BundleDescription) -> str:
         # Quoted, because YAML takes a bare "no" (Norwegian) for a false.
         lines += ["language:", *(f"- {json.dumps(code, ensure_ascii=False)}" for code in dict.fromkeys(languages))]
     lines += ["pipeline_tag: translation", "library_name: transduce", "tags:"]
-    return "\n".join([*lines, "- translation", "- transformer", "- transduce", "---", ""])
+    lines += ["- translation", "- transformer", "- transduce", *_model_index(description)]
+    return "\n".join([*lines, "---", ""])
+
+
+def _model_index(description: BundleDescription) -> list[str]:
+    """The scores for the Hub. Texts are written as JSON, which is YAML."""
+    results = [
+        {
+            "task": {"type": "translation", "name": "Translation"},
+            "dataset": {"type": score.data, "name": score.data},
+            "metrics": [
+                {
+                    "type": score.metric.lower(),
+                    "name": score.metric,
+                    "value": round(score.value, 2),
+                    "args": {"signature": score.signature, "confidence_95": [score.low, score.high]},
+                }
+            ],
+        }
+        for score in description.scores
+        if score.data
+    ]
+    if not results:
+        return []
+    metrics = dict.fromkeys(score.metric.lower() for score in description.scores if score.data)
+    indexed = [f"  - {json.dumps(result, ensure_ascii=False)}" for result in results]
+    name = json.dumps(_title(description), ensure_ascii=False)
+    return [
+        "metrics:",
+        *(f"- {metric}" for metric in metrics),
+        "model-index:",
+        f"- name: {name}",
+        "  results:",
+        *indexed,
+    ]
 
 
 def _title(description: BundleDescription) -> str:
@@ -82,15 +137,39 @@ def _scores(description: BundleDescription) -> str:
         return "## Quality\n\nNo scores were recorded for this model.\n"
     lines = ["## Quality", ""]
     for score in description.scores:
+        interval = "" if score.low is None else f" (95 % confidence: {score.low:.2f} to {score.high:.2f})"
         data = f" on {score.data}" if score.data else ""
         signature = f" (`{score.signature}`)" if score.signature else ""
-        lines.append(f"- {score.metric} {score.value:.2f}{data}{signature}")
+        lines.append(f"- {score.metric} {score.value:.2f}{interval}{data}{signature}")
+    if any(score.data == "validation" for score in description.scores):
+        lines += ["", SCORED_ON_VALIDATION.rstrip()]
     return "\n".join([*lines, ""])
 
 
 def _training(description: BundleDescription) -> str:
-    lines = [f"- {name}: {value}" for name, value in description.training.items()]
+    facts = dict(description.training)
+    if isinstance(seconds := facts.pop("seconds", None), int | float):
+        facts["time"] = f"{seconds / 60:,.1f} minutes, without validation"
+    lines = [f"- {name.replace('_', ' ')}: {fact_text(value)}" for name, value in facts.items()]
     return "\n".join(["## Training", "", *lines, ""]) if lines else ""
+
+
+def fact_text(value: object) -> str:
+    """A fact of any shape in one line, as in "1,200" or "held out 206, kept 59,794"."""
+    match value:
+        case Mapping():
+            return ", ".join(f"{str(name).replace('_', ' ')} {_within(inner)}" for name, inner in value.items())
+        case bool() | str():
+            return str(value)
+        case int():
+            return f"{value:,}"
+        case float():
+            return f"{value:.6g}"
+    return json.dumps(value, ensure_ascii=False)
+
+
+def _within(value: object) -> str:
+    return f"({fact_text(value)})" if isinstance(value, Mapping) else fact_text(value)
 
 
 def _data(description: BundleDescription) -> str:

@@ -6,6 +6,8 @@ from typing import Any
 
 from transduce.bundle.bundle import Bundle, find_bundle
 from transduce.bundle.description import BundleDescription
+from transduce.bundle.model_card import fact_text
+from transduce.bundle.start import started
 from transduce.bundle.weights import blank_model, empty_tensors
 from transduce.config import PRESETS, RunConfig, TransformerConfig, load_run_config, to_toml
 from transduce.errors import ConfigError, UserError
@@ -58,7 +60,7 @@ class Overview:
         }
         if self.bundle is not None:
             facts |= {score.metric: f"{score.value:.2f} on {score.data}" for score in self.bundle.scores}
-            facts |= dict(self.bundle.training)
+            facts |= {name: fact_text(value) for name, value in self.bundle.training.items()}
         width = max(map(len, facts))
         lines = [f"{name:{width}}  {value}" for name, value in facts.items()]
         tensors = [f"{' x '.join(map(str, shape)):>14}  {name}" for name, shape in self.shapes.items()]
@@ -76,7 +78,7 @@ def overview(subject: str, vocabulary: int | None = None) -> Overview:
     Raises:
         UserError: `subject` is none of these.
         ConfigError: a setting of the recipe is wrong, or a trained model is given with `vocabulary`.
-        BundleError: the bundle is damaged.
+        BundleError: the bundle, or the one that the recipe starts from, is damaged.
     """
     path = Path(subject)
     sized = [] if vocabulary is None else [f"text.vocabulary={vocabulary}"]
@@ -84,7 +86,7 @@ def overview(subject: str, vocabulary: int | None = None) -> Overview:
         config, _ = load_run_config(None, settings=[f"preset={subject}", *sized])
         return _untrained(subject, "preset", config)
     if path.is_file():
-        config, _ = load_run_config(path, settings=sized)
+        config, _ = started(load_run_config(path, settings=sized)[0])
         return _untrained(subject, "recipe", config)
     if not path.is_dir():
         raise UserError(f"{subject}: is no preset ({', '.join(PRESETS)}) and no path of a recipe, run or bundle")

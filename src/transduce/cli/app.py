@@ -16,7 +16,7 @@ from cyclopts import App, CycloptsError, Parameter
 from rich.console import Console
 
 from transduce import __version__
-from transduce.errors import EndedElsewhere, TransduceError
+from transduce.errors import EndedElsewhere, TransduceError, is_out_of_memory
 
 COMMANDS = {
     "train": "Train a model from parallel text, or go on where training stopped.\n\n"
@@ -89,14 +89,6 @@ def _terminated(_number: int, _frame: FrameType | None) -> None:
     raise KeyboardInterrupt
 
 
-def _is_out_of_memory(error: BaseException) -> bool:
-    """Python's own error, or one of torch's, which need not be loaded to be recognised."""
-    words = "out of memory", "can't allocate memory"
-    return isinstance(error, MemoryError) or (
-        isinstance(error, RuntimeError) and any(one in str(error) for one in words)
-    )
-
-
 def _explained(error: BaseException) -> tuple[str, int]:
     """What to tell the user, and the exit code."""
     match error:
@@ -107,7 +99,7 @@ def _explained(error: BaseException) -> tuple[str, int]:
         case OSError():
             is_mistake = isinstance(error, FileNotFoundError | IsADirectoryError | NotADirectoryError | PermissionError)
             return f"{error.filename}: {error.strerror}" if error.filename else str(error), 2 if is_mistake else 1
-        case _ if _is_out_of_memory(error):
+        case _ if is_out_of_memory(error):
             return "memory is full: smaller batches need less (training.batch_tokens, search.batch_tokens)", 1
     if os.environ.get("TRANSDUCE_TRACEBACK"):
         traceback.print_exception(error)

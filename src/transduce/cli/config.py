@@ -23,6 +23,12 @@ def show(
         settings: change one setting, as in training.updates=2000; may be repeated.
     """
     config, origins = load_run_config(recipe, settings=settings or [], environment=os.environ)
+    if config.training.start_from is not None:
+        from transduce.bundle import started  # noqa: PLC0415 - loads torch, which settings alone do not need
+
+        before, (config, _) = config, started(config)
+        adopted = {f"model.{name}" for name, value in config.model if value != getattr(before.model, name)}
+        origins = dict.fromkeys(adopted | {"text.tokenizer"}, "training.start_from") | origins
     print(to_toml(config, origins), end="")
 
 

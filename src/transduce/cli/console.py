@@ -12,6 +12,7 @@ from rich.console import Console
 from rich.live import Live
 from rich.text import Text
 
+from transduce.evaluation import Score
 from transduce.training import Progress, Validation
 
 PLAIN_EVERY_SECONDS = 15.0
@@ -67,13 +68,19 @@ class ConsoleReporter(AbstractContextManager["ConsoleReporter"]):
 
     def validated(self, update: int, validation: Validation, *, is_best: bool) -> None:
         """The figures of a validation, and its samples."""
-        scores = "  ".join(f"{score.metric} {score.value:.2f}" for score in validation.scores)
+        scores = "  ".join(map(score_with_interval, validation.scores))
         best = "  (best so far)" if is_best else ""
         self.say(f"validation after update {update:,}: perplexity {validation.perplexity:.2f}  {scores}{best}")
         for sample in validation.samples:
             self.say(f"    source      {sample.source}")
             self.say(f"    translation {sample.translation}")
             self.say(f"    reference   {sample.reference}")
+
+
+def score_with_interval(score: Score) -> str:
+    """As in "BLEU 34.57 (95% 33.12 to 36.01)"; without the interval where none was computed."""
+    interval = "" if score.low is None else f" (95% {score.low:.2f} to {score.high:.2f})"
+    return f"{score.metric} {score.value:.2f}{interval}"
 
 
 def progress_line(progress: Progress) -> str:

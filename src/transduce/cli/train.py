@@ -11,8 +11,9 @@ from typing import Annotated
 from cyclopts import Parameter
 
 from transduce.cli.console import ConsoleReporter, duration, say, standard_input
-from transduce.config import load_run_config
-from transduce.training import automatic_settings_for, joined_ranks
+from transduce.config import RunConfig, load_run_config
+from transduce.errors import TrainingError, UserError
+from transduce.training import automatic_settings_for, joined_ranks, verify_resume
 from transduce.training import train as train_run
 
 
@@ -41,6 +42,7 @@ def train(
     output: str | None = None,
     settings: Annotated[list[str] | None, Parameter(name="--set", metavar="KEY=VALUE")] = None,
     restart: bool = False,
+    verify: Annotated[bool, Parameter(name="--verify-resume")] = False,
 ) -> None:
     """Train a model from parallel text, or go on where training stopped.
 
@@ -50,7 +52,10 @@ def train(
         output: folder of the run; runs/ and the recipe's name unless given.
         settings: change one setting, as in training.updates=2000; may be repeated.
         restart: delete what the folder holds of an earlier run and start over.
+        verify: leave the run alone and prove, on its first updates, that one that is killed goes on bit for bit.
     """
+    if restart and verify:
+        raise UserError("--restart and --verify-resume: one deletes the run, the other leaves it alone; give one")
     given = {f"data.{key}": value for key, value in asdict(texts or Texts()).items() if value is not None}
     if output is not None:
         given["output"] = output
@@ -59,6 +64,9 @@ def train(
         config, _ = load_run_config(
             recipe, settings=settings or [], environment=os.environ, arguments=given, automatic=automatic
         )
+        if verify:
+            _verify(config)
+            return
         if config.data.pairs == "-" and ranks.is_first:
             if recipe is None:
                 say(f"standard input cannot be counted beforehand: preset {config.preset}; another: --set preset=small")
@@ -71,6 +79,19 @@ def train(
             f"trained {result.updates:,} updates in {duration(result.seconds)}; the model is in "
             f"{result.folder / 'best'}, the report in {result.folder / 'report.html'}"
         )
+
+
+def _verify(config: RunConfig) -> None:
+    proof = verify_resume(config, say)
+    how = f"{proof.updates} updates, killed {', '.join(map(str, proof.kills)) or 'never'}, and started again each time"
+    if proof.differences:
+        differences = "\n".join(f"  {difference}" for difference in proof.differences)
+        print(f"DIFFERENT: {how}, are not those of a run that was never stopped. What differs:\n{differences}")
+        raise TrainingError(f"a run that is killed and resumed here is not the same; both are kept in {proof.kept}")
+    print(
+        f"EQUAL: {how}, are bit for bit those of a run that was never stopped: {proof.num_lines} lines of metrics with "
+        f"the digests of batches and weights, and the bytes of weights and optimiser"
+    )
 
 
 def _data(given: Mapping[str, str], settings: Sequence[str]) -> dict[str, object]:

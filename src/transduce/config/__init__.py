@@ -1,5 +1,6 @@
 """What a run is made of: frozen, validated, documented settings, named presets, and reading and writing TOML."""
 
+from transduce.config.keys import flatten, without_settings
 from transduce.config.layers import load_run_config
 from transduce.config.presets import PRESETS, Preset
 from transduce.config.run import RunConfig
@@ -20,6 +21,8 @@ __all__ = [
     "TextConfig",
     "TrainingConfig",
     "TransformerConfig",
+    "flatten",
     "load_run_config",
     "to_toml",
+    "without_settings",
 ]

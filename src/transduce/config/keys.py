@@ -71,6 +71,15 @@ def environment_settings(environment: Mapping[str, str]) -> dict[str, str]:
     return settings
 
 
+def without_settings(environment: Mapping[str, str]) -> dict[str, str]:
+    """`environment` without the variables that are settings: for a process whose settings are all in its recipe."""
+    return {
+        name: value
+        for name, value in environment.items()
+        if not name.startswith(ENVIRONMENT_PREFIX) or name == TRACEBACK
+    }
+
+
 def parse(key: str, text: str) -> Any:  # noqa: ANN401 - a setting may have any type
     """The value that `text` means for the setting `key`: TOML, but words need no quotes."""
     if known_keys().get(key) in (str, str | None):

@@ -48,6 +48,9 @@ class Layers:
         if self.values.get("training.schedule") == "paper":
             # The paper's schedule has a peak of its own, and TOML has no word to take back the preset's.
             below.pop("training.learning_rate", None)
+        if self.values.get("training.start_from") is not None:
+            # The network is that of the bundle; what is given beside it is compared with it.
+            below = {key: value for key, value in below.items() if not key.startswith("model.")}
         values = below | self.values
         origins = dict.fromkeys(below, f'preset "{preset}"') | self.origins
         decided = _decided_vocabulary(values)

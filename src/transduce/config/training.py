@@ -10,6 +10,10 @@ from transduce.config.settings import Settings
 class TrainingConfig(Settings):
     """The defaults are the paper's base model (sections 5.1 to 5.4)."""
 
+    start_from: str | None = None
+    """A bundle, or a run with one, whose weights training starts from (fine-tuning), relative to the working directory.
+    Network and tokenizer are then the bundle's; of [model], only dropout may differ."""
+
     updates: int = Field(default=100_000, ge=1)
     """Optimiser steps of the whole run (paper 5.2)."""
 
@@ -45,7 +49,8 @@ class TrainingConfig(Settings):
     """Longest gradient; a longer one is scaled down to it. 0: none (the paper names none)."""
 
     precision: Literal["auto", "float32", "bfloat16"] = "auto"
-    """Arithmetic of the matrix products. `auto`: bfloat16 on a GPU that has it, float32 elsewhere."""
+    """Arithmetic of the activations; weights and their updates are in float32. `auto`: bfloat16 where it is faster,
+    on a GPU or a processor that has it in hardware (on a processor, for d_model of 128 or more); float32 elsewhere."""
 
     device: str = "auto"
     """`cpu`, `cuda`, `mps`, or `auto`: the first of cuda, mps, cpu that is there. Each rank takes a GPU
@@ -64,6 +69,9 @@ class TrainingConfig(Settings):
     validate_every: int = Field(default=1000, ge=1)
     """Updates between two validations by real translations."""
 
+    max_validation_pairs: int = Field(default=0, ge=0)
+    """Most pairs of the validation text that are translated and scored, the first ones. 0: all."""
+
     checkpoint_every: int = Field(default=1000, ge=1)
     """Updates between two checkpoints."""
 
@@ -71,11 +79,18 @@ class TrainingConfig(Settings):
     """Checkpoints kept, the latest ones; at the end of the run they are averaged (paper 6.1: the last 5), and the
     average becomes `best` if it scores better than every single one."""
 
+    ema_decay: float = Field(default=0.0, ge=0.0, lt=1.0)
+    """Decay of an exponential moving average of the weights (Polyak & Juditsky 1992), as in 0.999; at the end of the
+    run it becomes `best` if it scores better than all others. 0: none (the paper averages checkpoints instead)."""
+
     best_by: Literal["bleu", "chrf", "loss"] = "bleu"
     """The figure of validation that decides which model is `best`."""
 
     patience: int = Field(default=0, ge=0)
     """Validations in a row without a better `best_by` after which training stops. 0: never."""
+
+    tensorboard: bool = False
+    """Whether the figures are also written as TensorBoard's event files, to `tensorboard/` in the run's folder."""
 
     @model_validator(mode="after")
     def _check_schedule(self) -> "TrainingConfig":

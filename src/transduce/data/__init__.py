@@ -4,6 +4,7 @@ memory, and dealt out in batches whose order is a pure function of seed and epoc
 
 from transduce.data.batch import Batch
 from transduce.data.epochs import batches, epoch_store
+from transduce.data.folder import scratch_folder
 from transduce.data.plan import plan_batches
 from transduce.data.preparation import PreparedData, prepare
 from transduce.data.store import TokenStore, TokenStoreWriter, create_store
@@ -18,4 +19,5 @@ __all__ = [
     "epoch_store",
     "plan_batches",
     "prepare",
+    "scratch_folder",
 ]

@@ -50,6 +50,26 @@ class Batch:
             self.target_mask.to(device),
         )
 
+    def split(self, most_tokens: int) -> list["Batch"]:
+        """The same rows, in order, in batches of at most `most_tokens` a side, padding included, or of one row."""
+        width = max(self.source_ids.size(1), self.target_ids.size(1))
+        num_rows = max(1, most_tokens // width)
+        if num_rows >= len(self.source_ids):
+            return [self]
+        sides = (self.source_ids, self.source_mask), (self.target_ids, self.target_mask)
+        sources, targets = (
+            zip(torch.split(ids, num_rows), torch.split(mask, num_rows), strict=True) for ids, mask in sides
+        )
+        return [Batch(*_narrow(*source), *_narrow(*target)) for source, target in zip(sources, targets, strict=True)]
+
+
+def _narrow(
+    ids: Int[Tensor, "batch tokens"], mask: Bool[Tensor, "batch tokens"]
+) -> tuple[Int[Tensor, "batch longest"], Bool[Tensor, "batch longest"]]:
+    """Without the columns that hold nothing but padding."""
+    longest = int(mask.sum(dim=1).max())
+    return ids[:, :longest], mask[:, :longest]
+
 
 def _padded(rows: Sequence[TokenIds], pad_id: int) -> tuple[Int[Tensor, "batch tokens"], Bool[Tensor, "batch tokens"]]:
     lengths = np.array([len(row) for row in rows])

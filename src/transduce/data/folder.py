@@ -1,23 +1,35 @@
 """A folder that appears complete or not at all."""
 
+import re
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from uuid import uuid4
 
+from filelock import FileLock
+
 
 @contextmanager
 def scratch_folder(parent: Path, name: str) -> Iterator[Path]:
-    """A new folder in `parent` that is gone after the block, with every parent that it needed and left empty."""
+    """A new folder in `parent` that is gone after the block, with every parent that it needed and left empty.
+
+    Those that killed processes left in `parent` are removed, too.
+    """
     made = [folder for folder in (parent, *parent.parents) if not folder.exists()]
-    # Unique, so that two processes never share one, and what a killed process leaves behind is in nobody's way.
+    # Unique, so that two processes never share one.
     folder = parent / f"{name}.{uuid4().hex[:12]}.partial"
     try:
-        folder.mkdir(parents=True)
-        yield folder
+        parent.mkdir(parents=True, exist_ok=True)
+        _remove_abandoned(parent)
+        # Held for as long as the folder is in use: a process that is killed lets go of it.
+        with FileLock(_lock(folder)):
+            try:
+                folder.mkdir()
+                yield folder
+            finally:
+                _remove(folder)
     finally:
-        shutil.rmtree(folder, ignore_errors=True)
         with suppress(OSError):  # the first parent in use ends it
             for empty in made:
                 empty.rmdir()
@@ -30,9 +42,33 @@ def complete_folder(path: Path) -> Iterator[Path]:
     If another process completes `path` in the meantime, its folder stays and this one vanishes.
     """
     with scratch_folder(path.parent, path.name) as folder:
-        yield folder
+        try:
+            yield folder
+        except OSError as error:
+            if error.filename is not None:
+                raise
+            # Of a full disk, Python does not say which file did not fit.
+            raise OSError(error.errno, error.strerror, str(path)) from error
         try:
             folder.rename(path)
         except OSError:
             if not path.is_dir():
                 raise
+
+
+def _lock(folder: Path) -> Path:
+    return folder.with_name(f"{folder.name}.lock")
+
+
+def _remove(folder: Path) -> None:
+    """Remove the folder and then its lock, which the caller holds."""
+    shutil.rmtree(folder, ignore_errors=True)
+    with suppress(OSError):
+        _lock(folder).unlink()
+
+
+def _remove_abandoned(parent: Path) -> None:
+    for path in parent.iterdir():
+        if re.fullmatch(r".+\.[0-9a-f]{12}\.partial\.lock", path.name):
+            with suppress(OSError), FileLock(path, timeout=0):  # where somebody else holds it, it is in use
+                _remove(path.with_suffix(""))

@@ -25,6 +25,7 @@ SETTINGS: dict[str, Any] = {
     "model.dropout": 0.0,
     "training.updates": 3500,
     "training.batch_tokens": 700,
+    "training.precision": "float32",
     "training.schedule": "linear",
     "training.learning_rate": 3e-3,
     "training.warmup": 300,

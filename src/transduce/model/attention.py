@@ -12,6 +12,8 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from transduce.config import TransformerConfig
+from transduce.model.linear import Linear
+from transduce.model.plain_attention import MOST_PLAIN_KEYS, plain_attention
 
 Mask = Bool[Tensor, "#batch #heads #query key"]
 Queries = Float[Tensor, "batch heads query d_k"]
@@ -56,7 +58,9 @@ class DotScore(nn.Module):
         return queries @ keys.transpose(-2, -1) * self.scale
 
     def attend(self, queries: Queries, keys: Keys, values: Values, mask: Mask) -> Attended:
-        """Scores, softmax and weighted sum in one fused operation."""
+        """Scores, softmax and weighted sum: in one fused operation, or for its gradient by plain products if faster."""
+        if torch.is_grad_enabled() and queries.device.type == "cpu" and keys.size(2) <= MOST_PLAIN_KEYS:
+            return plain_attention(queries, keys, values, mask, self.scale)
         return F.scaled_dot_product_attention(queries, keys, values, attn_mask=mask, scale=self.scale)
 
 
@@ -110,9 +114,9 @@ class MultiHeadAttention(nn.Module):
         super().__init__()
         self.num_heads, self.d_k, self.d_v = config.num_heads, config.d_k, config.d_v
         self.query_width = config.num_heads * config.d_k
-        self.projection = nn.Linear(config.d_model, 2 * self.query_width + config.num_heads * config.d_v)
+        self.projection = Linear(config.d_model, 2 * self.query_width + config.num_heads * config.d_v)
         self.score = _attention_score(config.attention_score, config.d_k)
-        self.output = nn.Linear(config.num_heads * config.d_v, config.d_model)
+        self.output = Linear(config.num_heads * config.d_v, config.d_model)
 
     def self_attention(
         self, inputs: Float[Tensor, "batch query d_model"], mask: Mask
@@ -129,13 +133,11 @@ class MultiHeadAttention(nn.Module):
 
     def project_queries(self, inputs: Float[Tensor, "batch query d_model"]) -> Queries:
         """Queries alone, for the decoder's side of the encoder-decoder attention."""
-        rows = slice(None, self.query_width)
-        return self._heads(F.linear(inputs, self.projection.weight[rows], self.projection.bias[rows]))
+        return self._heads(self.projection(inputs, slice(None, self.query_width)))
 
     def project_memory(self, memory: Float[Tensor, "batch key d_model"]) -> KeysAndValues:
         """Keys and values alone, for the encoder's side: the same for every position of the target."""
-        rows = slice(self.query_width, None)
-        projected = F.linear(memory, self.projection.weight[rows], self.projection.bias[rows])
+        projected = self.projection(memory, slice(self.query_width, None))
         keys, values = torch.split(projected, [self.query_width, self.num_heads * self.d_v], dim=-1)
         return KeysAndValues(self._heads(keys), self._heads(values))
 

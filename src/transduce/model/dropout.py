@@ -1,5 +1,6 @@
 """Dropout (paper 5.4), with a mask that is cheap to draw on a processor."""
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
@@ -22,10 +23,12 @@ class Dropout(nn.Module):
             return inputs
         if inputs.device.type != "cpu":
             return F.dropout(inputs, self.p)
-        draws = torch.empty((inputs.numel() + 3) // 4, dtype=torch.int64).random_(-(2**63), None)
-        numbers = draws.view(torch.int16)[: inputs.numel()].view(inputs.shape)
+        # torch's own generator decides, once for all; numpy's draws 64 bits in half the time.
+        generator = np.random.SFC64(int(torch.randint(2**63 - 1, ())))
+        draws = generator.random_raw((inputs.numel() + 3) // 4).view(np.int16)[: inputs.numel()]
+        numbers = torch.from_numpy(draws).view(inputs.shape)
         # Never all or nothing: the smallest and the largest p are one draw in 2^16.
         kept = min(max(round((1 - self.p) * 2**16), 1), 2**16 - 1)
         # int16 counts from -2^15; `kept` of its 2^16 values lie below this.
-        mask = (numbers < kept - 2**15).to(inputs.dtype)
+        mask = torch.lt(numbers, kept - 2**15, out=torch.empty_like(inputs, requires_grad=False))
         return inputs * mask.mul_(2**16 / kept)

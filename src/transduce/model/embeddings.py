@@ -43,4 +43,4 @@ class OutputProjection(nn.Module):
 
     def forward(self, hidden: Float[Tensor, "*batch d_model"]) -> Float[Tensor, "*batch vocabulary"]:
         """A logit for every token of the vocabulary, for any number of leading axes."""
-        return F.linear(hidden, self.weight, self.mask.to(hidden.dtype))
+        return F.linear(hidden, self.weight.to(hidden.dtype), self.mask.to(hidden.dtype))

@@ -7,6 +7,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from transduce.config import TransformerConfig
+from transduce.model.linear import Linear
 
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {"relu": F.relu, "gelu": F.gelu, "swish": F.silu}
 
@@ -19,9 +20,9 @@ class FeedForward(nn.Module):
 
     def __init__(self, config: TransformerConfig) -> None:
         super().__init__()
-        self.inner = nn.Linear(config.d_model, config.d_ff)
+        self.inner = Linear(config.d_model, config.d_ff)
         self.activation = ACTIVATIONS[config.activation]
-        self.outer = nn.Linear(config.d_ff, config.d_model)
+        self.outer = Linear(config.d_ff, config.d_model)
 
     def forward(self, inputs: Float[Tensor, "batch length d_model"]) -> Float[Tensor, "batch length d_model"]:
         """From d_model to d_ff and back."""

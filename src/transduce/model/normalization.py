@@ -28,7 +28,8 @@ class LayerNormalization(nn.Module):
         mask: Bool[Tensor, "batch length"],  # noqa: ARG002 - called like BatchNormalization
     ) -> Float[Tensor, "batch length d_model"]:
         """Every position by itself, padding like the rest."""
-        return F.layer_norm(inputs, self.gain.shape, self.gain, self.bias, EPSILON)
+        gain, bias = self.gain.to(inputs.dtype), self.bias.to(inputs.dtype)
+        return F.layer_norm(inputs, self.gain.shape, gain, bias, EPSILON)
 
 
 class BatchNormalization(nn.Module):

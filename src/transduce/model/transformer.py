@@ -1,5 +1,6 @@
 """The Transformer (paper, Figure 1)."""
 
+import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
@@ -32,6 +33,7 @@ class Transformer(nn.Module):
         self.encoder = Encoder(config)
         self.decoder = Decoder(config)
         self.projection = OutputProjection(config, self.target_embedding)
+        self.activations: torch.dtype | None = None  # the type of the weights, unless training asks for another
         initialize(self)
 
     @property
@@ -111,5 +113,6 @@ class Transformer(nn.Module):
         return target_ids.roll(1, dims=1).index_fill(1, target_ids.new_zeros(1), self.pad_id)
 
     def _embed(self, embedding: TokenEmbedding, ids: Tensor, start: int = 0) -> Tensor:
-        embedded: Tensor = self.dropout(embedding(ids) + self.positions(ids.size(1), start))
-        return embedded
+        embedded = embedding(ids) + self.positions(ids.size(1), start)
+        inputs: Tensor = self.dropout(embedded.to(self.activations or embedded.dtype))
+        return inputs

@@ -4,11 +4,12 @@ reports.
 
 from transduce.training.automatic import automatic_settings_for
 from transduce.training.averaging import average_run
+from transduce.training.curves import learning_curve
 from transduce.training.interruption import StopWish, stop_wish
 from transduce.training.loss import TokenLosses, label_smoothed_cross_entropy
 from transduce.training.metrics import MetricsLog
 from transduce.training.ranks import Ranks, joined_ranks
-from transduce.training.report import learning_curve, write_report
+from transduce.training.report import write_report
 from transduce.training.reporter import Progress, Reporter, SilentReporter
 from transduce.training.run import train
 from transduce.training.run_folder import RunFolder
@@ -16,12 +17,14 @@ from transduce.training.schedule import learning_rate
 from transduce.training.step import UpdateFigures, Updater
 from transduce.training.trainer import Trainer, TrainingResult
 from transduce.training.validation import Sample, Validation, Validator
+from transduce.training.verification import ResumeProof, verify_resume
 
 __all__ = [
     "MetricsLog",
     "Progress",
     "Ranks",
     "Reporter",
+    "ResumeProof",
     "RunFolder",
     "Sample",
     "SilentReporter",
@@ -41,5 +44,6 @@ __all__ = [
     "learning_rate",
     "stop_wish",
     "train",
+    "verify_resume",
     "write_report",
 ]

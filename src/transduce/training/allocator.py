@@ -1,4 +1,4 @@
-"""Memory that is freed in one update and needed in the next stays with the process."""
+"""Memory that is freed in one update and needed in the next stays with the process, unless told otherwise."""
 
 import ctypes
 import platform
@@ -17,3 +17,11 @@ def keep_freed_memory() -> None:
         libc = ctypes.CDLL(None)
         libc.mallopt(M_MMAP_THRESHOLD, 2**30)
         libc.mallopt(M_TRIM_THRESHOLD, 2**31 - 1)
+
+
+def give_back_freed_memory() -> bool:
+    """Have glibc give all free memory back to the system; False elsewhere, where nothing happens."""
+    if platform.libc_ver()[0] != "glibc":
+        return False
+    ctypes.CDLL(None).malloc_trim(ctypes.c_size_t(0))
+    return True

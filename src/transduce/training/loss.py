@@ -8,11 +8,12 @@ from jaxtyping import Float, Int
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-CHUNK_NUMBERS = 2**20
-"""Logits held at a time, if that is at least d_model rows; 4 MB in float32, so that they stay in the cache."""
+CHUNK_BYTES = 2**24
+"""Size of the logits held at a time, if that is at least d_model rows: few enough for a processor's cache, and enough
+rows for products at full speed."""
 
-ACCELERATOR_CHUNK_NUMBERS = 2**27
-"""The same on an accelerator, where few large products are fast: 512 MB in float32."""
+ACCELERATOR_CHUNK_BYTES = 2**29
+"""The same on an accelerator, where few large products are fast."""
 
 
 @dataclass(frozen=True)
@@ -46,7 +47,12 @@ def label_smoothed_cross_entropy(
 
 
 class _ChunkedCrossEntropy(torch.autograd.Function):
-    """Computes the gradients in the forward pass, while a chunk's probabilities are at hand."""
+    """Computes the gradients in the forward pass, while a chunk's probabilities are at hand.
+
+    With p the probabilities, V the tokens that can be predicted and s the smoothing, the gradient of a row of logits is
+    p - s/V - (1 - s) [right token]. Only p takes a product of the size of the logits; the two other terms are sparse or
+    the same for every row, and are added to the gradients of the small matrices on either side.
+    """
 
     @staticmethod
     def forward(ctx: Any, hidden: Tensor, weight: Tensor, targets: Tensor, smoothing: float) -> tuple[Tensor, ...]:  # noqa: ANN401 - torch's context
@@ -59,30 +65,30 @@ class _ChunkedCrossEntropy(torch.autograd.Function):
         sums = torch.zeros(2, device=hidden.device)
         num_correct = torch.zeros((), dtype=torch.int64, device=hidden.device)
         # Each chunk adds a gradient of the whole matrix, which fewer than d_model rows would not be worth.
-        numbers = CHUNK_NUMBERS if hidden.device.type == "cpu" else ACCELERATOR_CHUNK_NUMBERS
-        chunk_rows = max(1, numbers // weight.size(0), weight.size(1))
+        size = CHUNK_BYTES if hidden.device.type == "cpu" else ACCELERATOR_CHUNK_BYTES
+        chunk_rows = max(size // (weight.size(0) * hidden.element_size()), weight.size(1))
         for start in range(0, len(targets), chunk_rows):
             part = slice(start, start + chunk_rows)
-            states, right = hidden[part], targets[part, None]
-            logits = (states @ matrix.T).float()
+            states, right = hidden[part], targets[part]
+            logits = states @ matrix.T
             logits[:, -1] = -torch.inf
-            largest, best = logits.max(dim=-1, keepdim=True)
-            right_logit = logits.gather(1, right)
-            probabilities = logits.sub_(largest).exp_()
-            total = probabilities.sum(dim=-1, keepdim=True)
-            log_total = largest + total.log()
+            right_logit = logits.gather(1, right[:, None]).float()
+            largest = logits.amax(dim=-1, keepdim=True).float()
+            probabilities = logits.softmax(dim=-1)
+            # The largest probability, unlike the right one, is never too small to have a logarithm.
+            log_total = largest - probabilities.amax(dim=-1, keepdim=True).float().log()
             cross_entropy = log_total - right_logit
-            smooth = log_total.squeeze(1) - states.float() @ mean_row
+            wide_states = states.float()
+            smooth = log_total.squeeze(1) - wide_states @ mean_row
             sums[0] += (1 - smoothing) * cross_entropy.sum() + smoothing * smooth.sum()
             sums[1] += cross_entropy.sum()
-            num_correct += (best == right).sum()
+            num_correct += (right_logit == largest).sum()
             if needs_gradient:
-                gradient = probabilities.div_(total).sub_(smoothing / num_real)
-                gradient[:, -1] = 0
-                gradient.scatter_add_(1, right, gradient.new_full(right.shape, smoothing - 1))
-                gradient = gradient.to(hidden.dtype)
-                torch.mm(gradient, matrix, out=hidden_gradient[part])
-                weight_gradient += gradient.T @ states
+                wanted = torch.add(smoothing * mean_row, weight[right].float(), alpha=1 - smoothing)
+                hidden_gradient[part] = (probabilities @ matrix).float().sub_(wanted)
+                weight_gradient += probabilities.T @ states
+                weight_gradient[:-1] -= wide_states.sum(dim=0).mul_(smoothing / num_real)
+                weight_gradient.index_add_(0, right, wide_states, alpha=smoothing - 1)
         ctx.save_for_backward(hidden_gradient, weight_gradient.to(weight.dtype))
         loss, cross_entropy_sum = (part.clone() for part in sums)  # what is returned may not be a view
         ctx.mark_non_differentiable(cross_entropy_sum, num_correct)

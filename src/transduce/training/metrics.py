@@ -5,18 +5,22 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+CLOCK = ("seconds", "tokens_per_second")
+"""Figures that the clock decides: of two equal runs, everything else is equal."""
+
 
 class MetricsLog:
-    """The log of one run. A line has `kind` ("data", "training", "validation" or "average") and `update`."""
+    """The log of one run. A line has `kind` ("data", "training", "skipped", "validation", "average") and `update`."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
 
-    def append(self, kind: str, update: int, figures: Mapping[str, Any]) -> None:
-        """One more line."""
-        line = json.dumps({"kind": kind, "update": update, **figures}, ensure_ascii=False)
+    def append(self, kind: str, update: int, figures: Mapping[str, Any]) -> dict[str, Any]:
+        """One more line, which is returned."""
+        line = {"kind": kind, "update": update, **figures}
         with self.path.open("a", encoding="utf-8", newline="\n") as file:
-            file.write(line + "\n")
+            file.write(json.dumps(line, ensure_ascii=False) + "\n")
+        return line
 
     def read(self) -> list[dict[str, Any]]:
         """All lines; an unfinished last one, left by a process that was killed, is passed over."""

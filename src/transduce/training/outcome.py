@@ -1,23 +1,52 @@
 """What is made of a validated model: the bundles `last/` and `best/`, and at the end the average of checkpoints."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from pydantic import JsonValue
+
 from transduce.bundle import (
+    Bundle,
     BundleDescription,
     Languages,
     RecordedScore,
     average_weights,
+    list_checkpoints,
     load_checkpoint,
     load_tensors,
     save_bundle,
 )
 from transduce.config import RunConfig, TransformerConfig
 from transduce.data import PreparedData
+from transduce.errors import BundleError
 from transduce.model import Transformer
+from transduce.training.environment import environment
 from transduce.training.run_folder import RunFolder
 from transduce.training.state import RunState
+from transduce.training.step import Updater
 from transduce.training.validation import Validation
+
+
+@dataclass(frozen=True)
+class Average:
+    """Of what the weights of a model are the mean.
+
+    Args:
+        averaged_checkpoints: how many of the last checkpoints; 1 is no average.
+        ema_decay: decay of the moving average of all updates' weights; 0 is no average.
+    """
+
+    averaged_checkpoints: int = 1
+    ema_decay: float = 0.0
+
+    def __str__(self) -> str:
+        if self.ema_decay:
+            return f"moving average of the weights with decay {self.ema_decay}"
+        return f"average of the last {self.averaged_checkpoints} checkpoints"
+
+
+NO_AVERAGE = Average()
 
 
 def save_model(
@@ -27,7 +56,7 @@ def save_model(
     config: RunConfig,
     state: RunState,
     validation: Validation,
-    averaged: int = 1,
+    average: Average = NO_AVERAGE,
 ) -> None:
     """Write `model` as a bundle that says what it was trained on, how far, and how good it proved to be."""
     description = BundleDescription(
@@ -35,21 +64,41 @@ def save_model(
         search=config.search,
         languages=Languages(source=config.data.source_language, target=config.data.target_language),
         data=prepared.digests,
-        scores=[
-            RecordedScore(metric=score.metric, value=score.value, signature=score.signature, data="validation")
-            for score in validation.scores
-        ],
+        scores=[RecordedScore(**asdict(score), data="validation") for score in validation.scores],
         training={
-            "preset": config.preset,
+            **_origin(config, state),
             "update": state.update,
             "epoch": state.place.epoch,
             "seconds": round(state.seconds, 1),
             "seed": config.training.seed,
-            "averaged_checkpoints": averaged,
+            **asdict(average),
             "validation_loss": validation.loss,
+            "pairs": len(prepared.train),
+            "validation_pairs": len(prepared.validation),
+            "cleaning": {**prepared.cleaning},
+            "environment": {**environment(next(model.parameters()).device, config.training.precision)},
         },
     )
     save_bundle(folder, model, prepared.tokenizer, description)
+
+
+def recorded_quality(folder: Path, best_by: str) -> float | None:
+    """`Validation.quality` of the bundle in `folder`, as it says of itself; None if there is none to be read."""
+    try:
+        description = Bundle.open(folder).description
+    except BundleError:
+        return None
+    if best_by == "loss":
+        loss = description.training.get("validation_loss")
+        return -loss if isinstance(loss, float) else None
+    return next((score.value for score in description.scores if score.metric.lower() == best_by), None)
+
+
+def _origin(config: RunConfig, state: RunState) -> dict[str, JsonValue]:
+    """Where network and first weights came from."""
+    if not state.start:
+        return {"preset": config.preset}
+    return {"start_from": config.training.start_from, "start_from_sha256": state.start}
 
 
 def averaged_model(folder: RunFolder, updates: Sequence[int], config: TransformerConfig) -> Transformer:
@@ -60,3 +109,21 @@ def averaged_model(folder: RunFolder, updates: Sequence[int], config: Transforme
     model = Transformer(config)
     load_tensors(model, weights, f"the average of {len(updates)} checkpoints")
     return model.eval()
+
+
+def averages(folder: RunFolder, updater: Updater, say: Callable[[str], None]) -> Iterator[tuple[Average, Transformer]]:
+    """The mean of the kept checkpoints, if there are several, and the moving average of the weights, if there is one.
+
+    Of a mean that cannot be made, `say` is told why.
+    """
+    updates = list_checkpoints(folder.checkpoints)
+    if len(updates) > 1:
+        average = Average(averaged_checkpoints=len(updates))
+        try:
+            model = averaged_model(folder, updates, updater.model.config).to(updater.device)
+        except BundleError as error:
+            say(f"there is no {average}: {error}")
+        else:
+            yield average, model
+    if (moving := updater.moving_average) is not None:
+        yield Average(ema_decay=moving.decay), moving.model

@@ -43,9 +43,26 @@ class Ranks:
         """The sum over all ranks, in place; values lie on the CPU."""
         return self._reduced(values, dist.ReduceOp.SUM)
 
+    @property
+    def num_here(self) -> int:
+        """How many of them share this machine, and on a CPU its memory."""
+        return int(os.environ["LOCAL_WORLD_SIZE"]) if self.size > 1 else 1
+
+    def largest(self, number: int) -> int:
+        """The largest of the numbers of all ranks."""
+        return int(self._reduced(torch.tensor(number), dist.ReduceOp.MAX))
+
     def any(self, wished: bool) -> bool:
         """Whether at least one rank wishes it."""
-        return bool(self._reduced(torch.tensor(wished, dtype=torch.int64), dist.ReduceOp.MAX))
+        return bool(self.largest(int(wished)))
+
+    def gather(self, values: Tensor) -> list[Tensor]:
+        """The values of all ranks, in their order; as many from each, and they lie on the CPU."""
+        if self.size == 1:
+            return [values]
+        gathered = [torch.empty_like(values) for _ in range(self.size)]
+        dist.all_gather(gathered, values)
+        return gathered
 
     def agree(self, number: int) -> bool:
         """Whether all ranks have the same number, of at most 63 bits."""

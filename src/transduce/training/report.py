@@ -1,168 +1,216 @@
-"""report.html: how a run went, on one page that opens from disk."""
+"""report.html: how a run goes or went, on one page that opens from disk: no script, nothing from elsewhere."""
 
-import math
+import json
 from collections.abc import Mapping, Sequence
+from datetime import datetime
 from html import escape
 from pathlib import Path
 from typing import Any
 
-from transduce.config import RunConfig, to_toml
-from transduce.training.chart import Series, line_chart
+from transduce.config import RunConfig, flatten, to_toml
+from transduce.training import chart
+from transduce.training.curves import (
+    MOST_POINTS,
+    Line,
+    average_name,
+    charts,
+    num_not_finite,
+    of_kind,
+    score_text,
+    training_table,
+    validation_table,
+    validations,
+)
+from transduce.training.markup import figure_text, folded, table
+from transduce.training.samples import samples
 
-Line = Mapping[str, Any]
-
-_STYLE = """
-:root { color-scheme: light dark; --ink: #222; --soft: #666; --paper: #fff; --rule: #ddd; }
-@media (prefers-color-scheme: dark) { :root { --ink: #e6e6e6; --soft: #a0a0a0; --paper: #101215; --rule: #33363b; } }
-body { font: 16px/1.5 system-ui, sans-serif; color: var(--ink); background: var(--paper); max-width: 760px;
-  margin: 2rem auto; padding: 0 1rem; }
-h1 { font-size: 1.5rem; margin-bottom: 0; } h2 { font-size: 1.1rem; margin-top: 2rem; }
-p.facts, figcaption, caption { color: var(--soft); } caption { text-align: left; }
-dl { display: flex; flex-wrap: wrap; gap: .5rem 2rem; } dt { color: var(--soft); font-size: .85rem; }
-dd { margin: 0; font-size: 1.5rem; font-weight: 600; font-variant-numeric: tabular-nums; }
-table { border-collapse: collapse; width: 100%; } th, td { text-align: left; vertical-align: top;
-  padding: .3rem .6rem .3rem 0; border-top: 1px solid var(--rule); }
-svg { max-width: 100%; height: auto; margin: .5rem 0; } pre { overflow-x: auto; font-size: .85rem; }
-code, td { overflow-wrap: anywhere; }
-th { font-weight: 600; } .number { text-align: right; font-variant-numeric: tabular-nums; }
-.samples { table-layout: fixed; } summary { cursor: pointer; }
-@media (max-width: 600px) { svg { overflow: visible; } svg text { font-size: 15px; }
-  .samples tr:first-child { display: none; } .samples td { display: block; border: 0; padding: .1rem 0; }
-  .samples td::before { content: attr(data-side); display: block; color: var(--soft); font-size: .8rem; }
-  .samples tr { display: block; border-top: 1px solid var(--rule); padding: .5rem 0; } }
-"""
+SECTIONS = ("Curves", "Samples over time", "Data", "Settings", "Environment")
 
 
 def write_report(path: Path, config: RunConfig, lines: Sequence[Line]) -> None:
-    """Write the page at `path`, in place of an earlier one, from the lines of metrics.jsonl."""
+    """Write the page at `path`, in place of an earlier one, from the lines of metrics.jsonl.
+
+    Raises:
+        OSError: it cannot be written; the earlier one is still there.
+    """
     beside = path.with_name(path.name + ".tmp")
-    beside.write_text(_page(config, lines), encoding="utf-8", newline="\n")
-    beside.replace(path)
-
-
-def learning_curve(lines: Sequence[Line]) -> str:
-    """BLEU on the validation text over the updates, as an SVG file: the picture of a run in one glance."""
-    return line_chart("BLEU on the validation text", [Series("BLEU", _score_points(lines, "BLEU"))], "updates", "")
+    try:
+        beside.write_bytes(_page(config, lines).encode("utf-8", "replace"))
+        beside.replace(path)
+    except OSError:
+        if beside.is_file():
+            beside.unlink()
+        raise
 
 
 def _page(config: RunConfig, lines: Sequence[Line]) -> str:
     languages = f"{config.data.source_language or 'source'} to {config.data.target_language or 'target'}"
-    parts = [
-        f"<h1>{escape(languages)}</h1>",
-        f'<p class="facts">{escape(config.preset)} model; run in <code>{escape(config.output)}</code></p>',
-        _figures(lines),
-        "<h2>Curves</h2>",
-        *_charts(lines),
-        _validations(lines),
-        _samples(lines),
-        _cleaning(lines),
-        f"<h2>Settings</h2><details><summary>config.toml</summary><pre>{escape(to_toml(config))}</pre></details>",
-    ]
+    contents = (
+        _curves(lines),
+        samples(lines, config.data.source_language, config.data.target_language),
+        _data(lines),
+        _settings(config),
+        _environment(lines),
+    )
+    links = "".join(f'<a href="#{_anchor(title)}">{title}</a>' for title in SECTIONS)
+    sections = "".join(
+        f'<section id="{_anchor(title)}"><h2>{title}</h2>{content}</section>'
+        for title, content in zip(SECTIONS, contents, strict=True)
+    )
+    style = Path(__file__).with_suffix(".css").read_text(encoding="utf-8") + chart.STYLE
     return (
         '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
-        f"<title>{escape(languages)}: training report</title><style>{_STYLE}</style></head>\n"
-        f"<body>{''.join(parts)}</body></html>\n"
+        f"<title>{escape(languages)}: training report</title><style>\n{style}</style></head>\n"
+        f"<body><header><h1>{escape(languages)}</h1>{_state(config, lines)}{_facts(lines)}<nav>{links}</nav></header>\n"
+        f"<main>{sections}</main></body></html>\n"
     )
 
 
-def _of(lines: Sequence[Line], *kinds: str) -> list[Line]:
-    return [line for line in lines if line.get("kind") in kinds]
+def _anchor(title: str) -> str:
+    return title.lower().replace(" ", "-")
 
 
-def _score_points(lines: Sequence[Line], metric: str) -> list[tuple[float, float]]:
-    return [
-        (float(line["update"]), score["value"])
-        for line in _of(lines, "validation")
-        for score in line.get("scores", [])
-        if score["metric"] == metric and math.isfinite(score["value"])
-    ]
+def _state(config: RunConfig, lines: Sequence[Line]) -> str:
+    update = lines[-1]["update"] if lines else 0
+    seconds = max((line["seconds"] for line in lines if "seconds" in line), default=0.0)
+    written = datetime.now().astimezone().strftime("%Y-%m-%d %H:%M")
+    return (
+        f'<p class="soft">Preset {escape(config.preset)}, run in <code>{escape(config.output)}</code>: update '
+        f"{update:,} of at most {config.training.updates:,}, after {_duration(seconds)} of training. "
+        f"Written {written}.</p>"
+    )
 
 
-def _figures(lines: Sequence[Line]) -> str:
-    """The figures of the best model so far, and what it took."""
-    facts: dict[str, str] = {}
-    signatures = ""
-    for line in [line for line in _of(lines, "validation", "average") if line.get("is_best")][-1:]:
-        scores = line.get("scores", [])
-        facts |= {score["metric"]: f"{score['value']:.2f}" for score in scores}
-        facts |= {"perplexity": f"{line['perplexity']:.2f}"} if "perplexity" in line else {}
-        model = "the average of checkpoints" if line["kind"] == "average" else "the one"
-        signatures = f'<p class="facts">Best model: {model} after update {line["update"]:,}.</p>' + "".join(
-            f'<p class="facts">{escape(score["metric"])}: <code>{escape(score["signature"])}</code></p>'
-            for score in scores
+def _duration(seconds: float) -> str:
+    minutes = round(seconds / 60)
+    if minutes < 2:
+        return f"{seconds:.0f} seconds"
+    return f"{minutes} minutes" if minutes < 120 else f"{minutes // 60} hours {minutes % 60} minutes"
+
+
+def _facts(lines: Sequence[Line]) -> str:
+    """The figures of the best model so far, and its size."""
+    facts: list[tuple[str, str, str]] = []
+    explained = ""
+    for line in [line for line in validations(lines) if line.get("is_best")][-1:]:
+        for score in line.get("scores", []):
+            value, _, interval = score_text(score).partition(" ")
+            facts.append((score["metric"], value, f"95 %: {interval.strip('()')}" if interval else ""))
+        facts.append(("perplexity", figure_text(line.get("perplexity"), ",.2f"), "a token, validation text"))
+        model = f"the {average_name(line) or 'one'}"
+        signatures = "; ".join(
+            f"{escape(score['metric'])} <code>{escape(score['signature'])}</code>" for score in line.get("scores", [])
         )
-    for line in _of(lines, "data"):
-        names = {"num_parameters": "parameters", "num_pairs": "pairs"}
-        facts |= {name: f"{line[key]:,}" for key, name in names.items() if key in line}
-    if lines:
-        facts["updates"] = f"{lines[-1]['update']:,}"
-        facts["minutes of training"] = f"{lines[-1].get('seconds', 0) / 60:.1f}"
-    items = "".join(f"<div><dt>{escape(name)}</dt><dd>{escape(value)}</dd></div>" for name, value in facts.items())
-    return f"<dl>{items}</dl>{signatures}"
-
-
-def _charts(lines: Sequence[Line]) -> list[str]:
-    def over_updates(name: str, key: str, *kinds: str) -> Series:
-        # A chart has no place for a figure that is not finite, and a page must never be what ends a run.
-        found = [line for line in _of(lines, *kinds) if math.isfinite(line.get(key, math.nan))]
-        return Series(name, [(float(line["update"]), line[key]) for line in found])
-
-    def score(metric: str) -> Series:
-        return Series(metric, _score_points(lines, metric))
-
-    training = over_updates("training", "cross_entropy", "training")
-    losses = [Series("training", _smooth(training.points)), over_updates("validation", "loss", "validation")]
-    return [
-        line_chart("Translations of the validation text", [score("BLEU"), score("chrF")], "updates", ""),
-        line_chart("Cross-entropy a token (training: mean of ten lines)", losses, "updates", "nats"),
-        line_chart("Learning rate", [over_updates("", "learning_rate", "training")], "updates", ""),
-        line_chart("Speed", [over_updates("", "tokens_per_second", "training")], "updates", "tokens/s"),
-    ]
-
-
-def _validations(lines: Sequence[Line]) -> str:
-    """The figures of the curves once more, for who cannot see them."""
-    validations = _of(lines, "validation", "average")
-    metrics = list(dict.fromkeys(score["metric"] for line in validations for score in line.get("scores", [])))
-    heads = "".join(f'<th scope="col" class="number">{escape(name)}</th>' for name in ["update", "loss", *metrics])
-    rows = ""
-    for line in validations:
-        scores = {score["metric"]: f"{score['value']:.2f}" for score in line.get("scores", [])}
-        update = f"{line['update']:,}" + (" (average)" if line["kind"] == "average" else "")
-        loss = f"{line['loss']:.3f}" if "loss" in line else ""
-        cells = [update, loss, *(scores.get(metric, "") for metric in metrics)]
-        rows += "<tr>" + "".join(f'<td class="number">{cell}</td>' for cell in cells) + "</tr>"
-    return f"<details><summary>Validations as a table</summary><table><tr>{heads}</tr>{rows}</table></details>"
-
-
-def _smooth(points: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
-    """The mean of each value and up to nine before it: one batch has long sentences, the next has short ones."""
-    values = [value for _, value in points]
-    return [
-        (update, sum(values[max(0, index - 9) : index + 1]) / len(values[max(0, index - 9) : index + 1]))
-        for index, (update, _) in enumerate(points)
-    ]
-
-
-def _samples(lines: Sequence[Line]) -> str:
-    rows = "".join(
-        "<tr>" + "".join(f'<td dir="auto" data-side="{side}">{escape(sample[side])}</td>' for side in _SIDES) + "</tr>"
-        for line in _of(lines, "validation")[-1:]
-        for sample in line.get("samples", [])
+        explained = (
+            f'<p class="soft">Best model so far: {escape(model)} after update {line["update"]:,}. {signatures}</p>'
+        )
+    for line in of_kind(lines, "data"):
+        facts.append(("pairs", figure_text(line.get("num_pairs"), ",.0f"), "to train on"))
+        facts.append(("parameters", figure_text(line.get("num_parameters"), ",.0f"), ""))
+        facts.append(("vocabulary", figure_text(line.get("vocabulary"), ",.0f"), "token ids"))
+    items = "".join(
+        f"<div><dt>{escape(name)}</dt><dd>{escape(value)}</dd>{f'<dd>{escape(more)}</dd>' if more else ''}</div>"
+        for name, value, more in facts
+        if value
     )
-    heads = "".join(f'<th scope="col">{side}</th>' for side in _SIDES)
-    table = f'<table class="samples"><tr>{heads}</tr>{rows}</table>' if rows else "<p>nothing to show yet</p>"
-    return f"<h2>Samples of the last validation</h2>{table}"
+    return (f'<dl class="facts">{items}</dl>' if items else "") + explained
 
 
-_SIDES = ("source", "translation", "reference")
-
-
-def _cleaning(lines: Sequence[Line]) -> str:
-    rows = "".join(
-        f'<tr><td>{escape(rule.replace("_", " "))}</td><td class="number">{count:,}</td></tr>'
-        for line in _of(lines, "data")
-        for rule, count in line.get("cleaning", {}).items()
+def _curves(lines: Sequence[Line]) -> str:
+    notes = "Bands around BLEU and chrF are 95 % confidence intervals."
+    if len(of_kind(lines, "training")) > MOST_POINTS:
+        notes += " Curves of training show means of neighbouring lines, and their range as a band."
+    if left_out := num_not_finite(lines):
+        notes += f" {left_out:,} figures that are not finite are left out."
+    return (
+        f'<p class="soft">{notes}</p><div class="charts">{"".join(charts(lines))}</div>'
+        + folded("Validations as a table", validation_table(lines))
+        + folded("Training as a table", training_table(lines))
     )
-    return f"<h2>Cleaning</h2><table><caption>Pairs that each rule left out, and pairs kept</caption>{rows}</table>"
+
+
+def _data(lines: Sequence[Line]) -> str:
+    parts = []
+    for line in of_kind(lines, "data"):
+        if lengths := line.get("lengths"):
+            parts.append(_lengths(lengths))
+        if cleaning := line.get("cleaning"):
+            parts.append(_cleaning(cleaning))
+        if digests := line.get("digests"):
+            parts.append(
+                folded("SHA-256 of the texts", table("What was read", ["text", "SHA-256"], _rows(digests), num_texts=2))
+            )
+    return "".join(parts) or "<p>Nothing is recorded.</p>"
+
+
+def _lengths(lengths: Mapping[str, Any]) -> str:
+    width, sides = lengths["width"], ("source", "target")
+    counts = {side: lengths[side] for side in sides}
+    num_bins = len(counts["source"])
+    title = "Lengths of the training sentences"
+    picture = chart.histogram(title, width, counts, "tokens", "sentences")
+    rows = [
+        [chart.bin_name(index, width, num_bins), *(f"{counts[side][index]:,}" for side in sides)]
+        for index in range(num_bins)
+        if any(counts[side][index] for side in sides)
+    ]
+    facts = [[name, *(f"{lengths[name][side]:,}" for side in sides)] for name in ("median", "longest")]
+    numbers = table(title, ["tokens", *sides], rows, num_texts=0)
+    summary = table("Tokens of a sentence, with the one that ends it", ["figure", *sides], facts)
+    return f'<div class="charts">{picture}<div>{summary}{folded("All lengths as a table", numbers)}</div></div>'
+
+
+def _cleaning(cleaning: Mapping[str, Any]) -> str:
+    """One table of counts; where there are several corpora, one for each."""
+    tables = {"": cleaning} if not any(isinstance(value, Mapping) for value in cleaning.values()) else cleaning
+    parts = []
+    for name, counts in tables.items():
+        if not isinstance(counts, Mapping):
+            counts = {"": counts}  # noqa: PLW2901 - a count that belongs to no corpus
+        total = sum(count for count in counts.values() if isinstance(count, int)) or 1
+        rows = "".join(_cleaning_row(rule, count, total) for rule, count in counts.items())
+        caption = f"Pairs that each rule of cleaning left out, and pairs kept{f': {name}' if name else ''}"
+        parts.append(
+            f'<div class="wide"><table class="bars"><caption>{escape(caption)}</caption><thead><tr><th scope="col">rule'
+            '</th><th scope="col" class="number">pairs</th><th scope="col" class="number">share</th><td></td></tr>'
+            f"</thead><tbody>{rows}</tbody></table></div>"
+        )
+    return f'<div class="cleaning">{"".join(parts)}</div>'
+
+
+def _cleaning_row(rule: str, count: object, total: int) -> str:
+    head = f'<tr><th scope="row">{escape(str(rule).replace("_", " "))}</th>'
+    if not isinstance(count, int):
+        return f'{head}<td colspan="3">{escape(json.dumps(count, ensure_ascii=False))}</td></tr>'
+    share = count / total
+    return (
+        f'{head}<td class="number">{count:,}</td><td class="number">{share:.2%}</td>'
+        f'<td><span class="bar" style="width:{100 * share:.2f}%"></span></td></tr>'
+    )
+
+
+def _settings(config: RunConfig) -> str:
+    """What differs from the defaults, which are the paper's base model; folded, everything."""
+    defaults = flatten(RunConfig().model_dump())
+    rows = [
+        [key, _shown(value), _shown(defaults[key])]
+        for key, value in flatten(config.model_dump()).items()
+        if value != defaults[key] and key != "output"
+    ]
+    caption = "Settings that differ from the defaults, the base model of the paper"
+    whole = folded("All settings: config.toml", f"<pre>{escape(to_toml(config))}</pre>")
+    return table(caption, ["setting", "here", "default"], rows, num_texts=3) + whole
+
+
+def _shown(value: object) -> str:
+    return "" if value is None else str(value)
+
+
+def _environment(lines: Sequence[Line]) -> str:
+    rows = [row for line in of_kind(lines, "data") for row in _rows(line.get("environment", {}))]
+    return table("When the run began", ["what", "which"], rows, num_texts=2)
+
+
+def _rows(facts: Mapping[str, object]) -> list[list[str]]:
+    return [[name, str(value)] for name, value in facts.items()]

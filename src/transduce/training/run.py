@@ -1,17 +1,26 @@
 """From a configuration to a trained model: the main job, start to end."""
 
 import hashlib
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import BinaryIO
 
+import torch
+
+from transduce.bundle import Bundle, started
 from transduce.config import RunConfig, to_toml
 from transduce.data import PreparedData, prepare
-from transduce.errors import ConfigError, RunError
+from transduce.errors import ConfigError, RunError, TrainingError, TransduceError
 from transduce.training.allocator import keep_freed_memory
+from transduce.training.environment import environment
 from transduce.training.interruption import stop_wish
+from transduce.training.length_histogram import length_histogram
+from transduce.training.precision import settled_precision
 from transduce.training.ranks import Ranks, joined_ranks, may_start_anew
 from transduce.training.reporter import Reporter, SilentReporter
 from transduce.training.run_folder import RunFolder
+from transduce.training.tensorboard import check_tensorboard
 from transduce.training.trainer import Trainer, TrainingResult
 from transduce.translation import find_device
 
@@ -25,7 +34,8 @@ def train(
 ) -> TrainingResult:
     """Train the run that `config` describes, from wherever its folder says it is.
 
-    Everything that can be wrong with settings, folder and text is found before the run's folder is changed.
+    Everything that can be wrong with settings, folder and text is found before the run's folder is changed, but for
+    what a killed process left half done there, which is put right first.
 
     Args:
         config: the whole run.
@@ -34,9 +44,12 @@ def train(
         standard_input: where `data.pairs = "-"` is read from.
 
     Raises:
-        ConfigError, CorpusError, RunError: something given breaks a rule.
+        BundleError, ConfigError, CorpusError, RunError: something given breaks a rule.
+        BusyError: another process is training in the folder.
+        MissingExtraError: TensorBoard is asked for and not installed.
         Interrupted: by Ctrl-C or SIGTERM; the same call goes on from there.
-        TrainingError: the loss is no longer a number, or another rank was lost.
+        TrainingError: loss, gradients or weights are no longer numbers; a file could not be written; or another rank
+            was lost.
         EndedElsewhere: another of the ranks that torchrun has started says what is wrong.
     """
     with joined_ranks() as ranks:
@@ -49,7 +62,11 @@ def _train(
 ) -> TrainingResult:
     if config.data.source is None and config.data.pairs is None:
         raise ConfigError("there is nothing to train on: give data.source and data.target, or data.pairs")
-    ranks.own_device(find_device(config.training.device))
+    device = ranks.own_device(find_device(config.training.device))
+    if config.training.tensorboard:
+        check_tensorboard()
+    config, start = started(config)
+    config = _with_precision(config, device)
     _check_ranks(config, ranks)
     folder = RunFolder(Path(config.output))
     if restart and may_start_anew():
@@ -58,6 +75,25 @@ def _train(
             f"leave out one of the two"
         )
     folder.check(config, restart=restart)
+    ranks.wait()  # now that all have seen the folder, the first may change it
+    with folder.alone() if ranks.is_first else nullcontext():
+        return _train_alone(config, start, folder, reporter, ranks, restart=restart, standard_input=standard_input)
+
+
+def _train_alone(
+    config: RunConfig,
+    start: Bundle | None,
+    folder: RunFolder,
+    reporter: Reporter,
+    ranks: Ranks,
+    *,
+    restart: bool,
+    standard_input: BinaryIO | None,
+) -> TrainingResult:
+    """The same, in a folder that no process writes to but the first rank."""
+    if ranks.is_first:
+        folder.check(config, restart=restart)  # again: until now another process may have been at work
+        folder.recover()
     cache = Path(config.data.cache) if config.data.cache else folder.path.parent / ".cache"
     prepared = ranks.after_first(
         lambda: prepare(config.data, config.text, cache, standard_input=standard_input, talk=reporter.say)
@@ -66,15 +102,42 @@ def _train(
     _check_positions(config, prepared)
     keep_freed_memory()
     with stop_wish() as stop:
-        trainer = Trainer(_with_lengths_seen(config, prepared), prepared, folder, reporter, ranks)
+        trainer = Trainer(_with_lengths_seen(config, prepared), prepared, folder, reporter, start, ranks)
         if not restart:
             trainer.resume()
         _check_alike(trainer)
-        if ranks.is_first:
-            folder.begin(config, restart=restart)
-            folder.forget_after(trainer.state.update, finished=trainer.state.finished)
-            _introduce(trainer)
-        return trainer.run(stop)
+        with _failing_files_named(folder):
+            if ranks.is_first:
+                folder.begin(config, restart=restart)
+                folder.forget_after(trainer.state.update, finished=trainer.state.finished)
+                _introduce(trainer)
+                trainer.trackers.begin()
+            try:
+                return trainer.run(stop)
+            except TransduceError:  # stopped, or diverged: the report shows it up to here
+                if ranks.is_first:
+                    trainer.trackers.report()
+                raise
+
+
+@contextmanager
+def _failing_files_named(folder: RunFolder) -> Iterator[None]:
+    """Of a full disk, Python does not say which file did not fit, and nobody what becomes of the run."""
+    try:
+        yield
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        raise TrainingError(
+            f"{folder.path}: training stopped, because a file could not be read or written: {error}; what was saved "
+            f"is intact: put that right, and the same command goes on from the last checkpoint"
+        ) from error
+
+
+def _with_precision(config: RunConfig, device: torch.device) -> RunConfig:
+    """The same run with what `auto` stands for here: where it stands for something else, the run does not go on."""
+    precision = settled_precision(config.training.precision, device, config.model.d_model)
+    return config.model_copy(update={"training": config.training.model_copy(update={"precision": precision})})
 
 
 def _check_ranks(config: RunConfig, ranks: Ranks) -> None:
@@ -90,16 +153,23 @@ def _check_ranks(config: RunConfig, ranks: Ranks) -> None:
             f'model.normalization = "batch" takes its statistics over a whole batch, which {ranks.size} ranks '
             f'share: train it in one process, or set it to "layer"'
         )
+    if config.training.ema_decay and config.training.sharding == "fsdp":
+        raise ConfigError(
+            f"training.ema_decay = {config.training.ema_decay} keeps a second whole model on each of the {ranks.size} "
+            f'ranks, which training.sharding = "fsdp" is there to avoid: set sharding to "none", or ema_decay to 0'
+        )
 
 
 def _check_alike(trainer: Trainer) -> None:
     """All ranks must be about to do the same: on several machines, they may have been told or have found otherwise."""
-    found = [to_toml(trainer.config), trainer.prepared.digests["all"], str(trainer.state.update)]
+    state = trainer.state
+    found = [to_toml(trainer.config), trainer.prepared.digests["all"], state.start, str(state.update)]
     digest = hashlib.sha256("\n".join(found).encode()).digest()
     if not trainer.ranks.agree(int.from_bytes(digest[:7])):
         raise RunError(
             f"{trainer.folder.path}: the ranks have different settings, or do not find the same there: give all "
-            f"of them the same recipe, the same options, and a folder that all machines share"
+            f"of them the same recipe, the same options, a folder that all machines share, and, if their processors "
+            f"differ, a training.precision other than auto"
         )
 
 
@@ -129,10 +199,22 @@ def _with_lengths_seen(config: RunConfig, prepared: PreparedData) -> RunConfig:
 def _introduce(trainer: Trainer) -> None:
     """Say, and put on record, what is about to be trained on what."""
     config, prepared, log = trainer.config, trainer.prepared, trainer.folder.metrics
-    parameters = trainer.model.num_parameters
+    parameters, start = trainer.model.num_parameters, config.training.start_from
+    model = f"{config.preset} model" if start is None else f"model of {start}"
     if not log.read():
         facts = {"num_pairs": len(prepared.train), "num_parameters": parameters, "vocabulary": config.model.vocabulary}
-        log.append("data", 0, {**facts, "cleaning": prepared.cleaning, "digests": prepared.digests})
+        facts["num_validation_pairs"] = len(prepared.validation)
+        log.append(
+            "data",
+            0,
+            {
+                **facts,
+                "cleaning": prepared.cleaning,
+                "lengths": length_histogram(prepared.train.lengths),
+                "digests": prepared.digests,
+                "environment": environment(trainer.device, config.training.precision),
+            },
+        )
     left_out = [f"{rule} {count:,}" for rule, count in prepared.cleaning.items() if count and rule != "kept"]
     trainer.reporter.say(
         f"{len(prepared.train):,} pairs to train on (left out: {', '.join(left_out) or 'none'}), "
@@ -140,7 +222,7 @@ def _introduce(trainer: Trainer) -> None:
     )
     budget = trainer.state.ranks * config.training.batch_tokens * config.training.accumulation
     trainer.reporter.say(
-        f"{config.preset} model, {parameters:,} parameters, {config.model.vocabulary:,} token ids; "
+        f"{model}, {parameters:,} parameters, {config.model.vocabulary:,} token ids; "
         f"on {_where(trainer)}, precision {config.training.precision}; {config.training.updates:,} updates of at most "
         f"{budget:,} tokens a side; texts of more than {config.search.max_pieces} pieces are translated in parts"
     )

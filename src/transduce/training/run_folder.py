@@ -1,10 +1,11 @@
 """A run is a folder: what is in it, and who may go on in it."""
 
 import shutil
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
-from transduce.bundle import list_checkpoints, remove_folder
+from transduce.bundle import list_checkpoints, locked, recover_checkpoints, recover_folders, remove_folder
 from transduce.config import RunConfig, load_run_config, to_toml
 from transduce.errors import RunError
 from transduce.training.metrics import MetricsLog
@@ -22,6 +23,7 @@ MAY_DIFFER = {
     "training.validate_every",
     "training.checkpoint_every",
     "training.keep_checkpoints",
+    "training.tensorboard",
 }
 """Settings that may change when a run goes on: none of them changes what was computed so far.
 
@@ -36,10 +38,12 @@ class RunFolder:
         self.path = path
         self.config_file = path / "config.toml"
         self._unfinished = path / "config.toml.tmp"
+        self._lock = path / ".lock"
         self.checkpoints = path / "checkpoints"
         self.best = path / "best"
         self.last = path / "last"
         self.report = path / "report.html"
+        self.tensorboard = path / "tensorboard"
         self.metrics = MetricsLog(path / "metrics.jsonl")
 
     def check(self, config: RunConfig, *, restart: bool) -> None:
@@ -53,21 +57,49 @@ class RunFolder:
                 raise RunError(f"{place}: is a file; a run needs a folder: choose another output")
         if not self.config_file.exists():
             found = {entry.name for entry in self.path.iterdir()} if self.path.exists() else set()
-            # A crash at the very beginning leaves an unfinished config.toml.
-            if foreign := sorted(found - {self._unfinished.name}):
+            # A crash at the very beginning leaves an unfinished config.toml, and its lock, which no longer locks.
+            if foreign := sorted(found - {self._unfinished.name, self._lock.name}):
                 raise RunError(
                     f"{self.path}: is not empty (it holds {foreign[0]}) and is not a run: choose another output"
                 )
         elif not restart:
             self._check_same(config)
 
+    @contextmanager
+    def alone(self) -> Iterator[None]:
+        """Keep every other process from training here; the folder is made if need be, and gone again if left empty.
+
+        Raises:
+            BusyError: another process is training here.
+            RunError: the folder cannot be written.
+        """
+        made = [place for place in (self.path, *self.path.parents) if not place.exists()]
+        with ExitStack() as stack:
+            stack.callback(_remove_empty, made)
+            try:
+                self.path.mkdir(parents=True, exist_ok=True)
+                stack.enter_context(locked(self.path, self._lock))
+            except OSError as error:
+                raise RunError(
+                    f"{self.path}: cannot be written ({error.strerror}), and a run needs that: choose another output, "
+                    f"or see to it that it can be written"
+                ) from error
+            yield
+
+    def recover(self) -> None:
+        """Put right what a killed process left half done. Only for whoever is alone here."""
+        recover_folders(self.path, f"{self.best.name}|{self.last.name}")
+        recover_checkpoints(self.checkpoints)
+        for lock in (*self.path.glob(".*.lock"), *self.checkpoints.glob(".*.lock")):
+            lock.unlink()
+
     def begin(self, config: RunConfig, *, restart: bool) -> None:
         """Make the folder, or with `restart` empty it of the run it holds, and save the resolved configuration."""
         if restart:
-            for place in (self.checkpoints, self.best, self.last):
+            for place in (self.checkpoints, self.best, self.last, self.tensorboard):
                 shutil.rmtree(place, ignore_errors=True)
-            # config.toml last: while it is there, the folder is known as that of a run.
-            for place in (self.metrics.path, self.report, self.config_file):
+            # config.toml stays until it is replaced: while it is there, the folder is known as that of a run.
+            for place in (self.metrics.path, self.report):
                 place.unlink(missing_ok=True)
         self.path.mkdir(parents=True, exist_ok=True)
         self._unfinished.write_text(to_toml(config), encoding="utf-8", newline="\n")
@@ -97,6 +129,12 @@ class RunFolder:
                 f"{self.path}: holds a run with other settings:\n{lines}\n"
                 f"choose another output, set them back, or start over with --restart, which deletes that run"
             )
+
+
+def _remove_empty(folders: Iterable[Path]) -> None:
+    with suppress(OSError):  # the first that is in use ends it
+        for folder in folders:
+            folder.rmdir()
 
 
 def _flat(config: RunConfig) -> dict[str, object]:

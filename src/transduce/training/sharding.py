@@ -47,6 +47,11 @@ def spread(module: nn.Module, model: Transformer, sharding: str, ranks: Ranks, d
     return module
 
 
+def is_sharded(module: nn.Module) -> bool:
+    """Whether each rank holds but a part of the weights."""
+    return any(hasattr(parameter, "full_tensor") for parameter in module.parameters())
+
+
 def summed_later(module: nn.Module) -> AbstractContextManager[None]:
     """Within, gradients stay with the rank, to be summed over all by a later backward pass.
 
@@ -83,10 +88,9 @@ def gathered(tensors: Mapping[str, Tensor], ranks: Ranks) -> dict[str, Tensor]:
 
 def whole_model(model: Transformer, ranks: Ranks) -> Transformer:
     """The model in one piece: itself, or if it is sharded a copy on the first rank, made by all; elsewhere itself."""
-    tensors = model_tensors(model)
-    if not any(hasattr(tensor, "full_tensor") for tensor in tensors.values()):
+    if not is_sharded(model):
         return model
-    weights = gathered(tensors, ranks)
+    weights = gathered(model_tensors(model), ranks)
     if not ranks.is_first:
         return model
     copy = Transformer(model.config)

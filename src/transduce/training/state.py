@@ -25,7 +25,13 @@ class RunState:
         seconds: of training, over all sittings.
         finished: nothing is left to do, unless `training.updates` is raised.
         stopgap: update of a checkpoint that was not due, but made because the run was stopped; 0 if there is none.
+        superseded: update of the earlier such checkpoint that this one takes the place of; 0 if there is none.
+        skipped: updates that were skipped because their loss or gradient were not finite.
+        skipped_in_a_row: how many of them were the last updates.
+        batches_digest: of all batches taken so far (`digests.batches_digest`).
+        halvings: how often `batch_tokens` is halved to fit into memory; see `probe`.
         data: digest of the prepared data, so that other data cannot slip in.
+        start: digest of the weights that training started from; "" if they were random.
         ranks: with which the run began. Its batches keep the size they had then, however many ranks share them now.
     """
 
@@ -37,11 +43,19 @@ class RunState:
     seconds: float = 0.0
     finished: bool = False
     stopgap: int = 0
+    superseded: int = 0
+    skipped: int = 0
+    skipped_in_a_row: int = 0
+    batches_digest: str = ""
+    halvings: int = 0
+    start: str = ""
     ranks: int = 1
 
     def save(self, folder: RunFolder, updater: Updater) -> None:
         """Write the checkpoint of this update: all ranks together, by the hands of the first."""
         parts = {"weights": model_tensors(updater.model), "optimizer": _optimizer_tensors(updater)}
+        if updater.moving_average is not None:
+            parts["moving_average"] = model_tensors(updater.moving_average.model)
         tensors = {part: gathered(own, updater.ranks) for part, own in parts.items()}
         if updater.ranks.is_first:
             save_checkpoint(folder.checkpoints, self.update, tensors, asdict(self))
@@ -55,6 +69,8 @@ class RunState:
         weights = {name: placed_like(tensor, own.get(name, tensor)) for name, tensor in tensors["weights"].items()}
         load_tensors(updater.model, weights, f"{folder.checkpoints}, update {update}")
         _load_optimizer(updater, tensors["optimizer"])
+        if updater.moving_average is not None:
+            load_tensors(updater.moving_average.model, tensors["moving_average"], f"the average of update {update}")
         values: dict[str, Any] = dict(state)
         return cls(**{**values, "place": Place(**values["place"])})
 

@@ -1,7 +1,6 @@
 """One update: gradients of one or more batches, and a step of Adam (paper 5.3). No files, no clock."""
 
 from collections.abc import Sequence
-from contextlib import AbstractContextManager
 from dataclasses import dataclass
 
 import numpy as np
@@ -9,10 +8,14 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
+from transduce.bundle import model_tensors
 from transduce.config import TrainingConfig
 from transduce.data import Batch
 from transduce.model import Transformer
+from transduce.training.divergence import must_skip
 from transduce.training.loss import label_smoothed_cross_entropy
+from transduce.training.moving_average import MovingAverage
+from transduce.training.precision import computing_in, settled_precision
 from transduce.training.ranks import ALONE, Ranks
 from transduce.training.schedule import learning_rate
 from transduce.training.sharding import spread, summed_later, whole
@@ -40,6 +43,11 @@ class UpdateFigures:
     gradient_norm: float
     learning_rate: float
 
+    @property
+    def skipped(self) -> bool:
+        """Whether the model was left as it was: loss or gradient are not finite."""
+        return must_skip(self.loss, self.gradient_norm)
+
 
 class BatchLoss(nn.Module):
     """The model and its loss as one module: what is called in training, so that several ranks can share the work."""
@@ -47,19 +55,19 @@ class BatchLoss(nn.Module):
     def __init__(self, model: Transformer, config: TrainingConfig, device: torch.device) -> None:
         super().__init__()
         self.model = model
-        self.config = config
-        self.device = device
+        self.smoothing = config.label_smoothing
+        self.precision = settled_precision(config.precision, device, model.config.d_model)
 
     def forward(self, batch: Batch) -> tuple[Float[Tensor, ""], Float[Tensor, ""], Int[Tensor, ""]]:
         """The fields of `TokenLosses`, of which only the first is differentiable."""
-        with mixed_precision(self.config.precision, self.device):
+        with computing_in(self.model, self.precision):
             memory = self.model.encode(batch.source_ids, batch.source_mask)
             hidden = self.model.decode_hidden(batch.target_ids, batch.target_mask, memory, batch.source_mask)
             losses = label_smoothed_cross_entropy(
                 hidden[batch.target_mask],
                 self.model.projection.weight,
                 batch.target_ids[batch.target_mask],
-                self.config.label_smoothing,
+                self.smoothing,
             )
         return losses.loss, losses.cross_entropy, losses.num_correct
 
@@ -72,6 +80,7 @@ class Updater:
         self.config = config
         self.device = device
         self.ranks = ranks
+        self.moving_average = MovingAverage(model, config.ema_decay) if config.ema_decay else None
         self.batch_loss = spread(BatchLoss(model, config, device), model, config.sharding, ranks, device)
         self.optimizer = torch.optim.Adam(
             model.parameters(),
@@ -80,44 +89,50 @@ class Updater:
             eps=config.adam_epsilon,
             fused=device.type in {"cpu", "cuda"},
         )
+        # What a forward pass changes in training: of batch normalisation.
+        self._running_statistics = [
+            tensor for tensor in model_tensors(model).values() if not isinstance(tensor, nn.Parameter)
+        ]
 
     def update(self, number: int, batches: Sequence[Batch]) -> UpdateFigures:
         """Update number `number`, counted from 1, on the sum of the losses of `batches`, and of those of other ranks.
 
         The random numbers of dropout depend on the seed, `number` and the rank alone, so that a run that was
-        interrupted goes on exactly as if it had not been.
+        interrupted goes on exactly as if it had not been. If loss or gradient are not finite, the update is skipped by
+        all ranks: weights, running statistics and optimiser stay as they are, to the bit.
         """
         # Hashed into one number: of a seed, torch's generator on the CPU reads only the lower 32 bits.
         seeds = np.random.SeedSequence([self.config.seed, number, self.ranks.rank])
         torch.manual_seed(int(seeds.generate_state(1, np.uint64)[0]))
         self.model.train()
+        before = [tensor.clone() for tensor in self._running_statistics]
         num_tokens = int(self.ranks.sum(torch.tensor(sum(batch.num_target_tokens for batch in batches))))
         sums = torch.zeros(3, dtype=torch.float64)
         with summed_later(self.batch_loss):
             for batch in batches[:-1]:
-                sums += self._accumulate(batch.to(self.device), num_tokens)
-        sums += self._accumulate(batches[-1].to(self.device), num_tokens)
+                sums += self.accumulate(batch.to(self.device), num_tokens)
+        sums += self.accumulate(batches[-1].to(self.device), num_tokens)
         norm = nn.utils.clip_grad_norm_(self.model.parameters(), self.config.clip_norm or torch.inf)
         rate = learning_rate(self.config, self.model.config.d_model, number)
         for group in self.optimizer.param_groups:
             group["lr"] = rate
-        self.optimizer.step()
-        self.optimizer.zero_grad()
         loss, cross_entropy, accuracy = (self.ranks.sum(sums) / num_tokens).tolist()
         own_padding = sum(batch.padding_share for batch in batches) / len(batches)
         padding = float(self.ranks.sum(torch.tensor(own_padding, dtype=torch.float64))) / self.ranks.size
-        return UpdateFigures(loss, cross_entropy, accuracy, num_tokens, padding, float(whole(norm)), rate)
+        figures = UpdateFigures(loss, cross_entropy, accuracy, num_tokens, padding, float(whole(norm)), rate)
+        if figures.skipped:
+            for statistic, value in zip(self._running_statistics, before, strict=True):
+                statistic.copy_(value)
+        else:
+            self.optimizer.step()
+            if self.moving_average is not None:
+                self.moving_average.update(self.model, number)
+        self.optimizer.zero_grad()
+        return figures
 
-    def _accumulate(self, batch: Batch, num_tokens: int) -> torch.Tensor:
-        """Add the gradient of one batch; its loss, cross-entropy and right tokens."""
+    def accumulate(self, batch: Batch, num_tokens: int) -> Float[Tensor, "3"]:
+        """Add the gradient of one batch to the model's; its loss, cross-entropy and right tokens, all summed."""
         loss, cross_entropy, num_correct = self.batch_loss(batch)
         # DDP and FSDP2 give the mean over the ranks of what should be their sum.
         (loss * self.ranks.size / num_tokens).backward()
         return torch.stack([loss.detach(), cross_entropy, num_correct]).cpu().double()
-
-
-def mixed_precision(precision: str, device: torch.device) -> AbstractContextManager[None]:
-    """Matrix products in bfloat16 where asked for, or where the hardware makes it worth while ("auto")."""
-    hardware = device.type == "cuda" and torch.cuda.is_bf16_supported(including_emulation=False)
-    enabled = precision == "bfloat16" or (precision == "auto" and hardware)
-    return torch.autocast(device.type, dtype=torch.bfloat16, enabled=enabled)

@@ -1,7 +1,8 @@
 """The batches of a whole run, in order: a pure function of the seed, to be entered at any place."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from transduce.config import TextConfig, TrainingConfig
 from transduce.data import Batch, PreparedData, batches, epoch_store, plan_batches
@@ -39,10 +40,20 @@ def batch_stream(
     place = start
     pad_id = prepared.tokenizer.pad_id
     while True:
-        store = epoch_store(prepared, text.bpe_dropout, training.seed, place.epoch)
+        made = partial(epoch_store, prepared, text.bpe_dropout, training.seed, place.epoch)
+        store = ranks.after_first(made)
         plan = plan_batches(store.lengths, planned_ranks * training.batch_tokens, training.seed, place.epoch)
         shares = [rows[ranks.rank :: ranks.size] if ranks.rank < len(rows) else rows[:1] for rows in plan]
         for number, batch in enumerate(batches(store, shares, place.batch, pad_id), start=place.batch + 1):
             has_share = ranks.rank < len(plan[number - 1])
             yield Place(place.epoch, number, len(plan)), batch if has_share else batch.silenced()
         place = Place(place.epoch + 1)
+
+
+def in_parts(batches: Sequence[Batch], most_tokens: int, ranks: Ranks = ALONE) -> list[Batch]:
+    """All rows of `batches`, split into parts of at most `most_tokens` a side (`Batch.split`), as many on every rank.
+
+    What the ranks do together, each must take part in: one with fewer parts than another repeats its last, silenced.
+    """
+    parts = [part for batch in batches for part in batch.split(most_tokens)]
+    return parts + [parts[-1].silenced()] * (ranks.largest(len(parts)) - len(parts))

@@ -2,29 +2,40 @@
 
 import math
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from itertools import islice
 from pathlib import Path
+from typing import Any
 
 import torch
 
-from transduce.bundle import latest_checkpoint, list_checkpoints, remove_checkpoints
+from transduce.bundle import (
+    Bundle,
+    latest_checkpoint,
+    list_checkpoints,
+    load_tensors,
+    model_tensors,
+    remove_checkpoints,
+)
 from transduce.config import RunConfig
-from transduce.data import Batch, PreparedData
-from transduce.errors import BundleError, Interrupted, RunError, TrainingError
+from transduce.data import Batch, PreparedData, epoch_store
+from transduce.errors import Interrupted, RunError, TrainingError
 from transduce.model import Transformer
+from transduce.training.candidates import Candidates
+from transduce.training.digests import batches_digest, weights_digest
+from transduce.training.divergence import MOST_SKIPPED_IN_A_ROW, REMEDY, is_finite, too_many_skipped
 from transduce.training.interruption import StopWish
-from transduce.training.outcome import averaged_model, save_model
+from transduce.training.pace import Pace
+from transduce.training.probe import fit_into_memory
 from transduce.training.ranks import ALONE, Ranks
-from transduce.training.report import write_report
 from transduce.training.reporter import Progress, Reporter
 from transduce.training.run_folder import RunFolder
 from transduce.training.sharding import whole_model
 from transduce.training.state import RunState
 from transduce.training.step import UpdateFigures, Updater
-from transduce.training.stream import Place, batch_stream
-from transduce.training.validation import Validation, Validator
+from transduce.training.stream import Place, batch_stream, in_parts
+from transduce.training.trackers import Trackers
 from transduce.translation import find_device
 
 
@@ -54,6 +65,7 @@ class Trainer:
         prepared: PreparedData,
         folder: RunFolder,
         reporter: Reporter,
+        start: Bundle | None = None,
         ranks: Ranks = ALONE,
     ) -> None:
         self.config = config
@@ -64,16 +76,21 @@ class Trainer:
         self.device = ranks.own_device(find_device(config.training.device))
         torch.manual_seed(config.training.seed)
         self.model = Transformer(config.model).to(self.device)
+        if start is not None:
+            load_tensors(self.model, model_tensors(start.load_model()), str(start.folder))
         self.updater = Updater(self.model, config.training, self.device, ranks)
-        self.validator = Validator(prepared.validation, prepared.tokenizer, config)
-        self.state = RunState(data=prepared.digests["all"], ranks=ranks.size)
+        origin = "" if start is None else start.digest
+        self.state = RunState(data=prepared.digests["all"], start=origin, ranks=ranks.size)
+        self.trackers = Trackers(folder, config, reporter.say)
+        self.candidates = Candidates(config, prepared, folder, reporter, self._log)
         self._pace = Pace()
 
     def resume(self) -> None:
         """Take up the latest undamaged checkpoint, if there is one; nothing on disk is changed.
 
         Raises:
-            RunError: the run was trained on other data, or has checkpoints of which none can be read.
+            RunError: the run was trained on other data or started from other weights, or has checkpoints of which none
+                can be read.
         """
         checkpoint = latest_checkpoint(self.folder.checkpoints, self.reporter.say)
         if checkpoint is None:
@@ -88,6 +105,11 @@ class Trainer:
                 f"{self.folder.path}: was trained on other data: a file, or a setting of data or text, has changed. "
                 f"Set it back, choose another output, or start over with --restart"
             )
+        if checkpoint.state.get("start", "") != self.state.start:
+            raise RunError(
+                f"{self.folder.path}: was started from other weights than {self.config.training.start_from} has now: "
+                f"put them back, choose another output, or start over with --restart"
+            )
         self.state = RunState.load(self.folder, checkpoint.update, self.updater)
         self.reporter.say(f"going on after update {checkpoint.update:,}")
         if self.state.ranks != self.ranks.size:
@@ -101,12 +123,15 @@ class Trainer:
 
         Raises:
             Interrupted: somebody asked for an end; the state is saved.
-            TrainingError: the loss is no longer a number.
+            TrainingError: loss, gradients or weights are no longer numbers, or the memory does not hold a single pair.
         """
         if self._already_finished():
             self.reporter.say(f"nothing to do: training ended after update {self.state.update:,}")
             return self._result()
         self.state.finished = False
+        self._remove_outdated()
+        if not self._at_end():
+            self._fit_into_memory()
         settings = self.config.text, self.config.training
         stream = batch_stream(self.prepared, *settings, self.state.place, self.ranks, self.state.ranks)
         while not self._at_end():
@@ -121,12 +146,26 @@ class Trainer:
                 raise Interrupted(f"stopped after update {self.state.update:,}; the same command goes on from there")
         if self.state.best is None:  # interrupted before the first validation, and now asked for no further update
             self._validate()
-        if self.ranks.is_first:
-            self._average()
-        self._share_best()
+        self._average()
         self.state.finished = True
         self._checkpoint()
         return self._result()
+
+    def _fit_into_memory(self) -> None:
+        training, state, dropout = self.config.training, self.state, self.config.text.bpe_dropout
+        store = self.ranks.after_first(lambda: epoch_store(self.prepared, dropout, training.seed, state.place.epoch))
+        remaining, say = training.updates - state.update, self.reporter.say
+        state.halvings = fit_into_memory(self.updater, store.lengths, self._share, state.halvings, remaining, say)
+
+    @property
+    def _share(self) -> int:
+        """Tokens of a batch, on either side, that each rank takes."""
+        return self.config.training.batch_tokens * self.state.ranks // self.ranks.size
+
+    @property
+    def _most_tokens(self) -> int:
+        """On either side of what a rank computes at a time."""
+        return self._share >> self.state.halvings
 
     def _already_finished(self) -> bool:
         return self.state.finished and self._at_end()
@@ -151,19 +190,34 @@ class Trainer:
         started = time.perf_counter()
         taken = list(islice(stream, self.config.training.accumulation))
         number = self.state.update + 1
-        figures = self.updater.update(number, [batch for _, batch in taken])
-        if not (math.isfinite(figures.loss) and math.isfinite(figures.gradient_norm)):
-            raise TrainingError(
-                f"training has diverged: update {number} has loss {figures.loss} and gradient norm "
-                f"{figures.gradient_norm}; start over with --restart and a lower training.learning_rate, a longer "
-                f"training.warmup or training.clip_norm = 1.0"
-            )
+        batches = [batch for _, batch in taken]
+        # Whole, a rank's share may be larger by one pair, and is not cut for that.
+        parts = in_parts(batches, self._most_tokens, self.ranks) if self.state.halvings else batches
+        figures = self.updater.update(number, parts)
         self.state.update = number
         self.state.place = taken[-1][0]
+        self.state.batches_digest = batches_digest(self.state.batches_digest, batches, self.ranks)
         seconds = time.perf_counter() - started
         self.state.seconds += seconds
         self._pace.count(figures.num_target_tokens, seconds)
-        self._tell(figures)
+        if figures.skipped:
+            self._skipped(figures, taken)
+        else:
+            self.state.skipped_in_a_row = 0
+            self._tell(figures)
+
+    def _skipped(self, figures: UpdateFigures, taken: Sequence[tuple[Place, Batch]]) -> None:
+        """Count a skipped update and say so; the last of too many in a row ends the run."""
+        state = self.state
+        state.skipped += 1
+        state.skipped_in_a_row += 1
+        # As text: JSON knows no numbers that are none.
+        found = {"loss": str(figures.loss), "gradient_norm": str(figures.gradient_norm), **asdict(state.place)}
+        self._log("skipped", {**found, "skipped": state.skipped})
+        finding = f"its loss is {figures.loss}, the norm of its gradient {figures.gradient_norm}"
+        self.reporter.say(f"update {state.update:,} is skipped, the model stays as it is: {finding}")
+        if state.skipped_in_a_row >= MOST_SKIPPED_IN_A_ROW:
+            raise too_many_skipped(state.update, state.skipped_in_a_row, finding, taken, self.prepared.tokenizer)
 
     def _tell(self, figures: UpdateFigures) -> None:
         training, state = self.config.training, self.state
@@ -176,15 +230,23 @@ class Trainer:
             eta_seconds=(training.updates - state.update) * self._pace.seconds_per_update,
         )
         self.reporter.progress(progress)
-        if self._due(training.log_every) and self.ranks.is_first:
-            line = {"epochs": progress.epochs, "tokens_per_second": progress.tokens_per_second, **asdict(figures)}
-            self.folder.metrics.append("training", state.update, {**line, "seconds": state.seconds})
+        if self._due(training.log_every):
+            line: dict[str, Any] = {"epochs": progress.epochs, "batch_tokens": self._most_tokens}
+            line |= {"tokens_per_second": progress.tokens_per_second, **asdict(figures)}
+            line |= {"skipped": state.skipped, "batches_digest": state.batches_digest}
+            line |= {"weights_digest": weights_digest(self.model)}
+            self._log("training", line)
             self._pace = Pace()
 
     def _validate(self) -> None:
         model = whole_model(self.model, self.ranks)
         if self.ranks.is_first:
-            self._judge(model)
+            self.candidates.validate(model, self.state)
+        self._share_best()
+
+    def _average(self) -> None:
+        if self.ranks.is_first:
+            self.candidates.average(self.updater, self.state)
         self._share_best()
 
     def _share_best(self) -> None:
@@ -193,73 +255,30 @@ class Trainer:
         self.state.best, without_gain = self.ranks.from_first(found).tolist()
         self.state.without_gain = int(without_gain)
 
-    def _judge(self, model: Transformer) -> None:
-        validation = self.validator.validate(model)
-        quality = validation.quality(self.config.training.best_by)
-        is_best = self.state.best is None or quality > self.state.best
-        self.state.best = quality if is_best else self.state.best
-        self.state.without_gain = 0 if is_best else self.state.without_gain + 1
-        for place in [self.folder.last, *([self.folder.best] if is_best else [])]:
-            save_model(place, model, self.prepared, self.config, self.state, validation)
-        self._record("validation", validation, is_best=is_best)
-
-    def _average(self) -> None:
-        """Try the mean of the kept checkpoints (paper 6.1); it becomes `best` only if it is better."""
-        updates = list_checkpoints(self.folder.checkpoints)
-        if len(updates) == 1:
-            return
-        try:
-            model = averaged_model(self.folder, updates, self.config.model).to(self.device)
-        except BundleError as error:
-            self.reporter.say(f"there is no average of the last {len(updates)} checkpoints: {error}")
-            return
-        validation = self.validator.validate(model)
-        quality = validation.quality(self.config.training.best_by)
-        is_best = self.state.best is None or quality > self.state.best
-        if is_best:
-            self.state.best = quality
-            save_model(self.folder.best, model, self.prepared, self.config, self.state, validation, len(updates))
-        self.reporter.say(f"average of the last {len(updates)} checkpoints:")
-        self._record("average", validation, is_best=is_best)
-
-    def _record(self, kind: str, validation: Validation, *, is_best: bool) -> None:
-        figures = {"perplexity": validation.perplexity, "is_best": is_best, **asdict(validation)}
-        self.folder.metrics.append(kind, self.state.update, {**figures, "seconds": self.state.seconds})
-        write_report(self.folder.report, self.config, self.folder.metrics.read())
-        self.reporter.validated(self.state.update, validation, is_best=is_best)
-
-    def _checkpoint(self) -> None:
-        # One that was not due has served its purpose, an end that was asked for, when the next is there. It must not be
-        # averaged: the run would not end like one that was never interrupted.
-        stopgap, self.state.stopgap = self.state.stopgap, 0 if self._checkpoint_is_due() else self.state.update
-        self.state.save(self.folder, self.updater)
+    def _log(self, kind: str, figures: Mapping[str, object]) -> None:
         if not self.ranks.is_first:
             return
-        if stopgap in list_checkpoints(self.folder.checkpoints) and stopgap != self.state.update:
-            self.folder.remove_checkpoints([stopgap])
+        seconds = {"seconds": self.state.seconds}
+        self.trackers.follow(self.folder.metrics.append(kind, self.state.update, {**figures, **seconds}))
+
+    def _checkpoint(self) -> None:
+        if not is_finite(self.model):
+            raise TrainingError(
+                f"training has diverged: weights are no longer numbers after update {self.state.update}, and the "
+                f"checkpoints before it are kept; {REMEDY}"
+            )
+        self.state.superseded = self.state.stopgap
+        self.state.stopgap = 0 if self._checkpoint_is_due() else self.state.update
+        self.state.save(self.folder, self.updater)
+        self._remove_outdated()
+
+    def _remove_outdated(self) -> None:
+        """Remove the checkpoints that the present one makes needless, in this sitting or one that was killed."""
+        if not self.ranks.is_first:
+            return
+        # One that was not due has served its purpose, an end that was asked for, when the next is there. It must not be
+        # averaged: the run would not end like one that was never interrupted.
+        superseded = self.state.superseded
+        if superseded in list_checkpoints(self.folder.checkpoints) and superseded != self.state.update:
+            self.folder.remove_checkpoints([superseded])
         remove_checkpoints(self.folder.checkpoints, self.config.training.keep_checkpoints)
-
-
-class Pace:
-    """Speed since it was made."""
-
-    def __init__(self) -> None:
-        self.num_tokens, self.num_updates, self.seconds = 0, 0, 0.0
-
-    def count(self, num_tokens: int, seconds: float) -> None:
-        """One more update."""
-        self.num_tokens, self.num_updates, self.seconds = (
-            self.num_tokens + num_tokens,
-            self.num_updates + 1,
-            self.seconds + seconds,
-        )
-
-    @property
-    def tokens_per_second(self) -> float:
-        """Real target tokens a second."""
-        return self.num_tokens / self.seconds
-
-    @property
-    def seconds_per_update(self) -> float:
-        """Mean duration of an update."""
-        return self.seconds / self.num_updates

@@ -12,8 +12,8 @@ from transduce.errors import TrainingError
 from transduce.evaluation import Score, corpus_scores
 from transduce.model import Transformer
 from transduce.text import Tokenizer
+from transduce.training.guard import token_f1
 from transduce.training.loss import label_smoothed_cross_entropy
-from transduce.training.step import mixed_precision
 from transduce.translation import NativeEngine, Translator, batches_by_length
 
 
@@ -33,14 +33,16 @@ class Validation:
     Args:
         loss: cross-entropy without smoothing, in nats a target token.
         accuracy: share of target tokens predicted right, teacher-forced.
-        scores: BLEU and chrF of beam-search translations, with signatures.
+        scores: BLEU and chrF of beam-search translations, with signatures and 95 % confidence intervals.
         samples: a few of them to read.
+        token_f1: how much of the references' tokens these translations have, from 0 to 1; see `guard.token_f1`.
     """
 
     loss: float
     accuracy: float
     scores: tuple[Score, ...]
     samples: tuple[Sample, ...]
+    token_f1: float
 
     @property
     def perplexity(self) -> float:
@@ -82,8 +84,9 @@ class Validator:
         translations = translator.translate(sources)
         samples = [Sample(*triple) for triple in zip(sources, translations, references, strict=True)]
         chosen = samples[:: max(1, len(samples) // self.num_samples)][: self.num_samples]
-        scores = corpus_scores(translations, references, ("bleu", "chrf"))
-        return Validation(loss, accuracy, tuple(scores), tuple(chosen))
+        scores = corpus_scores(translations, references, ("bleu", "chrf"), confidence=True)
+        f1 = token_f1(self.tokenizer.encode_all(translations), self.tokenizer.encode_all(references))
+        return Validation(loss, accuracy, tuple(scores), tuple(chosen), f1)
 
     @torch.inference_mode()
     def _teacher_forced(self, model: Transformer) -> tuple[float, float]:
@@ -96,12 +99,11 @@ class Validator:
         for indices in batches_by_length([max(map(len, pair)) for pair in zip(*sides, strict=True)], 4096):
             sources, targets = ([side[index] for index in indices] for side in sides)
             batch = Batch.from_ids(sources, targets, self.tokenizer.pad_id).to(device)
-            with mixed_precision(self.config.training.precision, device):
-                memory = model.encode(batch.source_ids, batch.source_mask)
-                hidden = model.decode_hidden(batch.target_ids, batch.target_mask, memory, batch.source_mask)
-                losses = label_smoothed_cross_entropy(
-                    hidden[batch.target_mask], model.projection.weight, batch.target_ids[batch.target_mask], 0.0
-                )
+            memory = model.encode(batch.source_ids, batch.source_mask)
+            hidden = model.decode_hidden(batch.target_ids, batch.target_mask, memory, batch.source_mask)
+            losses = label_smoothed_cross_entropy(
+                hidden[batch.target_mask], model.projection.weight, batch.target_ids[batch.target_mask], 0.0
+            )
             sums += torch.stack([losses.cross_entropy, losses.num_correct]).cpu().double()
             num_tokens += batch.num_target_tokens
         model.train(was_training)

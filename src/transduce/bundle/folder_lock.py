@@ -1,0 +1,53 @@
+"""One process at a time: a lock that is let go of when its process ends, however it ends."""
+
+import os
+import socket
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from filelock import FileLock, Timeout
+
+from transduce.errors import BusyError
+
+
+@contextmanager
+def locked(folder: Path, lock: Path) -> Iterator[None]:
+    """Keep every other process out of such a block of its own.
+
+    Args:
+        folder: what is kept, for the message.
+        lock: a file that is made for this, says which process holds it, and is removed again. One that a killed
+            process left behind locks nobody out.
+
+    Raises:
+        BusyError: another process is in such a block.
+        OSError: `lock` cannot be written, or its file system knows no locks.
+    """
+    holder = FileLock(lock, timeout=0, on_acquired=_sign)
+    try:
+        holder.acquire()
+    except Timeout:
+        raise BusyError(
+            f"{folder}: is in use by {_signature(lock)}; wait until that ends, or choose another folder"
+        ) from None
+    try:
+        yield
+    finally:
+        # While it is held: whoever opened it meanwhile finds that the file has lost its name, and does not take it.
+        with suppress(OSError):
+            lock.unlink()
+        holder.release()
+
+
+def _sign(descriptor: int) -> None:
+    with suppress(OSError):  # a full disk: nobody will know the name, but the lock holds
+        os.truncate(descriptor, 0)
+        os.write(descriptor, f"process {os.getpid()} on {socket.gethostname()}".encode())
+
+
+def _signature(lock: Path) -> str:
+    try:
+        return lock.read_text(encoding="utf-8") or "another process"
+    except OSError:
+        return "another process"

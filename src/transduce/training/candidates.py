@@ -1,0 +1,88 @@
+"""Models that may become `best/`: every one that is validated, and at the end the averages of weights."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import asdict
+
+from transduce.config import RunConfig
+from transduce.data import PreparedData
+from transduce.model import Transformer
+from transduce.training.guard import warning
+from transduce.training.outcome import Average, averages, recorded_quality, save_model
+from transduce.training.reporter import Reporter
+from transduce.training.run_folder import RunFolder
+from transduce.training.state import RunState
+from transduce.training.step import Updater
+from transduce.training.validation import Validation, Validator
+
+
+class Candidates:
+    """They are validated, written and put on record. Only for whoever is alone in the folder: the first rank.
+
+    Args:
+        config: of the run.
+        prepared: its data, with the text that decides.
+        folder: where `last/` and `best/` are written.
+        reporter: is told what came out.
+        log: puts figures of a kind on record.
+    """
+
+    def __init__(
+        self,
+        config: RunConfig,
+        prepared: PreparedData,
+        folder: RunFolder,
+        reporter: Reporter,
+        log: Callable[[str, Mapping[str, object]], None],
+    ) -> None:
+        self._config = config
+        self._prepared = prepared
+        self._folder = folder
+        self._reporter = reporter
+        self._log = log
+        pairs = prepared.validation[: config.training.max_validation_pairs or None]
+        self._validator = Validator(pairs, prepared.tokenizer, config)
+
+    def validate(self, model: Transformer, state: RunState) -> None:
+        """Validate the model as it is now: it becomes `last`, and `best` if it is better than all before it."""
+        validation = self._validator.validate(model)
+        is_best = self._is_best(validation, state)
+        state.without_gain = 0 if is_best else state.without_gain + 1
+        for place in [self._folder.last, *([self._folder.best] if is_best and self._is_best_yet(validation) else [])]:
+            save_model(place, model, self._prepared, self._config, state, validation)
+        self._record("validation", validation, state, is_best=is_best)
+
+    def average(self, updater: Updater, state: RunState) -> None:
+        """Try every average of the weights; one becomes `best` only if it is better than all before it."""
+        for average, model in averages(self._folder, updater, self._reporter.say):
+            validation = self._validator.validate(model)
+            is_best = self._is_best(validation, state)
+            if is_best and self._is_best_yet(validation):
+                save_model(self._folder.best, model, self._prepared, self._config, state, validation, average)
+            self._reporter.say(f"{average}:")
+            self._record("average", validation, state, is_best=is_best, average=average)
+
+    def _is_best(self, validation: Validation, state: RunState) -> bool:
+        """Whether it is better than all before it in this run; then it is the one to beat."""
+        quality = validation.quality(self._config.training.best_by)
+        is_best = state.best is None or quality > state.best
+        state.best = quality if is_best else state.best
+        return is_best
+
+    def _is_best_yet(self, validation: Validation) -> bool:
+        """Whether nothing better lies in `best/`: a run that was killed may have come further than its checkpoint."""
+        best_by = self._config.training.best_by
+        before = recorded_quality(self._folder.best, best_by)
+        if before is None or validation.quality(best_by) >= before:
+            return True
+        self._reporter.say(f"{self._folder.best} is better, from before this run was stopped, and is kept")
+        return False
+
+    def _record(
+        self, kind: str, validation: Validation, state: RunState, *, is_best: bool, average: Average | None = None
+    ) -> None:
+        figures = {"perplexity": validation.perplexity, "is_best": is_best, **asdict(validation)}
+        figures |= {} if average is None else asdict(average)
+        self._log(kind, figures)
+        self._reporter.validated(state.update, validation, is_best=is_best)
+        if (cause := warning(self._folder.metrics.read())) is not None:
+            self._reporter.say(cause)

@@ -1,0 +1,78 @@
+"""How much memory there is, and how much this process has taken; None where the system does not say."""
+
+from pathlib import Path, PurePosixPath
+
+import torch
+
+ROOT = Path("/")
+
+
+def taken_memory(device: torch.device, root: Path = ROOT) -> int | None:
+    """Bytes of the memory beside `device` that this process holds now, what it keeps to use again included."""
+    if device.type == "cuda":
+        return torch.cuda.memory_reserved(device)
+    return _kilobytes(root / "proc/self/status", "VmRSS") if device.type == "cpu" else None
+
+
+def most_taken_memory(device: torch.device, root: Path = ROOT) -> int | None:
+    """The most bytes that this process has ever held there at a time."""
+    if device.type == "cuda":
+        return torch.cuda.max_memory_reserved(device)
+    return _kilobytes(root / "proc/self/status", "VmHWM") if device.type == "cpu" else None
+
+
+def free_memory(device: torch.device, root: Path = ROOT) -> int | None:
+    """Bytes that this process can still take there.
+
+    On a CPU under Linux that is what the kernel calls available, or less, where the process's control group has a
+    limit. It is asked for because Linux promises more than it has, and then kills instead of refusing.
+    """
+    if device.type == "cuda":
+        return torch.cuda.mem_get_info(device)[0]
+    available = _kilobytes(root / "proc/meminfo", "MemAvailable") if device.type == "cpu" else None
+    return None if available is None else min([available, *_left_to_groups(root)])
+
+
+def _kilobytes(path: Path, name: str) -> int | None:
+    """The value of a line like "VmRSS:  1956 kB", in bytes."""
+    for line in _lines(path):
+        key, _, value = line.partition(":")
+        if key == name:
+            return 1024 * int(value.split()[0])
+    return None
+
+
+def _left_to_groups(root: Path) -> list[int]:
+    """What is left to each control group that this process is in, of version 1 or 2, for those that have a limit."""
+    left = []
+    for line in _lines(root / "proc/self/cgroup"):
+        _, controllers, path = line.split(":", 2)
+        if controllers == "":
+            folder, limit, usage, cache = "sys/fs/cgroup", "memory.max", "memory.current", "inactive_file"
+        elif "memory" in controllers.split(","):
+            folder, limit, usage = "sys/fs/cgroup/memory", "memory.limit_in_bytes", "memory.usage_in_bytes"
+            cache = "total_inactive_file"
+        else:
+            continue
+        group = PurePosixPath(path)
+        # A container sees its own group as the root, whatever its path is outside.
+        for place in (root / folder / one.relative_to("/") for one in (group, *group.parents)):
+            most, used = _number(place / limit), _number(place / usage)
+            if most is not None and used is not None:
+                # Old pages of files count as used, and are given up for the asking.
+                pages = [line.split() for line in _lines(place / "memory.stat") if line.startswith(f"{cache} ")]
+                left.append(max(0, most - used + sum(int(number) for _, number in pages)))
+    return left
+
+
+def _number(path: Path) -> int | None:
+    """The number in a file; None for the word "max", and where there is no such file."""
+    text = "".join(_lines(path))
+    return int(text) if text.isdecimal() else None
+
+
+def _lines(path: Path) -> list[str]:
+    try:
+        return path.read_text(encoding="utf-8").splitlines()
+    except OSError:
+        return []

@@ -1,0 +1,45 @@
+"""The arithmetic of training: float32, or bfloat16 activations over weights that stay in float32."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Literal
+
+import torch
+
+from transduce.model import Transformer
+
+NARROWEST = 128
+"""d_model from which products in bfloat16 are large enough on a CPU to gain more than their preparation costs."""
+
+
+def settled_precision(
+    precision: Literal["auto", "float32", "bfloat16"], device: torch.device, d_model: int
+) -> Literal["float32", "bfloat16"]:
+    """What `auto` means on this machine for a network of this width: bfloat16 where it is faster than float32.
+
+    That is on a GPU with bfloat16, or on a processor with AVX-512 BF16 or AMX if d_model is at least 128.
+    """
+    if precision != "auto":
+        return precision
+    if device.type == "cuda":
+        return "bfloat16" if torch.cuda.is_bf16_supported(including_emulation=False) else "float32"
+    if device.type != "cpu" or d_model < NARROWEST:
+        return "float32"
+    # PyTorch before 2.10 cannot say what the processor has.
+    capabilities: dict[str, bool] = getattr(torch.cpu, "get_capabilities", dict)()
+    fast = capabilities.get("avx512_bf16", False) or capabilities.get("amx_bf16", False)
+    return "bfloat16" if fast else "float32"
+
+
+@contextmanager
+def computing_in(model: Transformer, precision: Literal["float32", "bfloat16"]) -> Iterator[None]:
+    """Within, the activations of `model` have this type; its weights, and the gradients of them, stay as they are.
+
+    Mixed precision after Micikevicius et al. 2018; bfloat16 has the range of float32, so the loss needs no scaling.
+    """
+    before = model.activations
+    model.activations = torch.bfloat16 if precision == "bfloat16" else None
+    try:
+        yield
+    finally:
+        model.activations = before

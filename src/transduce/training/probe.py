@@ -1,0 +1,256 @@
+"""The largest batch, tried before the first update: whether it fits into memory, and what it takes."""
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import NamedTuple, TypeVar
+
+import numpy as np
+import torch
+from jaxtyping import Int
+
+from transduce.data import Batch
+from transduce.errors import TrainingError, is_out_of_memory
+from transduce.training.allocator import give_back_freed_memory
+from transduce.training.memory import free_memory, most_taken_memory, taken_memory
+from transduce.training.sharding import is_sharded, summed_later
+from transduce.training.step import Updater
+
+SAFE_SHARE = 0.8
+"""Share of the free memory that a batch may be expected to take; some is left for what no forecast knows."""
+
+Found = TypeVar("Found")
+
+
+class Shape(NamedTuple):
+    """Rows of a batch, and tokens of each row on either side, padding included."""
+
+    rows: int
+    source: int
+    target: int
+
+    @property
+    def num_tokens(self) -> int:
+        """On both sides."""
+        return self.rows * (self.source + self.target)
+
+    def batch(self, pad_id: int) -> Batch:
+        """A batch of this shape without padding, of all token ids in turn."""
+
+        def side(length: int) -> tuple[torch.Tensor, torch.Tensor]:
+            ids = torch.arange(self.rows * length).remainder(pad_id).view(self.rows, length)
+            return ids, torch.ones_like(ids, dtype=torch.bool)
+
+        return Batch(*side(self.source), *side(self.target))
+
+
+@dataclass(frozen=True)
+class Fit:
+    """How a run fits into memory.
+
+    Args:
+        halvings: how often a rank's share of a batch is halved, and the number of batches of an update doubled, to fit.
+        taken: most bytes that the process held at a time, or None where that is not known.
+        there: bytes that it could hold; of a CPU's memory, each rank of a machine has its share.
+        seconds_per_update: about; the optimiser's own step is not counted.
+    """
+
+    halvings: int
+    taken: int | None
+    there: int | None
+    seconds_per_update: float
+
+    def outlook(self, updates: int) -> str:
+        """What `updates` of them will take, in one line."""
+        duration = f"about {timedelta(seconds=round(self.seconds_per_update * updates))} for {updates:,} updates"
+        memory = ""
+        if self.taken is not None and self.there is not None:
+            memory = f"training needs {self.taken / 1e9:.1f} GB of memory, {self.there / 1e9:.1f} GB are there; "
+        return f"{memory}{duration}, validations not counted"
+
+
+def largest_shapes(lengths: Int[np.ndarray, "pairs 2"], batch_tokens: int, num_ranks: int = 1) -> list[Shape]:
+    """The shape with the most tokens and the one with the most pairs of positions that attend to each other.
+
+    No rank's share of a batch of any epoch's plan has more of either: see `plan_batches`. One shape, if it has the most
+    of both.
+    """
+    longest = lengths.max(axis=1)
+    order = np.argsort(longest)
+    width = longest[order]
+    # A batch whose longest side is so wide: its other sides are sides of pairs that are no longer than that.
+    source, target = np.maximum.accumulate(lengths[order], axis=0).T
+    num_pairs = np.searchsorted(width, width, side="right")
+    source, target = source[num_pairs - 1], target[num_pairs - 1]
+    rows = -(-np.minimum(np.maximum(1, batch_tokens // width), num_pairs) // num_ranks)
+    costs = rows * (source + target), rows * (source**2 + source * target + target**2)
+    worst = dict.fromkeys(int(cost.argmax()) for cost in costs)
+    return [Shape(int(rows[index]), int(source[index]), int(target[index])) for index in worst]
+
+
+def probe(
+    updater: Updater,
+    lengths: Int[np.ndarray, "pairs 2"],
+    share: int,
+    halvings: int = 0,
+    free: Callable[[torch.device], int | None] = free_memory,
+) -> Fit:
+    """Try the largest batches, forward and backward with the real loss, in smaller and smaller parts until they fit.
+
+    Nothing of the run is changed: gradients are thrown away, weights, optimiser, running statistics and random numbers
+    are left as they were. On a CPU, a batch is not even tried that would take more than is free, as its first rows
+    tell: Linux kills where it should refuse. Of several ranks each tries for itself, all of them the same; what does
+    not fit on one fits on none. Not for a sharded model, where a rank that is refused memory would leave the others
+    waiting in the middle of a pass.
+
+    Args:
+        updater: of the run.
+        lengths: tokens of the source and of the target of every pair, `</s>` included.
+        share: tokens of a batch, on either side, that each rank takes; it may take a pair more.
+        halvings: where to begin.
+        free: bytes that can still be taken.
+
+    Raises:
+        TrainingError: a single pair does not fit.
+    """
+    ranks = updater.ranks
+    with _left_as_it_was(updater), summed_later(updater.batch_loss):
+        shapes = largest_shapes(lengths, ranks.size * share >> halvings, ranks.size)
+        while (seconds := _seconds(updater, shapes, free)) is None:
+            if share >> halvings <= int(lengths.max()):
+                raise TrainingError(
+                    f"memory does not hold the model and a pair of up to {lengths.max()} tokens a side: lower "
+                    f"text.max_pieces, or take a smaller model"
+                )
+            halvings += 1
+            shapes = largest_shapes(lengths, ranks.size * share >> halvings, ranks.size)
+        taken, still_free = taken_memory(updater.device), _free_for_each(updater, free)
+    there = None if taken is None or still_free is None else taken + still_free
+    num_shares = -(-int(lengths.max(axis=1).sum()) // share)
+    tokens_per_update = updater.config.accumulation * int(lengths.sum()) / num_shares
+    return Fit(halvings, most_taken_memory(updater.device), there, seconds / shapes[0].num_tokens * tokens_per_update)
+
+
+def fit_into_memory(
+    updater: Updater,
+    lengths: Int[np.ndarray, "pairs 2"],
+    share: int,
+    halvings: int,
+    updates: int,
+    say: Callable[[str], None],
+) -> int:
+    """The halvings that a run needs which began with `halvings`; says so, and what its `updates` to come will take.
+
+    What was decided once stays: a run that goes on elsewhere computes in parts as small, or in smaller ones. Parts
+    are of the recipe's own batches, so that an update is over the same pairs everywhere. Nothing is tried, and nothing
+    said, where several ranks share one model (FSDP): see `probe`.
+    """
+    if is_sharded(updater.model):
+        return halvings
+    fit = probe(updater, lengths, share, halvings)
+    if fit.halvings > halvings:
+        say(
+            f"batches of {share:,} tokens a side do not fit into memory: each is computed in parts of "
+            f"{share >> fit.halvings:,}, and an update is over the same pairs as before"
+        )
+    say(
+        f"each of {updater.ranks.size} ranks: {fit.outlook(updates)}"
+        if updater.ranks.size > 1
+        else fit.outlook(updates)
+    )
+    return fit.halvings
+
+
+@contextmanager
+def _left_as_it_was(updater: Updater) -> Iterator[None]:
+    """Within, as much memory is taken as in training; afterwards, there is no trace of it."""
+    model, device = updater.model, updater.device
+    buffers, was_training = [buffer.clone() for buffer in model.buffers()], model.training
+    # Adam's two means, if they are not there yet. Not of zeros: memory for those is not taken before it is written.
+    moments = [] if updater.optimizer.state else [torch.ones_like(one) for one in model.parameters() for _ in range(2)]
+    if device.type == "cuda":
+        torch.cuda.reset_peak_memory_stats(device)
+    with torch.random.fork_rng([device] if device.type == "cuda" else []):
+        try:
+            yield
+        finally:
+            updater.optimizer.zero_grad()
+            model.train(was_training)
+            for buffer, before in zip(model.buffers(), buffers, strict=True):
+                buffer.copy_(before)
+            moments.clear()
+
+
+def _seconds(updater: Updater, shapes: list[Shape], free: Callable[[torch.device], int | None]) -> float | None:
+    """How long the first of `shapes` takes once memory has been taken as in training; None if they do not all fit."""
+    ranks = updater.ranks
+    expected = _unless_refused(updater, lambda: max(_forecast(updater, shape) for shape in shapes))
+    # Asked even without need: no rank tries a whole batch while another measures.
+    if ranks.any(expected is None):
+        return None
+    there = _free_for_each(updater, free)
+    if ranks.any(there is not None and expected is not None and expected > SAFE_SHARE * there):
+        return None
+    seconds = _unless_refused(updater, lambda: _try_all(updater, shapes))
+    return None if ranks.any(seconds is None) else seconds
+
+
+def _free_for_each(updater: Updater, free: Callable[[torch.device], int | None]) -> int | None:
+    """Bytes that this rank can still take: a GPU is its own, and the memory beside a CPU is for all of a machine."""
+    there = free(updater.device)
+    return there if there is None or updater.device.type != "cpu" else there // updater.ranks.num_here
+
+
+def _unless_refused(updater: Updater, attempt: Callable[[], Found]) -> Found | None:
+    """What the attempt returns; None if it is refused the memory."""
+    try:
+        return attempt()
+    except (RuntimeError, MemoryError) as error:
+        if not is_out_of_memory(error):
+            raise
+    # Here and not above: the error held on to the tensors of the pass.
+    updater.optimizer.zero_grad()
+    if updater.device.type == "cuda":
+        torch.cuda.empty_cache()
+    return None
+
+
+def _try_all(updater: Updater, shapes: list[Shape]) -> float:
+    """Try the shapes, and the first of them again; the seconds that this last one took."""
+    seconds = 0.0
+    for shape in [*shapes, shapes[0]]:
+        started = time.perf_counter()
+        _try(updater, shape)
+        seconds = time.perf_counter() - started
+    return seconds
+
+
+def _forecast(updater: Updater, shape: Shape) -> int:
+    """Bytes that such a batch will take on a CPU beyond what is held now; 0 where that cannot be told.
+
+    What one row adds shows between an eighth of the rows and twice as many. This needs an allocator that keeps what
+    is freed until it is told otherwise.
+    """
+    few = shape.rows // 8
+    if not few or updater.device.type != "cpu":
+        return 0
+    grown = []
+    for rows in (few, 2 * few):
+        updater.optimizer.zero_grad()
+        if not give_back_freed_memory():
+            return 0
+        before = taken_memory(updater.device) or 0
+        _try(updater, shape._replace(rows=rows))
+        grown.append((taken_memory(updater.device) or 0) - before)
+    updater.optimizer.zero_grad()
+    give_back_freed_memory()
+    return grown[1] + (grown[1] - grown[0]) * (shape.rows - 2 * few) // few
+
+
+def _try(updater: Updater, shape: Shape) -> None:
+    """Forward and backward of a batch of this shape."""
+    updater.model.train()
+    batch = shape.batch(updater.model.pad_id)
+    updater.accumulate(batch.to(updater.device), batch.num_target_tokens)

@@ -1,0 +1,261 @@
+"""Proof, on a user's own run and machine, that a run which is killed and started again ends like one that is not.
+
+The processes are real, and they are killed by SIGKILL, for which no process can prepare.
+"""
+
+import filecmp
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from transduce.bundle import latest_checkpoint
+from transduce.config import RunConfig, flatten, to_toml, without_settings
+from transduce.data import scratch_folder
+from transduce.errors import ConfigError, TrainingError, UserError
+from transduce.training.metrics import CLOCK
+from transduce.training.ranks import joined_ranks
+from transduce.training.run_folder import RunFolder
+
+MOST_UPDATES = 40
+"""Updates of the run that is proved; 5 to a checkpoint, 20 to a validation."""
+
+NUM_KILLS = 4
+"""Times that its process is killed, one of them while it writes a checkpoint."""
+
+Moment = Callable[[int], bool]
+"""Whether the process of this id has come to where it is to be killed."""
+
+
+@dataclass(frozen=True)
+class Kill:
+    """When a process was killed.
+
+    Args:
+        update: the last one that it had put on record.
+        writing: whether it left a checkpoint half written.
+    """
+
+    update: int
+    writing: bool
+
+    def __str__(self) -> str:
+        return f"after update {self.update}" + (" while a checkpoint was being written" if self.writing else "")
+
+
+@dataclass(frozen=True)
+class ResumeProof:
+    """What came out.
+
+    Args:
+        updates: of the run that was proved.
+        kills: of its process.
+        num_lines: lines of metrics that were compared, digests and all.
+        differences: between the run that was killed and the one that was not, in words; none if they are equal.
+        kept: where both runs lie, if they are not equal.
+    """
+
+    updates: int
+    kills: tuple[Kill, ...]
+    num_lines: int
+    differences: tuple[str, ...]
+    kept: Path | None
+
+
+def verify_resume(config: RunConfig, talk: Callable[[str], None]) -> ResumeProof:
+    """Train the beginning of the run that `config` describes without a stop, and again with kills, and compare.
+
+    All of it lies in a folder beside the run's own, which is gone in the end unless the two runs differ. The text is
+    prepared as for the run itself, and stays so.
+
+    Args:
+        config: the whole run.
+        talk: is told what happens.
+
+    Raises:
+        ConfigError: the text is standard input, which can be read only once; or torchrun has started several ranks.
+        UserError, TrainingError: training ended by itself with an error; its last words.
+    """
+    if config.data.pairs == "-":
+        raise ConfigError('pairs = "-": standard input can be read only once, and this takes several runs: give a file')
+    with joined_ranks() as ranks:
+        if ranks.size > 1:
+            raise ConfigError(
+                "--verify-resume kills and starts a run in one process: give the command without torchrun"
+            )
+    output = Path(config.output)
+    short = _shortened(config)
+    before, after = flatten(config.model_dump()), flatten(short.model_dump())
+    changes = [f"{key} = {after[key]} (was {before[key]})" for key in after if after[key] != before[key]]
+    talk(f"the run is proved with its own settings, but for {', '.join(changes)}")
+    with scratch_folder(output.parent, f"{output.name}-verification") as scratch:
+        unbroken, broken = (_with_recipe(short, scratch / name) for name in ("unbroken", "killed"))
+        talk(f"training {short.training.updates} updates without a stop")
+        train_to_the_end(unbroken)
+        talk("training them again, killed and started anew")
+        kills = []
+        for kill in _kills(broken, unbroken, np.random.default_rng()):
+            talk(f"killed {kill}")
+            kills.append(kill)
+        train_to_the_end(broken)
+        found, kept = differences(broken, unbroken), None
+        if found:
+            kept = scratch.rename(scratch.with_suffix(".differing"))
+        return ResumeProof(short.training.updates, tuple(kills), len(unbroken.metrics.read()), tuple(found), kept)
+
+
+def train_to_the_end(run: RunFolder) -> None:
+    """Train in a process of its own that nobody stops.
+
+    Raises:
+        UserError, TrainingError: it ended with an error; its last words.
+    """
+    with _training(run) as process:
+        process.wait()
+    _check(process, run)
+
+
+def train_and_kill(run: RunFolder, moment: Moment, pause: float) -> Kill | None:
+    """Train in a process of its own, and kill it `pause` seconds after `moment`; None if the run ended before.
+
+    Raises:
+        UserError, TrainingError: it ended with an error; its last words.
+    """
+    with _training(run) as process:
+        while process.poll() is None and not moment(process.pid):
+            time.sleep(0.0005)
+        time.sleep(pause)
+        killed = process.poll() is None
+        process.kill()
+    if killed:
+        return Kill(last_update(run), _is_writing(run, process.pid))
+    _check(process, run)
+    return None
+
+
+def kills_while_writing(run: RunFolder, update: int, random: np.random.Generator) -> Iterator[Kill]:
+    """Train and kill while a checkpoint after `update` is being written; again, if it was faster than the signal."""
+
+    def moment(process: int) -> bool:
+        return _is_writing(run, process) and last_update(run) >= update
+
+    for _ in range(5):
+        kill = train_and_kill(run, moment, random.uniform(0, 0.002))
+        if kill is None:
+            return
+        yield kill
+        if kill.writing:
+            return
+
+
+def has_reached(run: RunFolder, update: int) -> Moment:
+    """Whether `update` is on record; `training.log_every` has to be 1."""
+    return lambda _: last_update(run) >= update
+
+
+def last_update(run: RunFolder) -> int:
+    """The update of the last whole line of metrics; 0 where there is none."""
+    lines = run.metrics.path.read_bytes().split(b"\n")[:-1] if run.metrics.path.exists() else []
+    return int(json.loads(lines[-1])["update"]) if lines else 0
+
+
+def differences(one: RunFolder, other: RunFolder) -> list[str]:
+    """What is not the same in two runs, but for the time they took: lines of metrics, state, and bytes of tensors."""
+    found = []
+    lines = [[_without_clock(line) for line in run.metrics.read()] for run in (one, other)]
+    if len(lines[0]) != len(lines[1]):
+        found.append(f"{one.metrics.path.name} has {len(lines[0])} lines, and {len(lines[1])}")
+    for number, (line, expected) in enumerate(zip(*lines, strict=False), start=1):
+        names = [name for name in line.keys() | expected.keys() if line.get(name) != expected.get(name)]
+        if names:
+            found.append(f"{one.metrics.path.name}, line {number}, update {line['update']}: {', '.join(sorted(names))}")
+    checkpoints = [latest_checkpoint(run.checkpoints, found.append) for run in (one, other)]
+    states = [_without_clock(checkpoint.state) for checkpoint in checkpoints if checkpoint is not None]
+    if len(states) < 2 or states[0] != states[1]:
+        found.append("the state in the last checkpoint")
+    names = [{str(path.relative_to(run.path)) for path in run.path.rglob("*.safetensors")} for run in (one, other)]
+    _, different, missing = filecmp.cmpfiles(one.path, other.path, sorted(names[0] | names[1]), shallow=False)
+    return [*found, *different, *missing]
+
+
+def _shortened(config: RunConfig) -> RunConfig:
+    """The same run, ended early, with the rhythm that the proof needs, and little to validate and to keep."""
+    training = config.training
+    updates = min(training.updates, MOST_UPDATES)
+    changes = {
+        "updates": updates,
+        "log_every": 1,
+        "validate_every": max(1, updates // 2),
+        "checkpoint_every": max(1, updates // 8),
+        "max_validation_pairs": min(training.max_validation_pairs or 8, 8),
+        "keep_checkpoints": min(training.keep_checkpoints, 2),
+        "patience": 0,
+    }
+    return config.model_copy(update={"training": training.model_copy(update=changes)})
+
+
+def _with_recipe(config: RunConfig, folder: Path) -> RunFolder:
+    """The folder of a run of `config`, with the recipe beside it."""
+    cache = config.data.cache or str(Path(config.output).parent / ".cache")
+    data = config.data.model_copy(update={"cache": cache})
+    recipe = to_toml(config.model_copy(update={"output": str(folder), "data": data}))
+    folder.with_suffix(".toml").write_text(recipe, encoding="utf-8", newline="\n")
+    return RunFolder(folder)
+
+
+def _kills(run: RunFolder, unbroken: RunFolder, random: np.random.Generator) -> Iterator[Kill]:
+    """Kill the run at random updates, one after the other, and once in between while it writes a checkpoint."""
+    last = unbroken.metrics.read()[-1]
+    updates = sorted(random.choice(last["update"], size=min(NUM_KILLS, last["update"]), replace=False).tolist())
+    chosen = random.choice(updates) if updates else None
+    for update in updates:
+        if update == chosen:
+            yield from kills_while_writing(run, update, random)
+        elif kill := train_and_kill(run, has_reached(run, update), random.uniform(0, last["seconds"] / last["update"])):
+            yield kill
+
+
+def _is_writing(run: RunFolder, process: int) -> bool:
+    return any(run.checkpoints.glob(f"*.tmp-{process}"))
+
+
+@contextmanager
+def _training(run: RunFolder) -> Iterator[subprocess.Popen[bytes]]:
+    """A process that trains by the recipe beside the folder, in a session of its own: Ctrl-C is not for it."""
+    command = [sys.executable, "-m", "transduce", "train", str(run.path.with_suffix(".toml"))]
+    with (
+        run.path.with_suffix(".log").open("wb") as log,
+        subprocess.Popen(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            env=without_settings(os.environ),
+            start_new_session=True,
+        ) as process,
+    ):
+        try:
+            yield process
+        finally:
+            process.kill()
+
+
+def _check(process: subprocess.Popen[bytes], run: RunFolder) -> None:
+    if process.returncode:
+        words = run.path.with_suffix(".log").read_text(encoding="utf-8", errors="replace").strip()
+        kind = UserError if process.returncode == UserError.exit_code else TrainingError
+        raise kind(
+            f"training ended by itself, with exit code {process.returncode}: {words.rpartition('transduce: ')[2]}"
+        )
+
+
+def _without_clock(figures: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in figures.items() if name not in CLOCK}

@@ -1,0 +1,77 @@
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+from transduce.training.memory import free_memory, most_taken_memory, taken_memory
+
+CPU = torch.device("cpu")
+V1, V2 = "4:memory:/a/b\n3:cpu:/a\n0::/\n", "0::/a/b\n"
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    """The files of a system with 8,000 kB free, on which the process holds 300 kB and held 500 kB once."""
+    write(tmp_path / "proc/meminfo", "MemTotal:       24684096 kB\nMemAvailable:   8000 kB\n")
+    write(tmp_path / "proc/self/status", "Name:\tpython\nVmHWM:\t     500 kB\nVmRSS:\t     300 kB\n")
+    return tmp_path
+
+
+def write(path: Path, text: str) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text, encoding="utf-8")
+
+
+def test_what_the_system_says(root: Path) -> None:
+    assert (taken_memory(CPU, root), most_taken_memory(CPU, root)) == (300 * 1024, 500 * 1024)
+    assert free_memory(CPU, root) == 8000 * 1024
+
+
+@pytest.mark.parametrize(
+    ("groups", "files", "free"),
+    [
+        (V2, {"a/b/memory.max": "3000", "a/b/memory.current": "1000"}, 2000),
+        (V2, {"a/b/memory.max": "max", "a/b/memory.current": "1000"}, 8000 * 1024),
+        # The group above has less left.
+        (V2, {"a/b/memory.max": "9000", "a/b/memory.current": "0", "a/memory.max": "7", "a/memory.current": "3"}, 4),
+        # In a container, its own group is the root.
+        (V2, {"memory.max": "3000", "memory.current": "1000", "memory.stat": "anon 9\ninactive_file 500\n"}, 2500),
+        (V2, {"memory.max": "3000", "memory.current": "4000"}, 0),
+        (V1, {"memory/a/b/memory.limit_in_bytes": "3000", "memory/a/b/memory.usage_in_bytes": "1000"}, 2000),
+        (
+            V1,
+            {
+                "memory/memory.limit_in_bytes": "3000",
+                "memory/memory.usage_in_bytes": "1000",
+                "memory/memory.stat": "inactive_file 1\ntotal_inactive_file 700\n",
+            },
+            2700,
+        ),
+        (V1, {"memory/memory.limit_in_bytes": "9223372036854771712", "memory/memory.usage_in_bytes": "1"}, 8000 * 1024),
+    ],
+)
+def test_a_control_group_may_have_less(root: Path, groups: str, files: dict[str, str], free: int) -> None:
+    write(root / "proc/self/cgroup", groups)
+    for name, text in files.items():
+        write(root / "sys/fs/cgroup" / name, text + "\n")
+    assert free_memory(CPU, root) == free
+
+
+def test_what_nobody_says_is_not_known(tmp_path: Path) -> None:
+    assert [found(CPU, tmp_path) for found in (taken_memory, most_taken_memory, free_memory)] == [None, None, None]
+    assert free_memory(torch.device("mps")) is None
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux has these files")
+def test_memory_that_is_taken_shows() -> None:
+    before, free = taken_memory(CPU), free_memory(CPU)
+    held = torch.ones(2**24)  # 64 MB
+    taken, most = taken_memory(CPU), most_taken_memory(CPU)
+    assert before is not None
+    assert taken is not None
+    assert most is not None
+    assert free is not None
+    assert 50e6 < taken - before < 80e6
+    assert most >= taken
+    assert free > held.nbytes

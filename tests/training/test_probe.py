@@ -1,0 +1,226 @@
+"""What the probe finds, and that nothing shows that it was there."""
+
+import copy
+import signal
+import sys
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import arrays
+
+from transduce.config import RunConfig, TrainingConfig, TransformerConfig
+from transduce.data import plan_batches
+from transduce.errors import Interrupted, TrainingError
+from transduce.model import Transformer
+from transduce.training import Updater, train
+from transduce.training.allocator import give_back_freed_memory, keep_freed_memory
+from transduce.training.probe import Shape, largest_shapes, probe
+
+CPU = torch.device("cpu")
+LENGTHS = np.array([[5, 7], [9, 3], [4, 4], [8, 8]] * 1000)
+linux_only = pytest.mark.skipif(sys.platform != "linux", reason="elsewhere, the system does not say what is free")
+
+
+@given(
+    arrays(np.int64, st.tuples(st.integers(1, 30), st.just(2)), elements=st.integers(1, 12)),
+    st.integers(1, 80),
+    st.integers(0, 5),
+    st.integers(1, 3),
+)
+def test_no_batch_is_larger(lengths: np.ndarray, batch_tokens: int, epoch: int, num_ranks: int) -> None:
+    def costs(rows: int, source: int, target: int) -> tuple[int, int]:
+        return rows * (source + target), rows * (source**2 + source * target + target**2)
+
+    shapes = largest_shapes(lengths, batch_tokens, num_ranks)
+    most = [max(costs(*shape)[kind] for shape in shapes) for kind in (0, 1)]
+    for batch in plan_batches(lengths, batch_tokens, 1, epoch):
+        for share in (batch[rank::num_ranks] for rank in range(min(num_ranks, len(batch)))):
+            found = costs(len(share), *lengths[share].max(axis=0))
+            assert found[0] <= most[0]
+            assert found[1] <= most[1]
+    for shape in shapes:
+        rows_of_all = num_ranks * (shape.rows - 1) + 1
+        assert rows_of_all * max(shape.source, shape.target) <= batch_tokens or shape.rows == 1
+
+
+def test_short_pairs_make_the_most_tokens_and_long_ones_the_most_attention() -> None:
+    lengths = np.array([[10, 10]] * 50 + [[61, 61]])
+    # 61 fits once into 100, 10 ten times.
+    assert largest_shapes(lengths, 100) == [Shape(10, 10, 10), Shape(1, 61, 61)]
+
+
+@pytest.fixture
+def make_updater() -> Callable[..., Updater]:
+    def make(batch_tokens: int = 60, d_ff: int = 24, **changes: Any) -> Updater:
+        torch.manual_seed(5)
+        sizes = {"num_encoder_layers": 1, "num_decoder_layers": 1, "d_model": 16, "num_heads": 2}
+        config = TransformerConfig(vocabulary=40, dropout=0.2, d_ff=d_ff, normalization="batch", **sizes)
+        return Updater(Transformer(config), TrainingConfig(batch_tokens=batch_tokens, **changes), CPU)
+
+    return make
+
+
+def everything(updater: Updater) -> list[Any]:
+    """Whatever could carry a trace."""
+    tensors = [*updater.model.parameters(), *updater.model.buffers(), torch.get_rng_state()]
+    gradients = [parameter.grad for parameter in updater.model.parameters()]
+    moments = [value for kinds in updater.optimizer.state.values() for value in kinds.values()]
+    return [
+        [tensor.detach().numpy().tobytes() for tensor in [*tensors, *moments]],
+        gradients,
+        [part.training for part in updater.model.modules()],
+        copy.deepcopy(updater.optimizer.param_groups[0]["lr"]),
+    ]
+
+
+@pytest.mark.parametrize("num_updates", [0, 1])
+@pytest.mark.parametrize("mode", [True, False])
+def test_it_leaves_no_trace(make_updater: Callable[..., Updater], num_updates: int, mode: bool) -> None:
+    updater = make_updater()
+    for number in range(num_updates):
+        updater.update(number + 1, [Shape(2, 3, 4).batch(updater.model.pad_id)])
+    updater.model.train(mode)
+    before = everything(updater)
+    fit = probe(updater, LENGTHS, 60)
+    assert everything(updater) == before
+    assert fit.halvings == 0
+    assert fit.seconds_per_update > 0
+
+
+def test_a_run_is_the_same_without_it(
+    make_config: Callable[..., RunConfig],
+    outcome_of: Callable[[Path], dict[str, Any]],
+    unbroken: Callable[..., dict[str, Any]],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    changes = {"training__updates": 5, "model__normalization": "batch"}
+    expected = unbroken(**changes)
+    monkeypatch.setattr("transduce.training.trainer.Trainer._fit_into_memory", lambda _: None)
+    assert outcome_of(train(make_config(**changes)).folder) == expected
+
+
+def test_the_time_counts_the_tokens_of_an_update(make_updater: Callable[..., Updater]) -> None:
+    once, more = (probe(make_updater(accumulation=number), LENGTHS, 60).seconds_per_update for number in (1, 40))
+    assert more > 5 * once
+
+
+@linux_only
+def test_parts_are_as_small_as_what_is_free(make_updater: Callable[..., Updater]) -> None:
+    keep_freed_memory()
+    needed = 80_000_000  # for 4,000 tokens a side of 1,024 numbers in each of several places
+    halvings = [
+        probe(make_updater(batch_tokens=4000, d_ff=1024), LENGTHS, 4000, free=lambda _, free=free: free).halvings
+        for free in (100 * needed, needed // 4, needed // 16)
+    ]
+    assert halvings == sorted(halvings)
+    assert halvings[0] == 0
+    assert 1 <= halvings[1] < halvings[2] < 9
+
+
+@linux_only
+def test_it_never_goes_back_to_larger_parts(make_updater: Callable[..., Updater]) -> None:
+    assert probe(make_updater(batch_tokens=4000), LENGTHS, 4000, 3).halvings == 3
+
+
+@pytest.fixture
+def allow_more() -> Iterator[Callable[[int], None]]:
+    """Allows this process so many bytes of address space more than it has, and no others."""
+    resource = pytest.importorskip("resource")
+    before = resource.getrlimit(resource.RLIMIT_AS)
+
+    def allow(more: int) -> None:
+        give_back_freed_memory()
+        pages = int(Path("/proc/self/statm").read_text(encoding="utf-8").split()[0])
+        resource.setrlimit(resource.RLIMIT_AS, (pages * resource.getpagesize() + more, before[1]))
+
+    yield allow
+    resource.setrlimit(resource.RLIMIT_AS, before)
+
+
+@linux_only
+def test_a_batch_that_is_refused_memory_is_halved(
+    make_updater: Callable[..., Updater], allow_more: Callable[[int], None]
+) -> None:
+    keep_freed_memory()
+    updater = make_updater(batch_tokens=8000, d_ff=2048)
+    before = everything(updater)
+    allow_more(150_000_000)
+    fit = probe(updater, LENGTHS, 8000)
+    assert fit.halvings >= 1
+    assert everything(updater) == before
+
+
+@linux_only
+def test_a_pair_that_does_not_fit_ends_the_run(
+    make_updater: Callable[..., Updater], allow_more: Callable[[int], None]
+) -> None:
+    updater = make_updater(d_ff=65_536)
+    allow_more(30_000_000)
+    with pytest.raises(TrainingError, match=r"a pair of up to 900 tokens a side: lower text\.max_pieces"):
+        probe(updater, np.array([[900, 900]]), 60)
+
+
+def test_an_error_that_is_another_stays_one(make_updater: Callable[..., Updater]) -> None:
+    updater = make_updater()
+    updater.model.encoder = torch.nn.Linear(3, 3)
+    with pytest.raises(TypeError):
+        probe(updater, LENGTHS, 60)
+
+
+def test_what_a_run_will_take_is_said_before_its_first_update(
+    make_config: Callable[..., RunConfig], watcher: Any
+) -> None:
+    class Order(watcher):  # type: ignore[misc]  # a fixture is no type
+        def progress(self, progress: Any) -> None:
+            super().progress(progress)
+            self.said.append("an update")
+
+    told = Order()
+    train(make_config(training__updates=2), told)
+    before = told.said[: told.said.index("an update")]
+    assert "for 2 updates, validations not counted" in before[-1]
+    if sys.platform == "linux":
+        assert before[-1].startswith("training needs 0.")
+    assert not any("do not fit" in text for text in told.said)
+
+
+@linux_only
+def test_a_run_stays_with_the_parts_it_began_with(
+    make_config: Callable[..., RunConfig],
+    outcome_of: Callable[[Path], dict[str, Any]],
+    metrics_of: Callable[[Path], list[dict[str, Any]]],
+    watcher: Any,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    changes = {"model__d_ff": 512, "training__batch_tokens": 400, "training__updates": 6, "training__log_every": 1}
+    roomy = train(make_config("roomy", **changes)).folder
+    config, unbroken = make_config("run", **changes), make_config("unbroken", **changes)
+    with monkeypatch.context() as patch:
+        patch.setattr("transduce.training.probe.probe", partial(probe, free=lambda _: 0))
+        told = watcher(3, signal.SIGTERM)
+        train(unbroken)
+        with pytest.raises(Interrupted):
+            train(config, told)
+    (said,) = [text for text in told.said if "do not fit" in text]
+    again = watcher()
+    train(config, again)
+    assert not any("do not fit" in text for text in again.said)
+    assert outcome_of(Path(config.output)) == outcome_of(Path(unbroken.output))
+    lines, whole = (
+        [line for line in metrics_of(run) if line["kind"] == "training"] for run in (Path(unbroken.output), roomy)
+    )
+    assert {line["batch_tokens"] for line in whole} == {400}
+    (part,) = {line["batch_tokens"] for line in lines}
+    assert part < 400
+    assert f"batches of 400 tokens a side do not fit into memory: each is computed in parts of {part}," in said
+    # The same pairs in every update.
+    assert [line["num_target_tokens"] for line in lines] == [line["num_target_tokens"] for line in whole]
+    assert [line["epochs"] for line in lines] == [line["epochs"] for line in whole]
+    assert lines[0]["loss"] == pytest.approx(whole[0]["loss"], rel=0.05)
