@@ -64,7 +64,9 @@ def test_the_same_command_again_has_nothing_to_do(transduce: Any, workspace: Pat
     assert again.exit_code == 0
     assert "Prepared data found" in again.messages
     assert "nothing to do: training ended after update 6" in again.messages
-    assert contents(workspace) == before
+    after = contents(workspace)
+    known = "runs/.cache/digests.json"  # which files did not change, learned as soon as they are two seconds old
+    assert {**after, known: None} == {**before, known: None}
 
 
 def test_more_updates_go_on_and_restart_begins_anew(transduce: Any, workspace: Path) -> None:
@@ -105,10 +107,10 @@ def test_every_form_of_text_gives_the_same_pairs(transduce: Any, workspace: Path
     given = ["--source", name, "--target", "train.target"] if "source" in name else ["--pairs", name]
     answer = transduce("train", *given, "--output", "run", *SMALL)
     assert answer.exit_code == 0
-    (prepared,) = (workspace / ".cache").iterdir()
+    (prepared,) = (workspace / ".cache").glob("*/")
     expected = transduce("train", "--source", "train.source", "--target", "train.target", "--output", "other", *SMALL)
     assert expected.exit_code == 0
-    (other,) = set((workspace / ".cache").iterdir()) - {prepared}
+    (other,) = set((workspace / ".cache").glob("*/")) - {prepared}
     assert (prepared / "train" / "ids.bin").read_bytes() == (other / "train" / "ids.bin").read_bytes()
 
 

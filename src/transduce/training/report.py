@@ -160,9 +160,15 @@ _SIDES = ("source", "translation", "reference")
 
 
 def _cleaning(lines: Sequence[Line]) -> str:
-    rows = "".join(
-        f'<tr><td>{escape(rule.replace("_", " "))}</td><td class="number">{count:,}</td></tr>'
-        for line in _of(lines, "data")
-        for rule, count in line.get("cleaning", {}).items()
-    )
+    rows = ""
+    for line in _of(lines, "data"):
+        corpora = line.get("corpora", [])
+        if len(corpora) > 1:
+            names = [f"{corpus['name']} (weight {corpus['weight']:g})" for corpus in corpora]
+            heads = "".join(f'<th scope="col" class="number">{escape(name)}</th>' for name in ["all corpora", *names])
+            rows += f"<tr><td></td>{heads}</tr>"
+        for rule, count in line.get("cleaning", {}).items():
+            counts = [count, *(corpus["cleaning"][rule] for corpus in corpora if len(corpora) > 1)]
+            cells = "".join(f'<td class="number">{number:,}</td>' for number in counts)
+            rows += f"<tr><td>{escape(rule.replace('_', ' '))}</td>{cells}</tr>"
     return f"<h2>Cleaning</h2><table><caption>Pairs that each rule left out, and pairs kept</caption>{rows}</table>"

@@ -1,5 +1,6 @@
 """From a configuration to a trained model: the main job, start to end."""
 
+from dataclasses import asdict
 from pathlib import Path
 from typing import BinaryIO
 
@@ -37,8 +38,8 @@ def train(
         TrainingError: the loss is no longer a number.
     """
     reporter = reporter or SilentReporter()
-    if config.data.source is None and config.data.pairs is None:
-        raise ConfigError("there is nothing to train on: give data.source and data.target, or data.pairs")
+    if not config.data.training_corpora:
+        raise ConfigError("there is nothing to train on: give data.source and data.target, data.pairs or data.corpora")
     find_device(config.training.device)
     folder = RunFolder(Path(config.output))
     folder.check(config, restart=restart)
@@ -80,18 +81,28 @@ def _with_lengths_seen(config: RunConfig, prepared: PreparedData) -> RunConfig:
     return config.model_copy(update={"search": search})
 
 
+def _left_out(cleaning: dict[str, int]) -> str:
+    return ", ".join(f"{rule} {count:,}" for rule, count in cleaning.items() if count and rule != "kept") or "none"
+
+
 def _introduce(trainer: Trainer) -> None:
     """Say, and put on record, what is about to be trained on what."""
     config, prepared, log = trainer.config, trainer.prepared, trainer.folder.metrics
     parameters = trainer.model.num_parameters
     if not log.read():
         facts = {"num_pairs": len(prepared.train), "num_parameters": parameters, "vocabulary": config.model.vocabulary}
-        log.append("data", 0, {**facts, "cleaning": prepared.cleaning, "digests": prepared.digests})
-    left_out = [f"{rule} {count:,}" for rule, count in prepared.cleaning.items() if count and rule != "kept"]
+        corpora = [asdict(corpus) for corpus in prepared.corpora]
+        counts = {"cleaning": prepared.cleaning, "corpora": corpora, "digests": prepared.digests}
+        log.append("data", 0, {**facts, **counts})
     trainer.reporter.say(
-        f"{len(prepared.train):,} pairs to train on (left out: {', '.join(left_out) or 'none'}), "
+        f"{len(prepared.train):,} pairs to train on (left out: {_left_out(prepared.cleaning)}), "
         f"{len(prepared.validation):,} to validate with"
     )
+    for corpus in prepared.corpora if len(prepared.corpora) > 1 else []:
+        trainer.reporter.say(
+            f"    {corpus.name}: {corpus.cleaning['kept']:,} pairs (left out: {_left_out(corpus.cleaning)}), each "
+            f"{corpus.weight:g} times an epoch"
+        )
     trainer.reporter.say(
         f"{config.preset} model, {parameters:,} parameters, {config.model.vocabulary:,} token ids; "
         f"on {trainer.device}, precision {config.training.precision}; {config.training.updates:,} updates of at most "
