@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import asdict
 from pathlib import Path
 from typing import BinaryIO
 
@@ -49,8 +50,8 @@ def train(
         TrainingError: loss, gradients or weights are no longer numbers; or a file could not be written.
     """
     reporter = reporter or SilentReporter()
-    if config.data.source is None and config.data.pairs is None:
-        raise ConfigError("there is nothing to train on: give data.source and data.target, or data.pairs")
+    if not config.data.training_corpora:
+        raise ConfigError("there is nothing to train on: give data.source and data.target, data.pairs or data.corpora")
     device = find_device(config.training.device)
     if config.training.tensorboard:
         check_tensorboard()
@@ -138,6 +139,10 @@ def _with_lengths_seen(config: RunConfig, prepared: PreparedData) -> RunConfig:
     return config.model_copy(update={"search": search})
 
 
+def _left_out(cleaning: dict[str, int]) -> str:
+    return ", ".join(f"{rule} {count:,}" for rule, count in cleaning.items() if count and rule != "kept") or "none"
+
+
 def _introduce(trainer: Trainer) -> None:
     """Say, and put on record, what is about to be trained on what."""
     config, prepared, log = trainer.config, trainer.prepared, trainer.folder.metrics
@@ -152,16 +157,21 @@ def _introduce(trainer: Trainer) -> None:
             {
                 **facts,
                 "cleaning": prepared.cleaning,
+                "corpora": [asdict(corpus) for corpus in prepared.corpora],
                 "lengths": length_histogram(prepared.train.lengths),
                 "digests": prepared.digests,
                 "environment": environment(trainer.device, config.training.precision),
             },
         )
-    left_out = [f"{rule} {count:,}" for rule, count in prepared.cleaning.items() if count and rule != "kept"]
     trainer.reporter.say(
-        f"{len(prepared.train):,} pairs to train on (left out: {', '.join(left_out) or 'none'}), "
+        f"{len(prepared.train):,} pairs to train on (left out: {_left_out(prepared.cleaning)}), "
         f"{len(prepared.validation):,} to validate with"
     )
+    for corpus in prepared.corpora if len(prepared.corpora) > 1 else []:
+        trainer.reporter.say(
+            f"    {corpus.name}: {corpus.cleaning['kept']:,} pairs (left out: {_left_out(corpus.cleaning)}), each "
+            f"{corpus.weight:g} times an epoch"
+        )
     trainer.reporter.say(
         f"{model}, {parameters:,} parameters, {config.model.vocabulary:,} token ids; "
         f"on {trainer.device}, precision {config.training.precision}; {config.training.updates:,} updates of at most "

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from transduce.config import TextConfig, TrainingConfig
-from transduce.data import Batch, PreparedData, batches, epoch_store, plan_batches
+from transduce.data import Batch, PreparedData, batches, epoch_pairs, epoch_store, plan_batches
 
 
 @dataclass(frozen=True)
@@ -29,7 +29,9 @@ def batch_stream(
     pad_id = prepared.tokenizer.pad_id
     while True:
         store = epoch_store(prepared, text.bpe_dropout, training.seed, place.epoch)
-        plan = plan_batches(store.lengths, training.batch_tokens, training.seed, place.epoch)
+        seen = epoch_pairs(prepared, training.seed, place.epoch)
+        plan = plan_batches(store.lengths, training.batch_tokens, training.seed, place.epoch, seen)
+        del seen  # 4 bytes a pair
         for number, batch in enumerate(batches(store, plan, place.batch, pad_id), start=place.batch + 1):
             yield Place(place.epoch, number, len(plan)), batch
         place = Place(place.epoch + 1)

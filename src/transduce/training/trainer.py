@@ -8,6 +8,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 
 from transduce.bundle import (
@@ -144,9 +145,13 @@ class Trainer:
 
     def _fit_into_memory(self) -> None:
         training, state = self.config.training, self.state
-        store = epoch_store(self.prepared, self.config.text.bpe_dropout, training.seed, state.place.epoch)
+        lengths = epoch_store(self.prepared, self.config.text.bpe_dropout, training.seed, state.place.epoch).lengths
+        corpora = self.prepared.corpora
+        if any(corpus.weight > 1 for corpus in corpora):
+            most, sizes = zip(*((math.ceil(corpus.weight), corpus.cleaning["kept"]) for corpus in corpora), strict=True)
+            lengths = np.repeat(lengths, np.repeat(most, sizes), axis=0)  # as often as any epoch has each pair
         remaining = training.updates - state.update
-        state.halvings = fit_into_memory(self.updater, store.lengths, state.halvings, remaining, self.reporter.say)
+        state.halvings = fit_into_memory(self.updater, lengths, state.halvings, remaining, self.reporter.say)
 
     @property
     def _most_tokens(self) -> int:
