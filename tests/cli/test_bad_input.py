@@ -176,6 +176,9 @@ MISTAKES = {
         "evaluate model --source train.source --reference valid.target",
         ("train.source has 300 lines and valid.target has 10",),
     ),
+    "a tokenisation that there is not": Mistake(
+        "evaluate model --source valid.source --reference valid.target --tokenize moses", ("'moses'", "13a, none")
+    ),
     "no references": Mistake("evaluate model --source train.source --reference nope", ("nope: there is no such file",)),
     "an empty test set": Mistake("evaluate model --source a --reference a", ("a", "empty"), {"a": b""}),
     "an evaluation without beam": Mistake(

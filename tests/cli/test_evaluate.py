@@ -20,10 +20,13 @@ def test_set(workspace: Path, transduce: Any, run_folder: Path) -> Path:
     return workspace
 
 
-def test_scores_are_those_of_sacrebleus_own_command(transduce: Any, test_set: Path, run_folder: Path) -> None:
-    options = ["-i", "hypotheses", "-m", "bleu", "chrf", "ter", "-w", "9", "-f", "json", "--force"]
+@pytest.mark.parametrize("tokenization", [[], ["--tokenize", "none"]])
+def test_scores_are_those_of_sacrebleus_own_command(
+    transduce: Any, test_set: Path, run_folder: Path, tokenization: list[str]
+) -> None:
+    options = ["-i", "hypotheses", "-m", "bleu", "chrf", "ter", "-w", "9", "-f", "json", "--force", *tokenization]
     own = subprocess.run([sys.executable, "-m", "sacrebleu", "test.target", *options], capture_output=True, check=True)
-    given = ["evaluate", run_folder, "--source", "test.source", "--reference", "test.target"]
+    given = ["evaluate", run_folder, "--source", "test.source", "--reference", "test.target", *tokenization]
     found = json.loads(transduce(*given, "--json").output)
     assert {"model": str(run_folder), "lines": 30, "beam": 4}.items() <= found.items()
     assert list(found["scores"]) == ["bleu", "chrf", "ter"]

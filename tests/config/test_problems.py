@@ -28,6 +28,14 @@ WRONG = {
     'data.columns=["1"]': "--set: data.columns = ['1']: must be longer",
     'data.columns=["1", "2", "3"]': "--set: data.columns = ['1', '2', '3']: must be shorter",
     "data.columns=[true, 2]": "--set: data.columns = [True, 2]: must be a valid string",
+    "data.corpora=a.tsv": "--set: data.corpora = 'a.tsv': must be a list",
+    'data.corpora=["a.tsv"]': "--set: data.corpora = ['a.tsv']: must be a table",
+    'data.corpora=[{pairs="a"}, {pairs="b", weight=0}]': "--set: data.corpora, number 2: weight = 0: must be greater "
+    "than 0",
+    'data.corpora=[{pairs="a", wieght=2}]': "--set: data.corpora, number 1: wieght = 2: must be left out, as there is "
+    "no such setting",
+    'data.corpora=[{pairs="a", columns=[1]}]': "--set: data.corpora, number 1: columns = [1]: must be longer",
+    'data.corpora=[{pairs="a"}, {source="b"}]': "data.corpora, number 2: source is given without target: give both",
 }
 
 

@@ -1,3 +1,4 @@
+import math
 from typing import Any
 
 import pytest
@@ -22,6 +23,13 @@ A_FILE = {"source": "a", "target": "b"}
         ),
         ({"validation_pairs": "-"}, "validation_pairs cannot be read from standard input"),
         ({"held_out": 0}, "greater than or equal to 1"),
+        ({**A_FILE, "corpora": [{"pairs": "c"}]}, "corpora and source are both given: give one of them"),
+        ({"pairs": "-", "corpora": []}, "corpora and pairs are both given: give one of them"),
+        ({"corpora": [{"source": "a"}]}, "source is given without target: give both"),
+        ({"corpora": [{"weight": 2.0}]}, "a corpus has no files: give source and target, or pairs"),
+        ({"corpora": [{"pairs": "-"}]}, "one of several corpora cannot be read from standard input"),
+        ({"corpora": [{"pairs": "a", "weight": 0.0}]}, "greater than 0"),
+        ({"corpora": [{"pairs": "a", "weight": math.inf}]}, "finite number"),
     ],
 )
 def test_files_that_contradict_each_other(given: dict[str, Any], message: str) -> None:
@@ -40,6 +48,16 @@ def test_files_that_go_together(given: dict[str, Any]) -> None:
 
 def test_columns_are_two_words_in_a_list() -> None:
     assert DataConfig.model_validate({"columns": ["en", "de"]}).columns == ("en", "de")
+
+
+def test_one_corpus_and_several_are_asked_for_alike() -> None:
+    (one,) = DataConfig(**A_FILE).training_corpora
+    assert (one.name, one.source, one.target, one.pairs, one.weight) == ("a b", "a", "b", None, 1.0)
+    assert [corpus.pairs for corpus in DataConfig(pairs="-").training_corpora] == ["-"]
+    data = DataConfig.model_validate({"corpora": [A_FILE, {"pairs": "c.tsv", "weight": 2, "columns": [3, 1]}]})
+    assert [(corpus.name, corpus.weight) for corpus in data.training_corpora] == [("a b", 1.0), ("c.tsv", 2.0)]
+    assert data.training_corpora[1].columns == ("3", "1")
+    assert DataConfig().training_corpora == DataConfig(corpora=()).training_corpora == ()
 
 
 @pytest.mark.parametrize("vocabulary", [263, 0, -1, 1_000_001])

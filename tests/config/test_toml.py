@@ -48,6 +48,26 @@ def test_origins_stand_beside_their_values() -> None:
     assert "max_positions = 1024" in lines
 
 
+def test_several_corpora_stand_in_one_line(recipe: Callable[[str], Path]) -> None:
+    text = """
+        [[data.corpora]]
+        source = "a.en"
+        target = "a.de"
+        [[data.corpora]]
+        pairs = "b\\"c.tsv"
+        columns = [2, 1]
+        weight = 0.5
+    """
+    config, origins = load_run_config(path := recipe(text))
+    written = to_toml(config, origins)
+    first, second = (
+        '{source = "a.en", target = "a.de", weight = 1.0}',
+        '{pairs = "b\\"c.tsv", columns = ["2", "1"], weight = 0.5}',
+    )
+    assert f"corpora = [{first}, {second}]  # {path}" in written.split("\n")
+    assert load_run_config(recipe(written))[0] == config
+
+
 def test_what_has_no_value_is_left_out() -> None:
     assert "validation_source" not in to_toml(RunConfig())
 

@@ -70,12 +70,13 @@ class Preparation:
         )
 
     def entries(self) -> list[str]:
-        return sorted(path.name for path in self.cache.iterdir())
+        """The folders in the cache."""
+        return sorted(path.name for path in self.cache.iterdir() if path.is_dir())
 
     def texts(self, prepared: PreparedData) -> list[tuple[str, str]]:
         """The training pairs, read back from their ids."""
         store, decode, end = prepared.train, prepared.tokenizer.decode, prepared.tokenizer.end_id
-        sides = [(store.source(index).tolist(), store.target(index).tolist()) for index in range(len(store))]
+        sides = [tuple(side.tolist() for side in store.pair(index)) for index in range(len(store))]
         assert {ids[-1] for pair in sides for ids in pair} == {end}
         return [(decode(source_ids[:-1]), decode(target_ids[:-1])) for source_ids, target_ids in sides]
 

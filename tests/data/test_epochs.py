@@ -1,11 +1,22 @@
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 
 from transduce.config import DataConfig, TextConfig
-from transduce.data import PreparedData, TokenStore, batches, epoch_store, plan_batches, prepare
+from transduce.data import (
+    PreparedCorpus,
+    PreparedData,
+    TokenStore,
+    batches,
+    epoch_pairs,
+    epoch_store,
+    plan_batches,
+    prepare,
+)
 
 Pairs = list[tuple[list[int], list[int]]]
 
@@ -18,7 +29,7 @@ def prepared(tmp_path: Path, make_corpus: Callable[..., object]) -> PreparedData
 
 
 def pairs(store: TokenStore) -> Pairs:
-    return [(store.source(index).tolist(), store.target(index).tolist()) for index in range(len(store))]
+    return [tuple(side.tolist() for side in store.pair(index)) for index in range(len(store))]
 
 
 def test_without_dropout_it_is_the_stored_text(prepared: PreparedData) -> None:
@@ -61,6 +72,46 @@ def test_an_epoch_in_progress_is_found_again_and_earlier_ones_go(prepared: Prepa
     assert (epochs / "dropout-0.3-seed-1-epoch-2" / "ids.bin").stat() == before
 
 
+@pytest.fixture
+def weighted(prepared: PreparedData) -> Callable[..., list[list[int]]]:
+    """How often each pair of corpora of these sizes and weights comes, corpus by corpus."""
+
+    def count(corpora: list[tuple[int, float]], seed: int = 1, epoch: int = 0) -> list[list[int]]:
+        parts = [PreparedCorpus(str(size), weight, {"kept": size}) for size, weight in corpora]
+        pairs = epoch_pairs(replace(prepared, corpora=parts), seed, epoch)
+        sizes = [size for size, _ in corpora]
+        counts = np.bincount(pairs, minlength=sum(sizes))
+        return [part.tolist() for part in np.split(counts, np.cumsum(sizes)[:-1])]
+
+    return count
+
+
+def test_a_weight_is_how_often_a_pair_comes(weighted: Callable[..., list[list[int]]]) -> None:
+    one, two, half, more, none = weighted([(5, 1.0), (3, 2.0), (40, 0.5), (10, 3.3), (0, 2.5)])
+    assert (one, two, none) == ([1] * 5, [2] * 3, [])
+    assert sorted(half) == [0] * 20 + [1] * 20
+    assert sorted(more) == [3] * 7 + [4] * 3
+
+
+def test_even_the_smallest_weight_brings_a_pair(weighted: Callable[..., list[list[int]]]) -> None:
+    assert sum(weighted([(7, 1e-9)])[0]) == 1
+
+
+def test_other_pairs_are_chosen_in_every_epoch_by_the_seed(weighted: Callable[..., list[list[int]]]) -> None:
+    corpora = [(100, 0.5), (100, 0.5)]
+    choices = [part for seed, epoch in ((1, 0), (1, 1), (2, 0)) for part in weighted(corpora, seed, epoch)]
+    assert len({tuple(part) for part in choices}) == 6
+    assert weighted(corpora, 2, 0) == choices[4:]
+    means = np.mean([weighted(corpora, 1, epoch) for epoch in range(200)], axis=0)
+    assert abs(means - 0.5).max() < 0.2
+
+
+def test_one_corpus_of_weight_one_is_planned_as_if_there_were_no_weights(prepared: PreparedData) -> None:
+    lengths = prepared.train.lengths
+    plans = [plan_batches(lengths, 200, 1, 3, pairs) for pairs in (epoch_pairs(prepared, 1, 3), None)]
+    assert [batch.tolist() for batch in plans[0]] == [batch.tolist() for batch in plans[1]]
+
+
 def test_batches_hold_the_pairs_of_the_plan(prepared: PreparedData) -> None:
     store = prepared.train
     plan = plan_batches(store.lengths, 200, 1, 0)
@@ -68,8 +119,9 @@ def test_batches_hold_the_pairs_of_the_plan(prepared: PreparedData) -> None:
     assert len(made) == len(plan) > 3
     for rows, batch in zip(plan, made, strict=True):
         for row, index in enumerate(rows.tolist()):
-            assert batch.source_ids[row][batch.source_mask[row]].tolist() == store.source(index).tolist()
-            assert batch.target_ids[row][batch.target_mask[row]].tolist() == store.target(index).tolist()
+            source, target = store.pair(index)
+            assert batch.source_ids[row][batch.source_mask[row]].tolist() == source.tolist()
+            assert batch.target_ids[row][batch.target_mask[row]].tolist() == target.tolist()
     assert sum(batch.num_target_tokens for batch in made) == store.lengths[:, 1].sum()
 
 

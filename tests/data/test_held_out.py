@@ -1,7 +1,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from transduce.data.held_out import TrainingText, choose_held_out, is_blank
+from transduce.data.held_out import choose_held_out, is_blank
 
 words = st.sampled_from(["", " ", "a", "b", "c", "d e", "f"])
 corpora = st.lists(st.tuples(words, words), max_size=30)
@@ -23,15 +23,3 @@ def test_a_choice_among_the_distinct_pairs_with_text_whatever_their_order(
 @given(corpora, st.integers(1, 9))
 def test_a_larger_choice_begins_with_the_smaller(corpus: list[tuple[str, str]], count: int) -> None:
     assert choose_held_out(corpus, count + 1)[:count] == choose_held_out(corpus, count)
-
-
-@given(corpora, st.integers(1, 5))
-def test_training_text_shares_no_side_with_it_and_loses_nothing_else(corpus: list[tuple[str, str]], count: int) -> None:
-    held_out = choose_held_out(corpus, count)
-    sources, targets = {source for source, _ in held_out}, {target for _, target in held_out}
-    training = TrainingText(corpus, len(corpus), held_out)
-    assert list(training) == list(training)
-    left_out = [pair for pair in corpus if pair[0] in sources or pair[1] in targets]
-    assert sorted([*training, *left_out]) == sorted(corpus)
-    assert not {source for source, _ in training} & sources
-    assert not {target for _, target in training} & targets

@@ -31,6 +31,38 @@ def test_pure_in_its_arguments(lengths: np.ndarray, batch_tokens: int, seed: int
     assert [batch.tolist() for batch in first] == [batch.tolist() for batch in second]
 
 
+@given(lengths, st.integers(1, 200), seeds, seeds)
+def test_the_order_is_that_of_a_stable_sort(lengths: np.ndarray, batch_tokens: int, seed: int, epoch: int) -> None:
+    """Runs that were begun must go on: the batches, whatever their order, are cut from one sequence."""
+    random = np.random.Generator(np.random.Philox(np.random.SeedSequence([seed, epoch])))
+    order = random.permutation(len(lengths))
+    longest, difference = lengths[order].max(axis=1), lengths[order, 0] - lengths[order, 1]
+    expected = order[np.lexsort((np.where(longest % 2, difference, -difference), longest))].tolist()
+    plan = plan_batches(lengths, batch_tokens, seed, epoch)
+    place = {index: number for number, index in enumerate(expected)}
+    plan.sort(key=lambda batch: place[int(batch[0])])
+    assert np.concatenate(plan).tolist() == expected
+
+
+@given(lengths, st.integers(1, 200), seeds, seeds)
+def test_the_type_of_the_lengths_makes_no_difference(
+    lengths: np.ndarray, batch_tokens: int, seed: int, epoch: int
+) -> None:
+    plans = [plan_batches(lengths.astype(dtype), batch_tokens, seed, epoch) for dtype in (np.int16, np.int64)]
+    assert [batch.tolist() for batch in plans[0]] == [batch.tolist() for batch in plans[1]]
+
+
+@given(lengths, st.integers(1, 200), seeds, st.data())
+def test_pairs_come_as_often_as_asked(lengths: np.ndarray, batch_tokens: int, seed: int, data: st.DataObject) -> None:
+    pairs = np.array(data.draw(st.lists(st.integers(0, len(lengths) - 1), min_size=1, max_size=99)), np.int32)
+    before = pairs.copy()
+    plan = plan_batches(lengths, batch_tokens, seed, 0, pairs)
+    assert sorted(np.concatenate(plan).tolist()) == sorted(pairs.tolist())
+    assert (pairs == before).all()
+    for batch in plan:
+        assert len(batch) == 1 or (len(batch) * lengths[batch].max(axis=0) <= batch_tokens).all()
+
+
 def test_seed_and_epoch_both_change_the_order_and_the_company() -> None:
     lengths = realistic_lengths(2000)
     plans = [plan_batches(lengths, 500, seed, epoch) for seed, epoch in ((1, 0), (1, 1), (2, 0))]

@@ -80,6 +80,34 @@ def test_damaged_results_are_made_again(preparation: Any, make_corpus: Callable[
         assert path.read_bytes() == content
 
 
+def test_counts_that_cannot_be_those_of_the_ids_are_damage(
+    preparation: Any, make_corpus: Callable[..., Corpus]
+) -> None:
+    make_corpus(100)
+    path = preparation().folder / "prepared.json"
+    content = path.read_text(encoding="utf-8")
+    path.write_text(content.replace('"kept": ', '"kept": 1'), encoding="utf-8")
+    preparation()
+    assert "damaged" in preparation.said[0]
+    assert path.read_text(encoding="utf-8") == content
+
+
+def test_damage_is_noticed_in_files_that_are_known(
+    preparation: Any, make_corpus: Callable[..., Corpus], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("transduce.data.known_digests._CLOCK_TICK", 0)
+    make_corpus(100)
+    preparation()
+    path = preparation().folder / "train" / "ids.bin"
+    assert str(path) in (preparation.cache / "digests.json").read_text(encoding="utf-8")
+    content = path.read_bytes()
+    for damaged in (content[:-2], bytes([content[0] ^ 1]) + content[1:]):
+        path.write_bytes(damaged)
+        preparation()
+        assert "damaged" in preparation.said[0]
+        assert path.read_bytes() == content
+
+
 @pytest.mark.parametrize("spoil", [lambda text: text + b"one more\n", lambda text: b"\xff" + text])
 def test_text_that_breaks_a_rule_writes_nothing(
     preparation: Any, make_corpus: Callable[..., Corpus], spoil: Callable[[bytes], bytes]

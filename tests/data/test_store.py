@@ -1,3 +1,5 @@
+import os
+import shutil
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
@@ -28,22 +30,48 @@ def write(folder: Path, pairs: Pairs, vocabulary: int) -> TokenStore:
 def test_round_trip(pairs: Pairs, vocabulary: int) -> None:
     with tempfile.TemporaryDirectory() as folder:
         store = write(Path(folder) / "store", pairs, vocabulary)
-        found = [(store.source(index).tolist(), store.target(index).tolist()) for index in range(len(store))]
+        found = [tuple(side.tolist() for side in store.pair(index)) for index in range(len(store))]
         assert found == pairs
         assert store.lengths.tolist() == [[len(source), len(target)] for source, target in pairs]
+
+
+def test_lengths_of_many_and_of_long_sentences(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("transduce.data.store._PAIRS_AT_A_TIME", 2)
+    lengths = [[1, 2], [3, 1], [2, 2], [1, 1], [4, 2]]
+    store = write(tmp_path / "short", [([0] * source, [0] * target) for source, target in lengths], 100)
+    assert store.lengths.tolist() == lengths
+    assert store.lengths.dtype.itemsize == 2
+    lengths[3] = [2**15, 7]
+    store = write(tmp_path / "long", [([0] * source, [0] * target) for source, target in lengths], 100)
+    assert store.lengths.tolist() == lengths
+
+
+@pytest.mark.parametrize("name", ["ids.bin", "offsets.bin"])
+def test_a_file_that_is_cut_while_it_is_read_is_noticed(tmp_path: Path, name: str) -> None:
+    store = write(tmp_path / "store", PAIRS, 100)
+    os.truncate(tmp_path / "store" / name, 3)
+    with pytest.raises(RunError, match=rf"{name} has become shorter while it was read"):
+        store.pair(1)
+
+
+def test_an_open_store_outlives_its_folder(tmp_path: Path) -> None:
+    store = write(tmp_path / "store", PAIRS, 100)
+    shutil.rmtree(tmp_path / "store")
+    assert [tuple(side.tolist() for side in store.pair(index)) for index in range(2)] == PAIRS
+    assert store.lengths.tolist() == [[3, 2], [1, 4]]
 
 
 @pytest.mark.parametrize(("vocabulary", "num_bytes"), [(65_536, 2), (65_537, 4)])
 def test_ids_take_two_bytes_while_they_fit(tmp_path: Path, vocabulary: int, num_bytes: int) -> None:
     store = write(tmp_path / "store", [([vocabulary - 1, 1], [1])], vocabulary)
-    assert store.source(0).tolist() == [vocabulary - 1, 1]
+    assert store.pair(0)[0].tolist() == [vocabulary - 1, 1]
     assert (tmp_path / "store" / "ids.bin").stat().st_size == 3 * num_bytes
 
 
 def test_ids_are_read_only(tmp_path: Path) -> None:
     store = write(tmp_path / "store", PAIRS, 100)
     with pytest.raises(ValueError, match="read-only"):
-        store.source(0)[0] = 3
+        store.pair(0)[0][0] = 3
 
 
 @pytest.mark.parametrize("name", ["ids.bin", "offsets.bin", "store.json"])

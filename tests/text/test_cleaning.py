@@ -6,17 +6,19 @@ from transduce.config import TextConfig
 from transduce.text import Cleaner
 
 
-def broken(source: str, target: str, source_pieces: int = 5, target_pieces: int = 5, **config: object) -> str:
+def broken(
+    source: str, target: str, source_pieces: int = 5, target_pieces: int = 5, *, repeats: bool = False, **config: object
+) -> str:
     """The rule under which a pair is counted."""
     cleaner = Cleaner(TextConfig(**config))
-    kept = cleaner.keeps(source, target, source_pieces, target_pieces)
+    kept = cleaner.keeps(source, target, source_pieces, target_pieces, repeats=repeats)
     [rule] = [rule for rule, count in cleaner.counts.items() if count]
     assert kept == (rule == "kept")
     return rule
 
 
 def test_every_rule_has_a_count_from_the_start() -> None:
-    rules = ["blank", "control_characters", "copy", "duplicate", "too_long", "ratio", "kept"]
+    rules = ["blank", "control_characters", "copy", "too_long", "ratio", "duplicate", "kept"]
     assert list(Cleaner(TextConfig()).counts.items()) == [(rule, 0) for rule in rules]
 
 
@@ -50,21 +52,15 @@ def test_copies_are_left_out_if_asked() -> None:
     assert broken("same", "Same") == "kept"
 
 
-def test_duplicates_are_whole_pairs_that_were_kept() -> None:
-    cleaner = Cleaner(TextConfig(max_pieces=10))
-    assert cleaner.keeps("a", "b", 1, 1)
-    assert not cleaner.keeps("a", "b", 1, 1)
-    assert cleaner.keeps("a", "c", 1, 1)
-    assert cleaner.keeps("b", "a", 1, 1)
-    assert not cleaner.keeps("long", "lang", 11, 1)
-    assert not cleaner.keeps("long", "lang", 11, 1)
-    assert cleaner.counts | {"kept": 3, "duplicate": 1, "too_long": 2} == cleaner.counts
+def test_repetitions_are_left_out_if_asked() -> None:
+    assert broken("a", "b", repeats=True) == "duplicate"
+    assert broken("a", "b", repeats=True, drop_duplicates=False) == "kept"
 
 
-def test_duplicates_stay_if_asked() -> None:
-    cleaner = Cleaner(TextConfig(drop_duplicates=False))
-    assert [cleaner.keeps("a", "b", 1, 1) for _ in range(3)] == [True] * 3
-    assert not cleaner.seen
+@pytest.mark.parametrize("side", ["", "a\x00", "b", "long"])
+def test_what_is_left_out_by_itself_counts_under_its_rule_every_time(side: str) -> None:
+    rules = [broken(side, "b", 300 if side == "long" else 5, repeats=repeats) for repeats in (False, True)]
+    assert rules[0] == rules[1] != "duplicate"
 
 
 @pytest.mark.parametrize("pieces", [(20, 21), (21, 20)])
@@ -92,9 +88,9 @@ COUNTS = st.integers(0, 300)
 
 
 @settings(deadline=None)
-@given(st.lists(st.tuples(SIDES, SIDES, COUNTS, COUNTS)))
-def test_every_pair_is_counted_once(pairs: list[tuple[str, str, int, int]]) -> None:
+@given(st.lists(st.tuples(SIDES, SIDES, COUNTS, COUNTS, st.booleans())))
+def test_every_pair_is_counted_once(pairs: list[tuple[str, str, int, int, bool]]) -> None:
     cleaner = Cleaner(TextConfig())
-    kept = [cleaner.keeps(*pair) for pair in pairs]
+    kept = [cleaner.keeps(*pair, repeats=repeats) for *pair, repeats in pairs]
     assert sum(cleaner.counts.values()) == len(pairs)
-    assert cleaner.counts["kept"] == sum(kept) == len(cleaner.seen)
+    assert cleaner.counts["kept"] == sum(kept)

@@ -6,7 +6,7 @@ import pytest
 from transduce.config import PRESETS, load_run_config
 from transduce.errors import CorpusError
 from transduce.training import automatic_settings_for
-from transduce.training.automatic import automatic_settings
+from transduce.training.automatic import SIZES, automatic_settings
 
 
 @pytest.mark.parametrize(
@@ -39,6 +39,14 @@ def test_counts_the_pairs_of_the_given_text(tmp_path: Path) -> None:
     (tmp_path / "target").write_bytes(b"A\n")
     with pytest.raises(CorpusError, match="2"):
         automatic_settings_for(given)
+
+
+def test_counts_the_pairs_of_all_corpora(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(SIZES, "tiny", 3)
+    (tmp_path / "a.tsv").write_bytes(b"a\tA\n" * 2)
+    corpora = [{"pairs": "a.tsv", "weight": 9.0}, {"pairs": "a.tsv", "weight": 0.1}]
+    given = {"data.folder": str(tmp_path), "data.corpora": corpora}
+    assert automatic_settings_for(given) == automatic_settings(4) != automatic_settings(2)
 
 
 def test_standard_input_is_not_read() -> None:

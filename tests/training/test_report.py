@@ -88,6 +88,26 @@ def test_the_page_tells_the_figures_and_asks_nobody_else(tmp_path: Path) -> None
     assert "Best model so far: the one after update 200." in page
 
 
+def test_cleaning_is_told_corpus_by_corpus_where_there_are_several(tmp_path: Path) -> None:
+    def told(*counts: tuple[int, int]) -> str:
+        corpora = [
+            {"name": f"<{number}>", "weight": 0.5, "cleaning": {"blank": blank, "kept": kept}}
+            for number, (blank, kept) in enumerate(counts)
+        ]
+        write_report(tmp_path / "report.html", CONFIG, [{**lines()[0], "corpora": corpora}])
+        page = (tmp_path / "report.html").read_text(encoding="utf-8")
+        Balance().feed(page)
+        return page[page.index("Pairs that each rule") : page.index("<h2>Settings")]
+
+    several = told((1, 56), (2, 41))
+    names = ["all corpora", "&lt;0&gt; (weight 0.5)", "&lt;1&gt; (weight 0.5)"]
+    assert re.findall(r"pairs kept: ([^<>]+)</caption>", several) == names
+    assert re.findall(r'class="number">(\d+)<', several) == ["3", "97", "1", "56", "2", "41"]
+    alone = told((3, 97))
+    assert "pairs kept</caption>" in alone
+    assert re.findall(r'class="number">(\d+)<', alone) == ["3", "97"]
+
+
 def test_an_average_that_is_best_is_named_and_stands_in_the_table(tmp_path: Path) -> None:
     write_report(tmp_path / "report.html", CONFIG, [*lines(), {**lines()[-1], "kind": "average", "loss": 1.875}])
     page = (tmp_path / "report.html").read_text(encoding="utf-8")

@@ -1,3 +1,4 @@
+import json
 import os
 import signal
 import subprocess
@@ -125,6 +126,34 @@ def test_text_that_changed_is_refused(make_config: MakeConfig, corpus: Path, tmp
         assert after == before
         (folder / "train.tsv").write_text("\n".join(lines), encoding="utf-8")
         assert train(make_config(run, training__updates=3, **settings)).updates == 3
+
+
+def test_several_corpora(make_config: MakeConfig, corpus: Path, tmp_path: Path, watcher: Any) -> None:
+    lines = (corpus / "train.tsv").read_text(encoding="utf-8").split("\n")[:-1]
+    lines = [line for line in lines if len(set(line.split("\t"))) == 2]  # cleaning drops copies
+    for name, some in (("a.tsv", lines[:60]), ("b.tsv", [*lines[50:], "\t"])):
+        (tmp_path / name).write_text("".join(f"{line}\n" for line in some), encoding="utf-8")
+    (tmp_path / "validation.tsv").write_bytes((corpus / "validation.tsv").read_bytes())
+
+    def config(weight: float, updates: int) -> RunConfig:
+        corpora = [{"pairs": "a.tsv"}, {"pairs": "b.tsv", "weight": weight}]
+        given = {"data__folder": str(tmp_path), "data__pairs": None, "data__corpora": corpora}
+        return make_config("weighted", training__updates=updates, **given)
+
+    told = watcher()
+    folder = train(config(0.5, 2), told).folder
+    data = json.loads((folder / "metrics.jsonl").read_text(encoding="utf-8").split("\n")[0])
+    a, b = data["corpora"]
+    assert (a["name"], a["weight"], b["name"], b["weight"]) == ("a.tsv", 1.0, "b.tsv", 0.5)
+    assert (a["cleaning"]["duplicate"], b["cleaning"]["duplicate"], b["cleaning"]["blank"]) == (0, 10, 1)
+    assert data["num_pairs"] == a["cleaning"]["kept"] + b["cleaning"]["kept"] == data["cleaning"]["kept"]
+    said = [sentence for sentence in told.said if sentence.startswith("    b.tsv: ")]
+    assert said == [
+        f"    b.tsv: {b['cleaning']['kept']:,} pairs (left out: blank 1, duplicate 10), each 0.5 times an epoch"
+    ]
+    with pytest.raises(RunError, match=r"data\.corpora: was .*'weight': 0\.5.* now .*'weight': 2\.0"):
+        train(config(2.0, 4))
+    assert train(config(0.5, 4)).updates == 4
 
 
 def test_mistakes_are_found_before_anything_is_written(make_config: MakeConfig, corpus: Path, tmp_path: Path) -> None:

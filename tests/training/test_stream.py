@@ -1,5 +1,7 @@
+from collections import Counter
 from collections.abc import Callable
 from itertools import islice
+from pathlib import Path
 
 import pytest
 import torch
@@ -20,11 +22,13 @@ def same(one: Batch, other: Batch) -> bool:
     return torch.equal(one.source_ids, other.source_ids) and torch.equal(one.target_ids, other.target_ids)
 
 
+@pytest.mark.parametrize("weight", [1.0, 1.3])
 @pytest.mark.parametrize("bpe_dropout", [0.0, 0.2])
 def test_goes_on_from_any_place_exactly(
-    make_config: MakeConfig, prepare_for: Callable[..., PreparedData], bpe_dropout: float
+    make_config: MakeConfig, prepare_for: Callable[..., PreparedData], bpe_dropout: float, weight: float
 ) -> None:
-    config = make_config(text__bpe_dropout=bpe_dropout)
+    corpora = [{"pairs": "train.tsv", "weight": weight}]
+    config = make_config(text__bpe_dropout=bpe_dropout, data__pairs=None, data__corpora=corpora)
     prepared = prepare_for(config)
     whole = taken(prepared, config, 40, Place())
     assert whole[-1][0].epoch >= 2
@@ -52,6 +56,30 @@ def test_epochs_hold_the_same_pairs_in_another_order(
     assert real[0] == real[1]
     assert len(real[0]) == len(prepared.train)
     assert rows[0] != rows[1]
+
+
+def test_an_epoch_has_each_pair_as_often_as_its_corpus_weighs(
+    make_config: MakeConfig, prepare_for: Callable[..., PreparedData], corpus: Path
+) -> None:
+    lines = (corpus / "train.tsv").read_text(encoding="utf-8").split("\n")[:-1]
+    pairs = [line for line in lines if len(set(line.split("\t"))) == 2]  # cleaning drops copies
+    for name, some in (("first.tsv", pairs[:40]), ("second.tsv", pairs[40:])):
+        (corpus / name).write_text("".join(f"{pair}\n" for pair in some), encoding="utf-8")
+    corpora = [{"pairs": "first.tsv", "weight": 2.5}, {"pairs": "second.tsv", "weight": 0.5}]
+    config = make_config(data__pairs=None, data__corpora=corpora)
+    prepared = prepare_for(config)
+    counts: list[Counter[str]] = [Counter(), Counter()]
+    for place, batch in batch_stream(prepared, config.text, config.training, Place()):
+        if place.epoch == 2:
+            break
+        texts = [prepared.tokenizer.decode(row[row < prepared.tokenizer.pad_id].tolist()) for row in batch.source_ids]
+        counts[place.epoch].update(texts)
+    for count in counts:
+        first, second = (Counter(count[pair.split("\t")[0]] for pair in some) for some in (pairs[:40], pairs[40:]))
+        assert first == {2: 20, 3: 20}
+        assert abs(second[0] - second[1]) <= 1
+        assert set(second) == {0, 1}
+    assert counts[0] != counts[1]
 
 
 def test_bpe_dropout_spells_each_epoch_anew(make_config: MakeConfig, prepare_for: Callable[..., PreparedData]) -> None:

@@ -14,6 +14,7 @@ def evaluate(
     source: Path,
     reference: Path,
     beam: int | None = None,
+    tokenize: str = "13a",
     device: str = "auto",
     json: bool = False,
 ) -> None:
@@ -24,10 +25,13 @@ def evaluate(
         source: the text to translate, one sentence a line.
         reference: its translations by people, line for line, as they are: not tokenised, not lower-cased.
         beam: hypotheses kept for each sentence; 1 is greedy. The model's own setting unless given.
+        tokenize: how BLEU divides text into words: 13a, as everybody reports it; intl, char, zh; or none, for a model
+            that was trained on tokenised text.
         device: cpu, cuda, mps or auto.
         json: print one JSON object.
     """
-    result = evaluate_translator(Translator.load(model, device=device), source, reference, beam=beam)
+    translator = Translator.load(model, device=device)
+    result = evaluate_translator(translator, source, reference, beam=beam, tokenization=tokenize)
     if json:
         print_json({"model": str(model), **result.as_json()})
         return

@@ -6,13 +6,14 @@ from transduce.config.presets import PRESETS, Preset
 from transduce.config.run import RunConfig
 from transduce.config.search import SearchConfig
 from transduce.config.settings import Settings
-from transduce.config.text import DataConfig, TextConfig
+from transduce.config.text import CorpusConfig, DataConfig, TextConfig
 from transduce.config.toml import to_toml
 from transduce.config.training import TrainingConfig
 from transduce.config.transformer import TransformerConfig
 
 __all__ = [
     "PRESETS",
+    "CorpusConfig",
     "DataConfig",
     "Preset",
     "RunConfig",

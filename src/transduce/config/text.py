@@ -9,6 +9,40 @@ from transduce.config.settings import Settings
 Column = Annotated[str, Field(strict=False, coerce_numbers_to_str=True)]
 
 
+class CorpusConfig(Settings):
+    """One of several corpora to train on. Paths are relative to `data.folder`."""
+
+    source: str | None = None
+    """Training text, source side, one sentence a line; plain, .gz, .xz or .zst."""
+
+    target: str | None = None
+    """Training text, target side, line for line."""
+
+    pairs: str | None = None
+    """Instead of source and target: one file with both (.tsv or .jsonl, compressed or not)."""
+
+    columns: tuple[Column, Column] | None = Field(default=None, strict=False)
+    """Source and target in `pairs`; `data.columns` unless given."""
+
+    weight: float = Field(default=1.0, gt=0.0)
+    """How many times an epoch has each pair: 2.5 is twice, and once more for half of the pairs, which are others in
+    every epoch."""
+
+    @property
+    def name(self) -> str:
+        """Its files, as they are given."""
+        return self.pairs if self.pairs is not None else f"{self.source} {self.target}"
+
+    @model_validator(mode="after")
+    def _check_files(self) -> "CorpusConfig":
+        _check_names("", self.source, self.target, self.pairs)
+        if self.source is None and self.pairs is None:
+            raise ValueError("a corpus has no files: give source and target, or pairs")
+        if self.pairs == "-":
+            raise ValueError("one of several corpora cannot be read from standard input: give a file")
+        return self
+
+
 class DataConfig(Settings):
     """The parallel text of a run. Paths are relative to `folder`, and `folder` to the working directory."""
 
@@ -24,6 +58,10 @@ class DataConfig(Settings):
     pairs: str | None = None
     """Instead of source and target: one file with both (.tsv or .jsonl, compressed or not), or `-` for TSV on
     standard input."""
+
+    corpora: tuple[CorpusConfig, ...] | None = Field(default=None, strict=False)
+    """Instead of the three above: several corpora, each with files and a weight of its own. A pair that several have
+    is kept once, in the first."""
 
     validation_source: str | None = None
     """Validation text, source side; without any, `held_out` pairs of the training text are set aside."""
@@ -52,17 +90,31 @@ class DataConfig(Settings):
 
     @model_validator(mode="after")
     def _check_files(self) -> "DataConfig":
-        for prefix in ("", "validation_"):
-            source, target = getattr(self, f"{prefix}source"), getattr(self, f"{prefix}target")
-            pairs = getattr(self, f"{prefix}pairs")
-            if (source is None) != (target is None):
-                missing, given = ("target", "source") if target is None else ("source", "target")
-                raise ValueError(f"{prefix}{given} is given without {prefix}{missing}: give both")
-            if pairs is not None and source is not None:
-                raise ValueError(f"{prefix}pairs and {prefix}source are both given: give one of them")
+        _check_names("", self.source, self.target, self.pairs)
+        _check_names("validation_", self.validation_source, self.validation_target, self.validation_pairs)
         if self.validation_pairs == "-":
             raise ValueError("validation_pairs cannot be read from standard input: give a file")
+        for name in ("source", "pairs"):
+            if self.corpora is not None and getattr(self, name) is not None:
+                raise ValueError(f"corpora and {name} are both given: give one of them")
         return self
+
+    @property
+    def training_corpora(self) -> tuple[CorpusConfig, ...]:
+        """What to train on: `corpora`, or the one corpus that is given, with weight 1; none if nothing is given."""
+        if self.source is None and self.pairs is None:
+            return self.corpora or ()
+        # Not checked again: of the one corpus, pairs may be "-".
+        return (CorpusConfig.model_construct(source=self.source, target=self.target, pairs=self.pairs),)
+
+
+def _check_names(prefix: str, source: str | None, target: str | None, pairs: str | None) -> None:
+    """That there are two files, or one with both sides, or none; errors name settings with `prefix`."""
+    if (source is None) != (target is None):
+        missing, given = ("target", "source") if target is None else ("source", "target")
+        raise ValueError(f"{prefix}{given} is given without {prefix}{missing}: give both")
+    if pairs is not None and source is not None:
+        raise ValueError(f"{prefix}pairs and {prefix}source are both given: give one of them")
 
 
 class TextConfig(Settings):

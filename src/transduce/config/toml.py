@@ -55,6 +55,8 @@ def _line(name: str, value: Any, key: str, origins: Mapping[str, str] | None) ->
 def _value(value: Any) -> str:  # noqa: ANN401 - a setting may have any type
     if isinstance(value, list | tuple):
         return "[" + ", ".join(_value(item) for item in value) + "]"
+    if isinstance(value, dict):
+        return "{" + ", ".join(f"{key} = {_value(inner)}" for key, inner in value.items() if inner is not None) + "}"
     if isinstance(value, float):
         return repr(value)
     # JSON's strings, numbers and booleans are TOML's, but for the one control character JSON leaves bare.

@@ -1,21 +1,23 @@
-"""From parallel text to batches: text is checked, cleaned and encoded once, kept as token ids on disk, mapped into
-memory, and dealt out in batches whose order is a pure function of seed and epoch.
+"""From parallel text to batches: text is checked, cleaned and encoded once, kept as token ids on disk, and
+dealt out in batches whose order is a pure function of seed and epoch.
 """
 
 from transduce.data.batch import Batch
-from transduce.data.epochs import batches, epoch_store
+from transduce.data.epochs import batches, epoch_pairs, epoch_store
 from transduce.data.folder import scratch_folder
 from transduce.data.plan import plan_batches
-from transduce.data.preparation import PreparedData, prepare
+from transduce.data.preparation import PreparedCorpus, PreparedData, prepare
 from transduce.data.store import TokenStore, TokenStoreWriter, create_store
 
 __all__ = [
     "Batch",
+    "PreparedCorpus",
     "PreparedData",
     "TokenStore",
     "TokenStoreWriter",
     "batches",
     "create_store",
+    "epoch_pairs",
     "epoch_store",
     "plan_batches",
     "prepare",

@@ -8,7 +8,8 @@ import numpy as np
 from jaxtyping import Int
 
 from transduce.data.batch import Batch
-from transduce.data.encoding import in_chunks, read_pairs
+from transduce.data.chunks import in_chunks
+from transduce.data.encoding import read_pairs
 from transduce.data.preparation import PreparedData
 from transduce.data.store import TokenStore, create_store
 from transduce.errors import RunError
@@ -26,9 +27,12 @@ def epoch_store(prepared: PreparedData, dropout: float, seed: int, epoch: int) -
     folder = prepared.folder / "epochs" / f"{run}{epoch}"
     if folder.exists():
         try:
-            return TokenStore.open(folder)
+            store = TokenStore.open(folder, prepared.known.digest)
         except RunError:
             shutil.rmtree(folder)
+        else:
+            prepared.known.save()
+            return store
     _encode_sampled(prepared, folder, dropout, seed, epoch)
     store = TokenStore.open(folder)
     _remove_earlier(folder.parent, run, epoch)
@@ -54,10 +58,28 @@ def _remove_earlier(folder: Path, run: str, epoch: int) -> None:
             shutil.rmtree(other, ignore_errors=True)
 
 
+def epoch_pairs(prepared: PreparedData, seed: int, epoch: int) -> Int[np.ndarray, "seen"]:
+    """Indices of the training pairs, each as often as epoch `epoch` has it; a pure function of the arguments.
+
+    A corpus of weight 2.5 is there twice, and half of it once more: a random half, chosen anew in every epoch.
+    """
+    parts = []
+    start = 0
+    for number, corpus in enumerate(prepared.corpora):
+        size = corpus.cleaning["kept"]
+        indices = np.arange(start, start + size, dtype=np.int32)
+        whole, fraction = divmod(corpus.weight, 1)
+        parts += [indices] * int(whole)
+        if size and fraction:
+            # A stream of its own for each corpus; the plan of the epoch has that of seed and epoch alone.
+            random = np.random.Generator(np.random.Philox(np.random.SeedSequence([seed, epoch], spawn_key=(number,))))
+            parts.append(random.choice(indices, max(1, round(size * fraction)), replace=False, shuffle=False))
+        start += size
+    return np.concatenate(parts)
+
+
 def batches(store: TokenStore, plan: Sequence[Int[np.ndarray, "_"]], start: int, pad_id: int) -> Iterator[Batch]:
     """The batches of the plan from number `start` on."""
     for rows in plan[start:]:
-        indices = rows.tolist()
-        yield Batch.from_ids(
-            [store.source(index) for index in indices], [store.target(index) for index in indices], pad_id
-        )
+        sources, targets = zip(*map(store.pair, rows.tolist()), strict=True)
+        yield Batch.from_ids(sources, targets, pad_id)

@@ -2,11 +2,9 @@
 
 import hashlib
 import heapq
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
-from typing import TypeAlias
+from collections.abc import Iterable
 
-Pair: TypeAlias = tuple[str, str]
+from transduce.data.chunks import Pair
 
 
 def is_blank(pair: Pair) -> bool:
@@ -34,18 +32,3 @@ def choose_held_out(pairs: Iterable[Pair], count: int) -> list[Pair]:
 
 def _digest(pair: Pair) -> int:
     return int.from_bytes(hashlib.sha256("\n".join(pair).encode()).digest(), "big")
-
-
-@dataclass(frozen=True)
-class TrainingText:
-    """The pairs of a corpus that share no side with a held-out pair: nothing the model is tested on is learned."""
-
-    corpus: Iterable[Pair]
-    num_pairs: int
-    """Of the corpus, those that are left out here included."""
-    held_out: list[Pair]
-
-    def __iter__(self) -> Iterator[Pair]:
-        sources = {source for source, _ in self.held_out}
-        targets = {target for _, target in self.held_out}
-        return (pair for pair in self.corpus if pair[0] not in sources and pair[1] not in targets)

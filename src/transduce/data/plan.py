@@ -5,11 +5,16 @@ from jaxtyping import Int
 
 
 def plan_batches(
-    lengths: Int[np.ndarray, "pairs 2"], batch_tokens: int, seed: int, epoch: int
+    lengths: Int[np.ndarray, "pairs 2"],
+    batch_tokens: int,
+    seed: int,
+    epoch: int,
+    pairs: Int[np.ndarray, "seen"] | None = None,
 ) -> list[Int[np.ndarray, "_"]]:
-    """Every pair once, pairs of like length together (paper 5.1), the batches in random order.
+    """Pairs of like length together (paper 5.1), the batches in random order.
 
-    A pure function of its arguments, so that every process and every resumed run has the same plan.
+    A pure function of its arguments, so that every process and every resumed run has the same plan. At ten million
+    pairs it takes one to two seconds; with lengths of two bytes, and these included, 28 bytes of memory a pair.
 
     Args:
         lengths: Tokens of the source and of the target of every pair, `</s>` included.
@@ -17,19 +22,21 @@ def plan_batches(
             a batch of its own.
         seed: The seed of the run.
         epoch: The number of the epoch, from 0.
+        pairs: Indices of the pairs, each as often as the epoch has it; every pair once unless given.
 
     Returns:
         The indices of the pairs of each batch.
     """
     random = np.random.Generator(np.random.Philox(np.random.SeedSequence([seed, epoch])))
-    order = random.permutation(len(lengths))
-    longest = lengths[order].max(axis=1)
-    difference = lengths[order, 0] - lengths[order, 1]
+    order = random.permutation(np.arange(len(lengths), dtype=np.int32) if pairs is None else pairs)
+    longest = lengths.max(axis=1)
     # Pairs of the same longest side go from short source to short target, or back, in turns: where one length ends
-    # and the next begins, both sides change little. Sorting is stable, so the permutation decides between equals.
-    turning = np.where(longest % 2, difference, -difference)
-    by_length = np.lexsort((turning, longest))
-    batches = _cut(order[by_length], longest[by_length], batch_tokens, int(batch_tokens * random.random()))
+    # and the next begins, both sides change little. Sorting is stable, so the shuffle decides between equals.
+    turning = lengths[:, 0] - lengths[:, 1]
+    np.negative(turning, out=turning, where=longest % 2 == 0)
+    for key in (turning, longest):
+        order = order[np.argsort(key[order], kind="stable")]
+    batches = _cut(order, longest[order], batch_tokens, int(batch_tokens * random.random()))
     return [batches[index] for index in random.permutation(len(batches))]
 
 

@@ -1,22 +1,40 @@
 """From the files that were given to everything a run trains on: done once, found again by every later run."""
 
 import shutil
+from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
 
+import numpy as np
 from pydantic import ValidationError
 
 from transduce.config import DataConfig, Settings, TextConfig
+from transduce.data.chunks import Pair
 from transduce.data.digest import file_digest
-from transduce.data.encoding import as_line, encode_corpus, read_pairs
-from transduce.data.folder import complete_folder
-from transduce.data.held_out import Pair, TrainingText, choose_held_out, is_blank
+from transduce.data.encoding import as_line, encode_text, read_pairs, total
+from transduce.data.folder import complete_folder, scratch_folder
+from transduce.data.held_out import choose_held_out, is_blank
 from transduce.data.inputs import Inputs, open_inputs
+from transduce.data.known_digests import KnownDigests
+from transduce.data.repetitions import RepetitionFinder
 from transduce.data.store import TokenStore
+from transduce.data.training_text import TrainingText
 from transduce.errors import CorpusError, RunError
-from transduce.text import Tokenizer, fitted_vocabulary
+from transduce.text import ParallelCorpus, Tokenizer, fitted_vocabulary
+
+
+@dataclass(frozen=True)
+class PreparedCorpus:
+    """What became of one of the corpora to train on."""
+
+    name: str
+    """Its files, as the configuration names them."""
+    weight: float
+    """How many times an epoch has each of its pairs."""
+    cleaning: dict[str, int]
+    """How many of its pairs each rule left out, and how many are `kept`."""
 
 
 @dataclass(frozen=True)
@@ -27,18 +45,25 @@ class PreparedData:
     train: TokenStore
     validation: list[tuple[str, str]]
     """Raw text; the targets are the references that translations are scored against."""
-    cleaning: dict[str, int]
-    """How many pairs of the training text each rule left out, and how many are `kept`."""
+    corpora: list[PreparedCorpus]
+    """In the order in which `train` holds them, one after the other."""
     digests: dict[str, str]
     """SHA-256 of every input file by its name in the configuration; `all` also covers the settings."""
     folder: Path
     """Where it is kept."""
+    known: KnownDigests
+    """The digests of the files there."""
+
+    @property
+    def cleaning(self) -> dict[str, int]:
+        """How many pairs of the training text each rule left out, and how many are `kept`."""
+        return total(corpus.cleaning for corpus in self.corpora)
 
 
 class _Record(Settings):
-    """What `prepared.json` says: the counts, and the digests of the files beside it."""
+    """What `prepared.json` says: the counts of every corpus, and the digests of the files beside it."""
 
-    cleaning: dict[str, int]
+    cleaning: list[dict[str, int]]
     files: dict[str, str]
 
 
@@ -65,63 +90,95 @@ def prepare(
     Raises:
         CorpusError: The text breaks a rule, or none of it is left after cleaning. Nothing has been written then.
     """
-    with open_inputs(data, text, cache, standard_input) as inputs:
+    known = KnownDigests(cache / "digests.json")
+    with open_inputs(data, text, cache, standard_input, known.digest) as inputs:
         folder = cache / inputs.digests["all"][:16]
         if folder.exists():
             try:
-                prepared = _open(folder, inputs.digests)
+                prepared = _open(folder, data, inputs.digests, known)
             except RunError as error:
                 talk(f"The prepared data is damaged and is made again: {error}")
                 shutil.rmtree(folder)
             else:
                 talk(f"Prepared data found in {folder}: {len(prepared.train):,} pairs.")
+                known.save()
                 return prepared
-        num_pairs = inputs.training.check()
-        if inputs.validation is not None:
-            inputs.validation.check()
-        validation, training = _split(data, inputs, num_pairs, talk)
+        with scratch_folder(cache, "repetitions") as scratch:
+            validation, training = _split(data, text, inputs, scratch, talk)
         with complete_folder(folder) as path:
             _build(path, training, validation, text, talk)
-        return _open(folder, inputs.digests)
+        prepared = _open(folder, data, inputs.digests, known)
+        known.save()
+        return prepared
 
 
-def _open(folder: Path, digests: dict[str, str]) -> PreparedData:
+def _open(folder: Path, data: DataConfig, digests: dict[str, str], known: KnownDigests) -> PreparedData:
     path = folder / "prepared.json"
     try:
         record = _Record.model_validate_json(path.read_bytes())
-        damaged = [name for name in _FILES if file_digest(folder / name) != record.files.get(name)]
+        damaged = [name for name in _FILES if known.digest(folder / name) != record.files.get(name)]
     except (FileNotFoundError, ValidationError) as error:
         raise RunError(f"{path}, or a file that it names, is missing or damaged: delete {folder}") from error
     if damaged:
         raise RunError(f"{folder / damaged[0]} is not what was written: delete {folder}")
+    train = TokenStore.open(folder / "train", known.digest)
+    if sum(counts.get("kept", 0) for counts in record.cleaning) != len(train):
+        raise RunError(f"{path} counts other pairs than {folder / 'train'} holds: delete {folder}")
     return PreparedData(
         tokenizer=Tokenizer.load(folder / "tokenizer.model"),
-        train=TokenStore.open(folder / "train"),
+        train=train,
         validation=list(read_pairs(folder / "validation.jsonl")),
-        cleaning=record.cleaning,
+        corpora=[
+            PreparedCorpus(corpus.name, corpus.weight, cleaning)
+            for corpus, cleaning in zip(data.training_corpora, record.cleaning, strict=True)
+        ],
         digests=digests,
         folder=folder,
+        known=known,
     )
 
 
 def _split(
-    data: DataConfig, inputs: Inputs, num_pairs: int, talk: Callable[[str], None]
+    data: DataConfig, text: TextConfig, inputs: Inputs, scratch: Path, talk: Callable[[str], None]
 ) -> tuple[list[Pair], TrainingText]:
     """The validation pairs, given or held out, and the training text without those that were held out."""
-    if inputs.validation is None:
-        if num_pairs == 1:
-            raise CorpusError("one pair cannot be trained on and validated with: give more, or validation files")
-        held_out = choose_held_out(inputs.training, max(1, min(data.held_out, num_pairs // 10)))
-        talk(f"{len(held_out):,} of {num_pairs:,} pairs are held out for validation.")
-        return held_out, TrainingText(inputs.training, num_pairs, held_out)
-    given = list(inputs.validation)
+    num_pairs: list[int] = []
+    finder = RepetitionFinder(scratch)
+    pairs = _count(inputs.training, num_pairs)
+    pairs = finder.watch(pairs) if text.drop_duplicates else pairs
+    held_out = choose_held_out(pairs, data.held_out) if inputs.validation is None else []
+    deque(pairs, maxlen=0)  # to the end: all text is checked
+    repeats = finder.repeats() if text.drop_duplicates else np.zeros(sum(num_pairs), bool)
+    if inputs.validation is not None:
+        return _validation(inputs.validation, talk), TrainingText(inputs.training, num_pairs, held_out, repeats)
+    if sum(num_pairs) == 1:
+        raise CorpusError("one pair cannot be trained on and validated with: give more, or validation files")
+    held_out = held_out[: max(1, sum(num_pairs) // 10)]
+    talk(f"{len(held_out):,} of {sum(num_pairs):,} pairs are held out for validation.")
+    return held_out, TrainingText(inputs.training, num_pairs, held_out, repeats)
+
+
+def _count(corpora: list[ParallelCorpus], num_pairs: list[int]) -> Iterator[Pair]:
+    """The pairs of all corpora; `num_pairs` takes how many each has."""
+    for corpus in corpora:
+        num_pairs.append(0)
+        for pair in corpus:
+            num_pairs[-1] += 1
+            yield pair
+        if not num_pairs[-1]:
+            corpus.check()  # says what is wrong with none
+
+
+def _validation(corpus: ParallelCorpus, talk: Callable[[str], None]) -> list[Pair]:
+    """Its pairs with text on both sides."""
+    given = list(corpus)
     validation = [pair for pair in given if not is_blank(pair)]
     if len(validation) < len(given):
         talk(f"{len(given) - len(validation):,} of {len(given):,} validation pairs have a blank side and are left out.")
     if not validation:
-        names = " and ".join(str(path) for path in inputs.validation.files)
+        names = " and ".join(str(path) for path in corpus.files)
         raise CorpusError(f"{names} has no pair with text on both sides, and validation needs at least one")
-    return validation, TrainingText(inputs.training, num_pairs, held_out=[])
+    return validation
 
 
 def _build(
@@ -132,9 +189,10 @@ def _build(
     (path / "tokenizer.model").write_bytes(tokenizer.model_bytes)
     with (path / "validation.jsonl").open("w", encoding="utf-8", newline="\n") as file:
         file.writelines(map(as_line, validation))
-    talk(f"Encoding {training.num_pairs:,} pairs with {tokenizer.vocabulary:,} token ids.")
-    cleaning = encode_corpus(training, tokenizer, text, path)
-    talk(f"{cleaning['kept']:,} of {training.num_pairs:,} pairs are kept for training.")
+    num_pairs = sum(training.num_pairs)
+    talk(f"Encoding {num_pairs:,} pairs with {tokenizer.vocabulary:,} token ids.")
+    cleaning = encode_text(training, tokenizer, text, path)
+    talk(f"{total(cleaning)['kept']:,} of {num_pairs:,} pairs are kept for training.")
     record = _Record(cleaning=cleaning, files={name: file_digest(path / name) for name in _FILES})
     (path / "prepared.json").write_text(record.model_dump_json(indent=2) + "\n", encoding="utf-8", newline="\n")
 
@@ -143,7 +201,7 @@ def _tokenizer(training: TrainingText, text: TextConfig, talk: Callable[[str], N
     if text.tokenizer is not None:
         return Tokenizer.load(Path(text.tokenizer))
     fitted = text.vocabulary == "fitted"
-    vocabulary = fitted_vocabulary(training.num_pairs) if text.vocabulary == "fitted" else text.vocabulary
+    vocabulary = fitted_vocabulary(sum(training.num_pairs)) if text.vocabulary == "fitted" else text.vocabulary
     talk(f"Training a tokenizer of {vocabulary:,} token ids.")
     return Tokenizer.train(_sentences(training), vocabulary, text.algorithm, shrink=fitted)
 

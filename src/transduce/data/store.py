@@ -1,7 +1,10 @@
-"""Token ids on disk, mapped into memory: a corpus takes as much memory as the pairs in use."""
+"""Token ids on disk, read pair by pair: a corpus takes as much memory as the pairs in use."""
 
-from collections.abc import Iterator
+import os
+import weakref
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import cached_property
 from pathlib import Path
 from typing import BinaryIO, Literal
 
@@ -18,6 +21,7 @@ _IDS = "ids.bin"
 _OFFSETS = "offsets.bin"
 _RECORD = "store.json"
 _OFFSET_TYPE = np.dtype("<i8")
+_PAIRS_AT_A_TIME = 1_000_000
 
 
 class StoreRecord(Settings):
@@ -38,47 +42,83 @@ class TokenStore:
     each of them begins, and where the last one ends.
     """
 
-    def __init__(
-        self, record: StoreRecord, ids: Integer[np.ndarray, "tokens"], offsets: Int[np.ndarray, "ends"]
-    ) -> None:
+    def __init__(self, record: StoreRecord, ids: "_OpenFile", offsets: "_OpenFile") -> None:
         self.record = record
         self._ids = ids
         self._offsets = offsets
 
     @classmethod
-    def open(cls, folder: Path) -> "TokenStore":
+    def open(cls, folder: Path, digest: Callable[[Path], str] = file_digest) -> "TokenStore":
         """The store in `folder`, after comparing its files with the sizes and digests in `store.json`.
+
+        Args:
+            folder: What `create_store` made.
+            digest: The SHA-256 of a file.
 
         Raises:
             RunError: A file is missing, truncated or altered.
         """
         record = _read_record(folder / _RECORD)
-        sizes = {
-            _IDS: record.num_tokens * np.dtype(record.dtype).itemsize,
-            _OFFSETS: (2 * record.num_pairs + 1) * _OFFSET_TYPE.itemsize,
-        }
-        for name, size in sizes.items():
-            _check_file(folder / name, size, record.digests.get(name))
-        # Plain views: slicing a np.memmap object costs several times as much as slicing an array.
-        ids = np.asarray(np.memmap(folder / _IDS, dtype=record.dtype, mode="r"))
-        offsets = np.asarray(np.memmap(folder / _OFFSETS, dtype=_OFFSET_TYPE, mode="r"))
-        return cls(record, ids, offsets)
+        dtypes = {_IDS: np.dtype(record.dtype), _OFFSETS: _OFFSET_TYPE}
+        numbers = {_IDS: record.num_tokens, _OFFSETS: 2 * record.num_pairs + 1}
+        for name, dtype in dtypes.items():
+            _check_file(folder / name, numbers[name] * dtype.itemsize, record.digests.get(name), digest)
+        return cls(record, *(_OpenFile(folder / name, dtype) for name, dtype in dtypes.items()))
 
     def __len__(self) -> int:
         return self.record.num_pairs
 
-    def source(self, index: int) -> Integer[np.ndarray, "source"]:
-        """The source of pair `index`, `</s>` included."""
-        return self._ids[self._offsets[2 * index] : self._offsets[2 * index + 1]]
+    def pair(self, index: int) -> tuple[Integer[np.ndarray, "source"], Integer[np.ndarray, "target"]]:
+        """Source and target of pair `index`, each with its `</s>`.
 
-    def target(self, index: int) -> Integer[np.ndarray, "target"]:
-        """The target of pair `index`, `</s>` included."""
-        return self._ids[self._offsets[2 * index + 1] : self._offsets[2 * index + 2]]
+        Raises:
+            RunError: A file has been truncated in the meantime.
+        """
+        start, middle, end = self._offsets.read(2 * index, 3).tolist()
+        ids = self._ids.read(start, end - start)
+        return ids[: middle - start], ids[middle - start :]
 
-    @property
+    @cached_property
     def lengths(self) -> Int[np.ndarray, "pairs 2"]:
-        """Tokens of source and target of every pair, `</s>` included; computed anew at every call."""
-        return np.diff(self._offsets).reshape(-1, 2)
+        """Tokens of source and target of every pair, `</s>` included; of two bytes each if all are below 2^15."""
+        lengths = np.empty((len(self), 2), np.int16)
+        for start in range(0, len(self), _PAIRS_AT_A_TIME):
+            num_pairs = min(_PAIRS_AT_A_TIME, len(self) - start)
+            some = np.diff(self._offsets.read(2 * start, 2 * num_pairs + 1)).reshape(-1, 2)
+            if some.max() > np.iinfo(lengths.dtype).max:
+                lengths = lengths.astype(np.int64)
+            lengths[start : start + num_pairs] = some
+        return lengths
+
+
+class _OpenFile:
+    """Numbers in a file, read where they lie.
+
+    A mapping would do the same, but counts the pages that the kernel keeps for it as memory of this process, and pairs
+    in random order touch them all.
+    """
+
+    def __init__(self, path: Path, dtype: np.dtype) -> None:
+        self._path = path
+        self._dtype = dtype
+        self._file = path.open("rb", buffering=0)
+        weakref.finalize(self, self._file.close)
+
+    def read(self, start: int, count: int) -> Integer[np.ndarray, "count"]:
+        """The `count` numbers from number `start` on.
+
+        Raises:
+            RunError: The file ends before.
+        """
+        size, place = count * self._dtype.itemsize, start * self._dtype.itemsize
+        if hasattr(os, "pread"):  # everywhere but on Windows
+            found = os.pread(self._file.fileno(), size, place)
+        else:
+            self._file.seek(place)
+            found = self._file.read(size)
+        if len(found) != size:
+            raise RunError(f"{self._path} has become shorter while it was read. {_REMEDY}")
+        return np.frombuffer(found, self._dtype)
 
 
 class TokenStoreWriter:
@@ -131,9 +171,9 @@ def _read_record(path: Path) -> StoreRecord:
         raise RunError(f"{path} does not describe a store of token ids: {error}. {_REMEDY}") from error
 
 
-def _check_file(path: Path, size: int, digest: str | None) -> None:
+def _check_file(path: Path, size: int, expected: str | None, digest: Callable[[Path], str]) -> None:
     found = path.stat().st_size if path.is_file() else 0
     if found != size:
         raise RunError(f"{path} has {found} bytes and should have {size}. {_REMEDY}")
-    if file_digest(path) != digest:
+    if digest(path) != expected:
         raise RunError(f"{path} is not what was written. {_REMEDY}")

@@ -11,18 +11,21 @@ from sacrebleu.metrics.ter import TER
 
 from transduce.errors import ConfigError, CorpusError
 
+TOKENIZATIONS = ("13a", "none", "intl", "char", "zh")
+"""Those of sacreBLEU's tokenisations that need no download and no further package; "none" is for tokenised text."""
 
-def _bleu() -> Metric:
+
+def _bleu(tokenization: str) -> Metric:
     # force: without it, sacreBLEU complains on standard error about text that looks tokenised. No score depends on it.
-    return BLEU(force=True)
+    return BLEU(force=True, tokenize=tokenization)
 
 
-METRICS: dict[str, tuple[str, Callable[[], Metric]]] = {
+METRICS: dict[str, tuple[str, Callable[[str], Metric]]] = {
     "bleu": ("BLEU", _bleu),
-    "chrf": ("chrF", CHRF),
-    "ter": ("TER", TER),
+    "chrf": ("chrF", lambda _: CHRF()),
+    "ter": ("TER", lambda _: TER()),
 }
-"""What each metric is called, and what computes it."""
+"""What each metric is called, and what computes it with one of `TOKENIZATIONS`, which matters to BLEU alone."""
 
 NUM_RESAMPLES = 1000
 """Test sets drawn with replacement for a confidence interval, as sacreBLEU does unless told otherwise."""
@@ -56,18 +59,21 @@ def corpus_scores(
     metrics: Sequence[str] = tuple(METRICS),
     *,
     confidence: bool = False,
+    tokenization: str = "13a",
 ) -> list[Score]:
     """Scores of `hypotheses`, one reference for each, in the order of `metrics`.
 
-    BLEU (Papineni et al. 2002; tokenisation 13a, exponential smoothing), chrF (Popović 2015; chrF2, without words) and
-    TER (Snover et al. 2006), as `sacrebleu -m bleu chrf ter` computes them. With `confidence`, each has the interval of
-    `sacrebleu --confidence`: bootstrap resampling of the lines (Koehn 2004), from a fixed seed. The larger the test
-    set, the fewer the resamples beyond 3,000 lines.
+    BLEU (Papineni et al. 2002; words by `tokenization`, exponential smoothing), chrF (Popović 2015; chrF2, without
+    words) and TER (Snover et al. 2006), as `sacrebleu -m bleu chrf ter` computes them. With `confidence`, each has the
+    interval of `sacrebleu --confidence`: bootstrap resampling of the lines (Koehn 2004), from a fixed seed. The larger
+    the test set, the fewer the resamples beyond 3,000 lines.
 
     Raises:
         CorpusError: there is no line, or hypotheses and references differ in number.
-        ConfigError: an unknown metric.
+        ConfigError: an unknown metric or tokenisation.
     """
+    if tokenization not in TOKENIZATIONS:
+        raise ConfigError(f"tokenization = {tokenization!r} must be one of: {', '.join(TOKENIZATIONS)}")
     if len(hypotheses) != len(references):
         raise CorpusError(
             f"{len(hypotheses)} hypotheses and {len(references)} references: there must be one reference for each"
@@ -77,7 +83,7 @@ def corpus_scores(
     # Without white space at the ends of lines, as the command reads them.
     stripped = [line.rstrip() for line in hypotheses], [line.rstrip() for line in references]
     num_resamples = min(NUM_RESAMPLES, max(100, RESAMPLED_LINES // len(hypotheses))) if confidence else 1
-    return [_score(metric, *stripped, num_resamples) for metric in metrics]
+    return [_score(metric, tokenization, *stripped, num_resamples) for metric in metrics]
 
 
 def format_scores(scores: Sequence[Score]) -> str:
@@ -85,11 +91,13 @@ def format_scores(scores: Sequence[Score]) -> str:
     return "\n".join(f"{score.metric:<4} {score.value:6.2f}  {score.signature}" for score in scores)
 
 
-def _score(metric: str, hypotheses: Sequence[str], references: Sequence[str], num_resamples: int) -> Score:
+def _score(
+    metric: str, tokenization: str, hypotheses: Sequence[str], references: Sequence[str], num_resamples: int
+) -> Score:
     if metric not in METRICS:
         raise ConfigError(f"metric = {metric!r} must be one of: {', '.join(METRICS)}")
     name, make = METRICS[metric]
-    scorer = make()
+    scorer = make(tokenization)
     _count_in_plain_floats(scorer)
     found = scorer.corpus_score(hypotheses, [references], n_bootstrap=num_resamples)
     signature = str(scorer.get_signature())

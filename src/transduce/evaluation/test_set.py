@@ -33,11 +33,12 @@ class Evaluation:
 
 
 def evaluate_translator(
-    translator: Translator, source: Path, reference: Path, *, beam: int | None = None
+    translator: Translator, source: Path, reference: Path, *, beam: int | None = None, tokenization: str = "13a"
 ) -> Evaluation:
-    """Translate `source` and score the result against `reference`, raw text both.
+    """Translate `source` and score the result against `reference`, BLEU by words as `tokenization` makes them.
 
     Raises:
+        ConfigError: the tokenisation is unknown.
         CorpusError: a file is missing or empty, is not UTF-8, or the two differ in number of lines.
     """
     corpus = parallel_corpus(Path(), str(source), str(reference), None, None)
@@ -46,5 +47,5 @@ def evaluate_translator(
     started = time.perf_counter()
     translations = translator.translate(sources, beam=beam)
     seconds = time.perf_counter() - started
-    scores = tuple(corpus_scores(translations, references))
+    scores = tuple(corpus_scores(translations, references, tokenization=tokenization))
     return Evaluation(scores, len(sources), translator.search.beam if beam is None else beam, seconds)

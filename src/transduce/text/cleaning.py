@@ -4,7 +4,6 @@ import re
 import unicodedata
 from collections.abc import Callable
 from dataclasses import dataclass
-from hashlib import blake2b
 
 from transduce.config import TextConfig
 
@@ -22,10 +21,8 @@ class Cleaner:
     def __init__(self, config: TextConfig) -> None:
         self.config = config
         self.counts = dict.fromkeys([*_RULES, "kept"], 0)
-        # Digests of 16 bytes, whatever the length of a pair: that two of 10^12 pairs share one has odds of 10^-15.
-        self.seen: set[bytes] = set()
 
-    def keeps(self, source: str, target: str, source_pieces: int, target_pieces: int) -> bool:
+    def keeps(self, source: str, target: str, source_pieces: int, target_pieces: int, *, repeats: bool) -> bool:
         """Whether training keeps the pair.
 
         Args:
@@ -33,12 +30,11 @@ class Cleaner:
             target: its translation.
             source_pieces: number of pieces of the source, without `</s>`.
             target_pieces: number of pieces of the target, without `</s>`.
+            repeats: whether an earlier pair is the same.
         """
-        pair = _Pair(source, target, source_pieces, target_pieces)
-        broken = next((rule for rule, breaks in _RULES.items() if breaks(pair, self)), "kept")
+        pair = _Pair(source, target, source_pieces, target_pieces, repeats)
+        broken = next((rule for rule, breaks in _RULES.items() if breaks(pair, self.config)), "kept")
         self.counts[broken] += 1
-        if broken == "kept" and self.config.drop_duplicates:
-            self.seen.add(pair.digest())
         return broken == "kept"
 
 
@@ -48,13 +44,10 @@ class _Pair:
     target: str
     source_pieces: int
     target_pieces: int
-
-    def digest(self) -> bytes:
-        # No kept text has a line break, so that the border between the sides is clear.
-        return blake2b(f"{self.source}\n{self.target}".encode(), digest_size=16).digest()
+    repeats: bool
 
 
-def _blank(pair: _Pair, _: Cleaner) -> bool:
+def _blank(pair: _Pair, _: TextConfig) -> bool:
     # The tokenizer may drop characters that can be seen, as in a side with nothing but "▁".
     return 0 in (pair.source_pieces, pair.target_pieces) or not (_visible(pair.source) and _visible(pair.target))
 
@@ -63,33 +56,33 @@ def _visible(text: str) -> bool:
     return any(unicodedata.category(character) not in _INVISIBLE for character in text)
 
 
-def _control_characters(pair: _Pair, _: Cleaner) -> bool:
+def _control_characters(pair: _Pair, _: TextConfig) -> bool:
     return bool(_CONTROL.search(pair.source) or _CONTROL.search(pair.target))
 
 
-def _copy(pair: _Pair, cleaner: Cleaner) -> bool:
-    return cleaner.config.drop_copies and pair.source.strip() == pair.target.strip()
+def _copy(pair: _Pair, config: TextConfig) -> bool:
+    return config.drop_copies and pair.source.strip() == pair.target.strip()
 
 
-def _duplicate(pair: _Pair, cleaner: Cleaner) -> bool:
-    return cleaner.config.drop_duplicates and pair.digest() in cleaner.seen
+def _too_long(pair: _Pair, config: TextConfig) -> bool:
+    return max(pair.source_pieces, pair.target_pieces) > config.max_pieces
 
 
-def _too_long(pair: _Pair, cleaner: Cleaner) -> bool:
-    return max(pair.source_pieces, pair.target_pieces) > cleaner.config.max_pieces
-
-
-def _ratio(pair: _Pair, cleaner: Cleaner) -> bool:
+def _ratio(pair: _Pair, config: TextConfig) -> bool:
     shorter, longer = sorted((pair.source_pieces, pair.target_pieces))
-    return longer > _SHORT and longer > cleaner.config.max_ratio * shorter
+    return longer > _SHORT and longer > config.max_ratio * shorter
 
 
-# In this order; the names stand in reports.
-_RULES: dict[str, Callable[[_Pair, Cleaner], bool]] = {
+def _duplicate(pair: _Pair, config: TextConfig) -> bool:
+    return config.drop_duplicates and pair.repeats
+
+
+# In this order; the names stand in reports. Repetitions come last: what they repeat is left out by the same rules.
+_RULES: dict[str, Callable[[_Pair, TextConfig], bool]] = {
     "blank": _blank,
     "control_characters": _control_characters,
     "copy": _copy,
-    "duplicate": _duplicate,
     "too_long": _too_long,
     "ratio": _ratio,
+    "duplicate": _duplicate,
 }

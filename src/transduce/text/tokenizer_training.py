@@ -9,8 +9,9 @@ import sentencepiece
 
 from transduce.errors import ConfigError, CorpusError
 
-_MOST_SENTENCES = 2_000_000
-"""More than enough for any vocabulary; of a larger corpus, a random sample of so many is learned from."""
+_MOST_SENTENCES = {"bpe": 1_000_000, "unigram": 250_000}
+"""More than enough for any vocabulary, and in training about 0.8 GB at 140 characters a sentence; of a larger corpus, a
+random sample of so many is learned from."""
 
 _TOO_MANY_PIECES = re.compile(r"Vocabulary size too high \(\d+\)\. Please set it to a value <= (\d+)")
 _TOO_FEW_PIECES = re.compile(r"Vocabulary size is smaller than required_chars\. \d+ vs (\d+)")
@@ -26,7 +27,7 @@ def train_model(sentences: Iterable[str], num_pieces: int, algorithm: str, *, sh
         CorpusError: There is no text.
     """
     # SentencePiece has a sampler, too, but the sample is another one in every process.
-    sample = _sample(sentences, _MOST_SENTENCES)
+    sample = _sample(sentences, _MOST_SENTENCES[algorithm])
     try:
         return _train(sample, num_pieces, algorithm, exactly=not shrink)
     except RuntimeError as error:

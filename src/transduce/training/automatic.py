@@ -26,7 +26,10 @@ def automatic_settings_for(given: Mapping[str, Any]) -> dict[str, Any]:
         CorpusError: a file is missing, is not UTF-8, or the two differ in number of lines.
     """
     data = DataConfig(**{key.removeprefix("data."): value for key, value in given.items() if key.startswith("data.")})
-    if data.pairs == "-" or (data.source is None and data.pairs is None):
+    if data.pairs == "-":
         return automatic_settings(0)
-    corpus = parallel_corpus(Path(data.folder), data.source, data.target, data.pairs, data.columns)
-    return automatic_settings(corpus.check())
+    corpora = [
+        parallel_corpus(Path(data.folder), corpus.source, corpus.target, corpus.pairs, corpus.columns or data.columns)
+        for corpus in data.training_corpora
+    ]
+    return automatic_settings(sum(corpus.check() for corpus in corpora))

@@ -136,7 +136,7 @@ def _data(lines: Sequence[Line]) -> str:
         if lengths := line.get("lengths"):
             parts.append(_lengths(lengths))
         if cleaning := line.get("cleaning"):
-            parts.append(_cleaning(cleaning))
+            parts.append(_cleaning(_by_corpus(cleaning, line.get("corpora", []))))
         if digests := line.get("digests"):
             parts.append(
                 folded("SHA-256 of the texts", table("What was read", ["text", "SHA-256"], _rows(digests), num_texts=2))
@@ -159,6 +159,14 @@ def _lengths(lengths: Mapping[str, Any]) -> str:
     numbers = table(title, ["tokens", *sides], rows, num_texts=0)
     summary = table("Tokens of a sentence, with the one that ends it", ["figure", *sides], facts)
     return f'<div class="charts">{picture}<div>{summary}{folded("All lengths as a table", numbers)}</div></div>'
+
+
+def _by_corpus(cleaning: Mapping[str, Any], corpora: Sequence[Mapping[str, Any]]) -> Mapping[str, Any]:
+    """The counts of all, and those of each corpus if there are several."""
+    if len(corpora) < 2:
+        return cleaning
+    each = {f"{corpus['name']} (weight {corpus['weight']:g})": corpus["cleaning"] for corpus in corpora}
+    return {"all corpora": cleaning, **each}
 
 
 def _cleaning(cleaning: Mapping[str, Any]) -> str:

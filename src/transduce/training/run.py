@@ -3,6 +3,7 @@
 import hashlib
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
+from dataclasses import asdict
 from pathlib import Path
 from typing import BinaryIO
 
@@ -60,8 +61,8 @@ def train(
 def _train(
     config: RunConfig, reporter: Reporter, ranks: Ranks, *, restart: bool, standard_input: BinaryIO | None
 ) -> TrainingResult:
-    if config.data.source is None and config.data.pairs is None:
-        raise ConfigError("there is nothing to train on: give data.source and data.target, or data.pairs")
+    if not config.data.training_corpora:
+        raise ConfigError("there is nothing to train on: give data.source and data.target, data.pairs or data.corpora")
     device = ranks.own_device(find_device(config.training.device))
     if config.training.tensorboard:
         check_tensorboard()
@@ -196,6 +197,10 @@ def _with_lengths_seen(config: RunConfig, prepared: PreparedData) -> RunConfig:
     return config.model_copy(update={"search": search})
 
 
+def _left_out(cleaning: dict[str, int]) -> str:
+    return ", ".join(f"{rule} {count:,}" for rule, count in cleaning.items() if count and rule != "kept") or "none"
+
+
 def _introduce(trainer: Trainer) -> None:
     """Say, and put on record, what is about to be trained on what."""
     config, prepared, log = trainer.config, trainer.prepared, trainer.folder.metrics
@@ -210,16 +215,21 @@ def _introduce(trainer: Trainer) -> None:
             {
                 **facts,
                 "cleaning": prepared.cleaning,
+                "corpora": [asdict(corpus) for corpus in prepared.corpora],
                 "lengths": length_histogram(prepared.train.lengths),
                 "digests": prepared.digests,
                 "environment": environment(trainer.device, config.training.precision),
             },
         )
-    left_out = [f"{rule} {count:,}" for rule, count in prepared.cleaning.items() if count and rule != "kept"]
     trainer.reporter.say(
-        f"{len(prepared.train):,} pairs to train on (left out: {', '.join(left_out) or 'none'}), "
+        f"{len(prepared.train):,} pairs to train on (left out: {_left_out(prepared.cleaning)}), "
         f"{len(prepared.validation):,} to validate with"
     )
+    for corpus in prepared.corpora if len(prepared.corpora) > 1 else []:
+        trainer.reporter.say(
+            f"    {corpus.name}: {corpus.cleaning['kept']:,} pairs (left out: {_left_out(corpus.cleaning)}), each "
+            f"{corpus.weight:g} times an epoch"
+        )
     budget = trainer.state.ranks * config.training.batch_tokens * config.training.accumulation
     trainer.reporter.say(
         f"{model}, {parameters:,} parameters, {config.model.vocabulary:,} token ids; "

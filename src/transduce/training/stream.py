@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from transduce.config import TextConfig, TrainingConfig
-from transduce.data import Batch, PreparedData, batches, epoch_store, plan_batches
+from transduce.data import Batch, PreparedData, TokenStore, batches, epoch_pairs, epoch_store, plan_batches
 from transduce.training.ranks import ALONE, Ranks
 
 
@@ -40,14 +40,23 @@ def batch_stream(
     place = start
     pad_id = prepared.tokenizer.pad_id
     while True:
-        made = partial(epoch_store, prepared, text.bpe_dropout, training.seed, place.epoch)
-        store = ranks.after_first(made)
-        plan = plan_batches(store.lengths, planned_ranks * training.batch_tokens, training.seed, place.epoch)
+        store = shared_epoch_store(prepared, text, training, place.epoch, ranks)
+        seen = epoch_pairs(prepared, training.seed, place.epoch)
+        plan = plan_batches(store.lengths, planned_ranks * training.batch_tokens, training.seed, place.epoch, seen)
+        del seen  # 4 bytes a pair
         shares = [rows[ranks.rank :: ranks.size] if ranks.rank < len(rows) else rows[:1] for rows in plan]
         for number, batch in enumerate(batches(store, shares, place.batch, pad_id), start=place.batch + 1):
             has_share = ranks.rank < len(plan[number - 1])
             yield Place(place.epoch, number, len(plan)), batch if has_share else batch.silenced()
         place = Place(place.epoch + 1)
+
+
+def shared_epoch_store(
+    prepared: PreparedData, text: TextConfig, training: TrainingConfig, epoch: int, ranks: Ranks = ALONE
+) -> TokenStore:
+    """What `epoch_store` gives: with BPE-dropout the first rank writes it, and the others find it written."""
+    make = partial(epoch_store, prepared, text.bpe_dropout, training.seed, epoch)
+    return ranks.after_first(make) if text.bpe_dropout else make()
 
 
 def in_parts(batches: Sequence[Batch], most_tokens: int, ranks: Ranks = ALONE) -> list[Batch]:

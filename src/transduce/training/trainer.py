@@ -8,6 +8,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 
 from transduce.bundle import (
@@ -19,7 +20,7 @@ from transduce.bundle import (
     remove_checkpoints,
 )
 from transduce.config import RunConfig
-from transduce.data import Batch, PreparedData, epoch_store
+from transduce.data import Batch, PreparedData
 from transduce.errors import Interrupted, RunError, TrainingError
 from transduce.model import Transformer
 from transduce.training.candidates import Candidates
@@ -34,7 +35,7 @@ from transduce.training.run_folder import RunFolder
 from transduce.training.sharding import whole_model
 from transduce.training.state import RunState
 from transduce.training.step import UpdateFigures, Updater
-from transduce.training.stream import Place, batch_stream, in_parts
+from transduce.training.stream import Place, batch_stream, in_parts, shared_epoch_store
 from transduce.training.trackers import Trackers
 from transduce.translation import find_device
 
@@ -152,10 +153,14 @@ class Trainer:
         return self._result()
 
     def _fit_into_memory(self) -> None:
-        training, state, dropout = self.config.training, self.state, self.config.text.bpe_dropout
-        store = self.ranks.after_first(lambda: epoch_store(self.prepared, dropout, training.seed, state.place.epoch))
+        training, state, corpora = self.config.training, self.state, self.prepared.corpora
+        store = shared_epoch_store(self.prepared, self.config.text, training, state.place.epoch, self.ranks)
+        lengths = store.lengths
+        if any(corpus.weight > 1 for corpus in corpora):
+            most, sizes = zip(*((math.ceil(corpus.weight), corpus.cleaning["kept"]) for corpus in corpora), strict=True)
+            lengths = np.repeat(lengths, np.repeat(most, sizes), axis=0)  # as often as any epoch has each pair
         remaining, say = training.updates - state.update, self.reporter.say
-        state.halvings = fit_into_memory(self.updater, store.lengths, self._share, state.halvings, remaining, say)
+        state.halvings = fit_into_memory(self.updater, lengths, self._share, state.halvings, remaining, say)
 
     @property
     def _share(self) -> int:

@@ -1,0 +1,33 @@
+"""The text to train on: all corpora, one after the other, without what the model is tested on."""
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from jaxtyping import Bool
+
+from transduce.data.chunks import Pair
+
+
+@dataclass(frozen=True)
+class TrainingText:
+    """The pairs of corpora that share no side with a held-out pair: nothing the model is tested on is learned."""
+
+    corpora: Sequence[Iterable[Pair]]
+    num_pairs: Sequence[int]
+    """Of each corpus, those that are left out here included."""
+    held_out: list[Pair]
+    repeats: Bool[np.ndarray, "pairs"]
+    """Whether each pair, in order through all corpora, is the same as an earlier one."""
+
+    def __iter__(self) -> Iterator[Pair]:
+        return (pair for number in range(len(self.corpora)) for pair, _ in self.of(number))
+
+    def of(self, number: int) -> Iterator[tuple[Pair, bool]]:
+        """The pairs of corpus `number`, each with whether it is the same as an earlier one of any corpus."""
+        sources = {source for source, _ in self.held_out}
+        targets = {target for _, target in self.held_out}
+        start = sum(self.num_pairs[:number])
+        repeats = map(bool, self.repeats[start : start + self.num_pairs[number]].tobytes())
+        pairs = zip(self.corpora[number], repeats, strict=True)
+        return ((pair, again) for pair, again in pairs if pair[0] not in sources and pair[1] not in targets)
