@@ -78,12 +78,13 @@ def largest_shapes(lengths: Int[np.ndarray, "pairs 2"], batch_tokens: int, num_r
     of both.
     """
     longest = lengths.max(axis=1)
-    order = np.argsort(longest)
-    width = longest[order]
+    width = np.arange(1, longest.max() + 1)
     # A batch whose longest side is so wide: its other sides are sides of pairs that are no longer than that.
-    source, target = np.maximum.accumulate(lengths[order], axis=0).T
-    num_pairs = np.searchsorted(width, width, side="right")
-    source, target = source[num_pairs - 1], target[num_pairs - 1]
+    num_pairs = np.bincount(longest)[1:].cumsum()
+    sides = np.zeros((len(width) + 1, 2), dtype=lengths.dtype)
+    for side in range(2):
+        np.maximum.at(sides[:, side], longest, lengths[:, side])
+    source, target = np.maximum.accumulate(sides[1:], axis=0).T.astype(np.int64)
     rows = -(-np.minimum(np.maximum(1, batch_tokens // width), num_pairs) // num_ranks)
     costs = rows * (source + target), rows * (source**2 + source * target + target**2)
     worst = dict.fromkeys(int(cost.argmax()) for cost in costs)
