@@ -1,5 +1,6 @@
 """Real processes, started by torchrun and connected by gloo; where there are GPUs, one for each, by NCCL."""
 
+import hashlib
 import json
 import os
 import signal
@@ -13,10 +14,14 @@ from typing import Any
 import pytest
 import torch
 
+from transduce.bundle import Bundle, save_bundle
 from transduce.config import RunConfig, to_toml
+from transduce.data import PreparedData
 from transduce.errors import ConfigError, EndedElsewhere, Interrupted, RunError
-from transduce.training import Ranks, joined_ranks, train
+from transduce.training import Ranks, RunFolder, joined_ranks, train
+from transduce.training.digests import batches_digest
 from transduce.training.run import _check_ranks
+from transduce.training.stream import Place, batch_stream
 
 MakeConfig = Callable[..., RunConfig]
 OutcomeOf = Callable[[Path], dict[str, Any]]
@@ -161,6 +166,107 @@ def test_ranks_that_were_told_otherwise_end_with_one_message(make_config: MakeCo
     assert not Path(config.output).exists()
 
 
+# Rank 1 has no memory to spare, so that it refuses whatever has rows enough for a forecast.
+WITHOUT_MEMORY = """
+import os, sys
+from functools import partial
+from transduce.cli import main
+from transduce.training import probe
+if os.environ["RANK"] == "1":
+    probe.probe = partial(probe.probe, free=lambda _: 0)
+main(["train", *sys.argv[1:]])
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere, the system does not say what is free")
+def test_what_one_rank_cannot_hold_all_compute_in_parts(
+    make_config: MakeConfig, metrics_of: MetricsOf, tmp_path: Path
+) -> None:
+    changes = {"training__log_every": 1, "training__validate_every": 100, "model__dropout": 0.0}
+    changes |= {"text__bpe_dropout": 0.2, "training__warmup": 100}
+    config = make_config("parts", training__batch_tokens=200, training__updates=8, **changes)
+    recipe, program = tmp_path / "recipe.toml", tmp_path / "train.py"
+    recipe.write_text(to_toml(config), encoding="utf-8")
+    program.write_text(WITHOUT_MEMORY, encoding="utf-8")
+    code, _, messages = Torchrun(2, [str(program), str(recipe)]).end()
+    assert code == 0, messages
+    assert messages.count("batches of 200 tokens a side do not fit into memory") == 1
+    assert messages.count("each of 2 ranks: training needs") == 1
+    sharded = ["--set=training.updates=12", "--set=training.sharding=fsdp"]
+    code, _, messages = Torchrun(2, [str(program), str(recipe), *sharded]).end()
+    assert code == 0, messages
+    assert "do not fit" not in messages
+    found, expected = (
+        [line for line in metrics_of(folder) if line["kind"] == "training"]
+        for folder in (
+            Path(config.output),
+            train(make_config("one", training__batch_tokens=400, training__updates=12, **changes)).folder,
+        )
+    )
+    assert_close(found, expected)
+    (part,) = {line["batch_tokens"] for line in found}
+    assert part < 200
+    assert found[-1]["epochs"] > 1
+
+
+def test_ranks_skip_an_update_together(
+    make_config: MakeConfig, prepare_for: Callable[..., PreparedData], metrics_of: MetricsOf, tmp_path: Path
+) -> None:
+    (tmp_path / "plain.tsv").write_text("sun moon\tmoon sun\n", encoding="utf-8")
+    changes = {"data__validation_pairs": str(tmp_path / "plain.tsv"), "training__best_by": "loss"}
+    changes |= {"model__tied_embeddings": "none", "model__dropout": 0.0, "training__log_every": 1}
+    sound = Bundle.open(train(make_config("sound", training__updates=1, **changes)).folder / "best")
+    model, tokenizer = sound.load_model(), sound.load_tokenizer()
+    with torch.no_grad():
+        model.source_embedding.weight[tokenizer.encode("été")[1:]] = 3e38
+    save_bundle(tmp_path / "unsound", model, tokenizer, sound.description)
+    changes |= {"training__start_from": str(tmp_path / "unsound"), "training__ema_decay": 0.9}
+
+    one = metrics_of(train(make_config("one", training__batch_tokens=24, **changes)).folder)
+    config = make_config("two", training__batch_tokens=12, **changes)
+    code, _, messages = Torchrun.training(2, config).end()
+    assert code == 0, messages
+    two = metrics_of(Path(config.output))
+    assert_close(
+        [line for line in two if line["kind"] != "skipped"], [line for line in one if line["kind"] != "skipped"]
+    )
+    skipped, expected = ([line["update"] for line in lines if line["kind"] == "skipped"] for lines in (two, one))
+    assert skipped == expected
+    assert skipped
+    assert messages.count("is skipped, the model stays as it is") == len(skipped)
+
+    digest, prepared = "", prepare_for(config)
+    streams = [
+        batch_stream(prepared, config.text, config.training, Place(), Ranks(rank, 2), planned_ranks=2)
+        for rank in range(2)
+    ]
+    digests = []
+    for _ in range(config.training.updates):
+        own = [batches_digest(digest, [next(stream)[1]]) for stream in streams]
+        digest = hashlib.sha256(bytes.fromhex("".join(own))).hexdigest()
+        digests.append(digest)
+    lines = [line for line in two if line["kind"] == "training"]
+    assert [line["batches_digest"] for line in lines] == [digests[line["update"] - 1] for line in lines]
+
+
+def test_a_busy_folder_ends_all_ranks_with_one_message(make_config: MakeConfig) -> None:
+    config = make_config()
+    with RunFolder(Path(config.output)).alone():
+        code, output, messages = Torchrun.training(2, config).end()
+    assert (code, output) == (1, "")
+    said = [line for line in messages.splitlines() if line.startswith("transduce: ")]
+    assert len(said) == 1, messages
+    assert f"is in use by process {os.getpid()}" in said[0]
+
+
+def test_the_proof_of_resumption_is_for_one_process(make_config: MakeConfig, tmp_path: Path) -> None:
+    recipe = tmp_path / "recipe.toml"
+    recipe.write_text(to_toml(make_config()), encoding="utf-8")
+    code, output, messages = Torchrun(2, ["-m", "transduce", "train", str(recipe), "--verify-resume"]).end()
+    assert (code, output) == (1, "")
+    assert messages.count("give the command without torchrun") == 1
+
+
 def test_several_machines_need_a_new_store_for_every_start(monkeypatch: pytest.MonkeyPatch) -> None:
     torchrun = {"RUN_ID": "run", "MAX_RESTARTS": "3", "RESTART_COUNT": "0", "USE_AGENT_STORE": "True"}
     for name, value in torchrun.items():
@@ -177,7 +283,14 @@ def test_several_machines_need_a_new_store_for_every_start(monkeypatch: pytest.M
 def test_one_rank_connects_nothing() -> None:
     alone = Ranks()
     assert alone.is_first
-    assert alone.sum(torch.tensor(3)) == alone.from_first(torch.tensor(3)) == 3
+    assert (
+        alone.sum(torch.tensor(3))
+        == alone.from_first(torch.tensor(3))
+        == alone.largest(3)
+        == alone.gather(torch.tensor(3))[0]
+        == 3
+    )
+    assert alone.num_here == 1
     assert (alone.any(wished=True), alone.any(wished=False), alone.agree(-5)) == (True, False, True)
     assert alone.after_first(lambda: "made") == "made"
     assert alone.own_device(torch.device("cuda")) == torch.device("cuda")
@@ -194,7 +307,12 @@ def test_every_rank_has_a_device(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize(
-    ("changes", "named"), [({"data__pairs": "-"}, "standard input"), ({"model__normalization": "batch"}, "whole batch")]
+    ("changes", "named"),
+    [
+        ({"data__pairs": "-"}, "standard input"),
+        ({"model__normalization": "batch"}, "whole batch"),
+        ({"training__ema_decay": 0.9, "training__sharding": "fsdp"}, "second whole model"),
+    ],
 )
 def test_what_only_one_process_can_do(make_config: MakeConfig, changes: dict[str, Any], named: str) -> None:
     _check_ranks(make_config(**changes), Ranks())

@@ -9,7 +9,7 @@ import torch
 from transduce.config import RunConfig
 from transduce.data import Batch, PreparedData
 from transduce.training import Ranks
-from transduce.training.stream import Place, batch_stream
+from transduce.training.stream import Place, batch_stream, in_parts
 
 MakeConfig = Callable[..., RunConfig]
 
@@ -118,6 +118,17 @@ def test_ranks_share_the_batches_of_one_process(
         assert sorted(row for _, part in parts for row in rows(part)) == sorted(rows(batch))
         assert max(sizes) - min(sizes) <= 1
     assert any(len(rows(batch)) < size for _, batch in whole)  # and some rank had none
+
+
+def test_a_rank_with_fewer_parts_than_another_fills_up_with_silence() -> None:
+    class BesideALargerShare(Ranks):
+        def largest(self, number: int) -> int:
+            return number + 2
+
+    given = [Batch.from_ids([[2, 3, 1], [2, 1]], [[4, 1], [5, 6, 1]], 9), Batch.from_ids([[7, 1]], [[8, 1]], 9)]
+    parts, filled = in_parts(given, 3), in_parts(given, 3, BesideALargerShare())
+    assert [part.source_ids.tolist() for part in parts] == [[[2, 3, 1]], [[2, 1]], [[7, 1]]]
+    assert [part.num_target_tokens for part in filled] == [2, 3, 2, 0, 0]
 
 
 def test_another_seed_gives_another_order(make_config: MakeConfig, prepare_for: Callable[..., PreparedData]) -> None:
