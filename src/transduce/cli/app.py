@@ -59,7 +59,14 @@ for _name, _help in COMMANDS.items():
 
 def main(arguments: Sequence[str] | None = None) -> NoReturn:
     """Run one command and leave with its exit code: 0, 1 failed, 2 the user's mistake, 130 interrupted."""
-    sys.exit(_exit_code(arguments))
+    exit_code = _exit_code(arguments)
+    if "TORCHELASTIC_RUN_ID" in os.environ:
+        # Under torchrun, whatever still refers to the group of ranks keeps its threads, and C++ aborts a process that
+        # takes itself apart around them, when all its work is done. This one just ends.
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(exit_code)
+    sys.exit(exit_code)
 
 
 def _exit_code(arguments: Sequence[str] | None) -> int:
