@@ -28,6 +28,7 @@ from transduce.data import Batch, PreparedData, batches, plan_batches, prepare
 from transduce.model import Transformer
 from transduce.training import Updater
 from transduce.training.allocator import keep_freed_memory
+from transduce.training.precision import settled_precision
 
 Trainer = Callable[[int, Batch], float]
 
@@ -52,7 +53,8 @@ def main() -> None:
         trainers[name] = lambda number, batch, peer=peer: peer.update(number, batch)
     updater = Updater(ours, config.training, device)
     trainers["transduce"] = lambda number, batch: updater.update(number, [batch]).loss
-    precisions = dict.fromkeys(trainers, arguments.peer_precision) | {"transduce": updater.precision}
+    own_precision = settled_precision(config.training.precision, device, config.model.d_model)
+    precisions = dict.fromkeys(trainers, arguments.peer_precision) | {"transduce": own_precision}
 
     seconds, losses = race(trainers, stream, arguments.updates, device)
     report(arguments, config, stream, seconds, losses, precisions, device)
