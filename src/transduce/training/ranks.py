@@ -1,5 +1,6 @@
 """The processes that train one model together, as many as torchrun has started; or this one alone."""
 
+import gc
 import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -152,6 +153,8 @@ def joined_ranks() -> Iterator[Ranks]:
                 f"its last checkpoint, as torchrun does by itself with --max-restarts"
             ) from error
         raise
+    # A sharded model is a ring of references, which holds the connection beyond its end: see above.
+    gc.collect()
     dist.destroy_process_group()
 
 
