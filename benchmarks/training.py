@@ -163,7 +163,7 @@ def report(
         f"torch {torch.__version__}; large product: "
         + ", ".join(f"{precision} {rate / 1e9:,.0f} GFLOP/s" for precision, rate in rates.items())
     )
-    print("\n| trainer | precision | tokens/s | transduce is faster by | share of limit | first loss | last loss |")
+    print("\n| trainer | precision | tokens/s | ours is faster by | share of limit | first loss | last loss |")
     print("|---|---|---|---|---|---|---|")
     for name in seconds:
         ratio = f"{ratios[name]:.2f}" if name in ratios else ""
