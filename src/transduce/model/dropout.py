@@ -30,5 +30,5 @@ class Dropout(nn.Module):
         # Never all or nothing: the smallest and the largest p are one draw in 2^16.
         kept = min(max(round((1 - self.p) * 2**16), 1), 2**16 - 1)
         # int16 counts from -2^15; `kept` of its 2^16 values lie below this.
-        mask = torch.lt(numbers, kept - 2**15, out=torch.empty_like(inputs, requires_grad=False))
+        mask = torch.lt(numbers, kept - 2**15, out=torch.empty_like(inputs))
         return inputs * mask.mul_(2**16 / kept)

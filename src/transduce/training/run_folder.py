@@ -6,7 +6,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
 from transduce.bundle import list_checkpoints, locked, recover_checkpoints, recover_folders, remove_folder
-from transduce.config import RunConfig, load_run_config, to_toml
+from transduce.config import RunConfig, flatten, load_run_config, to_toml
 from transduce.errors import RunError
 from transduce.training.metrics import MetricsLog
 
@@ -121,7 +121,7 @@ class RunFolder:
     def _check_same(self, config: RunConfig) -> None:
         before, _ = load_run_config(self.config_file)
         may_differ = MAY_DIFFER - ({"training.updates"} if config.training.schedule == "linear" else set())
-        old, new = _flat(before), _flat(config)
+        old, new = (flatten(run.model_dump()) for run in (before, config))
         changed = [key for key in new if old[key] != new[key] and key not in may_differ]
         if changed:
             lines = "\n".join(f"  {key}: was {old[key]!r}, now {new[key]!r}" for key in changed)
@@ -135,10 +135,3 @@ def _remove_empty(folders: Iterable[Path]) -> None:
     with suppress(OSError):  # the first that is in use ends it
         for folder in folders:
             folder.rmdir()
-
-
-def _flat(config: RunConfig) -> dict[str, object]:
-    flat: dict[str, object] = {}
-    for name, value in config.model_dump().items():
-        flat |= {f"{name}.{key}": inner for key, inner in value.items()} if isinstance(value, dict) else {name: value}
-    return flat
