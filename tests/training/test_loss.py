@@ -27,7 +27,7 @@ def by_the_formula(hidden: Tensor, weight: Tensor, targets: Tensor, smoothing: f
     return -(smoothed * log_probabilities).sum(), cross_entropy, num_correct
 
 
-@pytest.mark.parametrize("chunk_bytes", [1, 600, 2**20])
+@pytest.mark.parametrize("chunk_logits", [1, 300, 2**18])
 @pytest.mark.parametrize("smoothing", [0.0, 0.1, 0.5])
 @pytest.mark.parametrize(("num_tokens", "d_model", "vocabulary"), [(1, 4, 5), (7, 8, 30), (19, 8, 30), (40, 16, 300)])
 def test_equals_the_formula_and_its_gradient(
@@ -35,10 +35,10 @@ def test_equals_the_formula_and_its_gradient(
     d_model: int,
     vocabulary: int,
     smoothing: float,
-    chunk_bytes: int,
+    chunk_logits: int,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(loss_module, "CHUNK_BYTES", chunk_bytes)
+    monkeypatch.setattr(loss_module, "CHUNK_LOGITS", chunk_logits)
     hidden, weight, targets = example(num_tokens, d_model, vocabulary)
     found = label_smoothed_cross_entropy(hidden, weight, targets, smoothing)
     found.loss.backward()

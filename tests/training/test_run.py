@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
 from transduce.config import RunConfig, to_toml
 from transduce.errors import ConfigError, CorpusError, Interrupted, RunError
@@ -57,11 +58,26 @@ class Sitting:
         return self.process.returncode, output, messages
 
 
+@pytest.mark.parametrize(
+    "device",
+    [
+        "cpu",
+        pytest.param(
+            "cuda",
+            marks=[pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")],
+        ),
+    ],
+)
 def test_processes_that_are_interrupted_and_killed(
-    make_config: MakeConfig, outcome_of: Callable[[Path], dict[str, Any]], tmp_path: Path
+    device: str, make_config: MakeConfig, outcome_of: Callable[[Path], dict[str, Any]], tmp_path: Path
 ) -> None:
     """SIGTERM, then SIGINT, then SIGKILL at a random moment, always the same command; compared with an unbroken run."""
-    settings = {"training__updates": 60, "training__validate_every": 40, "training__checkpoint_every": 15}
+    settings = {
+        "training__device": device,
+        "training__updates": 60,
+        "training__validate_every": 40,
+        "training__checkpoint_every": 15,
+    }
     config = make_config(**settings)
     folder = Path(config.output)
     recipe = tmp_path / "recipe.toml"

@@ -86,3 +86,16 @@ def test_quality_is_higher_where_the_model_is_better() -> None:
     assert validation.quality("chrf") == pytest.approx(100)
     assert validation.quality("loss") == -2.5
     assert Validation(1e9, 0.0, scores, (), 0.0).perplexity < math.inf
+
+
+def test_the_loss_is_that_of_all_pairs_when_only_the_first_are_translated(
+    copier: Any, validator: Validator, model: Transformer
+) -> None:
+    training = copier.config.training.model_copy(update={"max_validation_pairs": 5})
+    config = copier.config.model_copy(update={"training": training})
+    found = Validator(validator.pairs, validator.tokenizer, config).validate(model)
+    first = Validator(validator.pairs[:5], validator.tokenizer, copier.config).validate(model)
+    everything = validator.validate(model)
+    assert (found.loss, found.accuracy) == (everything.loss, everything.accuracy)
+    assert (found.scores, found.samples, found.token_f1) == (first.scores, first.samples, first.token_f1)
+    assert first.loss != everything.loss

@@ -70,7 +70,8 @@ class TrainingConfig(Settings):
     """Updates between two validations by real translations."""
 
     max_validation_pairs: int = Field(default=0, ge=0)
-    """Most pairs of the validation text that are translated and scored, the first ones. 0: all."""
+    """Most pairs of the validation text that are translated and scored, the first ones; the loss is always that of
+    all. 0: all."""
 
     checkpoint_every: int = Field(default=1000, ge=1)
     """Updates between two checkpoints."""

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 
+import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn import functional as F
@@ -9,7 +10,8 @@ from torch.nn import functional as F
 from transduce.config import TransformerConfig
 from transduce.model.linear import Linear
 
-ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {"relu": F.relu, "gelu": F.gelu, "swish": F.silu}
+# relu overwrites the largest tensor of a layer: neither pass needs what went into it.
+ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {"relu": torch.relu_, "gelu": F.gelu, "swish": F.silu}
 
 
 class FeedForward(nn.Module):

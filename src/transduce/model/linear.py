@@ -15,7 +15,9 @@ class Linear(nn.Linear):
     def forward(
         self,
         inputs: Float[Tensor, "*batch width"],
-        rows: slice = slice(None),
+        rows: slice | None = None,
     ) -> Float[Tensor, "*batch outputs"]:
         """For any number of leading axes; the outputs of the given `rows` of W alone, if not all are needed."""
-        return F.linear(inputs, self.weight[rows].to(inputs.dtype), self.bias[rows].to(inputs.dtype))
+        # A slice of all rows would be the same, but its gradient is copied into a matrix of zeros.
+        weight, bias = (self.weight, self.bias) if rows is None else (self.weight[rows], self.bias[rows])
+        return F.linear(inputs, weight.to(inputs.dtype), bias.to(inputs.dtype))

@@ -39,8 +39,7 @@ class Candidates:
         self._folder = folder
         self._reporter = reporter
         self._log = log
-        pairs = prepared.validation[: config.training.max_validation_pairs or None]
-        self._validator = Validator(pairs, prepared.tokenizer, config)
+        self._validator = Validator(prepared.validation, prepared.tokenizer, config)
 
     def validate(self, model: Transformer, state: RunState) -> None:
         """Validate the model as it is now: it becomes `last`, and `best` if it is better than all before it."""

@@ -8,11 +8,11 @@ from jaxtyping import Float, Int
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-CHUNK_BYTES = 2**24
-"""Size of the logits held at a time, if that is at least d_model rows: few enough for a processor's cache, and enough
-rows for products at full speed."""
+CHUNK_LOGITS = 2**23
+"""Logits held at a time, if that is at least d_model rows: few enough for a processor's cache, and enough rows for
+products at full speed."""
 
-ACCELERATOR_CHUNK_BYTES = 2**29
+ACCELERATOR_CHUNK_LOGITS = 2**28
 """The same on an accelerator, where few large products are fast."""
 
 
@@ -65,8 +65,8 @@ class _ChunkedCrossEntropy(torch.autograd.Function):
         sums = torch.zeros(2, device=hidden.device)
         num_correct = torch.zeros((), dtype=torch.int64, device=hidden.device)
         # Each chunk adds a gradient of the whole matrix, which fewer than d_model rows would not be worth.
-        size = CHUNK_BYTES if hidden.device.type == "cpu" else ACCELERATOR_CHUNK_BYTES
-        chunk_rows = max(size // (weight.size(0) * hidden.element_size()), weight.size(1))
+        most = CHUNK_LOGITS if hidden.device.type == "cpu" else ACCELERATOR_CHUNK_LOGITS
+        chunk_rows = max(most // weight.size(0), weight.size(1))
         for start in range(0, len(targets), chunk_rows):
             part = slice(start, start + chunk_rows)
             states, right = hidden[part], targets[part]
@@ -78,8 +78,7 @@ class _ChunkedCrossEntropy(torch.autograd.Function):
             # The largest probability, unlike the right one, is never too small to have a logarithm.
             log_total = largest - probabilities.amax(dim=-1, keepdim=True).float().log()
             cross_entropy = log_total - right_logit
-            wide_states = states.float()
-            smooth = log_total.squeeze(1) - wide_states @ mean_row
+            smooth = log_total.squeeze(1) - states.float() @ mean_row
             sums[0] += (1 - smoothing) * cross_entropy.sum() + smoothing * smooth.sum()
             sums[1] += cross_entropy.sum()
             num_correct += (right_logit == largest).sum()
@@ -87,8 +86,10 @@ class _ChunkedCrossEntropy(torch.autograd.Function):
                 wanted = torch.add(smoothing * mean_row, weight[right].float(), alpha=1 - smoothing)
                 hidden_gradient[part] = (probabilities @ matrix).float().sub_(wanted)
                 weight_gradient += probabilities.T @ states
-                weight_gradient[:-1] -= wide_states.sum(dim=0).mul_(smoothing / num_real)
-                weight_gradient.index_add_(0, right, wide_states, alpha=smoothing - 1)
+        if needs_gradient:
+            wide_hidden = hidden.float()
+            weight_gradient[:-1] -= wide_hidden.sum(dim=0).mul_(smoothing / num_real)
+            weight_gradient.index_add_(0, targets, wide_hidden, alpha=smoothing - 1)
         ctx.save_for_backward(hidden_gradient, weight_gradient.to(weight.dtype))
         loss, cross_entropy_sum = (part.clone() for part in sums)  # what is returned may not be a view
         ctx.mark_non_differentiable(cross_entropy_sum, num_correct)

@@ -14,6 +14,7 @@ from transduce.config import RunConfig, to_toml
 from transduce.data import PreparedData, prepare
 from transduce.errors import ConfigError, RunError, TrainingError, TransduceError
 from transduce.training.allocator import keep_freed_memory
+from transduce.training.determinism import deterministic_kernels
 from transduce.training.environment import environment
 from transduce.training.interruption import stop_wish
 from transduce.training.length_histogram import length_histogram
@@ -77,7 +78,7 @@ def _train(
         )
     folder.check(config, restart=restart)
     ranks.wait()  # now that all have seen the folder, the first may change it
-    with folder.alone() if ranks.is_first else nullcontext():
+    with folder.alone() if ranks.is_first else nullcontext(), deterministic_kernels(device):
         return _train_alone(config, start, folder, reporter, ranks, restart=restart, standard_input=standard_input)
 
 

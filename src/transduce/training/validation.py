@@ -31,9 +31,10 @@ class Validation:
     """Figures of one validation.
 
     Args:
-        loss: cross-entropy without smoothing, in nats a target token.
+        loss: cross-entropy without smoothing, in nats a target token, of the whole validation text.
         accuracy: share of target tokens predicted right, teacher-forced.
-        scores: BLEU and chrF of beam-search translations, with signatures and 95 % confidence intervals.
+        scores: BLEU and chrF of beam-search translations, with signatures and 95 % confidence intervals; of the first
+            `training.max_validation_pairs`.
         samples: a few of them to read.
         token_f1: how much of the references' tokens these translations have, from 0 to 1; see `guard.token_f1`.
     """
@@ -80,7 +81,7 @@ class Validator:
             )
         engine = NativeEngine(model, self.tokenizer.end_id)
         translator = Translator(engine, self.tokenizer, self.config.search, self.config.data.source_language)
-        sources, references = zip(*self.pairs, strict=True)
+        sources, references = zip(*self.pairs[: self.config.training.max_validation_pairs or None], strict=True)
         translations = translator.translate(sources)
         samples = [Sample(*triple) for triple in zip(sources, translations, references, strict=True)]
         chosen = samples[:: max(1, len(samples) // self.num_samples)][: self.num_samples]
