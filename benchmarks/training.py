@@ -27,7 +27,7 @@ from transduce.config import RunConfig, load_run_config
 from transduce.data import Batch, PreparedData, batches, plan_batches, prepare
 from transduce.model import Transformer
 from transduce.training import Updater
-from transduce.training.allocator import keep_freed_memory
+from transduce.training.allocator import keep_few_kernels, keep_freed_memory
 from transduce.training.precision import settled_precision
 
 Trainer = Callable[[int, Batch], float]
@@ -37,6 +37,7 @@ def main() -> None:
     """Parse, prepare, train in turns, report."""
     arguments = parsed()
     keep_freed_memory()
+    keep_few_kernels()
     device = torch.device(arguments.device)
     config = run_config(arguments)
     with tempfile.TemporaryDirectory() as cache:

@@ -1,10 +1,14 @@
-"""Memory that is freed in one update and needed in the next stays with the process, unless told otherwise."""
+"""What of its memory a process keeps between updates: freed blocks, unless told otherwise, but not every kernel."""
 
 import ctypes
+import os
 import platform
 
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3
 """glibc's names for: how much free memory it gives back to the system, and what it asks the system for singly."""
+
+KERNELS_KEPT = 64
+"""More than one update has shapes, so that the layers of a model share them."""
 
 
 def keep_freed_memory() -> None:
@@ -17,6 +21,18 @@ def keep_freed_memory() -> None:
         libc = ctypes.CDLL(None)
         libc.mallopt(M_MMAP_THRESHOLD, 2**30)
         libc.mallopt(M_TRIM_THRESHOLD, 2**31 - 1)
+
+
+def keep_few_kernels() -> None:
+    """Have oneDNN keep the kernels that it built last, and not a thousand of them; for a process that has used none.
+
+    It builds one for each shape of a product of bfloat16, of half a megabyte, and batches come in ever new shapes.
+    Kept, they add up to gigabytes, scattered over all other memory, and updates take longer. What the user's
+    environment says stays.
+    """
+    # oneDNN's own name, and the one of PyTorch's layer above it.
+    for variable in ("ONEDNN_PRIMITIVE_CACHE_CAPACITY", "LRU_CACHE_CAPACITY"):
+        os.environ.setdefault(variable, str(KERNELS_KEPT))
 
 
 def give_back_freed_memory() -> bool:

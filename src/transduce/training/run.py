@@ -13,7 +13,7 @@ from transduce.bundle import Bundle, started
 from transduce.config import RunConfig, to_toml
 from transduce.data import PreparedData, prepare
 from transduce.errors import ConfigError, RunError, TrainingError, TransduceError
-from transduce.training.allocator import keep_freed_memory
+from transduce.training.allocator import keep_few_kernels, keep_freed_memory
 from transduce.training.determinism import deterministic_kernels
 from transduce.training.environment import environment
 from transduce.training.interruption import stop_wish
@@ -103,6 +103,7 @@ def _train_alone(
     config = config.with_vocabulary(prepared.tokenizer.vocabulary)
     _check_positions(config, prepared)
     keep_freed_memory()
+    keep_few_kernels()
     with stop_wish() as stop:
         trainer = Trainer(_with_lengths_seen(config, prepared), prepared, folder, reporter, start, ranks)
         if not restart:
