@@ -28,6 +28,7 @@ from transduce.data import Batch, PreparedData, batches, plan_batches, prepare
 from transduce.model import Transformer
 from transduce.training import Updater
 from transduce.training.allocator import keep_few_kernels, keep_freed_memory
+from transduce.training.determinism import deterministic_kernels
 from transduce.training.precision import settled_precision
 
 Trainer = Callable[[int, Batch], float]
@@ -53,7 +54,12 @@ def main() -> None:
         peer.begin()
         trainers[name] = lambda number, batch, peer=peer: peer.update(number, batch)
     updater = Updater(ours, config.training, device)
-    trainers["transduce"] = lambda number, batch: updater.update(number, [batch]).loss
+
+    def update(number: int, batch: Batch) -> float:
+        with deterministic_kernels(device):  # as in `transduce train`
+            return updater.update(number, [batch]).loss
+
+    trainers["transduce"] = update
     own_precision = settled_precision(config.training.precision, device, config.model.d_model)
     precisions = dict.fromkeys(trainers, arguments.peer_precision) | {"transduce": own_precision}
 

@@ -37,6 +37,15 @@ def test_what_is_not_known_is_not_said() -> None:
         assert word not in card
 
 
+@pytest.mark.parametrize(("scored", "words"), [(100, "Scored were the first 100 of its 1,014 pairs."), (1014, "")])
+def test_scores_of_a_part_are_called_so(scored: int, words: str) -> None:
+    score = RecordedScore(metric="chrF", value=60.0, data="validation")
+    training = {"scored_pairs": scored, "validation_pairs": 1014}
+    card = model_card(BundleDescription(model=TransformerConfig(), scores=[score], training=training), 1)
+    assert ("Scored were" in card) == bool(words)
+    assert words in card
+
+
 def test_a_score_without_signature_or_data_stands_alone() -> None:
     score = RecordedScore(metric="chrF", value=60.0)
     card = model_card(BundleDescription(model=TransformerConfig(), scores=[score]), 1)

@@ -13,6 +13,7 @@ from transduce.training.curves import (
     spread,
     training_table,
     validation_table,
+    validations,
 )
 
 
@@ -106,3 +107,8 @@ def test_the_first_and_the_last_are_always_among_the_few(count: int, most: int) 
 
 def test_a_score_without_interval_stands_alone() -> None:
     assert score_text({"value": 12.345}) == "12.35"
+
+
+def test_a_skipped_update_is_no_validation() -> None:
+    lines = [{"kind": "skipped", "update": 3, "loss": "nan"}, {"kind": "validation", "update": 4, "loss": 1.0}]
+    assert [line["update"] for line in validations(lines)] == [4]

@@ -65,3 +65,18 @@ def test_an_unfinished_last_line_is_passed_over(log: MetricsLog) -> None:
     log.truncate_after(20, average=True)
     log.append("training", 30, {})
     assert kinds(log) == [*WHOLE[:-1], ("training", 30)]
+
+
+@pytest.mark.parametrize("damage", [b'{"kind": "training", "updaue": 10}', b"[1, 2]", b'{"update": 3}', b"\xff", b""])
+def test_damaged_lines_are_left_out_and_counted(log: MetricsLog, damage: bytes) -> None:
+    lines = log.path.read_bytes().split(b"\n")
+    log.path.write_bytes(b"\n".join([*lines[:2], damage, *lines[2:]]))
+    assert kinds(log) == WHOLE
+    assert log.damaged_lines() == [3]
+    log.truncate_after(20, average=True)
+    assert (kinds(log), log.damaged_lines()) == (WHOLE, [])
+
+
+def test_an_unfinished_last_line_is_no_damage(log: MetricsLog) -> None:
+    log.path.write_bytes(log.path.read_bytes()[:-3])
+    assert log.damaged_lines() == []

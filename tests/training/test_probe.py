@@ -125,6 +125,16 @@ def test_parts_are_as_small_as_what_is_free(make_updater: Callable[..., Updater]
 
 
 @linux_only
+def test_a_run_that_goes_on_takes_all_that_is_free(make_updater: Callable[..., Updater]) -> None:
+    keep_freed_memory()
+
+    def halvings(safe_share: float) -> int:
+        return probe(make_updater(batch_tokens=4000, d_ff=1024), LENGTHS, 4000, 0, safe_share, lambda _: 2**30).halvings
+
+    assert halvings(1.0) == 0 < halvings(0.01)
+
+
+@linux_only
 def test_it_never_goes_back_to_larger_parts(make_updater: Callable[..., Updater]) -> None:
     assert probe(make_updater(batch_tokens=4000), LENGTHS, 4000, 3).halvings == 3
 
@@ -203,7 +213,9 @@ def test_a_run_stays_with_the_parts_it_began_with(
     roomy = train(make_config("roomy", **changes)).folder
     config, unbroken = make_config("run", **changes), make_config("unbroken", **changes)
     with monkeypatch.context() as patch:
-        patch.setattr("transduce.training.probe.probe", partial(probe, free=lambda _: 0))
+        # What a batch this small takes, in whole pages, is a matter of luck.
+        patch.setattr("transduce.training.probe._forecast", lambda _, shape: shape.num_tokens)
+        patch.setattr("transduce.training.probe.probe", partial(probe, free=lambda _: 300))
         told = watcher(3, signal.SIGTERM)
         train(unbroken)
         with pytest.raises(Interrupted):

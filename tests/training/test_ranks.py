@@ -151,6 +151,21 @@ def test_a_run_goes_from_one_process_to_a_sharded_model_and_back(
     assert_close(metrics_of(folder), unbroken(**settings)["metrics"])
 
 
+def test_ranks_whose_launcher_was_killed_save_their_work_and_end(make_config: MakeConfig) -> None:
+    settings = {**PLAIN, "training__updates": 200, "training__checkpoint_every": 150, "training__batch_tokens": 24}
+    config = make_config(**settings)
+    folder = Path(config.output)
+    torchrun = Torchrun.training(2, config)
+    torchrun.wait_for(folder / "metrics.jsonl", 10)
+    torchrun.process.kill()
+    _, output, messages = torchrun.end()  # which is when the ranks have closed it, too
+    assert output == ""
+    assert messages.count("the same command goes on from there") == 1, messages
+    assert "a bug in Transduce" not in messages
+    (stopgap,) = (folder / "checkpoints").iterdir()
+    assert int(stopgap.name) < 150
+
+
 def test_ranks_that_were_told_otherwise_end_with_one_message(make_config: MakeConfig, tmp_path: Path) -> None:
     config = make_config()
     recipe = tmp_path / "recipe.toml"
@@ -328,3 +343,9 @@ def test_torchrun_never_starts_a_run_over(make_config: MakeConfig, monkeypatch: 
     with pytest.raises(RunError, match="leave out one of the two"):
         train(config, restart=True)
     assert json.dumps(sorted(str(path) for path in Path(config.output).rglob("*"))) == before
+
+
+def test_a_rank_knows_when_its_launcher_is_gone() -> None:
+    assert not Ranks().is_orphan
+    assert not Ranks(1, 2, os.getppid()).is_orphan
+    assert Ranks(1, 2, os.getpid()).is_orphan  # nobody is started by itself

@@ -1,5 +1,6 @@
 """A run that was interrupted, killed or damaged ends, bit for bit, like one that never was."""
 
+import shutil
 import signal
 from collections.abc import Callable
 from pathlib import Path
@@ -9,7 +10,7 @@ import pytest
 
 from transduce.bundle import Bundle, list_checkpoints
 from transduce.config import RunConfig
-from transduce.errors import Interrupted, RunError
+from transduce.errors import Interrupted, RunError, TrainingError
 from transduce.training import train
 from transduce.training.state import RunState
 from transduce.translation import Translator
@@ -180,6 +181,9 @@ def test_a_damaged_or_half_checkpoint_is_passed_over(
     assert any("update 18 is passed over" in text and name in text for text in told.said)
     assert told.updates == [17, 18, 19, 20]
     assert_same(outcome_of(Path(config.output)), unbroken())
+    kept = damaged.with_name("000000018.passed-over-1")
+    assert any(str(kept) in text for text in told.said)
+    assert kept.is_dir()
 
 
 def test_starting_over_takes_a_word_even_when_no_checkpoint_can_be_read(
@@ -322,3 +326,66 @@ def test_more_updates_of_a_straight_line_are_another_run(make_config: MakeConfig
     train(make_config(training__updates=6, training__schedule="linear"))
     with pytest.raises(RunError, match=r"training\.updates: was 6, now 9"):
         train(make_config(training__updates=9, training__schedule="linear"))
+
+
+def test_what_was_passed_over_never_replaces_what_was_kept(make_config: MakeConfig, watcher: Any) -> None:
+    config = make_config()
+    train(config)
+    checkpoints = Path(config.output) / "checkpoints"
+    for _ in range(2):
+        shutil.copytree(checkpoints / "000000016", checkpoints / "000000099")
+        train(config)
+    assert {"000000099.passed-over-1", "000000099.passed-over-2"} < {path.name for path in checkpoints.iterdir()}
+    assert list_checkpoints(checkpoints) == [8, 16, 20]
+
+
+@pytest.mark.parametrize("restart", [True, False])
+def test_a_stopped_run_says_which_command_goes_on(make_config: MakeConfig, watcher: Any, restart: bool) -> None:
+    config = make_config()
+    with pytest.raises(Interrupted) as stopped:
+        train(config, watcher(3, signal.SIGTERM), restart=restart)
+    assert ("the same command without --restart goes on" in str(stopped.value)) == restart
+    assert ("the same command goes on" in str(stopped.value)) != restart
+
+
+def test_other_text_is_refused_before_the_first_checkpoint(
+    make_config: MakeConfig, corpus: Path, tmp_path: Path, watcher: Any, killed: Any
+) -> None:
+    for name in ("train.tsv", "validation.tsv"):
+        shutil.copy(corpus / name, tmp_path)
+    config = make_config(data__folder=str(tmp_path), training__checkpoint_every=1000)
+    with pytest.raises(killed):
+        train(config, watcher(18))
+    text = tmp_path / "train.tsv"
+    whole = text.read_text(encoding="utf-8")
+    text.write_text("".join(whole.splitlines(keepends=True)[1:]), encoding="utf-8")
+    with pytest.raises(RunError, match="was trained on other data"):
+        train(config)
+    text.write_text(whole, encoding="utf-8")
+    assert train(config).updates == 20
+
+
+def test_another_machine_is_named(make_config: MakeConfig, watcher: Any) -> None:
+    config = make_config()
+    with pytest.raises(Interrupted):
+        train(config, watcher(3, signal.SIGTERM))
+    metrics = Path(config.output) / "metrics.jsonl"
+    metrics.write_text(
+        metrics.read_text(encoding="utf-8").replace('"threads": "1"', '"threads": "7"'), encoding="utf-8"
+    )
+    told = watcher()
+    train(config, told)
+    assert any("threads was 7, is 1" in text for text in told.said)
+
+
+def test_memory_that_runs_out_says_how_to_go_on(make_config: MakeConfig, watcher: Any) -> None:
+    class Greedy(watcher):  # type: ignore[misc]  # a fixture is no type
+        def progress(self, progress: Any) -> None:
+            super().progress(progress)
+            if progress.update == 10:
+                raise MemoryError
+
+    config = make_config()
+    with pytest.raises(TrainingError, match=r"memory is full; what was saved is intact: .* the same command goes on"):
+        train(config, Greedy())
+    assert train(config).updates == 20

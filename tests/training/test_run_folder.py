@@ -65,6 +65,7 @@ def test_some_settings_may_change(make_config: MakeConfig, used: Path, corpus: P
         "training__checkpoint_every": 2,
         "training__keep_checkpoints": 2,
         "training__tensorboard": True,
+        "search__batch_tokens": 100,
     }
     assert train(make_config(**changes)).updates == 3
     assert {key.replace("__", ".") for key in changes} | {"output", "model.vocabulary"} == MAY_DIFFER
@@ -90,6 +91,15 @@ def test_foreign_files_are_left_alone(make_config: MakeConfig, restart: bool) ->
     with pytest.raises(RunError, match=r"not empty \(it holds best\) and is not a run"):
         train(config, restart=restart)
     assert files(folder) == {"best/thesis.txt": b"irreplaceable"}
+
+
+@pytest.mark.parametrize("cache", ["cache", "prepared/here"])
+def test_the_cache_may_lie_within(make_config: MakeConfig, cache: str) -> None:
+    folder = Path(make_config().output)
+    config = make_config(data__cache=str(folder / cache), training__updates=1)
+    (folder / cache).mkdir(parents=True)  # as a process leaves it that is killed while it prepares
+    assert train(config).updates == 1
+    assert train(config, restart=True).updates == 1
 
 
 def test_a_file_is_no_folder(make_config: MakeConfig) -> None:

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 import torch
 
-from transduce.bundle import Bundle, model_tensors
-from transduce.config import RunConfig, load_run_config
+from transduce.bundle import Bundle, model_tensors, started
+from transduce.config import RunConfig, load_run_config, to_toml
 from transduce.errors import BundleError, ConfigError, Interrupted, RunError
 from transduce.training import Validator, train
 
@@ -175,3 +175,13 @@ def test_another_start_is_another_run(tune: Callable[..., RunConfig], copier: An
     train(tune(training__updates=1))
     with pytest.raises(RunError, match=r"training\.start_from: was"):
         train(tune(training__updates=1, training__start_from=str(copier.result.folder / "last")))
+
+
+def test_a_run_that_has_started_can_be_written_down_and_started_again(
+    tune: Callable[..., RunConfig], tmp_path: Path
+) -> None:
+    config, _ = started(tune(preset="base"))
+    recipe = tmp_path / "recipe.toml"
+    recipe.write_text(to_toml(config), encoding="utf-8")
+    again, _ = started(load_run_config(recipe)[0])
+    assert again == config

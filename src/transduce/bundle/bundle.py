@@ -76,6 +76,7 @@ class Bundle:
         Raises:
             BundleError: the weights were changed since the bundle was opened.
         """
+        check_files(self.folder, self.description, DESCRIPTION)
         model = blank_model(self.model_config)
         load_tensors(model, read_tensors(self.folder / WEIGHTS), str(self.folder / WEIGHTS))
         return model.eval()

@@ -143,6 +143,9 @@ def _scores(description: BundleDescription) -> str:
         lines.append(f"- {score.metric} {score.value:.2f}{interval}{data}{signature}")
     if any(score.data == "validation" for score in description.scores):
         lines += ["", SCORED_ON_VALIDATION.rstrip()]
+        scored, there = (description.training.get(name) for name in ("scored_pairs", "validation_pairs"))
+        if scored is not None and scored != there:
+            lines += ["", f"Scored were the first {fact_text(scored)} of its {fact_text(there)} pairs."]
     return "\n".join([*lines, ""])
 
 

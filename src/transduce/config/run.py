@@ -4,13 +4,13 @@ from pydantic import Field, model_validator
 
 from transduce.config.presets import PRESETS
 from transduce.config.search import SearchConfig
-from transduce.config.settings import Settings
+from transduce.config.settings import Section
 from transduce.config.text import DataConfig, TextConfig
 from transduce.config.training import TrainingConfig
 from transduce.config.transformer import TransformerConfig
 
 
-class RunConfig(Settings):
+class RunConfig(Section):
     """What a recipe says, with every default filled in. Its resolved copy is saved with the run."""
 
     output: str = "runs/unnamed"

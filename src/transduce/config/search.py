@@ -2,16 +2,16 @@
 
 from pydantic import Field
 
-from transduce.config.settings import Settings
+from transduce.config.settings import Section
 
 
-class SearchConfig(Settings):
+class SearchConfig(Section):
     """The defaults are the paper's (section 6.1)."""
 
     beam: int = Field(default=4, ge=1)
     """Hypotheses kept for each sentence; 1 is greedy search."""
 
-    length_penalty: float = Field(default=0.6, ge=0.0)
+    length_penalty: float = Field(default=0.6, ge=0.0, le=10.0)
     """Alpha in ((5 + n) / 6)^alpha, by which a hypothesis of n tokens has its log-probability divided
     (Wu et al. 2016, eq. 14)."""
 

@@ -1,6 +1,12 @@
 """What every part of the configuration has in common."""
 
-from pydantic import BaseModel, ConfigDict
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, field_validator
+from pydantic_core import PydanticCustomError
+
+LARGEST_INTEGER = 2**31 - 1
+"""What every part of the software can count to."""
 
 
 class Settings(BaseModel):
@@ -9,3 +15,19 @@ class Settings(BaseModel):
     model_config = ConfigDict(
         frozen=True, extra="forbid", use_attribute_docstrings=True, strict=True, allow_inf_nan=False
     )
+
+
+class Section(Settings):
+    """A section of what a user writes: no number and no name in it is beyond what the software can handle."""
+
+    @field_validator("*", mode="before")
+    @classmethod
+    def _is_within_reach(cls, value: Any) -> Any:  # noqa: ANN401 - of any field
+        if isinstance(value, int) and abs(value) > LARGEST_INTEGER:
+            raise PydanticCustomError("out_of_reach", f"Input should be at most {LARGEST_INTEGER}")
+        if isinstance(value, str):
+            try:
+                value.encode()
+            except UnicodeEncodeError:
+                raise PydanticCustomError("not_utf_8", "Input should be UTF-8: rename the file or folder") from None
+        return value

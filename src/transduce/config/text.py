@@ -4,12 +4,12 @@ from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
-from transduce.config.settings import Settings
+from transduce.config.settings import Section
 
 Column = Annotated[str, Field(strict=False, coerce_numbers_to_str=True)]
 
 
-class CorpusConfig(Settings):
+class CorpusConfig(Section):
     """One of several corpora to train on. Paths are relative to `data.folder`."""
 
     source: str | None = None
@@ -43,7 +43,7 @@ class CorpusConfig(Settings):
         return self
 
 
-class DataConfig(Settings):
+class DataConfig(Section):
     """The parallel text of a run. Paths are relative to `folder`, and `folder` to the working directory."""
 
     folder: str = "."
@@ -117,7 +117,7 @@ def _check_names(prefix: str, source: str | None, target: str | None, pairs: str
         raise ValueError(f"{prefix}pairs and {prefix}source are both given: give one of them")
 
 
-class TextConfig(Settings):
+class TextConfig(Section):
     """The tokenizer, and the rules by which pairs are left out of training. Every rule reports its count."""
 
     vocabulary: int | Literal["fitted"] = Field(default=37_000)

@@ -4,10 +4,10 @@ from typing import Literal
 
 from pydantic import Field, model_validator
 
-from transduce.config.settings import Settings
+from transduce.config.settings import Section
 
 
-class TrainingConfig(Settings):
+class TrainingConfig(Section):
     """The defaults are the paper's base model (sections 5.1 to 5.4)."""
 
     start_from: str | None = None

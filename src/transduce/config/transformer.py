@@ -4,10 +4,10 @@ from typing import Literal
 
 from pydantic import Field, model_validator
 
-from transduce.config.settings import Settings
+from transduce.config.settings import Section
 
 
-class TransformerConfig(Settings):
+class TransformerConfig(Section):
     """Everything that decides the network and its number of parameters.
 
     The defaults are the base model of "Attention Is All You Need" (Table 3, first row).

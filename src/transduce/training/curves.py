@@ -31,8 +31,8 @@ def of_kind(lines: Sequence[Line], *kinds: str) -> list[Line]:
 
 
 def validations(lines: Sequence[Line]) -> list[Line]:
-    """The lines that tell how good a model is, whatever model it is: with scores or a loss, but not of training."""
-    return [line for line in lines if line.get("kind") != "training" and ("scores" in line or "loss" in line)]
+    """The lines that tell how good a model is: of the moment, or an average."""
+    return of_kind(lines, "validation", "average")
 
 
 def spread(items: Sequence[Item], most: int) -> list[Item]:

@@ -23,17 +23,12 @@ class MetricsLog:
         return line
 
     def read(self) -> list[dict[str, Any]]:
-        """All lines; an unfinished last one, left by a process that was killed, is passed over."""
-        if not self.path.exists():
-            return []
-        lines = []
-        # Bytes, as the last line may end in the middle of a character.
-        for line in self.path.read_bytes().split(b"\n"):
-            try:
-                lines.append(json.loads(line))
-            except ValueError:
-                continue
-        return lines
+        """All lines that can be read."""
+        return [line for line in self._lines() if line is not None]
+
+    def damaged_lines(self) -> list[int]:
+        """Numbers of the lines that cannot be read, from 1; not of a last one that a killed process left unfinished."""
+        return [number for number, line in enumerate(self._lines()[:-1], start=1) if line is None]
 
     def truncate_after(self, update: int, *, average: bool) -> None:
         """Forget what was logged after `update`, as a run resumed from there will log it again.
@@ -47,3 +42,17 @@ class MetricsLog:
         with beside.open("w", encoding="utf-8", newline="\n") as file:
             file.writelines(json.dumps(line, ensure_ascii=False) + "\n" for line in kept)
         beside.replace(self.path)
+
+    def _lines(self) -> list[dict[str, Any] | None]:
+        """What each line says, None where it says nothing; the last is what stands behind the last line end."""
+        # Bytes, as the last line may end in the middle of a character.
+        return [_figures(line) for line in self.path.read_bytes().split(b"\n")] if self.path.exists() else []
+
+
+def _figures(line: bytes) -> dict[str, Any] | None:
+    try:
+        found = json.loads(line)
+    except ValueError:
+        return None
+    is_ours = isinstance(found, dict) and isinstance(found.get("kind"), str) and isinstance(found.get("update"), int)
+    return found if is_ours else None

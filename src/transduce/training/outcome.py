@@ -75,6 +75,7 @@ def save_model(
             "validation_loss": validation.loss,
             "pairs": len(prepared.train),
             "validation_pairs": len(prepared.validation),
+            "scored_pairs": len(prepared.validation[: config.training.max_validation_pairs or None]),
             "cleaning": {**prepared.cleaning},
             "environment": {**environment(next(model.parameters()).device, config.training.precision)},
         },

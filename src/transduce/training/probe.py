@@ -96,6 +96,7 @@ def probe(
     lengths: Int[np.ndarray, "pairs 2"],
     share: int,
     halvings: int = 0,
+    safe_share: float = SAFE_SHARE,
     free: Callable[[torch.device], int | None] = free_memory,
 ) -> Fit:
     """Try the largest batches, forward and backward with the real loss, in smaller and smaller parts until they fit.
@@ -111,6 +112,7 @@ def probe(
         lengths: tokens of the source and of the target of every pair, `</s>` included.
         share: tokens of a batch, on either side, that each rank takes; it may take a pair more.
         halvings: where to begin.
+        safe_share: of what is free, how much a batch may take by forecast to be tried.
         free: bytes that can still be taken.
 
     Raises:
@@ -119,7 +121,7 @@ def probe(
     ranks = updater.ranks
     with _left_as_it_was(updater), summed_later(updater.batch_loss):
         shapes = largest_shapes(lengths, ranks.size * share >> halvings, ranks.size)
-        while (seconds := _seconds(updater, shapes, free)) is None:
+        while (seconds := _seconds(updater, shapes, safe_share, free)) is None:
             if share >> halvings <= int(lengths.max()):
                 raise TrainingError(
                     f"memory does not hold the model and a pair of up to {lengths.max()} tokens a side: lower "
@@ -141,20 +143,24 @@ def fit_into_memory(
     halvings: int,
     updates: int,
     say: Callable[[str], None],
+    *,
+    goes_on: bool,
 ) -> int:
     """The halvings that a run needs which began with `halvings`; says so, and what its `updates` to come will take.
 
-    What was decided once stays: a run that goes on elsewhere computes in parts as small, or in smaller ones. Parts
-    are of the recipe's own batches, so that an update is over the same pairs everywhere. Nothing is tried, and nothing
+    What was decided once stays: a run that goes on elsewhere computes in parts as small, or in smaller ones, but those
+    only where it must. Parts are of the recipe's own batches, so that an update is over the same pairs everywhere.
+    Nothing is tried, and nothing
     said, where several ranks share one model (FSDP): see `probe`.
     """
     if is_sharded(updater.model):
         return halvings
-    fit = probe(updater, lengths, share, halvings)
+    fit = probe(updater, lengths, share, halvings, safe_share=1.0 if goes_on else SAFE_SHARE)
     if fit.halvings > halvings:
+        warning = "; dropout draws other numbers in them than in a run that was not stopped" if goes_on else ""
         say(
             f"batches of {share:,} tokens a side do not fit into memory: each is computed in parts of "
-            f"{share >> fit.halvings:,}, and an update is over the same pairs as before"
+            f"{share >> fit.halvings:,}, and an update is over the same pairs as before{warning}"
         )
     say(
         f"each of {updater.ranks.size} ranks: {fit.outlook(updates)}"
@@ -184,7 +190,9 @@ def _left_as_it_was(updater: Updater) -> Iterator[None]:
             moments.clear()
 
 
-def _seconds(updater: Updater, shapes: list[Shape], free: Callable[[torch.device], int | None]) -> float | None:
+def _seconds(
+    updater: Updater, shapes: list[Shape], safe_share: float, free: Callable[[torch.device], int | None]
+) -> float | None:
     """How long the first of `shapes` takes once memory has been taken as in training; None if they do not all fit."""
     ranks = updater.ranks
     expected = _unless_refused(updater, lambda: max(_forecast(updater, shape) for shape in shapes))
@@ -192,7 +200,7 @@ def _seconds(updater: Updater, shapes: list[Shape], free: Callable[[torch.device
     if ranks.any(expected is None):
         return None
     there = _free_for_each(updater, free)
-    if ranks.any(there is not None and expected is not None and expected > SAFE_SHARE * there):
+    if ranks.any(there is not None and expected is not None and expected > safe_share * there):
         return None
     seconds = _unless_refused(updater, lambda: _try_all(updater, shapes))
     return None if ranks.any(seconds is None) else seconds
@@ -215,6 +223,7 @@ def _unless_refused(updater: Updater, attempt: Callable[[], Found]) -> Found | N
     updater.optimizer.zero_grad()
     if updater.device.type == "cuda":
         torch.cuda.empty_cache()
+        torch.cuda.reset_peak_memory_stats(updater.device)
     return None
 
 

@@ -30,15 +30,22 @@ class Ranks:
     Args:
         rank: number of this process, from 0.
         size: how many there are.
+        launcher: the process that has started them; 0 if that is not known.
     """
 
     rank: int = 0
     size: int = 1
+    launcher: int = 0
 
     @property
     def is_first(self) -> bool:
         """Whether this is the one that writes the run's folder, and talks."""
         return self.rank == 0
+
+    @property
+    def is_orphan(self) -> bool:
+        """Whether torchrun is gone: killed, it cannot end what it has started."""
+        return bool(self.launcher) and os.getppid() != self.launcher
 
     def sum(self, values: Tensor) -> Tensor:
         """The sum over all ranks, in place; values lie on the CPU."""
@@ -129,7 +136,7 @@ def joined_ranks() -> Iterator[Ranks]:
         TrainingError: another rank has ended without a word, as a process does that is killed.
     """
     if dist.is_initialized():
-        yield Ranks(dist.get_rank(), dist.get_world_size())
+        yield Ranks(dist.get_rank(), dist.get_world_size(), os.getppid() if dist.is_torchelastic_launched() else 0)
         return
     if not dist.is_torchelastic_launched() or os.environ["WORLD_SIZE"] == "1":
         yield ALONE
@@ -139,9 +146,12 @@ def joined_ranks() -> Iterator[Ranks]:
     store, rank, size = _meeting_place()
     try:
         dist.init_process_group(store=store, rank=rank, world_size=size, timeout=LONGEST_WAIT)
-        yield Ranks(rank, size)
+        yield Ranks(rank, size, os.getppid())
     except BaseException as error:
-        is_first_to_end = store.add("ended", 1) == 1
+        try:
+            is_first_to_end = store.add("ended", 1) == 1
+        except dist.DistError:  # torchrun itself was killed
+            is_first_to_end = rank == 0
         # NCCL would wait for the ranks that are still at work.
         if dist.is_initialized() and not torch.cuda.is_available():
             dist.destroy_process_group()

@@ -1,7 +1,7 @@
 """From a configuration to a trained model: the main job, start to end."""
 
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from dataclasses import asdict
 from pathlib import Path
@@ -12,7 +12,7 @@ import torch
 from transduce.bundle import Bundle, started
 from transduce.config import RunConfig, to_toml
 from transduce.data import PreparedData, prepare
-from transduce.errors import ConfigError, RunError, TrainingError, TransduceError
+from transduce.errors import ConfigError, RunError, TrainingError, TransduceError, is_out_of_memory
 from transduce.training.allocator import keep_few_kernels, keep_freed_memory
 from transduce.training.determinism import deterministic_kernels
 from transduce.training.environment import environment
@@ -109,14 +109,15 @@ def _train_alone(
         if not restart:
             trainer.resume()
         _check_alike(trainer)
-        with _failing_files_named(folder):
+        again = "the same command without --restart" if restart else "the same command"
+        with _failures_explained(folder, again):
             if ranks.is_first:
                 folder.begin(config, restart=restart)
-                folder.forget_after(trainer.state.update, finished=trainer.state.finished)
+                folder.forget_after(trainer.state.update, finished=trainer.state.finished, say=reporter.say)
                 _introduce(trainer)
                 trainer.trackers.begin()
             try:
-                return trainer.run(stop)
+                return trainer.run(stop, again)
             except TransduceError:  # stopped, or diverged: the report shows it up to here
                 if ranks.is_first:
                     trainer.trackers.report()
@@ -124,8 +125,8 @@ def _train_alone(
 
 
 @contextmanager
-def _failing_files_named(folder: RunFolder) -> Iterator[None]:
-    """Of a full disk, Python does not say which file did not fit, and nobody what becomes of the run."""
+def _failures_explained(folder: RunFolder, again: str) -> Iterator[None]:
+    """Of a full disk, Python does not say which file did not fit, and of full memory nobody what becomes of the run."""
     try:
         yield
     except BrokenPipeError:
@@ -133,7 +134,15 @@ def _failing_files_named(folder: RunFolder) -> Iterator[None]:
     except OSError as error:
         raise TrainingError(
             f"{folder.path}: training stopped, because a file could not be read or written: {error}; what was saved "
-            f"is intact: put that right, and the same command goes on from the last checkpoint"
+            f"is intact: put that right, and {again} goes on from the last checkpoint"
+        ) from error
+    except (RuntimeError, MemoryError) as error:
+        if not is_out_of_memory(error):
+            raise
+        raise TrainingError(
+            f"{folder.path}: training stopped, because memory is full; what was saved is intact: end other programs, "
+            f"and {again} goes on from the last checkpoint. If it is validation that takes too much, a lower "
+            f"search.batch_tokens needs less; if it is training, a new run with a lower training.batch_tokens"
         ) from error
 
 
@@ -203,12 +212,26 @@ def _left_out(cleaning: dict[str, int]) -> str:
     return ", ".join(f"{rule} {count:,}" for rule, count in cleaning.items() if count and rule != "kept") or "none"
 
 
+def _tell_of_another_machine(before: Mapping[str, str], now: Mapping[str, str], reporter: Reporter) -> None:
+    """A run goes on elsewhere, but not to the bit."""
+    changed = [f"{name} was {before[name]}, is {now[name]}" for name in now if before.get(name, now[name]) != now[name]]
+    if changed:
+        reporter.say(
+            f"this is not what the run began with ({'; '.join(changed)}): figures may differ by rounding from those "
+            f"of a run that never stopped"
+        )
+
+
 def _introduce(trainer: Trainer) -> None:
     """Say, and put on record, what is about to be trained on what."""
     config, prepared, log = trainer.config, trainer.prepared, trainer.folder.metrics
     parameters, start = trainer.model.num_parameters, config.training.start_from
     model = f"{config.preset} model" if start is None else f"model of {start}"
-    if not log.read():
+    lines = log.read()
+    machine = environment(trainer.device, config.training.precision)
+    if lines:
+        _tell_of_another_machine(lines[0].get("environment", {}), machine, trainer.reporter)
+    else:
         facts = {"num_pairs": len(prepared.train), "num_parameters": parameters, "vocabulary": config.model.vocabulary}
         facts["num_validation_pairs"] = len(prepared.validation)
         log.append(
@@ -216,11 +239,12 @@ def _introduce(trainer: Trainer) -> None:
             0,
             {
                 **facts,
+                "start": trainer.state.start,
                 "cleaning": prepared.cleaning,
                 "corpora": [asdict(corpus) for corpus in prepared.corpora],
                 "lengths": length_histogram(prepared.train.lengths),
                 "digests": prepared.digests,
-                "environment": environment(trainer.device, config.training.precision),
+                "environment": machine,
             },
         )
     trainer.reporter.say(

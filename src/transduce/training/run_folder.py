@@ -1,8 +1,9 @@
 """A run is a folder: what is in it, and who may go on in it."""
 
 import shutil
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
+from itertools import count
 from pathlib import Path
 
 from transduce.bundle import list_checkpoints, locked, recover_checkpoints, recover_folders, remove_folder
@@ -24,6 +25,7 @@ MAY_DIFFER = {
     "training.checkpoint_every",
     "training.keep_checkpoints",
     "training.tensorboard",
+    "search.batch_tokens",
 }
 """Settings that may change when a run goes on: none of them changes what was computed so far.
 
@@ -58,7 +60,7 @@ class RunFolder:
         if not self.config_file.exists():
             found = {entry.name for entry in self.path.iterdir()} if self.path.exists() else set()
             # A crash at the very beginning leaves an unfinished config.toml, and its lock, which no longer locks.
-            if foreign := sorted(found - {self._unfinished.name, self._lock.name}):
+            if foreign := sorted(found - {self._unfinished.name, self._lock.name, self._cache_within(config)}):
                 raise RunError(
                     f"{self.path}: is not empty (it holds {foreign[0]}) and is not a run: choose another output"
                 )
@@ -105,18 +107,33 @@ class RunFolder:
         self._unfinished.write_text(to_toml(config), encoding="utf-8", newline="\n")
         self._unfinished.replace(self.config_file)
 
-    def forget_after(self, update: int, *, finished: bool) -> None:
+    def forget_after(self, update: int, *, finished: bool, say: Callable[[str], None]) -> None:
         """Forget what was done after `update`, and the average if the run is not `finished`: all of it comes again.
 
-        Checkpoints after `update`, which were passed over as damaged, would count among those that are kept.
+        Checkpoints after `update`, which were passed over, would count among those that are kept. They get another
+        name: the user has just been told what could be done about them.
         """
-        self.remove_checkpoints(later for later in list_checkpoints(self.checkpoints) if later > update)
+        for later in list_checkpoints(self.checkpoints):
+            if later > update:
+                place = self.checkpoints / f"{later:09d}"
+                aside = next(
+                    name for number in count(1) if not (name := Path(f"{place}.passed-over-{number}")).exists()
+                )
+                place.rename(aside)
+                say(f"what was passed over is kept as {aside}; the run does not need it")
+        if damaged := self.metrics.damaged_lines():
+            say(f"{self.metrics.path}: left out what cannot be read, lines {', '.join(map(str, damaged))}")
         self.metrics.truncate_after(update, average=finished)
 
     def remove_checkpoints(self, updates: Iterable[int]) -> None:
         """Remove the checkpoints of `updates`."""
         for update in updates:
             remove_folder(self.checkpoints / f"{update:09d}")
+
+    def _cache_within(self, config: RunConfig) -> str:
+        """What of this folder holds prepared text, which is there before the run is; "" if the cache lies elsewhere."""
+        cache, here = Path(config.data.cache or "/").resolve(), self.path.resolve()
+        return cache.relative_to(here).parts[0] if here in cache.parents else ""
 
     def _check_same(self, config: RunConfig) -> None:
         before, _ = load_run_config(self.config_file)

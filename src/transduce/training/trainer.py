@@ -100,17 +100,9 @@ class Trainer:
                     f"{self.folder.checkpoints}: none of the checkpoints can be read, for the reasons above: put them "
                     f"right, or start over with --restart, which deletes them"
                 )
+            self._check_same_origin(*self._begun_with())
             return
-        if checkpoint.state["data"] != self.prepared.digests["all"]:
-            raise RunError(
-                f"{self.folder.path}: was trained on other data: a file, or a setting of data or text, has changed. "
-                f"Set it back, choose another output, or start over with --restart"
-            )
-        if checkpoint.state.get("start", "") != self.state.start:
-            raise RunError(
-                f"{self.folder.path}: was started from other weights than {self.config.training.start_from} has now: "
-                f"put them back, choose another output, or start over with --restart"
-            )
+        self._check_same_origin(checkpoint.state["data"], checkpoint.state.get("start", ""))
         self.state = RunState.load(self.folder, checkpoint.update, self.updater)
         self.reporter.say(f"going on after update {checkpoint.update:,}")
         if self.state.ranks != self.ranks.size:
@@ -119,8 +111,25 @@ class Trainer:
                 f"batches: figures will differ by rounding and by what dropout draws"
             )
 
-    def run(self, stop: StopWish) -> TrainingResult:
-        """Train to the last update, or until patience is at its end.
+    def _begun_with(self) -> tuple[object, object]:
+        """Digests of data and start as metrics.jsonl has them, which is there before any checkpoint."""
+        facts = next((line for line in self.folder.metrics.read() if line["kind"] == "data"), {})
+        return facts.get("digests", self.prepared.digests)["all"], facts.get("start", self.state.start)
+
+    def _check_same_origin(self, data: object, start: object) -> None:
+        if data != self.prepared.digests["all"]:
+            raise RunError(
+                f"{self.folder.path}: was trained on other data: a file, or a setting of data or text, has changed. "
+                f"Set it back, choose another output, or start over with --restart"
+            )
+        if start != self.state.start:
+            raise RunError(
+                f"{self.folder.path}: was started from other weights than {self.config.training.start_from} has now: "
+                f"put them back, choose another output, or start over with --restart"
+            )
+
+    def run(self, stop: StopWish, again: str = "the same command") -> TrainingResult:
+        """Train to the last update, or until patience is at its end; `again` is what goes on where it is stopped.
 
         Raises:
             Interrupted: somebody asked for an end; the state is saved.
@@ -140,11 +149,11 @@ class Trainer:
             if self._due(self.config.training.validate_every) or self._at_end():
                 self._validate()
             # Asked once: a wish that comes now is granted after the next update.
-            wished = self.ranks.any(stop.wished)
+            wished = self.ranks.any(stop.wished or self.ranks.is_orphan)
             if self._checkpoint_is_due() or self._at_end() or wished:
                 self._checkpoint()
             if wished:
-                raise Interrupted(f"stopped after update {self.state.update:,}; the same command goes on from there")
+                raise Interrupted(f"stopped after update {self.state.update:,}; {again} goes on from there")
         if self.state.best is None:  # interrupted before the first validation, and now asked for no further update
             self._validate()
         self._average()
@@ -160,7 +169,8 @@ class Trainer:
             most, sizes = zip(*((math.ceil(corpus.weight), corpus.cleaning["kept"]) for corpus in corpora), strict=True)
             lengths = np.repeat(lengths, np.repeat(most, sizes), axis=0)  # as often as any epoch has each pair
         remaining, say = training.updates - state.update, self.reporter.say
-        state.halvings = fit_into_memory(self.updater, lengths, self._share, state.halvings, remaining, say)
+        share, begun = self._share, state.update > 0
+        state.halvings = fit_into_memory(self.updater, lengths, share, state.halvings, remaining, say, goes_on=begun)
 
     @property
     def _share(self) -> int:
