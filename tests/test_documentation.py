@@ -36,7 +36,7 @@ output, and everything said about them to standard error: a live line on a termi
 | 0 | done |
 | 1 | failed: a full disk, training that diverged |
 | 2 | something to be corrected by whoever gave the command; the message says what |
-| 130 | interrupted; if training had begun, its state is saved and the same command, without `--restart`, goes on from there |
+| 130 | interrupted; if training had begun, the same command, without `--restart`, goes on from there |
 | 141 | whoever read the output has left, as `head` does |
 
 `TRANSDUCE_<SECTION>_<KEY>` in the environment is a setting, too, as in `TRANSDUCE_DATA_FOLDER`: above the recipe, below
