@@ -150,8 +150,7 @@ def fit_into_memory(
 
     What was decided once stays: a run that goes on elsewhere computes in parts as small, or in smaller ones, but those
     only where it must. Parts are of the recipe's own batches, so that an update is over the same pairs everywhere.
-    Nothing is tried, and nothing
-    said, where several ranks share one model (FSDP): see `probe`.
+    Nothing is tried, and nothing said, where several ranks share one model (FSDP): see `probe`.
     """
     if is_sharded(updater.model):
         return halvings
