@@ -1,6 +1,6 @@
 import json
+import resource
 import sys
-import time
 from pathlib import Path
 from typing import Any
 
@@ -11,11 +11,15 @@ from transduce.cli.app import COMMANDS
 
 
 def test_help_is_there_at_once(process: Any) -> None:
+    def processor_seconds() -> float:  # of all processes so far; other programs' work does not count
+        used = resource.getrusage(resource.RUSAGE_CHILDREN)
+        return used.ru_utime + used.ru_stime
+
     seconds = []
     for _ in range(5):
-        started = time.perf_counter()
+        started = processor_seconds()
         answer = process("--help")
-        seconds.append(time.perf_counter() - started)
+        seconds.append(processor_seconds() - started)
         assert (answer.exit_code, answer.messages) == (0, "")
         assert all(command in answer.output.decode() for command in COMMANDS)
     assert min(seconds) < 0.5

@@ -1,4 +1,6 @@
+import json
 import random
+import re
 import shutil
 import signal
 import subprocess
@@ -6,6 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pytest
 import torch
 
 from transduce.bundle import Bundle, save_bundle
@@ -121,7 +124,8 @@ def test_a_translation_is_one_line_whatever_the_model_says(transduce: Any, run_f
 
 def test_what_is_not_utf_8_is_named(transduce: Any, run_folder: Path) -> None:
     answer = transduce("translate", run_folder, standard_input=b"ba\ndo \xff fi\n")
-    assert (answer.exit_code, answer.output) == (2, b"")
+    before = transduce("translate", run_folder, standard_input=b"ba\n").output
+    assert (answer.exit_code, answer.output) == (2, before)
     assert "standard input, line 2, byte 4 of the line: the byte 0xff is not UTF-8" in answer.messages
 
 
@@ -144,3 +148,127 @@ def test_a_bundle_works_wherever_it_is(transduce: Any, run_folder: Path, workspa
     for path in (workspace / "moved here").iterdir():
         path.chmod(0o444)
     assert transduce("translate", "moved here", standard_input=b"ba do\n").output == expected
+
+
+def test_a_line_does_not_wait_for_the_next(
+    start: Callable[..., subprocess.Popen[bytes]], transduce: Any, run_folder: Path
+) -> None:
+    lines = [b"ba do\n", b"\n", b"fi ku le\n"]
+    with start("translate", run_folder, stderr=subprocess.DEVNULL) as running:
+        found = []
+        for line in lines:
+            running.stdin.write(line)
+            running.stdin.flush()
+            found.append(running.stdout.readline())
+        running.stdin.close()
+        assert running.stdout.read() == b""
+    assert b"".join(found) == transduce("translate", run_folder, standard_input=b"".join(lines)).output
+
+
+def test_what_was_translated_before_an_interruption_is_delivered(
+    start: Callable[..., subprocess.Popen[bytes]], run_folder: Path
+) -> None:
+    with start("translate", run_folder) as running:
+        running.stdin.write(b"ba do\nfi\n")
+        running.stdin.flush()
+        found = [running.stdout.readline() for _ in range(2)]
+        running.send_signal(signal.SIGINT)
+        output, messages = running.communicate()
+    assert all(line.strip() for line in found)
+    assert (running.returncode, output) == (130, b"")
+    assert b"Traceback" not in messages
+
+
+def test_json_lines_tell_everything(transduce: Any, run_folder: Path, workspace: Path) -> None:
+    text = b"ba do fi\n\nku le\n"
+    shutil.copytree(run_folder / "best", workspace / "bundle")
+    for is_calibrated in (False, True):
+        answer = transduce("translate", "bundle", "--json", "--num-best", "2", standard_input=text)
+        lines = [json.loads(line) for line in answer.lines]
+        assert [line["line"] for line in lines] == [1, 2, 3]
+        assert [line["source"] for line in lines] == text.decode().split("\n")[:3]
+        assert [line["translation"] for line in lines] == transduce("translate", "bundle", standard_input=text).lines
+        first = lines[0]
+        assert first["tokens"][-1]["piece"] == "</s>"
+        sum_of_tokens = sum(token["log_probability"] for token in first["tokens"])
+        assert first["score"] == pytest.approx(sum_of_tokens / ((5 + len(first["tokens"])) / 6) ** 0.6)
+        assert [set(other) for other in first["alternatives"]] == [{"translation", "score"}]
+        assert ("confidence" in first) == ("alignment" in first) == is_calibrated
+        if is_calibrated:
+            assert [word["word"] for word in first["words"]] == first["translation"].split()
+            assert all(0 <= word["confidence"] <= 1 for word in first["words"])
+            assert all(re.fullmatch(r"\d+-\d+", link) for link in first["alignment"].split())
+        given = ("--source", "train.source", "--target", "train.target")
+        assert transduce("calibrate", "bundle", *given).exit_code == 0
+
+
+def test_what_is_required_is_there_and_what_is_forbidden_is_not(transduce: Any, run_folder: Path) -> None:
+    text = b"ba do fi\nku le mo\n"
+    free = transduce("translate", run_folder, standard_input=text).lines
+    word = free[0].split()[0]
+    asked = ("--prefix", "ab", "--require", "uk if", "--forbid", word if word != "ab" else "od")
+    for line in transduce("translate", run_folder, *asked, standard_input=text).lines:
+        assert line.startswith("ab")
+        assert line.count("uk if") == 1
+        assert asked[-1] not in line.split()
+
+
+def test_spans_terms_and_documents(transduce: Any, run_folder: Path, workspace: Path) -> None:
+    (workspace / "terms.tsv").write_text("ku\tXYZ\n", encoding="utf-8")
+    text = "<p>ba do {name} fi</p>\n\n  - ku le. mo http://a.de/b\n"
+    kept = ("--protect", "--glossary", "terms.tsv")
+    lines = transduce("translate", run_folder, *kept, standard_input=text.encode()).lines
+    assert len(lines) == 3
+    assert all(lines[0].count(span) == 1 for span in ("<p>", "</p>", "{name}"))
+    assert lines[2].count("http://a.de/b") == lines[2].count("XYZ") == 1
+    text = text.replace("\n", "\r\n").rstrip()
+    document = transduce("translate", run_folder, "--document", *kept, standard_input=text.encode())
+    assert document.output.decode().startswith("<p>")
+    assert "\r\n\r\n  - " in document.output.decode()
+    assert document.output.endswith(b"\n") == text.endswith("\n")
+    assert document.messages.split("\n")[-2].split(" in ")[0].endswith(" sentences")
+
+
+def test_samples_are_drawn_again_with_the_same_seed(transduce: Any, run_folder: Path) -> None:
+    text = b"ba do fi ku\nle mo\n"
+    drawn = ("translate", run_folder, "--samples", "5", "--temperature", "2", "--num-best", "5")
+    first = transduce(*drawn, standard_input=text)
+    assert len(first.lines) == 10
+    assert transduce(*drawn, standard_input=text).output == first.output
+    assert transduce(*drawn, "--seed", "2", standard_input=text).output != first.output
+    best = transduce("translate", run_folder, "--samples", "5", "--temperature", "2", "--mbr", standard_input=text)
+    texts = [line.split("\t")[2] for line in first.lines]
+    assert best.lines[0] in texts[:5]
+    assert best.lines[1] in texts[5:]
+
+
+def test_the_guard_reports(transduce: Any, run_folder: Path) -> None:
+    answer = transduce("translate", run_folder, "--guard", standard_input=b"ba do 17\nfi\n")
+    assert len(answer.lines) == 2
+    assert re.search(r"guard: \d lines tried once more, \d replaced; repetition \d -> \d", answer.messages)
+
+
+def test_an_ensemble_of_the_same_twice_is_the_same(transduce: Any, run_folder: Path) -> None:
+    text = b"ba do fi\nku le\n"
+    alone = transduce("translate", run_folder, standard_input=text)
+    assert transduce("translate", run_folder, "--ensemble", run_folder, standard_input=text).output == alone.output
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--num-best", "9"], "num_best = 9: must be from 1 to the beam, 4"),
+        (["--document", "--json"], "--document writes one text"),
+        (["--samples", "3", "--prefix", "ba"], "samples cannot be combined with required words"),
+        (["--temperature", "0"], "temperature = 0.0 must be above 0"),
+        (["--length-penalty", "11"], "length_penalty = 11.0: must be less than or equal to 10"),
+        (["--glossary", "missing.tsv"], "missing.tsv"),
+        (["--mbr"], "minimum-Bayes-risk chooses among samples"),
+        (["--precision", "float8"], "float8"),
+        (["--ensemble", "nowhere"], "nowhere"),
+    ],
+)
+def test_mistakes_are_explained(transduce: Any, run_folder: Path, options: list[str], message: str) -> None:
+    answer = transduce("translate", run_folder, *options, standard_input=b"ba\n")
+    assert (answer.exit_code, answer.output) == (2, b"")
+    assert message in answer.messages

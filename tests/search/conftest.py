@@ -9,20 +9,27 @@ import pytest
 import torch
 from torch import Tensor
 
+from transduce.search import SearchTask
+
 END = 1
 
 
 @dataclass(frozen=True)
 class Prefixes:
-    """The state: what each row has read so far, so that a wrong reorder leads to wrong log-probabilities."""
+    """The state: what each hypothesis has read so far, so that a wrong parent leads to wrong log-probabilities."""
 
-    rows: list[tuple[int, ...]]  # the seed of the sentence, the start symbol, the ids
+    sentences: list[list[tuple[int, ...]]]  # the seed of the sentence, the start symbol, the ids
 
-    def reorder(self, index: Tensor) -> Self:
-        chosen = index.tolist()
-        assert chosen, "a state without rows is never needed"
-        assert chosen != list(range(len(self.rows))), "a reorder that changes nothing is wasted"
-        return type(self)([self.rows[row] for row in chosen])
+    def select(self, sentences: Tensor | None, parents: Tensor) -> Self:
+        assert len(parents), "a state without sentences is never needed"
+        if sentences is None:
+            kept = self.sentences
+            same = torch.arange(len(kept[0])).expand(len(kept), -1)
+            assert not torch.equal(parents, same), "a selection that changes nothing is wasted"
+        else:
+            assert len(sentences) < len(self.sentences), "nobody leaves"
+            kept = [self.sentences[place] for place in sentences.tolist()]
+        return type(self)([[rows[row] for row in chosen] for rows, chosen in zip(kept, parents.tolist(), strict=True)])
 
 
 @dataclass
@@ -34,16 +41,12 @@ class PrefixTable:
     forbidden: float = 0.0
     spread: float = 2.0
     dtype: torch.dtype = torch.float32
-    prefixes_seen: list[list[tuple[int, ...]]] = field(default_factory=list)
+    prefixes_seen: list[list[list[tuple[int, ...]]]] = field(default_factory=list)  # in each step
     known: dict[tuple[int, ...], Tensor] = field(default_factory=dict)
 
     def start(self, seeds: list[int]) -> Prefixes:
         self.prefixes_seen = []
-        return Prefixes([(seed,) for seed in seeds])
-
-    @property
-    def rows_seen(self) -> list[int]:
-        return [len(rows) for rows in self.prefixes_seen]
+        return Prefixes([[(seed,)] for seed in seeds])
 
     def log_probs(self, prefix: tuple[int, ...]) -> Tensor:
         if prefix not in self.known:
@@ -57,16 +60,20 @@ class PrefixTable:
         return self.known[prefix]
 
     def step(self, last_ids: Tensor, state: Prefixes) -> tuple[Tensor, Prefixes]:
-        assert len(last_ids) == len(state.rows)
-        assert all(0 <= last <= self.vocabulary for last in last_ids.tolist())
-        rows = [(*row, last) for row, last in zip(state.rows, last_ids.tolist(), strict=True)]
-        self.prefixes_seen.append(rows)
-        return torch.stack([self.log_probs(row) for row in rows]), Prefixes(rows)
+        assert last_ids.shape == (len(state.sentences), len(state.sentences[0]))
+        assert all(0 <= last <= self.vocabulary for last in last_ids.flatten().tolist())
+        grown = [
+            [(*row, last) for row, last in zip(rows, lasts, strict=True)]
+            for rows, lasts in zip(state.sentences, last_ids.tolist(), strict=True)
+        ]
+        self.prefixes_seen.append(grown)
+        return torch.stack([torch.stack([self.log_probs(row) for row in rows]) for rows in grown]), Prefixes(grown)
 
     def run(self, search: Callable[..., Any], seeds: list[int], lengths: list[int], **settings: Any) -> Any:
         start_id = self.vocabulary  # no token, as the start symbol is none
-        max_lengths = torch.tensor(lengths, dtype=torch.int64)
-        return search(self.step, self.start(seeds), start_id=start_id, end_id=END, max_lengths=max_lengths, **settings)
+        of_task = {name: settings.pop(name) for name in ("min_length", "constraints") if name in settings}
+        task = SearchTask(start_id, END, lengths, **of_task)
+        return search(self.step, self.start(seeds), task, **settings)
 
     def forced(self, seed: int, ids: list[int], limit: int) -> list[float]:
         """The log-probabilities of `ids`; of ids that the search may not choose, none."""

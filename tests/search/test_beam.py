@@ -1,4 +1,4 @@
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import product
 from typing import Any
 
@@ -6,8 +6,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from transduce.errors import ConfigError
-from transduce.search import Hypothesis, beam_search, greedy_search, length_penalty
+from transduce.errors import ConfigError, TransduceError
+from transduce.search import Hypothesis, SearchTask, beam_search, length_penalty
 
 END = 1
 SEEDS, LENGTHS = list(range(12)), [9, 1, 5, 14, 2, 7, 12, 3, 14, 14, 4, 6]
@@ -85,7 +85,7 @@ def test_what_goes_on_is_what_the_rules_say(prefix_table: Any, forbidden: float,
     for seed, limit in zip(SEEDS, LENGTHS, strict=True):
         table.run(beam_search, [seed], [limit], beam=beam, alpha=0.6, num_best=beam)
         # without the seed and the start symbol; rows that only fill up have read the end
-        seen = [[list(row[2:]) for row in rows if END not in row[2:]] for rows in table.prefixes_seen]
+        seen = [[list(row[2:]) for row in rows if END not in row[2:]] for (rows,) in table.prefixes_seen]
         assert seen == reference(table, seed, limit, beam, alpha=0.6)[1][: len(seen)]
 
 
@@ -108,10 +108,15 @@ def test_scores_are_those_of_forced_decoding(prefix_table: Any) -> None:
 def test_a_beam_of_one_is_greedy(prefix_table: Any, vocabulary: int, round_to: float, forbidden: float) -> None:
     table = prefix_table(vocabulary, round_to=round_to, forbidden=forbidden)
     seeds, lengths = list(range(60)), [1 + seed % 12 for seed in range(60)]
-    greedy = table.run(greedy_search, seeds, lengths, alpha=0.6)
-    greedy_rows = table.rows_seen
-    assert table.run(beam_search, seeds, lengths, beam=1, alpha=0.6) == [[hypothesis] for hypothesis in greedy]
-    assert table.rows_seen == greedy_rows
+    for seed, limit, (found,) in zip(
+        seeds, lengths, table.run(beam_search, seeds, lengths, beam=1, alpha=0.6), strict=True
+    ):
+        ids: list[int] = []
+        while END not in ids:
+            log_probs = table.log_probs((seed, vocabulary, *ids))
+            at_limit = len(ids) + 1 == limit or (log_probs == -torch.inf).all()
+            ids.append(END if at_limit else int(log_probs.argmax()))  # of equal ones the first
+        assert found.ids == ids
 
 
 @pytest.mark.parametrize("num_best", [1, 4])
@@ -122,14 +127,14 @@ def test_a_sentence_depends_on_nothing_in_its_batch_and_leaves_it_when_done(
 ) -> None:
     table = prefix_table(vocabulary, round_to=round_to)
     settings = {"beam": 4, "alpha": 0.6, "num_best": num_best}
-    alone, rows_alone = [], [0] * max(LENGTHS)
+    alone = []
     for seed, limit in zip(SEEDS, LENGTHS, strict=True):
         alone += table.run(beam_search, [seed], [limit], **settings)
-        for step, rows in enumerate(table.rows_seen):
-            rows_alone[step] += rows
     assert table.run(beam_search, SEEDS, LENGTHS, **settings) == alone
-    assert table.rows_seen == [rows for rows in rows_alone if rows]
-    assert table.rows_seen[0] == len(SEEDS)
+    num_sentences = [len(rows) for rows in table.prefixes_seen]
+    assert num_sentences[0] == len(SEEDS)
+    assert num_sentences == sorted(num_sentences, reverse=True)
+    assert num_sentences[-1] <= 8, "those that are done stay until they are an eighth"
     assert table.run(beam_search, SEEDS[::-1], LENGTHS[::-1], **settings) == alone[::-1]
 
 
@@ -138,21 +143,21 @@ class Positions:
     """A table in which the log-probabilities depend on the position alone; the last row serves all that follow."""
 
     columns: list[list[float]]
-    rows_seen: list[int] = field(default_factory=list)
+    num_steps: int = 0
 
-    def reorder(self, index: Tensor) -> "Positions":
-        assert len(index)
+    def select(self, sentences: Tensor | None, parents: Tensor) -> "Positions":
+        assert sentences is None
+        assert len(parents) == 1
         return self
 
     def step(self, last_ids: Tensor, state: "Positions") -> tuple[Tensor, "Positions"]:
-        column = self.columns[min(len(self.rows_seen), len(self.columns) - 1)]
-        self.rows_seen.append(len(last_ids))
-        return torch.tensor([column] * len(last_ids)), state
+        column = self.columns[min(self.num_steps, len(self.columns) - 1)]
+        self.num_steps += 1
+        return torch.tensor(column).expand(*last_ids.shape, -1).clone(), state
 
     def best(self, limit: int, **settings: Any) -> list[list[int]]:
         """The ids of what beam search finds."""
-        max_lengths = torch.tensor([limit])
-        (found,) = beam_search(self.step, self, start_id=0, end_id=END, max_lengths=max_lengths, **settings)
+        (found,) = beam_search(self.step, self, SearchTask(0, END, [limit]), **settings)
         return [hypothesis.ids for hypothesis in found]
 
 
@@ -160,14 +165,14 @@ def test_stops_as_soon_as_nothing_can_become_better() -> None:
     column = [-5.0, -0.1, -4.0]
     at_once = Positions([column])
     assert at_once.best(40, beam=3, alpha=0.0) == [[END]]
-    assert at_once.rows_seen == [1]
+    assert at_once.num_steps == 1
     second = Positions([column])
     assert second.best(40, beam=3, alpha=0.0, num_best=2) == [[END], [2, END]]
-    assert len(second.rows_seen) == 2
+    assert second.num_steps == 2
     # a penalty of (45 / 6) lets the sum -4 still reach -0.53, and then -0.1 is out of reach: stop as early
     penalised = Positions([column])
     assert penalised.best(40, beam=3, alpha=1.0) == [[END]]
-    assert penalised.rows_seen == [1]
+    assert penalised.num_steps == 1
 
 
 def test_goes_on_while_a_longer_hypothesis_can_overtake_a_finished_one() -> None:
@@ -215,3 +220,38 @@ def test_an_empty_batch_has_no_hypotheses(prefix_table: Any) -> None:
 def test_settings_that_make_no_sense_are_refused(prefix_table: Any, settings: dict[str, Any], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         prefix_table(4).run(beam_search, [0], [3], **{"beam": 4, "alpha": 0.6, **settings})
+
+
+@pytest.mark.parametrize("min_length", [1, 3, 6])
+def test_no_hypothesis_is_shorter_than_the_minimum_but_for_its_own_limit(prefix_table: Any, min_length: int) -> None:
+    table = prefix_table(6)
+    settings = {"beam": 3, "alpha": 0.6, "num_best": 3}
+    found = table.run(beam_search, SEEDS, LENGTHS, min_length=min_length, **settings)
+    for seed, limit, hypotheses in zip(SEEDS, LENGTHS, found, strict=True):
+        assert all(len(hypothesis.ids) >= min(min_length, limit) for hypothesis in hypotheses)
+        for hypothesis in hypotheses:
+            assert hypothesis.token_scores == table.forced(seed, hypothesis.ids, limit)
+    if min_length == 1:
+        assert found == table.run(beam_search, SEEDS, LENGTHS, **settings)
+
+
+def test_a_limit_without_room_for_the_end_is_refused(prefix_table: Any) -> None:
+    with pytest.raises(ConfigError, match=r"max_lengths\[1\] = 0 must be at least 1"):
+        prefix_table(4).run(beam_search, [0, 1], [3, 0], beam=4, alpha=0.6)
+
+
+@pytest.mark.parametrize("beam", [1, 3])
+@pytest.mark.parametrize("sign", [1.0, -1.0])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_log_probabilities_that_are_no_numbers_end_the_search(beam: int, sign: float, dtype: torch.dtype) -> None:
+    class Nothing:
+        def select(self, sentences: Tensor | None, parents: Tensor) -> "Nothing":
+            return self
+
+    def step(last_ids: Tensor, state: Nothing) -> tuple[Tensor, Nothing]:
+        log_probs = torch.full((*last_ids.shape, 7), -2.0)
+        log_probs[0, -1] = torch.tensor(torch.nan).copysign(torch.tensor(sign))  # in one hypothesis of several
+        return log_probs.to(dtype), state
+
+    with pytest.raises(TransduceError, match="not numbers"):
+        beam_search(step, Nothing(), SearchTask(6, 1, [3, 4]), alpha=0.6, beam=beam)

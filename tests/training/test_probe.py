@@ -20,8 +20,8 @@ from transduce.data import plan_batches
 from transduce.errors import Interrupted, TrainingError
 from transduce.model import Transformer
 from transduce.training import Updater, train
-from transduce.training.allocator import give_back_freed_memory, keep_freed_memory
 from transduce.training.probe import Shape, largest_shapes, probe
+from transduce.translation.allocator import give_back_freed_memory, keep_freed_memory
 
 CPU = torch.device("cpu")
 LENGTHS = np.array([[5, 7], [9, 3], [4, 4], [8, 8]] * 1000)

@@ -6,11 +6,10 @@ import numpy as np
 import pytest
 import torch
 from hypothesis import given, strategies
-from torch import Tensor
 
 from transduce.config import SearchConfig
-from transduce.model import DecoderState, Transformer
-from transduce.search import Hypothesis, beam_search, greedy_search
+from transduce.model import Transformer
+from transduce.search import Hypothesis
 from transduce.translation import NativeEngine, batches_by_length
 
 END = 1
@@ -51,22 +50,17 @@ def test_a_batch_is_each_alone_in_any_order(model: Transformer, sources: list[li
         assert_same(engine.search(sources, search.model_copy(update={"batch_tokens": batch_tokens}), beam), together)
 
 
-def test_beam_1_is_greedy_search(model: Transformer, sources: list[list[int]]) -> None:
-    def step(last_ids: Tensor, state: DecoderState) -> tuple[Tensor, DecoderState]:
-        logits, state = model.decode_step(last_ids, state)
-        return logits.log_softmax(dim=-1), state
-
+def test_beam_1_is_greedy(model: Transformer, sources: list[list[int]]) -> None:
     found = NativeEngine(model, END).search(sources, SEARCH.model_copy(update={"beam": 1}))
-    for source, hypotheses in zip(sources, found, strict=True):
-        ids = torch.tensor([source])
-        mask = torch.ones_like(ids).bool()
-        limits = {"start_id": model.pad_id, "end_id": END, "max_lengths": torch.tensor([len(source) + 5]), "alpha": 0.6}
-        with torch.inference_mode():
-            state = model.start(model.encode(ids, mask), mask)
-            greedy = greedy_search(step, state, **limits)
-            beam = beam_search(step, state, beam=1, **limits)
-        assert_same([hypotheses], [greedy])
-        assert_same([hypotheses], beam)
+    for source, (hypothesis,) in zip(sources, found, strict=True):
+        source_ids, ids = torch.tensor([source]), []
+        mask = torch.ones_like(source_ids).bool()
+        while END not in ids:
+            target = torch.tensor([[*ids, END]])  # the last one is what is asked for
+            with torch.no_grad():
+                logits = model(source_ids, mask, target, torch.ones_like(target).bool())[0, -1]
+            ids.append(END if len(ids) + 1 == len(source) + 5 else int(logits.argmax()))
+        assert hypothesis.ids == ids
 
 
 @pytest.mark.parametrize("alpha", [0.0, 0.6])
@@ -104,9 +98,12 @@ def test_several_hypotheses_come_best_first(model: Transformer, sources: list[li
         assert all(math.isfinite(score) for score in scores)
 
 
+@pytest.mark.parametrize("settings", [{}, {"attention_score": "additive"}, {"normalization": "batch"}])
 @pytest.mark.parametrize("training", [True, False])
-def test_the_mode_of_the_model_is_put_back(make_model: Callable[..., Transformer], *, training: bool) -> None:
-    model = make_model(dropout=0.5).train(training)
+def test_the_mode_of_the_model_does_not_matter_and_stays(
+    make_model: Callable[..., Transformer], settings: dict[str, str], *, training: bool
+) -> None:
+    model = make_model(dropout=0.5, **settings).train(training)
     engine = NativeEngine(model, END)
     first, second = (engine.search([[5, 6, END]], SEARCH) for _ in range(2))
     assert first == second
@@ -114,6 +111,34 @@ def test_the_mode_of_the_model_is_put_back(make_model: Callable[..., Transformer
     with pytest.raises(IndexError):
         engine.search([[10_000, END]], SEARCH)
     assert all(part.training == training for part in model.modules())
+
+
+def test_threads_translate_as_one_does(model: Transformer, sources: list[list[int]]) -> None:
+    alone = NativeEngine(model, END).search(sources * 5, SEARCH, 3)
+    torch.set_num_threads(2)
+    try:
+        together = NativeEngine(model, END).search(sources * 5, SEARCH, 3)
+        assert torch.get_num_threads() == 2
+    finally:
+        torch.set_num_threads(1)
+    assert together == alone
+
+
+@pytest.mark.parametrize("min_length", [1, 7])
+def test_a_translation_has_so_many_tokens_at_least(
+    model: Transformer, sources: list[list[int]], min_length: int
+) -> None:
+    search = SEARCH.model_copy(update={"min_length": min_length, "max_extra_length": 9})
+    found = NativeEngine(model, END).search(sources, search)
+    assert min(len(best[0].ids) for best in found) >= min_length
+
+
+@pytest.mark.parametrize("beam", [1, 3])
+def test_bfloat16_changes_little(model: Transformer, sources: list[list[int]], beam: int) -> None:
+    search = SEARCH.model_copy(update={"beam": beam})
+    exact, rough = (NativeEngine(model, END, kind).search(sources, search) for kind in ("float32", "bfloat16"))
+    for one, other in zip(chain(*exact), chain(*rough), strict=True):
+        assert one.score == pytest.approx(other.score, abs=0.1)
 
 
 def test_nothing_gives_nothing(random_model: Transformer) -> None:

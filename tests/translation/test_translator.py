@@ -4,14 +4,13 @@ from pathlib import Path
 
 import pytest
 
-from transduce.bundle import BundleDescription, Languages, save_bundle
+from transduce.bundle import Bundle, BundleDescription, Languages, save_bundle
 from transduce.config import SearchConfig
 from transduce.errors import BundleError, ConfigError, UserError
 from transduce.model import Transformer
-from transduce.search import Hypothesis
+from transduce.search import Constraints, Hypothesis, Sampling
 from transduce.text import Tokenizer
-from transduce.translation import Translator, translate
-from transduce.translation import translator as translator_module
+from transduce.translation import TextConstraints, Translator, translate
 
 Sentences = Callable[..., list[str]]
 
@@ -24,10 +23,19 @@ class Echo:
         self.seen: list[list[int]] = []
 
     def search(
-        self, sources: Sequence[Sequence[int]], config: SearchConfig, num_best: int = 1
+        self,
+        sources: Sequence[Sequence[int]],
+        config: SearchConfig,
+        num_best: int = 1,
+        constraints: Sequence[Constraints] | None = None,
     ) -> list[list[Hypothesis]]:
         self.seen += map(list, sources)
         return [[Hypothesis([*self.prefix, *source], -1.0, [])] * num_best for source in sources]
+
+    def sample(
+        self, sources: Sequence[Sequence[int]], config: SearchConfig, num_samples: int, sampling: Sampling, seed: int
+    ) -> list[list[Hypothesis]]:
+        return self.search(sources, config, num_samples)
 
 
 @pytest.fixture
@@ -163,7 +171,7 @@ def test_number_of_alternatives(translator: Translator) -> None:
 
 @pytest.mark.parametrize("beam", [0, -3])
 def test_a_beam_of_nothing_is_refused(translator: Translator, beam: int) -> None:
-    with pytest.raises(ConfigError, match=f"beam = {beam}: must be at least 1"):
+    with pytest.raises(ConfigError, match=f"beam = {beam}: must be greater than or equal to 1"):
         translator.translate(["sun"], beam=beam)
 
 
@@ -173,29 +181,6 @@ def test_alternatives_of_parts_are_joined_by_rank(translator: Translator, make_s
     assert whole.num_parts > 1
     assert len(whole.alternatives) == 3
     assert len({alternative.text for alternative in whole.alternatives}) == 3
-
-
-def test_a_stream_is_translated_a_block_at_a_time(
-    translator: Translator, make_sentences: Sentences, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(translator_module, "LINES_AT_A_TIME", 4)
-    lines = ["", *make_sentences(9, seed=10)]
-    taken: list[str] = []
-
-    def stream() -> Sequence[str]:
-        for line in lines:
-            taken.append(line)
-            yield line
-
-    found = []
-    for number, translation in enumerate(translator.translate_stream(stream(), beam=2, num_best=2)):
-        assert len(taken) <= number + 4
-        found.append(translation)
-    expected = translator.translations(lines, beam=2, num_best=2)
-    assert [[option.text for option in line.alternatives] for line in found] == [
-        [option.text for option in line.alternatives] for line in expected
-    ]
-    assert list(translator.translate_stream([])) == []
 
 
 @pytest.fixture
@@ -225,3 +210,80 @@ def test_what_cannot_be_loaded(run_folder: Path, tmp_path: Path) -> None:
 def test_one_text_is_no_list_of_texts(echo: Translator) -> None:
     with pytest.raises(UserError, match=r"'A dog' is one text: give a list of texts"):
         echo.translate("A dog")
+
+
+def test_settings_of_the_search_can_be_changed(translator: Translator) -> None:
+    changed = translator.with_search({"beam": 2, "min_length": 9})
+    assert (changed.search.beam, changed.search.min_length, translator.search.beam) == (2, 9, 4)
+    assert changed.search.max_pieces == translator.search.max_pieces
+    assert changed.translate(["sun"]) != translator.translate(["sun"])
+    for settings, message in (
+        ({"beam": "many"}, "beam = many: must be"),
+        ({"length_penalty": -1.0}, "length_penalty = -1.0: must be greater than or equal to 0"),
+        ({"beans": 3}, "beans is no setting of the search"),
+    ):
+        with pytest.raises(ConfigError, match=message):
+            translator.with_search(settings)
+
+
+def test_constraints_are_kept(translator: Translator, make_sentences: Sentences) -> None:
+    texts = make_sentences(20, seed=11)
+    wishes = [TextConstraints(prefix="door"), TextConstraints(required=("stone", "river bird")), TextConstraints()]
+    wishes.append(TextConstraints(forbidden=("sun", "moon", "river")))
+    wishes.append(TextConstraints(required=("lamp", "fish"), in_order=True))
+    asked = [wishes[number % len(wishes)] for number in range(20)]
+    free = translator.translate(texts)
+    found = translator.translations(texts, constraints=asked, num_best=2)
+    for wish, unasked, translation in zip(asked, free, found, strict=True):
+        words = translation.text.split()
+        assert translation.text.startswith(wish.prefix)
+        assert all(translation.text.count(phrase) == 1 for phrase in wish.required)
+        assert not set(wish.forbidden) & set(words)
+        if wish.in_order:
+            assert words.index("lamp") < words.index("fish")
+        if wish == TextConstraints():
+            assert translation.text == unasked
+    alone = [
+        translator.translations([text], constraints=[wish], num_best=2)[0]
+        for text, wish in zip(texts, asked, strict=True)
+    ]
+    assert [[one.text for one in line.alternatives] for line in alone] == [
+        [one.text for one in line.alternatives] for line in found
+    ]
+    with pytest.raises(UserError, match=r"text 1 is longer than the 40 pieces"):
+        translator.translations([" ".join(make_sentences(30, seed=1))], constraints=[wishes[0]])
+
+
+def test_samples_are_the_same_for_the_same_seed(translator: Translator, make_sentences: Sentences) -> None:
+    texts = make_sentences(6, seed=12, most_words=8)
+    sampling = Sampling(temperature=1.5)
+    found = translator.samples(texts, 4, sampling=sampling, seed=3)
+    assert [len(translation.alternatives) for translation in found] == [4] * 6
+    assert translator.samples(texts[::-1], 4, sampling=sampling, seed=3)[::-1] == found
+    assert translator.samples(texts, 4, sampling=sampling, seed=4) != found
+    assert len({one.text for one in found[0].alternatives} | {one.text for one in found[1].alternatives}) > 2
+    with pytest.raises(ConfigError, match="num_samples = 0"):
+        translator.samples(texts, 0)
+
+
+def test_pieces_and_their_scores_come_with_each_translation(translator: Translator) -> None:
+    best = translator.translations(["sun moon"])[0].alternatives[0]
+    assert "".join(best.pieces).replace("▁", " ").strip() == "sun moon</s>"
+    length = len(best.pieces)
+    assert len(best.token_scores) == length
+    assert best.score == pytest.approx(sum(best.token_scores) / ((5 + length) / 6) ** translator.search.length_penalty)
+
+
+def test_an_ensemble_averages_probabilities(
+    run_folder: Path, tmp_path: Path, tokenizer: Tokenizer, make_sentences: Sentences
+) -> None:
+    alone = Translator.load(run_folder, device="cpu")
+    twice = Translator.load(run_folder, device="cpu", ensemble=[run_folder])
+    expected, found = (one.translations(["sun moon", "river"])[0].alternatives[0] for one in (alone, twice))
+    assert found.text == expected.text
+    assert found.token_scores == pytest.approx(expected.token_scores, abs=1e-5)
+    other = Tokenizer.train(make_sentences(300, seed=2), tokenizer.vocabulary, "bpe")
+    bundle = Bundle.open(run_folder / "best")
+    save_bundle(tmp_path / "other", bundle.load_model(), other, bundle.description)
+    with pytest.raises(ConfigError, match="another tokenizer"):
+        Translator.load(run_folder, ensemble=[tmp_path / "other"])

@@ -5,6 +5,14 @@ with its size and SHA-256, each folder written beside its place and then renamed
 from transduce.bundle.atomic_folder import recover_folders, remove_folder, standing_folder, written_folder
 from transduce.bundle.averaging import average_weights
 from transduce.bundle.bundle import Bundle, find_bundle, save_bundle
+from transduce.bundle.calibration import (
+    Calibration,
+    LogisticFit,
+    RecordedConfidence,
+    RecordedHead,
+    read_calibration,
+    update_calibration,
+)
 from transduce.bundle.checkpoint import (
     Checkpoint,
     latest_checkpoint,
@@ -24,9 +32,13 @@ from transduce.bundle.weights import load_tensors, model_tensors
 __all__ = [
     "Bundle",
     "BundleDescription",
+    "Calibration",
     "Checkpoint",
     "Languages",
+    "LogisticFit",
     "Overview",
+    "RecordedConfidence",
+    "RecordedHead",
     "RecordedScore",
     "average_weights",
     "find_bundle",
@@ -38,6 +50,7 @@ __all__ = [
     "model_card",
     "model_tensors",
     "overview",
+    "read_calibration",
     "recover_checkpoints",
     "recover_folders",
     "remove_checkpoints",
@@ -46,5 +59,6 @@ __all__ = [
     "save_checkpoint",
     "standing_folder",
     "started",
+    "update_calibration",
     "written_folder",
 ]

@@ -26,6 +26,15 @@ COMMANDS = {
     "Line n in gives line n out; a blank line stays blank. A line that is too long for the model is translated in "
     "parts, sentence by sentence, and standard error says so.",
     "evaluate": "Translate a test set and score it: BLEU, chrF, TER, with signatures.",
+    "score": "Print how probable the model finds given translations, line by line.\n\n"
+    "A score is what the same pieces would have as a translation: the sum of their log-probabilities, in nats, divided "
+    "by the model's length penalty. Standard error says the perplexity.",
+    "align": "Print which words of given pairs translate each other, line by line.\n\n"
+    "Words are what white space divides. Each word of the target is linked with the word of the source that one head "
+    "of the decoder looks at. Without --head, it is the one that the bundle's calibration names, or else the best for "
+    "the first 1,000 pairs, measured by how well linked words translate each other (IBM Model 1); standard error says "
+    "which.",
+    "calibrate": "Measure how far translations can be trusted; keep it in the bundle.",
     "average": "Average the last checkpoints of a run into one bundle.",
     "info": "Describe a preset, recipe, run or bundle: parameters, shapes, sizes, settings.",
     "config": "Show the settings of a recipe, or the schema of all settings.",

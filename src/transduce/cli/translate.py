@@ -3,38 +3,206 @@
 import sys
 import time
 from collections.abc import Iterator
+from dataclasses import dataclass
+from json import dumps
 from pathlib import Path
+from typing import Annotated, Any, Literal
 
+from cyclopts import Parameter
+
+from transduce.bundle import Bundle, find_bundle
 from transduce.cli.console import say, standard_input
-from transduce.text import read_stream
-from transduce.translation import Translation, Translator
+from transduce.errors import ConfigError
+from transduce.search import Sampling
+from transduce.text import USUAL_KINDS, Glossary, Kind, arriving_blocks, read_document, rebuilt, split_document
+from transduce.translation import (
+    PROBLEMS,
+    AlignmentHead,
+    Line,
+    LineDetails,
+    LineOptions,
+    LineTranslator,
+    TextConstraints,
+    Translator,
+)
+
+LINES_AT_A_TIME = 2048
+"""Lines read from a file before they are translated: enough to find companions of similar length."""
+
+Words = Annotated[tuple[str, ...], Parameter(negative=())]
 
 
-def translate(model: Path, /, *, beam: int | None = None, num_best: int = 1, device: str = "auto") -> None:
+@Parameter(name="*")
+@dataclass(frozen=True)
+class Search:
+    """How translations are looked for.
+
+    Args:
+        num_best: alternatives for each line; above 1, what is printed is line number, tab, score, tab, translation.
+        beam: hypotheses kept for each sentence; 1 is greedy. This and the next five: the model's own unless given.
+        length_penalty: alpha in ((5 + n) / 6)^alpha, by which a hypothesis of n tokens is divided.
+        min_length: fewest tokens of a translation, the end included.
+        no_repeat_ngram: no sequence of so many tokens comes twice in a translation; 0 allows it.
+        repetition_penalty: what the log-probability of a token that is there already is multiplied by; 1 is none.
+        diversity: nats that a continuation loses for each better one of the same hypothesis, so that alternatives
+            differ more.
+        prefix: how every translation begins.
+        require: a word or phrase that every translation contains exactly once; may be given several times.
+        forbid: a word or phrase that no translation contains; may be given several times.
+        samples: instead of searching, draw so many translations of each line at random; --num-best says how many of
+            them are printed.
+        temperature: of the distribution that is drawn from; 1 is the model's, less is bolder.
+        top_k: draw from so many of the most probable tokens; 0 is all.
+        top_p: draw from the most probable tokens whose probabilities add up to this.
+        seed: of what is drawn.
+        mbr: rank the samples by their mean chrF against each other (minimum Bayes risk).
+        ensemble: another bundle with the same tokenizer, whose probabilities are averaged with the model's; may be
+            given several times.
+    """
+
+    num_best: int = 1
+    beam: int | None = None
+    length_penalty: float | None = None
+    min_length: int | None = None
+    no_repeat_ngram: int | None = None
+    repetition_penalty: float | None = None
+    diversity: float | None = None
+    prefix: str = ""
+    require: Words = ()
+    forbid: Words = ()
+    samples: int = 0
+    temperature: float = 1.0
+    top_k: int = 0
+    top_p: float = 1.0
+    seed: int = 1
+    mbr: bool = False
+    ensemble: Annotated[tuple[Path, ...], Parameter(negative=())] = ()
+
+    def settings(self) -> dict[str, Any]:
+        """Those of the search that are given, by their names in its configuration."""
+        names = ("beam", "length_penalty", "min_length", "no_repeat_ngram", "repetition_penalty", "diversity")
+        return {name: getattr(self, name) for name in names if getattr(self, name) is not None}
+
+    def constraints(self) -> TextConstraints | None:
+        """What translations must and must not contain, if anything is asked."""
+        if not (self.prefix or self.require or self.forbid):
+            return None
+        return TextConstraints(self.prefix, self.require, forbidden=self.forbid)
+
+
+@Parameter(name="*")
+@dataclass(frozen=True)
+class Kept:
+    """What of the source is kept.
+
+    Args:
+        protect: keep web addresses, e-mail addresses, XML and HTML tags and {placeholders} as they are, each as often
+            as it is there.
+        protect_numbers: keep numbers as they are, too.
+        glossary: a file with two columns, term and translation, tab between: terms that must be translated so.
+    """
+
+    protect: bool = False
+    protect_numbers: bool = False
+    glossary: Path | None = None
+
+    def kinds(self) -> tuple[Kind, ...] | None:
+        """Of spans that are kept; None if there are none."""
+        numbers: tuple[Kind, ...] = ("number",) if self.protect_numbers else ()
+        return (*(USUAL_KINDS if self.protect else ()), *numbers) or None
+
+
+_SEARCH, _KEPT = Search(), Kept()
+
+
+def translate(
+    model: Path,
+    /,
+    *,
+    search: Search = _SEARCH,
+    kept: Kept = _KEPT,
+    guard: bool = False,
+    json: bool = False,
+    document: bool = False,
+    precision: Literal["auto", "float32", "bfloat16"] = "auto",
+    device: str = "auto",
+) -> None:
     """Translate standard input to standard output, line by line.
 
     Args:
         model: a bundle, or the folder of a run.
-        beam: hypotheses kept for each sentence; 1 is greedy. The model's own setting unless given.
-        num_best: alternatives for each line; above 1, what is printed is line number, tab, score, tab, translation.
+        search: how translations are looked for.
+        kept: what of the source is kept.
+        guard: try translations that repeat themselves, copy the source, are empty or lose numbers once more with
+            safer settings, and say how many there were.
+        json: print one JSON object a line: translation, score, tokens, alternatives, alignment, confidence.
+        document: read everything first, as a document: sentences are found, also several in a line, translated, and
+            put back with all that stands between them.
+        precision: of the arithmetic: float32 gives the same translation in every batch; auto is what is fastest here,
+            bfloat16 where the machine has it in hardware.
         device: cpu, cuda, mps or auto.
     """
-    translator = Translator.load(model, device=device)
+    if document and (json or search.num_best > 1):
+        raise ConfigError("--document writes one text: leave out --json and --num-best")
+    options = LineOptions(
+        num_best=search.num_best,
+        constraints=search.constraints(),
+        protected=kept.kinds(),
+        glossary=None if kept.glossary is None else Glossary.read(kept.glossary),
+        num_samples=search.samples,
+        sampling=Sampling(search.temperature, search.top_k, search.top_p),
+        seed=search.seed,
+        minimum_bayes_risk=search.mbr,
+        guard=guard,
+    )
+    loaded = Translator.load(model, device=device, precision=precision, ensemble=search.ensemble)
+    bundle = Bundle.open(find_bundle(model))
+    translator = LineTranslator(loaded.with_search(search.settings()), options, AlignmentHead.load(bundle))
     started = time.monotonic()
+    if document:
+        num_lines = _translate_document(translator)
+    else:
+        details = LineDetails(bundle, translator.translator) if json else None
+        num_lines = _translate_lines(translator, details)
+    _report(translator)
+    say(f"{num_lines:,} {'sentences' if document else 'lines'} in {time.monotonic() - started:.1f} s")
+
+
+def _translate_lines(translator: LineTranslator, details: LineDetails | None) -> int:
     num_lines = 0
-    lines = read_stream(standard_input() or [], "standard input")
-    translations = translator.translate_stream(lines, beam=beam, num_best=num_best)
-    for num_lines, translation in enumerate(translations, start=1):
-        for line in _output(num_lines, translation, num_best):
-            sys.stdout.write(line + "\n")
-        if translation.num_parts > 1:
-            say(f"line {num_lines} is longer than the model reads at a time: read in {translation.num_parts} parts")
-    say(f"{num_lines:,} lines in {time.monotonic() - started:.1f} s")
+    for block in arriving_blocks(standard_input(), "standard input", LINES_AT_A_TIME):
+        for number, line in enumerate(translator.translate(block), start=num_lines + 1):
+            if details is not None:
+                sys.stdout.write(dumps({"line": number, **details.of(line)}, ensure_ascii=False) + "\n")
+            else:
+                sys.stdout.writelines(text + "\n" for text in _output(number, line, translator.options.num_best))
+            if line.translation.num_parts > 1:
+                parts = f"read in {line.translation.num_parts} parts"
+                say(f"line {number} is longer than the model reads at a time: {parts}")
+        sys.stdout.flush()  # somebody may wait for this block before writing the next
+        num_lines += len(block)
+    return num_lines
 
 
-def _output(number: int, translation: Translation, num_best: int) -> Iterator[str]:
+def _translate_document(translator: LineTranslator) -> int:
+    stream = standard_input()
+    text = "" if stream is None else read_document(stream, "standard input")
+    document = split_document(text, translator.translator.source_language)
+    translations = [line.translation.text for line in translator.translate(document.sentences)]
+    sys.stdout.write(rebuilt(document, translations))
+    return len(translations)
+
+
+def _output(number: int, line: Line, num_best: int) -> Iterator[str]:
     if num_best == 1:
-        yield translation.text
+        yield line.translation.text
         return
-    for alternative in translation.alternatives:
+    for alternative in line.translation.alternatives:
         yield f"{number}\t{alternative.score:.4f}\t{alternative.text}"
+
+
+def _report(translator: LineTranslator) -> None:
+    report = translator.guard_report
+    if report is not None:
+        found = ", ".join(f"{name} {report.before[name]} -> {report.after[name]}" for name in PROBLEMS)
+        say(f"guard: {report.retried:,} lines tried once more, {report.kept:,} replaced; {found}")

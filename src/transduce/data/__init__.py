@@ -3,6 +3,7 @@ dealt out in batches whose order is a pure function of seed and epoch.
 """
 
 from transduce.data.batch import Batch
+from transduce.data.digest import file_digest
 from transduce.data.epochs import batches, epoch_pairs, epoch_store
 from transduce.data.folder import scratch_folder
 from transduce.data.plan import plan_batches
@@ -19,6 +20,7 @@ __all__ = [
     "create_store",
     "epoch_pairs",
     "epoch_store",
+    "file_digest",
     "plan_batches",
     "prepare",
     "scratch_folder",

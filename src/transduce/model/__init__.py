@@ -9,6 +9,7 @@ from transduce.model.attention import (
     causal_attention_mask,
     source_attention_mask,
 )
+from transduce.model.attention_records import memory_attention_weights
 from transduce.model.decoder import Decoder, DecoderLayer
 from transduce.model.dropout import Dropout
 from transduce.model.embeddings import OutputProjection, TokenEmbedding
@@ -43,6 +44,7 @@ __all__ = [
     "Transformer",
     "attention_weights",
     "causal_attention_mask",
+    "memory_attention_weights",
     "sinusoids",
     "source_attention_mask",
 ]

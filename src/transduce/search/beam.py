@@ -1,30 +1,32 @@
 """Beam search with a length penalty (paper section 6.1; Wu et al. 2016, section 7)."""
 
-from bisect import insort
-
 import torch
-from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from transduce.errors import ConfigError
-from transduce.search.continuations import Continuations, best_continuations
-from transduce.search.history import History
-from transduce.search.hypothesis import Hypothesis, length_penalty
-from transduce.search.limit import allow_only_end, check_numbers, read_limits
+from transduce.search.constrained import advance_constrained
+from transduce.search.constraints import Automaton, Constraints, Habits
+from transduce.search.continuations import best_continuations
+from transduce.search.hypothesis import Hypothesis
+from transduce.search.sentence import SentenceSearch
 from transduce.search.step import StateT, StepFunction
+from transduce.search.task import SearchTask
+
+_LEAVE_TOGETHER = 8
+"""Sentences that are done stay in the batch until they are one in so many: each time costs a copy of the state."""
 
 
 @torch.no_grad()
 def beam_search(
     step: StepFunction[StateT],
     state: StateT,
+    task: SearchTask,
     *,
-    start_id: int,
-    end_id: int,
-    max_lengths: Int[Tensor, "batch"],
     beam: int,
     alpha: float,
     num_best: int = 1,
+    habits: Habits | None = None,
+    device: torch.device | str = "cpu",
 ) -> list[list[Hypothesis]]:
     """Up to `num_best` hypotheses for each sentence, best first; fewer only where the search finds no more.
 
@@ -32,27 +34,45 @@ def beam_search(
     are finished, and the best `beam` that do not end go on. A sentence is done when `beam` hypotheses are finished, or
     when none that goes on can come among its best `num_best` any more. With a beam of 1 this is greedy search.
 
-    `state` has one row for each sentence, and from the second step on up to `beam` rows for each one that is not done.
-    Everything runs on the device of `max_lengths`, in which the end symbol counts. A sentence in which every way is
-    forbidden gets one hypothesis, whose last log-probability is -inf.
+    `state` has one hypothesis for each sentence at first and `beam` of them from the second step on. A sentence in
+    which every way is forbidden gets one hypothesis, whose last log-probability is -inf.
+
+    With constraints or `habits` every hypothesis brings in its own best continuations, and those that further what is
+    required; where something is, hypotheses that have come equally far share the beam out (Post & Vilar 2018).
 
     Raises:
-        ConfigError: a maximum length or `beam` is below 1, `num_best` is not from 1 to `beam`, or `alpha` is negative.
+        ConfigError: `beam` is below 1, `num_best` is not from 1 to `beam`, or `alpha` is negative.
+        TransduceError: a log-probability is NaN.
     """
     _check(beam, num_best, alpha)
-    device = max_lengths.device
-    beams = _Beams(read_limits(max_lengths), end_id=end_id, beam=beam, alpha=alpha, num_best=num_best)
-    last_ids = torch.full_like(max_lengths, start_id, dtype=torch.int64)
-    while beams.sentences:
+    searches = [
+        SentenceSearch(limit, end_id=task.end_id, beam=beam, alpha=alpha, num_best=num_best, automaton=automaton)
+        for limit, automaton in zip(task.max_lengths, _automata(task, habits), strict=True)
+    ]
+    places = searches  # the sentences of the batch, some of them perhaps done
+    last_ids = torch.full((len(places), 1), task.start_id, device=device)
+    num_steps = 0
+    while not all(sentence.is_done for sentence in places):
+        num_steps += 1
         log_probs, state = step(last_ids, state)
-        log_probs = allow_only_end(log_probs, beams.rows_at_limit(), end_id)
-        found = best_continuations(log_probs, beams.relative_sums().to(device), 2 * beam).to_host()
-        check_numbers(found.scores)
-        rows, ids = beams.advance(found)
-        if len(rows) and not torch.equal(rows, torch.arange(len(last_ids))):
-            state = state.reorder(rows.to(device))
-        last_ids = ids.to(device)
-    return beams.best()
+        if num_steps < task.min_length:
+            too_short = [place for place, sentence in enumerate(places) if not sentence.is_at_limit]
+            log_probs[torch.tensor(too_short, dtype=torch.int64, device=device), :, task.end_id] = -torch.inf
+        if places[0].automaton is None:
+            _advance(log_probs, places, task.end_id, beam)
+        else:
+            advance_constrained(log_probs, places, task.end_id, beam)
+
+        kept = [place for place, sentence in enumerate(places) if not sentence.is_done]
+        leaving = None
+        if kept and (len(places) - len(kept)) * _LEAVE_TOGETHER >= len(places):
+            places = [places[place] for place in kept]
+            leaving = torch.tensor(kept, device=device)
+        parents = [[token.parent for token in sentence.live] for sentence in places]
+        if kept and (leaving is not None or any(row != list(range(last_ids.shape[1])) for row in parents)):
+            state = state.select(leaving, torch.tensor(parents, device=device))
+        last_ids = torch.tensor([[live.last.id for live in sentence.live] for sentence in places], device=device)
+    return [sentence.finished[:num_best] for sentence in searches]
 
 
 def _check(beam: int, num_best: int, alpha: float) -> None:
@@ -64,76 +84,24 @@ def _check(beam: int, num_best: int, alpha: float) -> None:
         raise ConfigError(f"alpha = {alpha} must not be negative: 0 is no length penalty, the paper uses 0.6")
 
 
-class _Beams:
-    """The hypotheses of a batch, on the host: those that go on and those that are finished.
+def _automata(task: SearchTask, habits: Habits | None) -> list[Automaton | None]:
+    """What follows the constraints of each sentence; nothing if there are neither constraints nor habits."""
+    if task.constraints is None and habits is None:
+        return [None] * len(task.max_lengths)
+    asked = task.constraints or [Constraints()] * len(task.max_lengths)
+    return [Automaton(constraints, habits or Habits(), task.end_id) for constraints in asked]
 
-    Each sentence that is not done has the same number of rows, its hypotheses, best first; a row with the sum -inf
-    holds none and only fills up.
-    """
 
-    def __init__(self, limits: list[int], *, end_id: int, beam: int, alpha: float, num_best: int) -> None:
-        self.sentences = list(range(len(limits)))  # those that are not done, as places in the batch
-        self._sums = torch.zeros(len(limits), 1, dtype=torch.float64)  # of log-probabilities, for each row
-        self._history = History()
-        self._finished: list[list[Hypothesis]] = [[] for _ in limits]  # best first
-        self._limits = limits
-        self._end_id, self._beam, self._alpha, self._num_best = end_id, beam, alpha, num_best
-
-    def rows_at_limit(self) -> list[int]:
-        """The rows that have to end now."""
-        length, width = len(self._history) + 1, self._sums.shape[1]
-        return [
-            place * width + row
-            for place, sentence in enumerate(self.sentences)
-            if self._limits[sentence] == length
-            for row in range(width)
-        ]
-
-    def relative_sums(self) -> Float[Tensor, "sentences width"]:
-        """What each row lacks to its sentence's best: all that ranking needs, and small enough for float32."""
-        return (self._sums - self._sums[:, :1]).float()
-
-    def advance(self, found: Continuations) -> tuple[Int[Tensor, "rows"], Int[Tensor, "rows"]]:
-        """Finishes what ends and takes up what goes on: the row that each new row continues, and its last id."""
-        sums = self._sums.flatten()[found.rows] + found.scores
-        ends = found.ids == self._end_id
-        ended = ends & (sums > -torch.inf)
-        sums, order = sums.masked_fill(ends, -torch.inf).sort(dim=1, descending=True, stable=True)
-        sums, order = sums[:, : self._beam], order[:, : self._beam]
-        best_sums = sums[:, 0].tolist()
-        self._finish(found, ended, best_sums)
-
-        places = [place for place, best_sum in enumerate(best_sums) if not self._is_done(place, best_sum)]
-        self.sentences, self._sums = [self.sentences[place] for place in places], sums[places]
-        scores, rows, ids = (part.gather(1, order)[places].flatten() for part in found)
-        ids = ids.masked_fill(self._sums.flatten() == -torch.inf, self._end_id)  # a row that fills up needs a valid id
-        self._history.append(rows.tolist(), ids.tolist(), scores.tolist())
-        return rows, ids
-
-    def best(self) -> list[list[Hypothesis]]:
-        """The best finished hypotheses of each sentence."""
-        return [finished[: self._num_best] for finished in self._finished]
-
-    def _finish(self, found: Continuations, ended: Bool[Tensor, "sentences count"], best_sums: list[float]) -> None:
-        for place, rank in ended[:, : self._beam].nonzero().tolist():
-            self._end(place, int(found.rows[place, rank]), float(found.scores[place, rank]))
-        for place, best_sum in enumerate(best_sums):
-            if best_sum == -torch.inf and not self._finished[self.sentences[place]]:  # every way is forbidden
-                self._end(place, place * self._sums.shape[1], -torch.inf)
-
-    def _end(self, place: int, row: int, end_score: float) -> None:
-        hypothesis = self._history.end(row, self._end_id, end_score, self._alpha)
-        insort(self._finished[self.sentences[place]], hypothesis, key=lambda finished: -finished.score)
-
-    def _is_done(self, place: int, best_sum: float) -> bool:
-        """Whether nothing that goes on can change the result.
-
-        Log-probabilities are at most 0, so no continuation scores more than the sum so far over the largest penalty.
-        """
-        sentence = self.sentences[place]
-        finished, bound = self._finished[sentence], best_sum / length_penalty(self._limits[sentence], self._alpha)
-        return (
-            best_sum == -torch.inf
-            or len(finished) >= self._beam
-            or (len(finished) >= self._num_best and finished[self._num_best - 1].score >= bound)
-        )
+def _advance(log_probs: Tensor, places: list[SentenceSearch], end_id: int, beam: int) -> None:
+    """Takes every sentence that is not done one token further."""
+    at_limit = [place for place, sentence in enumerate(places) if sentence.is_at_limit]
+    if at_limit:  # nothing but the end, without renormalising: its log-probability stays true
+        index = torch.tensor(at_limit, device=log_probs.device)
+        of_end = log_probs[index, :, end_id]
+        log_probs[index] = -torch.inf
+        log_probs[index, :, end_id] = of_end
+    sums = torch.tensor([sentence.relative_sums() for sentence in places], device=log_probs.device)
+    found = best_continuations(log_probs, sums, 2 * beam).to_host()
+    for sentence, *continuations in zip(places, *(part.tolist() for part in found), strict=True):
+        if not sentence.is_done:
+            sentence.advance(*continuations)

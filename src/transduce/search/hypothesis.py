@@ -3,6 +3,7 @@
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple, Optional
 
 
 def length_penalty(length: int, alpha: float) -> float:
@@ -30,3 +31,21 @@ class Hypothesis:
     def from_tokens(cls, ids: Sequence[int], token_scores: Sequence[float], alpha: float) -> "Hypothesis":
         """Scores `ids`, of which the last is the end symbol."""
         return cls(list(ids), sum(token_scores) / length_penalty(len(ids), alpha), list(token_scores))
+
+
+class Token(NamedTuple):
+    """One token of a hypothesis that is being built, and the way back: nothing is ever copied."""
+
+    id: int
+    score: float
+    previous: Optional["Token"]
+
+
+def read_back(last: Token | None) -> tuple[list[int], list[float]]:
+    """Ids and log-probabilities of the hypothesis that ends with `last`, first token first."""
+    ids, scores = [], []
+    while last is not None:
+        ids.append(last.id)
+        scores.append(last.score)
+        last = last.previous
+    return ids[::-1], scores[::-1]

@@ -10,10 +10,16 @@ _SelfT = TypeVar("_SelfT")  # stands for Self, which cannot be checked at run ti
 
 @runtime_checkable
 class SearchState(Protocol):
-    """What the step function remembers of each row, as a value: passed in, handed back, never changed in place."""
+    """What the step function remembers of each sentence and of its hypotheses, which stand side by side."""
 
-    def reorder(self: _SelfT, index: Int[Tensor, "rows"]) -> _SelfT:  # noqa: PYI019 - see above
-        """Keep, repeat or drop rows: row i of the result is row index[i] of this state."""
+    def select(  # noqa: PYI019 - see above
+        self: _SelfT, sentences: Int[Tensor, "kept"] | None, parents: Int[Tensor, "kept width"]
+    ) -> _SelfT:
+        """The state whose sentence i is sentence `sentences[i]` of this one (None: all of them, as they are).
+
+        Hypothesis j of sentence i goes on from hypothesis `parents[i, j]` of that sentence. What is handed back takes
+        the place of this state, which must not be used any more.
+        """
         ...
 
 
@@ -22,8 +28,13 @@ StateT = TypeVar("StateT", bound=SearchState)
 
 @runtime_checkable
 class StepFunction(Protocol[StateT]):
-    """One step of decoding: the last id of each row, and the state, to what may come next."""
+    """One step of decoding: the last id of each hypothesis, and the state, to what may come next."""
 
-    def __call__(self, last_ids: Int[Tensor, "rows"], state: StateT) -> tuple[Float[Tensor, "rows vocabulary"], StateT]:
-        """Log-probabilities of the next id (-inf: forbidden), and the state that includes `last_ids`."""
+    def __call__(
+        self, last_ids: Int[Tensor, "sentences width"], state: StateT
+    ) -> tuple[Float[Tensor, "sentences width vocabulary"], StateT]:
+        """Log-probabilities of the next id (-inf: forbidden), and the state that includes `last_ids`.
+
+        The log-probabilities are the search's own from then on: it may write into them.
+        """
         ...

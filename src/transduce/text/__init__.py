@@ -1,20 +1,47 @@
 """Text on its way in and out: parallel corpora, which pairs training leaves out, the tokenizer, long texts in parts."""
 
+from transduce.text.arriving import arriving_blocks
 from transduce.text.cleaning import Cleaner
 from transduce.text.corpus import ParallelCorpus, parallel_corpus, write_standard_input
-from transduce.text.lines import read_lines, read_stream
+from transduce.text.documents import Document, rebuilt, split_document
+from transduce.text.glossary import Glossary, Term, count_whole
+from transduce.text.lines import read_document, read_lines, read_stream
+from transduce.text.protected_spans import (
+    USUAL_KINDS,
+    Kind,
+    ProtectedSpan,
+    SpanCheck,
+    elements,
+    find_protected_spans,
+    respaced,
+)
 from transduce.text.segmentation import segments, sentences
 from transduce.text.tokenizer import Tokenizer, fitted_vocabulary
 
 __all__ = [
+    "USUAL_KINDS",
     "Cleaner",
+    "Document",
+    "Glossary",
+    "Kind",
     "ParallelCorpus",
+    "ProtectedSpan",
+    "SpanCheck",
+    "Term",
     "Tokenizer",
+    "arriving_blocks",
+    "count_whole",
+    "elements",
+    "find_protected_spans",
     "fitted_vocabulary",
     "parallel_corpus",
+    "read_document",
     "read_lines",
     "read_stream",
+    "rebuilt",
+    "respaced",
     "segments",
     "sentences",
+    "split_document",
     "write_standard_input",
 ]

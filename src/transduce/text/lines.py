@@ -6,7 +6,7 @@ import lzma
 import zlib
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 from transduce.errors import CorpusError, MissingExtraError
 
@@ -59,6 +59,21 @@ def read_stream(stream: Iterable[bytes], name: str) -> Iterator[str]:
         raise CorpusError(
             f"{name}: damaged or cut off after line {number} ({error}): get or make the file anew"
         ) from None
+
+
+def read_document(stream: BinaryIO, name: str) -> str:
+    """Everything in a stream, line ends as they are; a byte order mark at the start is dropped.
+
+    Args:
+        stream: binary, at its start.
+        name: what errors call it.
+
+    Raises:
+        CorpusError: a line is not UTF-8.
+    """
+    lines = stream.read().split(b"\n")
+    text = "\n".join(_from_utf8(line, name, number) for number, line in enumerate(lines, start=1))
+    return text.removeprefix("\ufeff")
 
 
 def check_file(path: Path) -> None:
@@ -135,8 +150,13 @@ class _ZstandardFile(io.RawIOBase):
 
 
 def _decoded(line: bytes, name: str, number: int) -> str:
+    text = _from_utf8(line, name, number)
+    return text[:-2] if text.endswith("\r\n") else text.removesuffix("\n")
+
+
+def _from_utf8(line: bytes, name: str, number: int) -> str:
     try:
-        text = line.decode("utf-8")
+        return line.decode("utf-8")
     except UnicodeDecodeError as error:
         place = f"{name}, line {number}, byte {error.start + 1} of the line"
         found = f"the byte 0x{line[error.start]:02x} is not UTF-8"
@@ -144,6 +164,3 @@ def _decoded(line: bytes, name: str, number: int) -> str:
         if number == 1:
             remedy = next((known for start, known in _SIGNATURES.items() if line.startswith(start)), remedy)
         raise CorpusError(f"{place}: {found}; {remedy}") from None
-    if text.endswith("\r\n"):
-        return text[:-2]
-    return text.removesuffix("\n")

@@ -7,6 +7,7 @@ from typing import Literal
 import torch
 
 from transduce.model import Transformer
+from transduce.translation import has_fast_bfloat16
 
 NARROWEST = 128
 """d_model from which products in bfloat16 are large enough on a CPU to gain more than their preparation costs."""
@@ -21,14 +22,8 @@ def settled_precision(
     """
     if precision != "auto":
         return precision
-    if device.type == "cuda":
-        return "bfloat16" if torch.cuda.is_bf16_supported(including_emulation=False) else "float32"
-    if device.type != "cpu" or d_model < NARROWEST:
-        return "float32"
-    # PyTorch before 2.10 cannot say what the processor has.
-    capabilities: dict[str, bool] = getattr(torch.cpu, "get_capabilities", dict)()
-    fast = capabilities.get("avx512_bf16", False) or capabilities.get("amx_bf16", False)
-    return "bfloat16" if fast else "float32"
+    wide_enough = device.type != "cpu" or d_model >= NARROWEST
+    return "bfloat16" if wide_enough and has_fast_bfloat16(device) else "float32"
 
 
 @contextmanager

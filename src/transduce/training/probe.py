@@ -13,10 +13,10 @@ from jaxtyping import Int
 
 from transduce.data import Batch
 from transduce.errors import TrainingError, is_out_of_memory
-from transduce.training.allocator import give_back_freed_memory
 from transduce.training.memory import free_memory, most_taken_memory, taken_memory
 from transduce.training.sharding import is_sharded, summed_later
 from transduce.training.step import Updater
+from transduce.translation.allocator import give_back_freed_memory
 
 SAFE_SHARE = 0.8
 """Share of the free memory that a batch may be expected to take; some is left for what no forecast knows."""

@@ -13,7 +13,6 @@ from transduce.bundle import Bundle, started
 from transduce.config import RunConfig, to_toml
 from transduce.data import PreparedData, prepare
 from transduce.errors import ConfigError, RunError, TrainingError, TransduceError, is_out_of_memory
-from transduce.training.allocator import keep_few_kernels, keep_freed_memory
 from transduce.training.determinism import deterministic_kernels
 from transduce.training.environment import environment
 from transduce.training.interruption import stop_wish
@@ -25,6 +24,7 @@ from transduce.training.run_folder import RunFolder
 from transduce.training.tensorboard import check_tensorboard
 from transduce.training.trainer import Trainer, TrainingResult
 from transduce.translation import find_device
+from transduce.translation.allocator import keep_few_kernels, keep_freed_memory
 
 
 def train(

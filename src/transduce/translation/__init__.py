@@ -1,16 +1,49 @@
 """A model and its tokenizer, on disk or in training: text in, text out."""
 
-from transduce.translation.device import find_device
+from transduce.translation.alignment import Alignment, AlignmentHead, align_pairs, align_stream
+from transduce.translation.confidence import Confidence, measure_confidence
+from transduce.translation.details import LineDetails
+from transduce.translation.device import find_device, has_fast_bfloat16
 from transduce.translation.engine import Engine, NativeEngine, batches_by_length
+from transduce.translation.forced_decoding import ForcedDecoder
+from transduce.translation.gold_alignment import GoldAlignment, read_gold_alignments
+from transduce.translation.guard import PROBLEMS
+from transduce.translation.head_choice import choose_head, measure_heads
+from transduce.translation.lines import Line, LineOptions, LineTranslator
+from transduce.translation.scoring import PairScore, Perplexity, score_ids, score_pairs, score_stream
+from transduce.translation.text_constraints import TextConstraints
 from transduce.translation.translator import Alternative, Translation, Translator, translate
 
 __all__ = [
+    "PROBLEMS",
+    "Alignment",
+    "AlignmentHead",
     "Alternative",
+    "Confidence",
     "Engine",
+    "ForcedDecoder",
+    "GoldAlignment",
+    "Line",
+    "LineDetails",
+    "LineOptions",
+    "LineTranslator",
     "NativeEngine",
+    "PairScore",
+    "Perplexity",
+    "TextConstraints",
     "Translation",
     "Translator",
+    "align_pairs",
+    "align_stream",
     "batches_by_length",
+    "choose_head",
     "find_device",
+    "has_fast_bfloat16",
+    "measure_confidence",
+    "measure_heads",
+    "read_gold_alignments",
+    "score_ids",
+    "score_pairs",
+    "score_stream",
     "translate",
 ]

@@ -23,3 +23,12 @@ def find_device(name: str) -> torch.device:
     if not there.get(device.type, False) or too_high:
         raise ConfigError(f"device = {name!r}: this machine has no such device; it has: {available}")
     return device
+
+
+def has_fast_bfloat16(device: torch.device) -> bool:
+    """Whether the device multiplies in bfloat16 by hardware: such a GPU, or a processor with AVX-512 BF16 or AMX."""
+    if device.type == "cuda":
+        return bool(torch.cuda.is_bf16_supported(including_emulation=False))
+    # PyTorch before 2.10 cannot say what the processor has.
+    capabilities: dict[str, bool] = getattr(torch.cpu, "get_capabilities", dict)() if device.type == "cpu" else {}
+    return capabilities.get("avx512_bf16", False) or capabilities.get("amx_bf16", False)

@@ -1,19 +1,36 @@
 """What turns batches of source ids into hypotheses. The native one runs the model itself."""
 
 import sys
-from collections.abc import Iterator, Sequence
-from typing import Protocol, runtime_checkable
+import zlib
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any, Protocol, TypeVar, runtime_checkable
 
 import torch
-from jaxtyping import Float, Int
-from torch import Tensor
 
 from transduce.config import SearchConfig
-from transduce.model import DecoderState, Transformer
-from transduce.search import Hypothesis, beam_search, greedy_search
+from transduce.model import Transformer
+from transduce.search import (
+    Constraints,
+    Habits,
+    Hypothesis,
+    Sampling,
+    SearchState,
+    SearchTask,
+    beam_search,
+    sample_search,
+)
+from transduce.translation.network import Network, make_ensemble, make_network
+from transduce.translation.precision import Precision, settled_precision
 
-MOST_PROBABILITIES = 2**26
-"""Probabilities of a step, for all hypotheses of a batch: a quarter of a gigabyte, and some copies of it."""
+_ResultT = TypeVar("_ResultT")
+
+FEW = 8
+"""Sentences for which `auto` precision starts few operations rather than fast ones."""
+
+MOST_PROBABILITIES = 2**22
+"""Probabilities of a step, for all hypotheses of a batch, on a processor: what its caches are good for."""
 
 
 @runtime_checkable
@@ -21,71 +38,157 @@ class Engine(Protocol):
     """Anything that can translate ids."""
 
     def search(
-        self, sources: Sequence[Sequence[int]], config: SearchConfig, num_best: int = 1
+        self,
+        sources: Sequence[Sequence[int]],
+        config: SearchConfig,
+        num_best: int = 1,
+        constraints: Sequence[Constraints] | None = None,
     ) -> list[list[Hypothesis]]:
-        """For each source (ids, `</s>` included), its `num_best` hypotheses, best first."""
+        """For each source (ids, `</s>` included), its `num_best` hypotheses, best first.
+
+        Where the constraints of a source cannot be kept, there is one hypothesis with the score -inf.
+        """
+        ...
+
+    def sample(
+        self, sources: Sequence[Sequence[int]], config: SearchConfig, num_samples: int, sampling: Sampling, seed: int
+    ) -> list[list[Hypothesis]]:
+        """For each source, `num_samples` hypotheses drawn at random, the same for the same source and seed."""
         ...
 
 
 class NativeEngine:
-    """The model in this process, on the device it lies on.
+    """The model in this process, on the device it lies on, with the weights that it has when this is made.
 
-    Sentences of similar length are translated together, so that little of a batch is padding.
+    Several models with the same vocabulary are an ensemble: their probabilities are averaged. Sentences of similar
+    length are translated together, so that little of a batch is padding. On a processor as many batches are under way
+    as PyTorch has threads, each on one of them: small products gain nothing from several.
     """
 
-    def __init__(self, model: Transformer, end_id: int) -> None:
+    def __init__(
+        self, model: Transformer, end_id: int, precision: Precision = "float32", ensemble: Sequence[Transformer] = ()
+    ) -> None:
         self.model = model
         self.end_id = end_id
-
-    @torch.inference_mode()
-    def search(
-        self, sources: Sequence[Sequence[int]], config: SearchConfig, num_best: int = 1
-    ) -> list[list[Hypothesis]]:
-        """See `Engine`. The model is left in the mode, training or evaluation, in which it was found."""
-        found: list[list[Hypothesis]] = [[] for _ in sources]
-        was_training = self.model.training
-        self.model.eval()
-        try:
-            most_rows = max(1, MOST_PROBABILITIES // (config.beam * self.model.config.vocabulary))
-            for indices in batches_by_length([len(source) for source in sources], config.batch_tokens, most_rows):
-                results = self._search_batch([sources[index] for index in indices], config, num_best)
-                for index, hypotheses in zip(indices, results, strict=True):
-                    found[index] = hypotheses
-        finally:
-            self.model.train(was_training)
-        return found
-
-    def _search_batch(
-        self, sources: Sequence[Sequence[int]], config: SearchConfig, num_best: int
-    ) -> list[list[Hypothesis]]:
-        device = next(self.model.parameters()).device
-        lengths = torch.tensor([len(source) for source in sources])
-        source_ids = torch.full((len(sources), int(lengths.max())), self.model.pad_id)
-        for row, source in zip(source_ids, sources, strict=True):
-            row[: len(source)] = torch.tensor(source)
-        source_ids, lengths = source_ids.to(device), lengths.to(device)
-        source_mask = torch.arange(source_ids.size(1), device=device) < lengths[:, None]
-        state = self.model.start(self.model.encode(source_ids, source_mask), source_mask)
-        max_lengths = (lengths + config.max_extra_length).clamp(max=self.model.longest)
-        ends = {"start_id": self.model.pad_id, "end_id": self.end_id}
-        if config.beam == 1:
-            greedy = greedy_search(self._step, state, max_lengths=max_lengths, alpha=config.length_penalty, **ends)
-            return [[hypothesis] for hypothesis in greedy]
-        return beam_search(
-            self._step,
-            state,
-            max_lengths=max_lengths,
-            beam=config.beam,
-            alpha=config.length_penalty,
-            num_best=num_best,
-            **ends,
+        self.device = next(model.parameters()).device
+        self._longest = min(one.longest for one in (model, *ensemble))
+        few, many = (settled_precision(precision, self.device, model.config.d_model, few=few) for few in (True, False))
+        self._few = make_ensemble([make_network(one, few) for one in (model, *ensemble)])
+        self._many = (
+            self._few if many == few else make_ensemble([make_network(one, many) for one in (model, *ensemble)])
         )
 
-    def _step(
-        self, last_ids: Int[Tensor, " rows"], state: DecoderState
-    ) -> tuple[Float[Tensor, "rows vocabulary"], DecoderState]:
-        logits, state = self.model.decode_step(last_ids, state)
-        return logits.float().log_softmax(dim=-1), state
+    def search(
+        self,
+        sources: Sequence[Sequence[int]],
+        config: SearchConfig,
+        num_best: int = 1,
+        constraints: Sequence[Constraints] | None = None,
+    ) -> list[list[Hypothesis]]:
+        """See `Engine`."""
+        habits = Habits(config.no_repeat_ngram, config.repetition_penalty, config.diversity)
+
+        def search(batch: _Batch) -> list[list[Hypothesis]]:
+            return beam_search(
+                batch.network.step,
+                batch.state,
+                batch.task,
+                beam=config.beam,
+                alpha=config.length_penalty,
+                num_best=num_best,
+                habits=None if habits == Habits() else habits,
+                device=self.device,
+            )
+
+        return self._in_batches(sources, config, search, width=config.beam, constraints=constraints)
+
+    def sample(
+        self, sources: Sequence[Sequence[int]], config: SearchConfig, num_samples: int, sampling: Sampling, seed: int
+    ) -> list[list[Hypothesis]]:
+        """See `Engine`."""
+
+        def draw(batch: _Batch) -> list[list[Hypothesis]]:
+            return sample_search(
+                batch.network.step,
+                batch.state,
+                batch.task,
+                num_samples=num_samples,
+                seeds=[(seed, zlib.crc32(repr(list(source)).encode())) for source in batch.sources],
+                sampling=sampling,
+                alpha=config.length_penalty,
+                device=self.device,
+            )
+
+        return self._in_batches(sources, config, draw, width=num_samples)
+
+    def _in_batches(
+        self,
+        sources: Sequence[Sequence[int]],
+        config: SearchConfig,
+        search: Callable[["_Batch"], list[list[Hypothesis]]],
+        *,
+        width: int,
+        constraints: Sequence[Constraints] | None = None,
+    ) -> list[list[Hypothesis]]:
+        """What `search` finds for each source; `width` is the number of hypotheses that it keeps of each."""
+        most_rows = max(1, MOST_PROBABILITIES // (max(1, width) * self.model.config.vocabulary))
+        batches = list(batches_by_length([len(source) for source in sources], config.batch_tokens, most_rows))
+        network = self._few if len(sources) <= FEW else self._many
+
+        @torch.inference_mode()
+        def search_batch(indices: list[int]) -> list[list[Hypothesis]]:
+            asked = None if constraints is None else [constraints[index] for index in indices]
+            return search(self._batch(network, [sources[index] for index in indices], config, asked))
+
+        found: list[list[Hypothesis]] = [[] for _ in sources]
+        for indices, results in zip(batches, self._all_at_once(search_batch, batches), strict=True):
+            for index, hypotheses in zip(indices, results, strict=True):
+                found[index] = hypotheses
+        return found
+
+    def _all_at_once(self, search_batch: Callable[[list[int]], _ResultT], batches: list[list[int]]) -> list[_ResultT]:
+        """What `search_batch` makes of every batch, computed by several threads if there is something for each."""
+        num_threads = torch.get_num_threads()
+        if self.device.type != "cpu" or num_threads == 1 or len(batches) == 1:
+            return [search_batch(batch) for batch in batches]
+        torch.set_num_threads(1)  # of each of the threads below
+        executor = ThreadPoolExecutor(num_threads)
+        try:
+            return list(executor.map(search_batch, batches))
+        finally:
+            executor.shutdown(cancel_futures=True)
+            torch.set_num_threads(num_threads)
+
+    def _batch(
+        self,
+        network: Network[Any],
+        sources: Sequence[Sequence[int]],
+        config: SearchConfig,
+        constraints: Sequence[Constraints] | None,
+    ) -> "_Batch":
+        """The sources read by the network, and what is asked of their translations."""
+        lengths = [len(source) for source in sources]
+        longest, pad_id = max(lengths), self.model.pad_id
+        rows = [[*source, *[pad_id] * (longest - len(source))] for source in sources]
+        source_ids = torch.tensor(rows, device=self.device)
+        # What is required comes on top of what the model has to say.
+        required = [0] * len(sources) if constraints is None else [asked.num_tokens for asked in constraints]
+        limits = [
+            min(length + config.max_extra_length + extra, self._longest)
+            for length, extra in zip(lengths, required, strict=True)
+        ]
+        task = SearchTask(pad_id, self.end_id, limits, config.min_length, constraints)
+        return _Batch(network, network.start(source_ids, source_ids != pad_id), task, sources)
+
+
+@dataclass(frozen=True)
+class _Batch:
+    """Sources that are searched together."""
+
+    network: Network[Any]
+    state: SearchState
+    task: SearchTask
+    sources: Sequence[Sequence[int]]
 
 
 def batches_by_length(lengths: Sequence[int], batch_tokens: int, most_rows: int = sys.maxsize) -> Iterator[list[int]]:

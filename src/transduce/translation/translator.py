@@ -1,30 +1,42 @@
 """A model and its tokenizer: text in, text out."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationError
 
 from transduce.bundle import Bundle, find_bundle
 from transduce.config import SearchConfig
 from transduce.errors import ConfigError, UserError
-from transduce.search import Hypothesis
+from transduce.search import Constraints, Hypothesis, Sampling
 from transduce.text import Tokenizer, segments
+from transduce.translation.allocator import keep_few_kernels, keep_freed_memory
 from transduce.translation.device import find_device
 from transduce.translation.engine import Engine, NativeEngine
-
-LINES_AT_A_TIME = 2048
-"""Lines read from a stream before they are translated: enough to find companions of similar length."""
+from transduce.translation.precision import Precision
+from transduce.translation.text_constraints import TextConstraints
 
 _LINE_ENDS = str.maketrans("\r\n", "  ")
 
 
 @dataclass(frozen=True)
 class Alternative:
-    """One translation: its text, and its score, the log-probability in nats divided by the length penalty."""
+    """One translation of a text, or of its parts.
+
+    Args:
+        text: a single line.
+        score: log-probability in nats, `</s>` included, divided by the length penalty; of parts, the sum.
+        pieces: of all parts, `</s>` included.
+        token_scores: the log-probability of each, in nats.
+    """
 
     text: str
     score: float
+    pieces: tuple[str, ...] = ()
+    token_scores: tuple[float, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -46,58 +58,123 @@ class Translation:
 class Translator:
     """Translates raw text with an engine, its tokenizer, and the settings of search that came with the model."""
 
-    def __init__(self, engine: Engine, tokenizer: Tokenizer, search: SearchConfig, source_language: str = "") -> None:
+    def __init__(
+        self,
+        engine: Engine,
+        tokenizer: Tokenizer,
+        search: SearchConfig,
+        source_language: str = "",
+        target_language: str = "",
+    ) -> None:
         self.engine = engine
         self.tokenizer = tokenizer
         self.search = search
-        self.source_language = source_language
+        self.source_language, self.target_language = source_language, target_language
 
     @classmethod
-    def load(cls, path: str | Path, *, device: str = "auto") -> "Translator":
+    def load(
+        cls,
+        path: str | Path,
+        *,
+        device: str = "auto",
+        precision: Precision = "auto",
+        ensemble: Sequence[str | Path] = (),
+    ) -> "Translator":
         """The translator of a bundle, or of a run folder's best bundle.
+
+        `precision` is that of all arithmetic: float32 gives the same translation in every batch; auto is what is
+        fastest on the device, bfloat16 where it has that in hardware. The models of other bundles with the same
+        tokenizer form an `ensemble` with it.
 
         Raises:
             BundleError: there is no bundle, or it is damaged.
-            ConfigError: the device is not there.
+            ConfigError: the device or precision is not there, or the tokenizers differ.
         """
+        keep_freed_memory()
+        keep_few_kernels()
+        where = find_device(device)
         bundle = Bundle.open(find_bundle(Path(path)))
-        tokenizer = bundle.load_tokenizer()
-        model = bundle.load_model().to(find_device(device))
-        description = bundle.description
-        engine = NativeEngine(model, tokenizer.end_id)
-        return cls(engine, tokenizer, description.search, description.languages.source)
+        tokenizer, description = bundle.load_tokenizer(), bundle.description
+        others = [Bundle.open(find_bundle(Path(other))) for other in ensemble]
+        for other in others:
+            if other.tokenizer_path.read_bytes() != bundle.tokenizer_path.read_bytes():
+                raise ConfigError(
+                    f"{other.folder} has another tokenizer than {bundle.folder}: models of an ensemble need the same, "
+                    f"so train them with the same text.tokenizer"
+                )
+        models = [one.load_model().to(where) for one in (bundle, *others)]
+        engine = NativeEngine(models[0], tokenizer.end_id, precision, models[1:])
+        languages = description.languages
+        return cls(engine, tokenizer, description.search, languages.source, languages.target)
+
+    def with_search(self, settings: Mapping[str, Any]) -> "Translator":
+        """The same with other settings of the search, by their names in `SearchConfig`.
+
+        Raises:
+            ConfigError: a setting is unknown or has a value that it cannot have.
+        """
+        search = _changed(self.search, settings)
+        return Translator(self.engine, self.tokenizer, search, self.source_language, self.target_language)
 
     def translate(self, texts: Sequence[str], *, beam: int | None = None) -> list[str]:
         """The best translation of each text; `beam` 1 is greedy. A blank text stays blank."""
         return [translation.text for translation in self.translations(texts, beam=beam)]
 
-    def translations(self, texts: Sequence[str], *, beam: int | None = None, num_best: int = 1) -> list[Translation]:
+    def translations(
+        self,
+        texts: Sequence[str],
+        *,
+        beam: int | None = None,
+        num_best: int = 1,
+        constraints: Sequence[TextConstraints] | None = None,
+    ) -> list[Translation]:
         """The `num_best` best translations of each text, with scores.
+
+        `constraints` are those of each text; where they cannot be kept, the one alternative has the score -inf.
 
         Raises:
             ConfigError: more alternatives are asked for than the beam holds.
-            UserError: one text is given instead of a sequence of texts.
+            UserError: one text is given instead of a sequence of texts, or a text with constraints is too long for the
+                model.
         """
-        if isinstance(texts, str):
-            raise UserError(f"{texts!r} is one text: give a list of texts, as in [{texts!r}]")
-        if beam is not None and beam < 1:
-            raise ConfigError(f"beam = {beam}: must be at least 1, which is greedy search")
-        search = self.search if beam is None else SearchConfig.model_validate({**dict(self.search), "beam": beam})
+        search = self.search if beam is None else _changed(self.search, {"beam": beam})
         if not 1 <= num_best <= search.beam:
             raise ConfigError(f"num_best = {num_best}: must be from 1 to the beam, {search.beam}")
-        lengths = map(len, self.tokenizer.encode_all(texts))
-        parts = [self._parts(text, num_pieces) for text, num_pieces in zip(texts, lengths, strict=True)]
-        sources = self.tokenizer.encode_all([part for text_parts in parts for part in text_parts])
-        found = iter(self.engine.search([[*ids, self.tokenizer.end_id] for ids in sources], search, num_best))
-        return [self._joined(text_parts, list(islice(found, len(text_parts)))) for text_parts in parts]
+        parts = self._parts_of_all(texts)
+        if constraints is None:
+            return self._joined_all(parts, self.engine.search(self._ids(parts), search, num_best))
+        asked: list[Constraints] = []
+        for number, (text_parts, wish) in enumerate(zip(parts, constraints, strict=True), start=1):
+            if len(text_parts) > 1:
+                raise UserError(
+                    f"text {number} is longer than the {self.search.max_pieces} pieces that the model reads at a time, "
+                    f"and would be translated in parts: divide it, or ask for nothing in its translation"
+                )
+            asked += [wish.as_ids(self.tokenizer)] * len(text_parts)
+        return self._joined_all(parts, self.engine.search(self._ids(parts), search, num_best, asked))
 
-    def translate_stream(
-        self, lines: Iterable[str], *, beam: int | None = None, num_best: int = 1
-    ) -> Iterator[Translation]:
-        """The translation of each line of a stream, in order, holding only some thousand lines at a time."""
-        waiting = iter(lines)
-        while block := list(islice(waiting, LINES_AT_A_TIME)):
-            yield from self.translations(block, beam=beam, num_best=num_best)
+    def samples(
+        self, texts: Sequence[str], num_samples: int, *, sampling: Sampling | None = None, seed: int = 1
+    ) -> list[Translation]:
+        """`num_samples` translations of each text drawn at random, the same for the same text and seed.
+
+        Raises:
+            ConfigError: `num_samples` is below 1.
+            UserError: one text is given instead of a sequence of texts.
+        """
+        parts = self._parts_of_all(texts)
+        found = self.engine.sample(self._ids(parts), self.search, num_samples, sampling or Sampling(), seed)
+        return self._joined_all(parts, found)
+
+    def fits(self, text: str) -> bool:
+        """Whether the model reads the text as a whole."""
+        return len(self.tokenizer.encode(text)) <= self.search.max_pieces
+
+    def _parts_of_all(self, texts: Sequence[str]) -> list[list[str]]:
+        if isinstance(texts, str):
+            raise UserError(f"{texts!r} is one text: give a list of texts, as in [{texts!r}]")
+        lengths = map(len, self.tokenizer.encode_all(texts))
+        return [self._parts(text, num_pieces) for text, num_pieces in zip(texts, lengths, strict=True)]
 
     def _parts(self, text: str, num_pieces: int) -> list[str]:
         """What of `text` is translated at a time, spaces between included: nothing of a text that shows nothing."""
@@ -105,25 +182,48 @@ class Translator:
             return []
         if num_pieces <= self.search.max_pieces:
             return [text]
-
-        def fits(part: str) -> bool:
-            return len(self.tokenizer.encode(part)) <= self.search.max_pieces
-
-        parts = segments(text, self.source_language, fits)
+        parts = segments(text, self.source_language, self.fits)
         return [part for part in parts if part.strip() and self.tokenizer.encode(part)]
 
-    def _joined(self, parts: Sequence[str], found: Sequence[Sequence[Hypothesis]]) -> Translation:
+    def _ids(self, parts: Sequence[Sequence[str]]) -> list[list[int]]:
+        sources = self.tokenizer.encode_all([part for text_parts in parts for part in text_parts])
+        return [[*ids, self.tokenizer.end_id] for ids in sources]
+
+    def _joined_all(self, parts: Sequence[Sequence[str]], found: Sequence[Sequence[Hypothesis]]) -> list[Translation]:
+        rest = iter(found)
+        return [self._joined(list(islice(rest, len(text_parts)))) for text_parts in parts]
+
+    def _joined(self, found: Sequence[Sequence[Hypothesis]]) -> Translation:
         """The translations of consecutive parts as one; the k-th best of the whole is made of the k-th best of each."""
-        if not parts:
+        if not found:
             return Translation((Alternative("", 0.0),))
         depth = min(len(hypotheses) for hypotheses in found)
         alternatives = []
         for rank in range(depth):
+            chosen = [hypotheses[rank] for hypotheses in found]
             # Pieces spell single bytes, too, line ends among them; a translation is one line.
-            texts = [self.tokenizer.decode(hypotheses[rank].ids).translate(_LINE_ENDS) for hypotheses in found]
-            score = sum(hypotheses[rank].score for hypotheses in found)
-            alternatives.append(Alternative(" ".join(text for text in texts if text), score))
-        return Translation(tuple(alternatives), len(parts))
+            texts = [self.tokenizer.decode(hypothesis.ids).translate(_LINE_ENDS) for hypothesis in chosen]
+            alternatives.append(
+                Alternative(
+                    " ".join(text for text in texts if text),
+                    sum(hypothesis.score for hypothesis in chosen),
+                    tuple(piece for one in chosen for piece in self.tokenizer.pieces(one.ids)),
+                    tuple(score for one in chosen for score in one.token_scores),
+                )
+            )
+        return Translation(tuple(alternatives), len(found))
+
+
+def _changed(search: SearchConfig, settings: Mapping[str, Any]) -> SearchConfig:
+    unknown = settings.keys() - SearchConfig.model_fields.keys()
+    if unknown:
+        raise ConfigError(f"{min(unknown)} is no setting of the search; it has {', '.join(SearchConfig.model_fields)}")
+    try:
+        return SearchConfig.model_validate({**dict(search), **settings})
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        rule = first["msg"].removeprefix("Input should be ")
+        raise ConfigError(f"{first['loc'][0]} = {first['input']}: must be {rule}") from None
 
 
 def translate(path: str | Path, texts: Sequence[str], *, beam: int | None = None) -> list[str]:

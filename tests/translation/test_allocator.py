@@ -10,7 +10,7 @@ from pathlib import Path
 
 import torch
 
-from transduce.training.allocator import keep_few_kernels
+from transduce.translation.allocator import keep_few_kernels
 
 if sys.argv[1] == "few":
     keep_few_kernels()

@@ -1,0 +1,113 @@
+"""Are protected spans and required terms kept, each exactly once, and what does that cost?
+
+    python benchmarks/kept.py BUNDLE test.en test.de
+
+Puts 1 to 4 addresses, placeholders, numbers or pairs of tags at random places of each line and translates with
+protection; and translates each line with 1 to 4 words of its reference required. Prints how many lines keep each of
+them exactly once, how that was reached, and BLEU (of spans taken out again) beside that of a plain translation. Last,
+one line of JSON.
+"""
+
+import argparse
+import json
+import random
+import re
+import time
+from collections import Counter
+from pathlib import Path
+
+from transduce.evaluation import corpus_scores
+from transduce.text import USUAL_KINDS
+from transduce.translation import LineOptions, LineTranslator, TextConstraints, Translator
+
+SPANS = ("https://example.org/{}?q=1", "mail{}@example.org", "{{name{}}}", "%({})s", "<b>")
+
+
+def main() -> None:
+    """Parse, translate, count."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("bundle", type=Path)
+    parser.add_argument("source", type=Path, help="one sentence a line")
+    parser.add_argument("reference", type=Path, help="its translations")
+    parser.add_argument("--precision", default="auto")
+    arguments = parser.parse_args()
+    lines, references = (
+        path.read_text(encoding="utf-8").splitlines() for path in (arguments.source, arguments.reference)
+    )
+    translator = Translator.load(arguments.bundle, device="cpu", precision=arguments.precision)
+    chance = random.Random(1)  # noqa: S311 - nothing here is secret
+    plain = translator.translate(lines)
+    found = {"plain": {"bleu": bleu(plain, references)}}
+
+    started = time.perf_counter()
+    marked = [with_spans(line, chance) for line in lines]
+    keeper = LineTranslator(translator, LineOptions(protected=(*USUAL_KINDS, "number")))
+    kept = keeper.translate([text for text, _ in marked])
+    texts = [line.translation.text for line in kept]
+    right = sum(all(text.count(span) == 1 for span in spans) for text, (_, spans) in zip(texts, marked, strict=True))
+    bare = [without(text, spans) for text, (_, spans) in zip(texts, marked, strict=True)]
+    found["spans"] = {
+        "kept": right,
+        "lines": len(lines),
+        "bleu": bleu(bare, references),
+        "seconds": round(time.perf_counter() - started, 1),
+        **Counter(line.how or "" for line in kept),
+    }
+
+    started = time.perf_counter()
+    wanted = [terms(reference, chance) for reference in references]
+    wide = translator.with_search({"beam": 8})
+    constraints = [TextConstraints(required=words) for words in wanted]
+    texts = [translation.text for translation in wide.translations(lines, constraints=constraints)]
+    right = sum(
+        all(len(re.findall(rf"\b{word}\b", text)) == 1 for word in words)
+        for text, words in zip(texts, wanted, strict=True)
+    )
+    found["terms"] = {
+        "kept": right,
+        "lines": len(lines),
+        "bleu": bleu(texts, references),
+        "seconds": round(time.perf_counter() - started, 1),
+    }
+    for name, figures in found.items():
+        print(name, ", ".join(f"{key} {value}" for key, value in figures.items()))
+    print(json.dumps(found))
+
+
+def bleu(texts: list[str], references: list[str]) -> float:
+    """BLEU as everybody reports it, to two places."""
+    (score,) = corpus_scores(texts, references, ("bleu",))
+    return round(score.value, 2)
+
+
+def with_spans(line: str, chance: random.Random) -> tuple[str, list[str]]:
+    """The line with 1 to 4 spans between its words, and what has to be kept."""
+    words, spans = line.split(), []
+    for number, span in enumerate(chance.sample(SPANS, chance.randint(1, 4))):
+        place = chance.randint(0, len(words))
+        if span == "<b>":
+            words[place:place] = ["<b>"]
+            words.insert(chance.randint(place + 1, len(words)), "</b>")
+            spans += ["<b>", "</b>"]
+        else:
+            words.insert(place, span.format(number))
+            spans.append(span.format(number))
+    return " ".join(words), spans
+
+
+def without(text: str, spans: list[str]) -> str:
+    """The text with the spans taken out."""
+    for span in spans:
+        text = text.replace(span, " ")
+    return " ".join(text.split())
+
+
+def terms(reference: str, chance: random.Random) -> tuple[str, ...]:
+    """1 to 4 different words of the reference that occur once, in its order."""
+    words = [word for word, count in Counter(reference.split()).items() if count == 1 and word.isalpha()]
+    chosen = set(chance.sample(words, min(len(words), chance.randint(1, 4))))
+    return tuple(word for word in words if word in chosen)
+
+
+if __name__ == "__main__":
+    main()

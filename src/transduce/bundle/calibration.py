@@ -1,0 +1,168 @@
+"""What was measured about a finished model with its own translations, kept in its bundle as calibration.json.
+
+The file is no part of the model: bundles without it are complete, and programs that do not know it do not read it. So
+that it is never taken for another model's, it records the files of the bundle it was measured with. A new model in the
+place of an old one comes without.
+"""
+
+import os
+from pathlib import Path
+from typing import Literal
+
+from pydantic import Field
+
+from transduce.bundle.bundle import DESCRIPTION, Bundle
+from transduce.bundle.description import BundleDescription
+from transduce.bundle.folder_lock import locked
+from transduce.bundle.manifest import FolderDescription, read_description, write_description
+from transduce.config import Settings
+from transduce.errors import BundleError, TransduceError
+
+CALIBRATION = "calibration.json"
+
+
+class LogisticFit(Settings):
+    """A probability from those of a word's or a sentence's tokens.
+
+    1 / (1 + exp(-(intercept + minimum * a + mean * b))), where a is the log-odds, log(p / (1 - p)), of the lowest of
+    the tokens' probabilities and b that of their geometric mean.
+    """
+
+    intercept: float
+    """What all have."""
+
+    minimum: float = Field(ge=0)
+    """Weight of the lowest probability's log-odds."""
+
+    mean: float = Field(ge=0)
+    """Weight of the mean probability's log-odds."""
+
+
+class RecordedConfidence(Settings):
+    """How sure the model's words and sentences are, and how well that was found to be true on text held out of the fit.
+
+    All figures are of the pairs held out, every other one.
+    """
+
+    words: LogisticFit
+    """The probability that a word of a translation is right."""
+
+    sentences: LogisticFit
+    """The chrF of a translation, divided by 100."""
+
+    data: dict[str, str]
+    """SHA-256 of the files it was measured on, by "source" and "target"."""
+
+    beam: int = Field(ge=1)
+    """Hypotheses kept for each sentence when it was measured."""
+
+    num_pairs: int = Field(ge=2)
+    """Pairs of the text, those of the fit and those held out."""
+
+    num_words: int = Field(ge=1)
+    """Words of the translations held out."""
+
+    share_right: float = Field(ge=0, le=1)
+    """How many of these words are right."""
+
+    calibration_error_before: float = Field(ge=0, le=1)
+    """Expected calibration error of the probabilities that the model itself gives to its words."""
+
+    calibration_error: float = Field(ge=0, le=1)
+    """The same of the fitted probabilities."""
+
+    auc: float = Field(ge=0, le=1)
+    """The probability that of a right word and a wrong one, the right one has the higher fitted probability."""
+
+    chrf_error: float = Field(ge=0, le=100)
+    """Mean distance of the predicted chrF from the real one."""
+
+    chrf_error_of_mean: float = Field(ge=0, le=100)
+    """The same if for every sentence the mean chrF of the fit's were predicted."""
+
+
+class RecordedHead(Settings):
+    """The head of the decoder whose attention aligns words best."""
+
+    layer: int = Field(ge=0)
+    """Its layer, from 0."""
+
+    head: int | None = Field(ge=0)
+    """Which of the layer's heads, from 0; null for the mean of all."""
+
+    offset: int
+    """How many positions after the one that predicts a piece its attention is read."""
+
+
+class Calibration(FolderDescription):
+    """All that calibration.json can say; each part is measured by a command of its own."""
+
+    format: Literal["transduce calibration"] = "transduce calibration"
+    """Marks the file."""
+
+    format_version: Literal[1] = 1
+    """Version of the file's layout."""
+
+    confidence: RecordedConfidence | None = None
+    """How sure its translations are."""
+
+    alignment: RecordedHead | None = None
+    """Whose attention to align words by."""
+
+
+def read_calibration(bundle: Bundle) -> Calibration | None:
+    """What was measured about the model of `bundle`; None if nothing was.
+
+    Raises:
+        BundleError: calibration.json is damaged, or was measured with another model.
+    """
+    path = bundle.folder / CALIBRATION
+    if not path.exists():
+        return None
+    calibration = read_description(path, Calibration)
+    if calibration.files != bundle.description.files:
+        raise BundleError(
+            f"{path}: was measured with other files than {', '.join(bundle.description.files)} beside it: remove it, "
+            f"or measure anew (transduce calibrate)"
+        )
+    return calibration
+
+
+def update_calibration(
+    bundle: Bundle, *, confidence: RecordedConfidence | None = None, alignment: RecordedHead | None = None
+) -> None:
+    """Write what is given to the calibration of `bundle`; what is not given stays as it is.
+
+    A crash leaves the old file or the new one. A file that is damaged, or another model's, is replaced as a whole.
+
+    Raises:
+        BundleError: the folder has another model by now than when `bundle` was opened.
+        BusyError: another process is writing to the bundle.
+        TransduceError: writing failed, as on a full disk; the bundle is as it was before.
+    """
+    place = bundle.folder.resolve()
+    given = {name: value for name, value in (("confidence", confidence), ("alignment", alignment)) if value is not None}
+    try:
+        # The lock of `written_folder`: a training does not put a new model into the folder meanwhile.
+        with locked(bundle.folder, place.with_name(f".{place.name}.lock")):
+            if read_description(place / DESCRIPTION, BundleDescription).files != bundle.description.files:
+                raise BundleError(f"{bundle.folder}: has another model by now than the one measured: measure anew")
+            _write(place / CALIBRATION, _present(bundle).model_copy(update=given))
+    except OSError as error:
+        raise TransduceError(f"{bundle.folder}: could not be written and is as it was before: {error}") from error
+
+
+def _present(bundle: Bundle) -> Calibration:
+    try:
+        present = read_calibration(bundle)
+    except BundleError:  # what it says is worth nothing, and about to be replaced
+        present = None
+    return present or Calibration(files=bundle.description.files)
+
+
+def _write(path: Path, calibration: Calibration) -> None:
+    beside = path.with_name(path.name + ".tmp")
+    write_description(beside, calibration)
+    with beside.open("rb+") as file:
+        os.fsync(file.fileno())  # a power cut must not leave the name without the bytes
+    beside.replace(path)

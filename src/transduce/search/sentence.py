@@ -1,0 +1,121 @@
+"""The hypotheses of one sentence, and which of them go on."""
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+import torch
+
+from transduce.errors import TransduceError
+from transduce.search.constraints import Automaton, Progress
+from transduce.search.hypothesis import Hypothesis, Token, length_penalty, read_back
+
+_NOTHING = Progress(0, (), ())
+
+
+class Live(NamedTuple):
+    """A hypothesis that goes on, or, with the sum -inf, something that fills up its place.
+
+    `parent` is its place among the hypotheses of the step before; `sum` is what it is ranked by; `progress` is that of
+    its constraints, if there are any.
+    """
+
+    sum: float
+    parent: int
+    last: Token
+    progress: Progress = _NOTHING
+
+
+class Candidate(NamedTuple):
+    """A hypothesis that may go on: ranked by `rank`, with the sum `sum`, and the true log-probability `score`."""
+
+    rank: float
+    sum: float
+    score: float
+    parent: int
+    id: int
+
+
+class SentenceSearch:
+    """Hypotheses that go on and those that are finished, both best first."""
+
+    def __init__(
+        self, limit: int, *, end_id: int, beam: int, alpha: float, num_best: int, automaton: Automaton | None = None
+    ) -> None:
+        self.is_done = False
+        self.finished: list[Hypothesis] = []
+        self.live: list[Live] = []
+        self.length = 0  # tokens of those that go on
+        self.automaton = automaton
+        self._limit, self._end_id, self._beam, self._alpha, self._num_best = limit, end_id, beam, alpha, num_best
+
+    @property
+    def is_at_limit(self) -> bool:
+        """Whether the next token has to be the end."""
+        return self.length + 1 == self._limit
+
+    def relative_sums(self) -> list[float]:
+        """What each hypothesis lacks to the best: all that ranking needs, and small enough for float32."""
+        if not self.live or self.live[0].sum == -torch.inf:
+            return [0.0] * max(1, len(self.live))
+        return [live.sum - self.live[0].sum for live in self.live]
+
+    def advance(self, scores: list[float], parents: list[int], ids: list[int]) -> None:
+        """Finishes what ends and takes up what goes on, of the best 2 * beam continuations, best first.
+
+        Raises:
+            TransduceError: a log-probability is NaN.
+        """
+        sums = [live.sum for live in self.live] or [0.0]
+        self.take_up(
+            Candidate(0.0, sums[parent] + score, score, parent, token)
+            for score, parent, token in zip(scores, parents, ids, strict=True)
+        )
+
+    def take_up(self, candidates: Iterable[Candidate], first_of_bank: frozenset[int] | None = None) -> None:
+        """The same with candidates in the order in which they are to be taken.
+
+        Those that end are finished if they are among the first `beam`, or if their places are in `first_of_bank`.
+        """
+        self.length += 1
+        before, self.live = self.live, []
+        for place, candidate in enumerate(candidates):
+            if candidate.score != candidate.score:
+                raise TransduceError("the model's probabilities are not numbers (NaN): its weights are damaged")
+            if candidate.sum == -torch.inf:
+                continue
+            previous = before[candidate.parent].last if before else None
+            token = Token(candidate.id, candidate.score, previous)
+            if candidate.id == self._end_id:
+                if place < self._beam if first_of_bank is None else place in first_of_bank:
+                    self._finish(token)
+            elif len(self.live) < self._beam:
+                self.live.append(Live(candidate.sum, candidate.parent, token, self._advanced(before, candidate)))
+        if not self.live and not self.finished:  # every way is forbidden
+            self._finish(Token(self._end_id, -torch.inf, before[0].last if before else None))
+        self.live.sort(key=lambda live: -live.sum)  # the device ranked sums in float32
+        self.is_done = self._cannot_change()
+        filler = Live(-torch.inf, 0, Token(self._end_id, -torch.inf, None))
+        self.live += [filler] * (self._beam - len(self.live))
+
+    def _advanced(self, before: list[Live], candidate: Candidate) -> Progress:
+        if self.automaton is None:
+            return _NOTHING
+        progress = before[candidate.parent].progress if before else self.automaton.start()
+        return self.automaton.advance(progress, candidate.id)
+
+    def _finish(self, last: Token) -> None:
+        self.finished.append(Hypothesis.from_tokens(*read_back(last), self._alpha))
+        self.finished.sort(key=lambda hypothesis: -hypothesis.score)
+
+    def _cannot_change(self) -> bool:
+        """Whether nothing that goes on can change the result.
+
+        Log-probabilities are at most 0, so no continuation scores more than the sum so far over the largest penalty;
+        a sum with penalised repetitions says nothing about the score.
+        """
+        if not self.live or len(self.finished) >= self._beam:
+            return True
+        if self.automaton is not None and self.automaton.habits.repetition_penalty != 1.0:
+            return False
+        bound = max(live.sum for live in self.live) / length_penalty(self._limit, self._alpha)
+        return len(self.finished) >= self._num_best and self.finished[self._num_best - 1].score >= bound

@@ -1,0 +1,82 @@
+"""Lines that are still being written: blocks of what is there, so that nobody waits for lines to come."""
+
+import io
+import os
+import select
+import stat
+from collections.abc import Iterable, Iterator
+
+from transduce.errors import CorpusError
+from transduce.text.lines import read_stream
+
+_READ = 2**16
+_PATIENCE = 0.05
+
+
+class _Descriptor:
+    """The lines of an open file, and whether there is another one without waiting for it."""
+
+    def __init__(self, descriptor: int) -> None:
+        self._descriptor = descriptor
+        self._is_file = stat.S_ISREG(os.fstat(descriptor).st_mode)
+        self._buffer = bytearray()
+        self._is_at_end = False
+
+    def __iter__(self) -> Iterator[bytes]:
+        while True:
+            end = self._buffer.find(b"\n") + 1
+            if not end and not self._is_at_end:
+                self._read()
+                continue
+            line = bytes(self._buffer[: end or len(self._buffer)])
+            del self._buffer[: len(line)]
+            if not line:
+                return
+            yield line
+
+    def has_more(self) -> bool:
+        """Whether a line is there already, or something comes within a moment."""
+        if b"\n" in self._buffer or self._is_at_end or self._is_file:
+            return True
+        return bool(select.select([self._descriptor], [], [], _PATIENCE)[0])
+
+    def _read(self) -> None:
+        found = os.read(self._descriptor, _READ)
+        self._buffer += found
+        self._is_at_end = not found
+
+
+def arriving_blocks(stream: Iterable[bytes] | None, name: str, most: int) -> Iterator[list[str]]:
+    """The lines of a stream in blocks of at most `most`; see `read_stream` for what a line is.
+
+    A file's blocks are as large as they may be. What comes through a pipe or from a terminal is handed on as soon as
+    nothing more comes for a twentieth of a second. Before an error is raised, what stands before it is handed on.
+
+    Args:
+        stream: binary, at its start; None is empty.
+        name: what errors call it.
+        most: lines of a block.
+
+    Raises:
+        CorpusError: a line is not UTF-8, or the stream breaks off.
+    """
+    if stream is None:
+        return
+    try:
+        source = _Descriptor(stream.fileno()) if os.name == "posix" and isinstance(stream, io.IOBase) else None
+    except (OSError, io.UnsupportedOperation):  # held in memory
+        source = None
+    given: Iterable[bytes] = stream if source is None else source
+    block: list[str] = []
+    try:
+        for line in read_stream(given, name):
+            block.append(line)
+            if len(block) == most or (source is not None and not source.has_more()):
+                yield block
+                block = []
+    except CorpusError:
+        if block:
+            yield block
+        raise
+    if block:
+        yield block

@@ -1,0 +1,130 @@
+"""Terms that must be translated so and not otherwise."""
+
+import re
+import unicodedata
+from collections import defaultdict
+from collections.abc import Mapping
+from pathlib import Path
+from typing import NamedTuple
+
+from transduce.errors import CorpusError, UserError
+from transduce.text.lines import read_lines
+
+# Characters of scripts without spaces between words (Thai, Lao, Burmese, Khmer, Chinese, Japanese): every one of them
+# may be where a word begins.
+_WITHOUT_SPACES = re.compile("[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u2e80-\u9fff\uf900-\ufaff\U00020000-\U0003ffff]")
+
+
+class Term(NamedTuple):
+    """A term in a text: its characters from `start` up to, but without, `end` must be translated as `target`."""
+
+    start: int
+    end: int
+    target: str
+
+
+class Glossary:
+    """Source terms with their translations; found as whole words, and where no term is written so in any case.
+
+    Of terms that overlap, the one that begins first counts, then the longest. A term is found as it is written: not
+    inflected, and with the same spaces. In scripts without spaces between words a term may stand anywhere.
+
+    Args:
+        targets: the translation of each source term; empty, no term is ever found.
+
+    Raises:
+        UserError: a term or its translation is blank.
+    """
+
+    def __init__(self, targets: Mapping[str, str]) -> None:
+        for source, target in targets.items():
+            if not (source.strip() and target.strip()):
+                raise UserError(
+                    f"{source!r} and its translation {target!r} must both show something: leave the term out"
+                )
+        self.targets = dict(targets)
+        self._any_case: dict[str, str] = {}
+        lengths: dict[str, set[int]] = defaultdict(set)
+        for source, target in self.targets.items():
+            self._any_case.setdefault(source.casefold(), target)
+            lengths[source[0].casefold()].add(len(source))
+        # of the terms that begin with a character: few, however many terms there are
+        self._lengths = {first: sorted(of_first, reverse=True) for first, of_first in lengths.items()}
+
+    @classmethod
+    def read(cls, path: Path) -> "Glossary":
+        """The glossary in a file with one term a line: source term, tab, target term; in UTF-8, plain or compressed.
+
+        Blank lines are skipped, and so are spaces around a term.
+
+        Raises:
+            CorpusError: a line is not two terms with a tab between them, a source term has two translations, or there
+                is no term at all; see also `read_lines`.
+        """
+        targets: dict[str, str] = {}
+        numbers: dict[str, int] = {}
+        for number, line in enumerate(read_lines(path), start=1):
+            if not line.strip():
+                continue
+            terms = [column.strip() for column in line.split("\t")]
+            if len(terms) != 2 or not all(terms):
+                raise CorpusError(
+                    f"{path}, line {number}: must be a source term, one tab and a target term, but is {line!r:.80}"
+                )
+            source, target = terms
+            if targets.setdefault(source, target) != target:
+                raise CorpusError(
+                    f"{path}, line {number}: {source!r} must be translated as {target!r:.80} here, but as "
+                    f"{targets[source]!r:.80} in line {numbers[source]}: keep one of the two"
+                )
+            numbers.setdefault(source, number)
+        if not targets:
+            raise CorpusError(f"{path}: has no term: give a line for each, with a source term, a tab and a target term")
+        return cls(targets)
+
+    def matches(self, text: str) -> list[Term]:
+        """The terms in `text` from left to right; a source term that stands there twice is found twice."""
+        found: list[Term] = []
+        end = 0
+        for start, character in enumerate(text):
+            if start >= end and character.casefold() in self._lengths and _is_border(text, start):
+                term = self._longest(text, start)
+                if term:
+                    found.append(term)
+                    end = term.end
+        return found
+
+    def _longest(self, text: str, start: int) -> Term | None:
+        for length in self._lengths[text[start].casefold()]:
+            written = text[start : start + length]
+            target = self.targets.get(written) or self._any_case.get(written.casefold())
+            if target and len(written) == length and _is_border(text, start + length):
+                return Term(start, start + length, target)
+        return None
+
+
+def count_whole(text: str, phrase: str) -> int:
+    """How often `phrase` stands in `text` as whole words, one behind the other."""
+    count = start = 0
+    while (start := text.find(phrase, start)) >= 0:
+        if _is_border(text, start) and _is_border(text, start + len(phrase)):
+            count += 1
+            start += len(phrase)
+        else:
+            start += 1
+    return count
+
+
+def _is_border(text: str, place: int) -> bool:
+    """Whether a word may begin or end at `place`: not within a run of letters, digits and accents."""
+    if place in (0, len(text)):
+        return True
+    before, behind = text[place - 1], text[place]
+    if not (_is_of_word(before) and _is_of_word(behind)):
+        return True
+    is_accent = unicodedata.category(behind).startswith("M")
+    return not is_accent and bool(_WITHOUT_SPACES.match(before) or _WITHOUT_SPACES.match(behind))
+
+
+def _is_of_word(character: str) -> bool:
+    return character.isalnum() or character == "_" or unicodedata.category(character).startswith("M")

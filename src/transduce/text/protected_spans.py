@@ -1,0 +1,214 @@
+"""What a translation must keep as it is: addresses, tags and placeholders, and numbers on request."""
+
+import re
+from collections import Counter, defaultdict, deque
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from itertools import accumulate, pairwise
+from typing import Literal
+
+Kind = Literal["url", "email", "tag", "entity", "placeholder", "number"]
+
+USUAL_KINDS: tuple[Kind, ...] = ("url", "email", "tag", "entity", "placeholder")
+"""All but numbers, which languages write differently and a translation may have to change."""
+
+# A letter, digit or "_" of a script that puts spaces between words: others may touch an address on both sides.
+_LETTER = r"[^\W\u2e80-\U0003ffff]"
+_LABEL = rf"{_LETTER}++(?:-++{_LETTER}++)*+"  # of a domain: its parts between full stops
+_LINE_ENDS = r"\n\r\v\f\x1c-\x1e\x85\u2028\u2029"
+_LINE_WRAP = r"\r?\n(?!\s*\n)"  # a line end with something in the next line
+
+# Looking for any of these takes time in proportion to the text. What repeats is taken once and for all (*+, ++); and a
+# match is tried only where a run of its characters begins, or ends at the latest where the next one could begin.
+_PATTERNS: dict[Kind, re.Pattern[str]] = {
+    # https://a.b/c_(d)?e, www.a.b, mailto:a@b.c; with brackets in pairs, without the sentence's punctuation behind it.
+    "url": re.compile(
+        r"""(?<![A-Za-z0-9]) (?: [A-Za-z][A-Za-z0-9+]{1,15}+:// | (?:www\.|mailto:)(?=\w) )
+            (?: [^\s<>"“”„‟«»`()\[\]、。，；：！？「」『』（）【】《》]
+              | \( [^\s<>"()]*+ \)
+              | \[ [^\s<>"\[\]]*+ \]
+            )+
+            (?<![.,;:!?'’*_~…|\\])""",
+        re.VERBOSE,
+    ),
+    "email": re.compile(
+        rf"""(?<!{_LETTER}) (?<!{_LETTER}[.+%'-])
+            {_LETTER} (?:{_LETTER}|[.+%'-]){{0,63}}+ (?<!\.) @ {_LABEL} (?:\.{_LABEL})++""",
+        re.VERBOSE,
+    ),
+    # <a href="x">, </a>, <br/>, <!-- x -->, <!DOCTYPE x>, <?x y?>. None has another "<" inside, nor an empty line:
+    # what is never closed does not swallow the page.
+    "tag": re.compile(
+        rf"""<!-- (?: [^<{_LINE_ENDS}] | <(?!!--) | {_LINE_WRAP} )*? -->
+          | < (?: /? [A-Za-z_][\w.-]*+ (?: :[\w.-]++ )? (?=[\s/>]) | [!?][A-Za-z] )
+              (?: [^<>"'{_LINE_ENDS}] | {_LINE_WRAP}
+                | " (?: [^<"{_LINE_ENDS}] | {_LINE_WRAP} )*+ "
+                | ' (?: [^<'{_LINE_ENDS}] | {_LINE_WRAP} )*+ '
+              )*+ >""",
+        re.VERBOSE,
+    ),
+    # &nbsp; &#39; &#x2019;
+    "entity": re.compile(r"&(?:[A-Za-z][A-Za-z0-9]{1,31}|#[0-9]{1,7}|#[xX][0-9A-Fa-f]{1,6});"),
+    # {{ name }}, {% if name %}, ${name}, #{name}, %{name}, with spaces anywhere; {name}, {0:.2f}, {}, with one at each
+    # end; %s, %5.2f, %1$s, %(name)s, but not right behind a digit, as in "5%discount".
+    "placeholder": re.compile(
+        rf"""\{{{{2,3}}+ [^{{}}{_LINE_ENDS}]*+ \}}{{2,3}}
+          | \{{% [^{{}}{_LINE_ENDS}]*+ (?<=%)\}}
+          | [$#%]\{{ [^{{}}{_LINE_ENDS}]*+ \}}
+          | \{{[ ]? (?: [^\s{{}}]++ [ ]? )? \}}
+          | (?<![\d%]) % (?: \(\w++\) | \d{{1,2}}\$ )?
+            [-+0\#]{{0,3}} \d{{0,3}} (?: \.\d{{0,3}} )? l{{0,2}} [sdifgeuxXc@]""",
+        re.VERBOSE,
+    ),
+    # 7, -3.5, 1,000.00, 1 000, 2024-01-31, 12:30, 1/2: digits with single signs between them; spaces only between
+    # thousands, and so not behind a year.
+    "number": re.compile(
+        rf"""(?<!{_LETTER}) [-+−]? \d++
+            (?: [.,:/'’\u00a0\u2009\u202f–-]\d++ | (?<!\d{{4}})[ ]\d{{3}}(?!\d) )*+""",
+        re.VERBOSE,
+    ),
+}
+
+_TAG_NAME = re.compile(r"</?([\w.:-]+)")
+
+
+@dataclass(frozen=True)
+class ProtectedSpan:
+    """The characters from `start` up to, but without, `end` of a text."""
+
+    start: int
+    end: int
+    kind: Kind
+
+
+def find_protected_spans(text: str, kinds: Collection[Kind] = USUAL_KINDS) -> list[ProtectedSpan]:
+    """The spans of these kinds, from left to right; of several that overlap the leftmost, then the longest.
+
+    Takes time in proportion to the text, whatever is in it. No span has an empty line inside.
+
+    Args:
+        text: anything.
+        kinds: what is looked for; all but numbers unless given.
+    """
+    spans: list[ProtectedSpan] = []
+    ahead = {kind: _PATTERNS[kind].search(text) for kind in kinds}
+    while found := [(match.start(), -match.end(), kind) for kind, match in ahead.items() if match]:
+        start, negative_end, kind = min(found)
+        end = -negative_end
+        spans.append(ProtectedSpan(start, end, kind))
+        for other, match in ahead.items():
+            if match and match.start() < end:
+                ahead[other] = _PATTERNS[other].search(text, end)
+    return spans
+
+
+class SpanCheck:
+    """Whether a translation has the spans of its original: the same ones as often, and tags in the same order.
+
+    Numbers may be added. An element, as <b> and </b> with what is between them, that has a letter or digit must not
+    have lost all of them: a search that has to put two tags somewhere likes to put them side by side.
+
+    Args:
+        original: a text that passes itself.
+        kinds: of spans that are looked for.
+    """
+
+    def __init__(self, original: str, kinds: Collection[Kind]) -> None:
+        self._kinds = kinds
+        self._original = _Contents.of(original, kinds)
+
+    def passes(self, text: str) -> bool:
+        """Whether `text` has them."""
+        found = _Contents.of(text, self._kinds)
+        return (
+            found.tags == self._original.tags
+            and found.others == self._original.others
+            and all(found.numbers[number] == times for number, times in self._original.numbers.items())
+            and found.full_elements >= self._original.full_elements
+        )
+
+
+@dataclass(frozen=True)
+class _Contents:
+    """The spans of a text, and between which of its tags there are words."""
+
+    tags: list[str]
+    numbers: Counter[str]
+    others: Counter[str]
+    full_elements: set[tuple[int, int]]
+
+    @classmethod
+    def of(cls, text: str, kinds: Collection[Kind]) -> "_Contents":
+        spans = find_protected_spans(text, kinds)
+        tags = [span for span in spans if span.kind == "tag"]
+        texts = [text[tag.start : tag.end] for tag in tags]
+        has_words = [any(map(str.isalnum, text[tag.end : following.start])) for tag, following in pairwise(tags)]
+        num_full = list(accumulate(has_words, initial=0))  # gaps between tags that have words, in front of each tag
+        return cls(
+            tags=texts,
+            numbers=Counter(text[span.start : span.end] for span in spans if span.kind == "number"),
+            others=Counter(text[span.start : span.end] for span in spans if span.kind not in {"tag", "number"}),
+            full_elements={(first, last) for first, last in elements(texts) if num_full[first] < num_full[last]},
+        )
+
+
+def respaced(text: str, original: str, kinds: Collection[Kind] = USUAL_KINDS) -> str:
+    """A translation without spaces beside its spans that the original does not have.
+
+    Tokenizers put spaces in front of words: "<b>old</b> (%s)" may become "<b> alt </b> ( %s)". A space goes where the
+    original has none between the span and the same character, or on the inner side of a tag.
+
+    Args:
+        text: the translation.
+        original: what it is a translation of.
+        kinds: of spans that are looked for.
+    """
+    originals: dict[str, deque[ProtectedSpan]] = defaultdict(deque)
+    for span in find_protected_spans(original, kinds):
+        originals[original[span.start : span.end]].append(span)
+    dropped = set()
+    for span in find_protected_spans(text, kinds):
+        written = text[span.start : span.end]
+        if not originals[written]:
+            continue
+        there = originals[written].popleft()
+        is_end = written.startswith("</")
+        before, behind = original[there.start - 1 : there.start], original[there.end : there.end + 1]
+        if (
+            text.endswith(" ", 0, span.start)
+            and before.strip()
+            and (is_end or text.endswith(before, 0, span.start - 1))
+        ):
+            dropped.add(span.start - 1)
+        is_begin = span.kind == "tag" and not is_end
+        if text.startswith(" ", span.end) and behind.strip() and (is_begin or text.startswith(behind, span.end + 1)):
+            dropped.add(span.end)
+    return "".join(character for place, character in enumerate(text) if place not in dropped)
+
+
+def elements(tags: Sequence[str]) -> list[tuple[int, int]]:
+    """The places in `tags` where an element begins and where it ends, as <b> and its </b> do.
+
+    A tag without its other half, such as <br>, is in none.
+
+    Args:
+        tags: the tags of a text in their order.
+    """
+    pairs = []
+    waiting: list[tuple[int, str]] = []  # place and name of the tags that are still open, outermost first
+    num_waiting: Counter[str] = Counter()
+    for place, tag in enumerate(tags):
+        match = _TAG_NAME.match(tag)
+        if not match or tag.endswith("/>"):
+            continue
+        name = match[1].lower()
+        if not tag.startswith("</"):
+            waiting.append((place, name))
+            num_waiting[name] += 1
+        elif num_waiting[name]:
+            opened = -1, ""
+            while opened[1] != name:
+                opened = waiting.pop()
+                num_waiting[opened[1]] -= 1
+            pairs.append((opened[0], place))
+    return pairs

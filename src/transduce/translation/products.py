@@ -1,0 +1,107 @@
+"""The products with weights, as translation computes them: in float32, or in bfloat16."""
+
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+from torch.nn import functional as F
+
+LARGE = 2**19
+"""Weights from which a product of a few rows is faster in bfloat16, on a processor that has it: 2 MB in float32."""
+
+
+class Product:
+    """x W^T + b for weights that do not change any more; shares them with the model where the type is the same."""
+
+    def __init__(self, weight: Tensor, bias: Tensor | None, dtype: torch.dtype) -> None:
+        self.weight = weight.detach().to(dtype)
+        self.bias = None if bias is None else bias.detach().to(dtype)
+
+    def __call__(self, inputs: Float[Tensor, "rows width"]) -> Float[Tensor, "rows outputs"]:
+        """The product."""
+        return F.linear(inputs, self.weight, self.bias)
+
+    def plus(
+        self, inputs: Float[Tensor, "rows width"], others: Float[Tensor, "rows outputs"]
+    ) -> Float[Tensor, "rows outputs"]:
+        """The product and `others`, added up."""
+        return F.linear(inputs, self.weight, self.bias).add_(others)
+
+    def rectified(self, inputs: Float[Tensor, "rows width"]) -> Float[Tensor, "rows outputs"]:
+        """max(0, the product)."""
+        return F.linear(inputs, self.weight, self.bias).relu_()
+
+
+class PackedProduct(Product):
+    """The same with weights laid out once as oneDNN wants them; sum and max are part of the product.
+
+    oneDNN otherwise lays them out anew at every use. The operators are those that torch.compile's code for processors
+    calls; they have no public names.
+    """
+
+    def __init__(self, weight: Tensor, bias: Tensor | None, dtype: torch.dtype) -> None:
+        super().__init__(weight, bias, dtype)
+        operators = torch.ops.mkldnn
+        self._product = operators._linear_pointwise.default  # noqa: SLF001 - see above
+        self._product_and_sum = operators._linear_pointwise.binary  # noqa: SLF001 - see above
+        self.weight = operators._reorder_linear_weight(self.weight.contiguous(), None)  # noqa: SLF001 - see above
+
+    def __call__(self, inputs: Float[Tensor, "rows width"]) -> Float[Tensor, "rows outputs"]:
+        """See `Product`."""
+        product: Tensor = self._product(inputs, self.weight, self.bias, "none", [], "")
+        return product
+
+    def plus(
+        self, inputs: Float[Tensor, "rows width"], others: Float[Tensor, "rows outputs"]
+    ) -> Float[Tensor, "rows outputs"]:
+        """See `Product`."""
+        total: Tensor = self._product_and_sum(inputs, others, self.weight, self.bias, "add")
+        return total
+
+    def rectified(self, inputs: Float[Tensor, "rows width"]) -> Float[Tensor, "rows outputs"]:
+        """See `Product`."""
+        product: Tensor = self._product(inputs, self.weight, self.bias, "relu", [], "")
+        return product
+
+
+class LargeProduct(PackedProduct):
+    """Inputs and outputs in float32, computed in bfloat16: for a few rows, reading large weights is what takes time."""
+
+    def __init__(self, weight: Tensor, bias: Tensor | None) -> None:
+        super().__init__(weight, bias, torch.bfloat16)
+
+    def __call__(self, inputs: Float[Tensor, "rows width"]) -> Float[Tensor, "rows outputs"]:
+        """See `Product`."""
+        return super().__call__(inputs.bfloat16()).float()
+
+    def plus(
+        self, inputs: Float[Tensor, "rows width"], others: Float[Tensor, "rows outputs"]
+    ) -> Float[Tensor, "rows outputs"]:
+        """See `Product`."""
+        return self(inputs).add_(others)
+
+    def rectified(self, inputs: Float[Tensor, "rows width"]) -> Float[Tensor, "rows outputs"]:
+        """See `Product`."""
+        return super().rectified(inputs.bfloat16()).float()
+
+
+@dataclass(frozen=True)
+class Arithmetic:
+    """How a network is computed.
+
+    Args:
+        dtype: of everything but, perhaps, large products.
+        large_in_bfloat16: whether products with at least `LARGE` weights are computed in bfloat16 all the same.
+    """
+
+    dtype: torch.dtype
+    large_in_bfloat16: bool = False
+
+    def product(self, weight: Tensor, bias: Tensor | None) -> Product:
+        """The fastest product on the device of the weights."""
+        has_operators = weight.device.type == "cpu" and hasattr(torch.ops.mkldnn, "_linear_pointwise")
+        if has_operators and self.large_in_bfloat16 and weight.numel() >= LARGE:
+            return LargeProduct(weight, bias)
+        packs = has_operators and self.dtype == torch.bfloat16
+        return (PackedProduct if packs else Product)(weight, bias, self.dtype)

@@ -1,0 +1,125 @@
+"""How probable the model finds given translations."""
+
+import math
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from jaxtyping import Float
+from torch import Tensor
+
+from transduce.data import Batch
+from transduce.model import Transformer
+from transduce.search import Hypothesis
+from transduce.translation.forced_decoding import ForcedDecoder, Pair, numbered_blocks
+
+
+@dataclass(frozen=True)
+class PairScore:
+    """How probable a target is as the translation of its source.
+
+    Args:
+        score: `log_probability` divided by the length penalty, as a translation's score is; 0 for a pair of blanks.
+        pieces: of the target, `</s>` at the end; none for a pair of blank lines, about which no model is asked.
+        log_probabilities: of each piece after those before it, in nats.
+        is_long: whether the source has more pieces than the model reads at a time (`search.max_pieces`), so that
+            `translate` would have taken it in parts.
+    """
+
+    score: float
+    pieces: tuple[str, ...]
+    log_probabilities: tuple[float, ...]
+    is_long: bool = False
+
+    @property
+    def log_probability(self) -> float:
+        """Of the target as a whole, in nats."""
+        return math.fsum(self.log_probabilities)
+
+    def as_json(self) -> dict[str, Any]:
+        """Score, log-probability, and the same of every token."""
+        tokens = zip(self.pieces, self.log_probabilities, strict=True)
+        return {
+            "score": self.score,
+            "log_probability": self.log_probability,
+            "tokens": [{"piece": piece, "log_probability": log_probability} for piece, log_probability in tokens],
+        }
+
+
+class Perplexity:
+    """Perplexity of everything that was added: exp of the mean negative log-probability of a token."""
+
+    def __init__(self) -> None:
+        self.num_pairs = 0
+        self.num_tokens = 0
+        self._log_probability = 0.0
+
+    def add(self, score: PairScore) -> None:
+        """Counts one pair; one of blank lines has no token."""
+        self.num_pairs += 1
+        self.num_tokens += len(score.pieces)
+        self._log_probability += score.log_probability
+
+    @property
+    def value(self) -> float:
+        """From 1 on, infinite beyond floating point; 1 where there is no token."""
+        mean = -self._log_probability / max(1, self.num_tokens)
+        return math.exp(mean) if mean < 700 else math.inf
+
+
+def score_stream(decoder: ForcedDecoder, pairs: Iterable[Pair]) -> Iterator[PairScore]:
+    """The score of each pair of a stream, in order, holding only some thousand pairs at a time; see `score_pairs`."""
+    for first_line, block in numbered_blocks(pairs):
+        yield from score_pairs(decoder, block, first_line)
+
+
+def score_pairs(decoder: ForcedDecoder, pairs: Sequence[Pair], first_line: int = 1) -> list[PairScore]:
+    """The score of each pair of source and target text; what a pair gets does not depend on the others.
+
+    The score of a translation is the one it was found with, wherever its text is cut into the same pieces again.
+
+    Args:
+        decoder: the model.
+        pairs: source and target text; a blank side is `</s>` alone.
+        first_line: what errors call the first pair.
+
+    Raises:
+        UserError: a side is longer than the learned positions of the model; names the line.
+    """
+    tokenizer, end_id = decoder.tokenizer, decoder.tokenizer.end_id
+    texts = ([pair[side] if pair[side].strip() else "" for pair in pairs] for side in (0, 1))
+    sources, targets = ([[*ids, end_id] for ids in tokenizer.encode_all(side)] for side in texts)
+    scores = []
+    for source, hypothesis in zip(sources, score_ids(decoder, sources, targets, first_line), strict=True):
+        num_pieces = len(source) - 1
+        if num_pieces == 0 and len(hypothesis.ids) == 1:
+            scores.append(PairScore(0.0, (), ()))
+            continue
+        pieces, log_probabilities = tuple(tokenizer.pieces(hypothesis.ids)), tuple(hypothesis.token_scores)
+        scores.append(PairScore(hypothesis.score, pieces, log_probabilities, num_pieces > decoder.search.max_pieces))
+    return scores
+
+
+def score_ids(
+    decoder: ForcedDecoder, sources: Sequence[Sequence[int]], targets: Sequence[Sequence[int]], first_line: int = 1
+) -> list[Hypothesis]:
+    """Each target as the hypothesis that search makes of it, if it finds it; ids, `</s>` at the end of either side.
+
+    Raises:
+        UserError: a side is longer than the learned positions of the model; names the line, from `first_line` on.
+    """
+    token_scores: list[list[float]] = [[] for _ in sources]
+    with decoder.batches(sources, targets, first_line) as batches:
+        for indices, batch in batches:
+            found = _log_probabilities(decoder.model, batch).cpu()
+            for index, row in zip(indices, found, strict=True):
+                token_scores[index] = row[: len(targets[index])].tolist()
+    alpha = decoder.search.length_penalty
+    return [Hypothesis.from_tokens(ids, scores, alpha) for ids, scores in zip(targets, token_scores, strict=True)]
+
+
+def _log_probabilities(model: Transformer, batch: Batch) -> Float[Tensor, "batch target"]:
+    """Of every target token, after those before it; of padding, anything."""
+    logits = model(batch.source_ids, batch.source_mask, batch.target_ids, batch.target_mask)
+    log_probabilities: Tensor = logits.float().log_softmax(dim=-1)
+    return log_probabilities.gather(2, batch.target_ids[:, :, None]).squeeze(2)

@@ -1,0 +1,118 @@
+"""What the decoder remembers of many sentences, each with several hypotheses side by side."""
+
+from dataclasses import dataclass, replace
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+_ROOM = 16
+"""Positions for which room is made at a time."""
+
+
+@dataclass(frozen=True)
+class LayerCache:
+    """Keys and values of one attention, in the layout of its products; positions of the target are added in place.
+
+    Args:
+        keys: transposed, so that the positions lie side by side; `heads` rows for each sentence in turn.
+        values: likewise, not transposed.
+        num_heads: rows of a sentence.
+    """
+
+    keys: Float[Tensor, "rows d_k positions"]
+    values: Float[Tensor, "rows positions d_v"]
+    num_heads: int
+
+    @property
+    def room(self) -> int:
+        """Positions, written or not."""
+        return self.keys.size(2)
+
+    @classmethod
+    def of(
+        cls,
+        keys: Float[Tensor, "sentences heads positions d_k"],
+        values: Float[Tensor, "sentences heads positions d_v"],
+    ) -> "LayerCache":
+        """That of some positions."""
+        return cls(keys.transpose(2, 3).flatten(0, 1).contiguous(), values.flatten(0, 1).contiguous(), keys.size(1))
+
+    def write(
+        self,
+        start: int,
+        keys: Float[Tensor, "sentences heads positions d_k"],
+        values: Float[Tensor, "sentences heads positions d_v"],
+    ) -> None:
+        """Fills the positions from `start` on."""
+        sentences, heads, width, _ = keys.shape
+        self.keys.view(sentences, heads, -1, self.room).narrow(3, start, width).copy_(keys.transpose(2, 3))
+        self.values.view(sentences, heads, self.room, -1).narrow(2, start, width).copy_(values)
+
+    def select(self, sentences: Int[Tensor, " kept"]) -> "LayerCache":
+        """Some of the sentences."""
+        heads = torch.arange(self.num_heads, device=sentences.device)
+        rows = (sentences[:, None] * self.num_heads + heads).flatten()
+        return LayerCache(self.keys.index_select(0, rows), self.values.index_select(0, rows), self.num_heads)
+
+    def with_room(self, positions: int) -> "LayerCache":
+        """The same with so many positions more behind it."""
+        rows, d_k, _ = self.keys.shape
+        keys = torch.cat([self.keys, self.keys.new_empty(rows, d_k, positions)], dim=2)
+        values = torch.cat([self.values, self.values.new_empty(rows, positions, self.values.size(2))], dim=1)
+        return LayerCache(keys, values, self.num_heads)
+
+
+@dataclass(frozen=True)
+class SideBySideState:
+    """Every hypothesis adds its own key and value behind those of its sentence, and none is ever moved or copied.
+
+    Which of them a hypothesis may look at, its own ancestors, is in `visible`: to reorder hypotheses is to reorder
+    the rows of this small matrix.
+
+    Args:
+        memory: for each layer, keys and values of the memory.
+        past: for each layer, keys and values of all hypotheses so far, and room for more.
+        source: added to the scores of the memory: 0 at real tokens, else the least number of its type; None if all
+            sentences are equally long.
+        visible: added to the scores of the past, likewise.
+        length: tokens of each hypothesis so far.
+    """
+
+    memory: tuple[LayerCache, ...]
+    past: tuple[LayerCache, ...]
+    source: Float[Tensor, "sentences 1 1 source"] | None
+    visible: Float[Tensor, "sentences width used"]
+    length: int = 0
+
+    @property
+    def used(self) -> int:
+        """Positions of `past` that hold something."""
+        return self.visible.size(2)
+
+    def select(self, sentences: Int[Tensor, " kept"] | None, parents: Int[Tensor, "kept width"]) -> "SideBySideState":
+        """See `search.SearchState`."""
+        if sentences is None:
+            index = parents[:, :, None].expand(-1, -1, self.used)
+            return replace(self, visible=self.visible.gather(1, index))
+        return replace(
+            self,
+            memory=tuple(layer.select(sentences) for layer in self.memory),
+            past=tuple(layer.select(sentences) for layer in self.past),
+            source=None if self.source is None else self.source.index_select(0, sentences),
+            visible=self.visible[sentences[:, None], parents],
+        )
+
+    def grown(self, width: int) -> "SideBySideState":
+        """The state with one token more for each of `width` hypotheses, whose keys and values are still to be written.
+
+        Each sees its ancestors and itself.
+        """
+        num_sentences, used = self.visible.size(0), self.used + width
+        least = torch.finfo(self.visible.dtype).min  # not -inf, of which a softmax of nothing else is NaN
+        own = torch.full((width, width), least, dtype=self.visible.dtype, device=self.visible.device).fill_diagonal_(0)
+        past = self.past
+        if used > past[0].room:
+            past = tuple(layer.with_room(_ROOM * width) for layer in past)
+        visible = torch.cat([self.visible, own.expand(num_sentences, width, width)], dim=2)
+        return replace(self, past=past, visible=visible, length=self.length + 1)

@@ -1,0 +1,43 @@
+"""What is asked of a translation, in words."""
+
+from dataclasses import dataclass
+from functools import lru_cache
+
+from transduce.search import Constraints
+from transduce.text import Tokenizer
+
+
+@dataclass(frozen=True)
+class TextConstraints:
+    """What the translation of one text must and must not contain.
+
+    A word is what the tokenizer makes of it behind a space. What is required is not part of a longer word; a forbidden
+    word also rules out longer ones that begin with the same pieces.
+
+    Args:
+        prefix: how the translation begins.
+        required: phrases that it contains exactly once, or as often as they are given.
+        in_order: whether they come in the order in which they are given.
+        forbidden: phrases that it does not contain.
+    """
+
+    prefix: str = ""
+    required: tuple[str, ...] = ()
+    in_order: bool = False
+    forbidden: tuple[str, ...] = ()
+
+    def as_ids(self, tokenizer: Tokenizer) -> Constraints:
+        """The same for a search."""
+        required, forbidden = (
+            tuple(tuple(ids) for ids in tokenizer.encode_all(phrases) if ids)
+            for phrases in (self.required, self.forbidden)
+        )
+        prefix = tuple(tokenizer.encode(self.prefix))
+        return Constraints(prefix, required, self.in_order, forbidden, continuing_ids(tokenizer))
+
+
+@lru_cache(maxsize=8)
+def continuing_ids(tokenizer: Tokenizer) -> frozenset[int]:
+    """Pieces that go on with a word: they begin with a letter or digit, or are a byte of a character."""
+    pieces = tokenizer.pieces(range(tokenizer.vocabulary))
+    return frozenset(index for index, piece in enumerate(pieces) if piece[0].isalnum() or piece.startswith("<0x"))

@@ -1,0 +1,120 @@
+import gzip
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from transduce.errors import CorpusError, UserError
+from transduce.text import Glossary, count_whole
+
+Write = Callable[[str, bytes | str], Path]
+
+
+def found(terms: dict[str, str], text: str) -> list[tuple[str, str]]:
+    return [(text[start:end], target) for start, end, target in Glossary(terms).matches(text)]
+
+
+def test_a_file_has_a_term_a_line(write: Write) -> None:
+    content = "\ufeffcar\tAuto\r\n\n \t \n  New York \t New York\n# no\tcomment\ncar\tAuto\n"
+    expected = {"car": "Auto", "New York": "New York", "# no": "comment"}
+    assert Glossary.read(write("a.tsv", content)).targets == expected
+    assert Glossary.read(write("a.tsv.gz", gzip.compress(content.encode()))).targets == expected
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("car\tAuto\ncar Auto\n", "line 2: must be a source term, one tab and a target term, but is 'car Auto'"),
+        ("car\tAuto\tnoun\n", r"a\.tsv, line 1: must be"),
+        ("\ncar\t \n", r"a\.tsv, line 2: must be"),
+        ("\tAuto\n", r"a\.tsv, line 1: must be"),
+        ("car\tAuto\n\ncar\tWagen\n", "line 3: 'car' must be translated as 'Wagen' here, but as 'Auto' in line 1"),
+        ("\n \n", r"a\.tsv: has no term"),
+        (b"caf\xe9\tx\n", r"a\.tsv, line 1, byte 4 of the line: the byte 0xe9 is not UTF-8"),
+    ],
+)
+def test_what_is_no_glossary(write: Write, content: bytes | str, message: str) -> None:
+    with pytest.raises(CorpusError, match=message):
+        Glossary.read(write("a.tsv", content))
+
+
+@pytest.mark.parametrize("terms", [{"": "a"}, {"a": ""}, {" ": "a"}, {"a": "\t"}])
+def test_blank_terms_are_refused(terms: dict[str, str]) -> None:
+    with pytest.raises(UserError, match="must both show something"):
+        Glossary(terms)
+
+
+def test_terms_are_whole_words() -> None:
+    terms = {"car": "Auto", ".NET": "Punktnetz", "C++": "C++", "été": "Sommer"}
+    assert found(terms, "A car, carpet, car's scar, e-car car_ 3car") == [("car", "Auto")] * 3
+    assert found(terms, "Use .NET and C++, no C+++ in l'été, etete\u0301") == [
+        *[(".NET", "Punktnetz"), ("C++", "C++"), ("C++", "C++"), ("été", "Sommer")],
+    ]
+
+
+def test_accents_are_part_of_the_word() -> None:
+    assert found({"ete": "x"}, "ete\u0301 ete") == [("ete", "x")]
+    assert Glossary({"ete": "x"}).matches("ete\u0301 ete")[0].start == 5
+    assert found({"हिन": "x"}, "हिन्दी") == []
+
+
+def test_a_term_that_stands_there_twice_is_found_twice() -> None:
+    assert Glossary({"car": "Auto"}).matches("car car") == [(0, 3, "Auto"), (4, 7, "Auto")]
+
+
+def test_the_longest_counts() -> None:
+    terms = {"New York": "NY", "York": "Y", "New York City": "NYC", "City Hall": "Rathaus"}
+    assert found(terms, "New York City Hall in York, New York") == [
+        *[("New York City", "NYC"), ("York", "Y"), ("New York", "NY")],
+    ]
+
+
+def test_as_it_is_written_first_then_in_any_case() -> None:
+    terms = {"us": "uns", "US": "USA", "Straße": "street", "May": "Mai"}
+    assert found(terms, "us US Us uS") == [("us", "uns"), ("US", "USA"), ("Us", "uns"), ("uS", "uns")]
+    assert found(terms, "STRAßE straße MAY") == [("STRAßE", "street"), ("straße", "street"), ("MAY", "Mai")]
+
+
+def test_without_spaces_between_words_a_term_stands_anywhere() -> None:
+    assert found({"東京": "Tokyo", "กา": "crow"}, "私は東京に住む。กากา ก่า") == [
+        *[("東京", "Tokyo"), ("กา", "crow"), ("กา", "crow")],
+    ]
+    assert found({"GPU": "GPU"}, "使用GPU计算") == [("GPU", "GPU")]
+
+
+def test_a_large_glossary_is_fast() -> None:
+    glossary = Glossary({f"word{number} {number}": str(number) for number in range(100_000)})
+    text = "see word7 7 and word99999 99999 and word7 8 " * 50
+    assert [target for _, _, target in glossary.matches(text)] == ["7", "99999"] * 50
+
+
+WORDS = st.sampled_from(["a", "A", "b", "ab", "a b", "+", "é", "e\u0301", "日", "日本", "1", " ", "  ", "-", "_"])
+
+
+@settings(deadline=None, max_examples=300)
+@given(st.dictionaries(WORDS.filter(str.strip), st.just("x")), st.lists(WORDS).map("".join))
+def test_what_is_found_is_a_term_and_nothing_overlaps(terms: dict[str, str], text: str) -> None:
+    end = 0
+    folded = {term.casefold() for term in terms}
+    for match in Glossary(terms).matches(text):
+        assert end <= match.start < match.end
+        assert text[match.start : match.end].casefold() in folded
+        end = match.end
+    assert all(Glossary({term: "x"}).matches(term) == [(0, len(term), "x")] for term in terms)
+
+
+@pytest.mark.parametrize(
+    ("text", "phrase", "expected"),
+    [
+        ("Auto Autobahn Auto", "Auto", 2),
+        ("a a a", "a a", 1),
+        ("a aa a", "a", 2),
+        ("C++ C++++", "C++", 2),
+        ("使用GPU计算", "GPU", 1),
+        ("", "a", 0),
+    ],
+)
+def test_whole_words_are_counted(text: str, phrase: str, expected: int) -> None:
+    assert count_whole(text, phrase) == expected

@@ -1,0 +1,176 @@
+import math
+from collections.abc import Callable
+
+import pytest
+import torch
+from torch.nn import functional as F
+
+from transduce.config import SearchConfig
+from transduce.errors import UserError
+from transduce.model import Transformer
+from transduce.text import Tokenizer
+from transduce.translation import (
+    ForcedDecoder,
+    NativeEngine,
+    PairScore,
+    Perplexity,
+    Translator,
+    score_ids,
+    score_pairs,
+    score_stream,
+)
+from transduce.translation import forced_decoding as forced_decoding_module
+
+Sentences = Callable[..., list[str]]
+BLANK = ["", "  ", "\t", "\u3000", "\u200b"]
+
+
+@pytest.fixture
+def decoder(copier: Transformer, tokenizer: Tokenizer, translator: Translator) -> ForcedDecoder:
+    return ForcedDecoder(copier, tokenizer, translator.search)
+
+
+@pytest.fixture
+def pairs(make_sentences: Sentences) -> list[tuple[str, str]]:
+    """Of unlike lengths, a blank side here and there."""
+    sources, targets = make_sentences(24, seed=21), make_sentences(24, seed=22, most_words=9)
+    return [*zip(sources, targets, strict=True), ("sun", ""), ("", "sun moon"), ("🙂 语", "ﷺ</s>")]
+
+
+def assert_same(found: list[PairScore], expected: list[PairScore]) -> None:
+    assert [score.pieces for score in found] == [score.pieces for score in expected]
+    for one, other in zip(found, expected, strict=True):
+        assert one.score == pytest.approx(other.score, abs=1e-5)
+        assert one.log_probabilities == pytest.approx(other.log_probabilities, abs=1e-5)
+
+
+@pytest.mark.parametrize("alpha", [0.0, 0.6, 1.0])
+@pytest.mark.parametrize("beam", [1, 3])
+def test_a_hypothesis_has_the_score_it_was_found_with(
+    copier: Transformer, tokenizer: Tokenizer, make_sentences: Sentences, alpha: float, beam: int
+) -> None:
+    search = SearchConfig(beam=beam, length_penalty=alpha, max_extra_length=8)
+    sources = [[*ids, tokenizer.end_id] for ids in tokenizer.encode_all(make_sentences(20, seed=20))]
+    found = NativeEngine(copier, tokenizer.end_id).search(sources, search, num_best=beam)
+    decoder = ForcedDecoder(copier, tokenizer, search)
+    for rank in range(beam):
+        hypotheses = [best[rank] for best in found]
+        for hypothesis, scored in zip(
+            hypotheses, score_ids(decoder, sources, [hypothesis.ids for hypothesis in hypotheses]), strict=True
+        ):
+            assert scored.ids == hypothesis.ids
+            assert scored.score == pytest.approx(hypothesis.score, abs=1e-4)
+            assert scored.token_scores == pytest.approx(hypothesis.token_scores, abs=1e-4)
+
+
+def test_a_translation_has_the_score_it_was_found_with(
+    decoder: ForcedDecoder, translator: Translator, make_sentences: Sentences
+) -> None:
+    sources = [*make_sentences(60, seed=23), ""]
+    best = [translation.alternatives[0] for translation in translator.translations(sources)]
+    pairs = [(source, alternative.text) for source, alternative in zip(sources, best, strict=True)]
+    scores = [score.score for score in score_pairs(decoder, pairs)]
+    differing = [
+        alternative.text
+        for alternative, score in zip(best, scores, strict=True)
+        if score != pytest.approx(alternative.score, abs=1e-4)
+    ]
+    # The text of a translation can be cut into other pieces than those it was made of, and only then differs.
+    assert len(differing) < 20
+    for text in differing:
+        assert not any(text == source for source, _ in pairs)
+
+
+def test_every_piece_is_scored_and_the_sum_is_divided_by_the_length_penalty(
+    decoder: ForcedDecoder, pairs: list[tuple[str, str]]
+) -> None:
+    for (_, target), score in zip(pairs, score_pairs(decoder, pairs), strict=True):
+        ids = decoder.tokenizer.encode(target)
+        assert score.pieces == (*decoder.tokenizer.pieces(ids), "</s>")
+        assert all(-100 < log_probability <= 0 for log_probability in score.log_probabilities)
+        assert score.log_probability == pytest.approx(sum(score.log_probabilities))
+        assert score.score == pytest.approx(score.log_probability / ((5 + len(ids) + 1) / 6) ** 0.6)
+
+
+@pytest.mark.parametrize("batch_tokens", [1, 50, 100_000])
+def test_the_size_of_batches_changes_nothing(
+    decoder: ForcedDecoder, pairs: list[tuple[str, str]], batch_tokens: int
+) -> None:
+    search = decoder.search.model_copy(update={"batch_tokens": batch_tokens})
+    other = ForcedDecoder(decoder.model, decoder.tokenizer, search)
+    expected = score_pairs(decoder, pairs)
+    assert_same(score_pairs(other, pairs), expected)
+    assert_same(score_pairs(other, pairs[::-1])[::-1], expected)
+    assert_same([score_pairs(other, [pair])[0] for pair in pairs], expected)
+
+
+def test_a_stream_is_its_pairs(
+    decoder: ForcedDecoder, pairs: list[tuple[str, str]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    expected = score_pairs(decoder, pairs)
+    monkeypatch.setattr(forced_decoding_module, "_PAIRS_AT_A_TIME", 5)
+    assert_same(list(score_stream(decoder, iter(pairs))), expected)
+    assert list(score_stream(decoder, [])) == []
+
+
+def test_line_n_in_is_line_n_out(decoder: ForcedDecoder, pairs: list[tuple[str, str]]) -> None:
+    blanks = [(source, target) for source in BLANK for target in BLANK]
+    mixed = [one for pair, blank in zip(pairs, blanks, strict=False) for one in (pair, blank)]
+    found = score_pairs(decoder, mixed)
+    assert_same(found[::2], score_pairs(decoder, pairs[: len(blanks)]))
+    assert set(found[1::2]) == {PairScore(0.0, (), ())}
+    # A blank source translates into a blank line for certain, and what a model says of another is its own affair.
+    assert math.isfinite(score_pairs(decoder, [("", "sun")])[0].score)
+
+
+def test_copies_are_more_probable_for_one_who_copies(decoder: ForcedDecoder, make_sentences: Sentences) -> None:
+    lines = make_sentences(50, seed=24)
+    copies = score_pairs(decoder, list(zip(lines, lines, strict=True)))
+    others = score_pairs(decoder, list(zip(lines, lines[1:] + lines[:1], strict=True)))
+    better = sum(copy.score > other.score for copy, other in zip(copies, others, strict=True))
+    assert better >= 48
+
+
+def test_perplexity_is_that_of_all_tokens(decoder: ForcedDecoder, pairs: list[tuple[str, str]]) -> None:
+    perplexity = Perplexity()
+    assert perplexity.value == 1.0
+    losses = []
+    for pair, score in zip([*pairs, ("", "")], score_pairs(decoder, [*pairs, ("", "")]), strict=True):
+        perplexity.add(score)
+        source, target = (torch.tensor([[*decoder.tokenizer.encode(text), decoder.tokenizer.end_id]]) for text in pair)
+        if pair != ("", ""):
+            with torch.no_grad():
+                logits = decoder.model(source, source > 0, target, target > 0)
+            losses += F.cross_entropy(logits[0], target[0], reduction="none").tolist()
+    assert (perplexity.num_pairs, perplexity.num_tokens) == (len(pairs) + 1, len(losses))
+    assert perplexity.value == pytest.approx(math.exp(sum(losses) / len(losses)), rel=1e-4)
+    perplexity.add(PairScore(-1e9, ("</s>",), (-1e9,)))
+    assert perplexity.value == math.inf
+
+
+def test_dropout_has_no_part(make_model: Callable[..., Transformer], tokenizer: Tokenizer) -> None:
+    model = make_model(dropout=0.5).train()
+    decoder = ForcedDecoder(model, tokenizer, SearchConfig())
+    first, second = (score_pairs(decoder, [("sun moon", "moon sun")]) for _ in range(2))
+    assert first == second
+    assert model.training
+
+
+def test_what_is_longer_than_the_model_reads_at_a_time_is_scored_and_marked(decoder: ForcedDecoder) -> None:
+    long = " ".join(["moon"] * (decoder.search.max_pieces + 1))
+    fits = " ".join(["moon"] * decoder.search.max_pieces)
+    found = score_pairs(decoder, [("moon", fits), (fits, "moon"), (long, "moon"), ("moon", long)])
+    assert len(decoder.tokenizer.encode("moon")) == 1
+    assert [score.is_long for score in found] == [False, False, True, False]
+    assert all(math.isfinite(score.score) for score in found)
+
+
+def test_what_learned_positions_do_not_reach_is_named_by_line(
+    make_model: Callable[..., Transformer], tokenizer: Tokenizer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    decoder = ForcedDecoder(make_model(positions="learned", max_positions=6), tokenizer, SearchConfig())
+    monkeypatch.setattr(forced_decoding_module, "_PAIRS_AT_A_TIME", 2)
+    stream = score_stream(decoder, [("moon", "moon")] * 4 + [("moon moon moon moon moon moon", "moon")])
+    assert [next(stream) for _ in range(4)]
+    with pytest.raises(UserError, match=r"line 5: the source has 7 tokens, .* up to 6 .* split"):
+        next(stream)
