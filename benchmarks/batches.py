@@ -30,7 +30,7 @@ def main() -> None:
     lines = arguments.source.read_text(encoding="utf-8").splitlines()
     found: dict[str, dict[str, float]] = {}
     texts: dict[str, list[str]] = {}
-    for precision in ("float32", arguments.precision):
+    for precision in dict.fromkeys(("float32", arguments.precision)):
         translator = Translator.load(arguments.bundle, device="cpu", precision=precision)
         inputs = random_inputs(translator, lines, arguments.inputs)
         different = count_different(translator, inputs)
@@ -42,7 +42,7 @@ def main() -> None:
             for score in corpus_scores(texts[precision], references, ("bleu", "chrf")):
                 found[precision][score.metric.lower()] = round(score.value, 3)
                 print(f"{precision}: {score.metric} {score.value:.2f}")
-    changed = sum(map(str.__ne__, *texts.values()))
+    changed = sum(map(str.__ne__, texts["float32"], texts[arguments.precision]))
     print(f"{changed} of {len(lines)} translations of the text differ between the two")
     print(json.dumps({**found, "changed": changed, "lines": len(lines)}))
 

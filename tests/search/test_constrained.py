@@ -97,7 +97,8 @@ def test_long_phrases_that_the_model_would_never_say_are_there_once(
 
 def test_what_cannot_be_fulfilled_is_minus_infinity(prefix_table: Any) -> None:
     asked = [Constraints(required=((2, 3, 2, 3),)), Constraints(required=((2,),), forbidden=((2,),))]
-    for (hypothesis,) in prefix_table(5).run(beam_search, [0, 1], [4, 6], beam=4, alpha=0.6, constraints=asked):
+    asked.append(Constraints(prefix=(3, 4, 2)))
+    for (hypothesis,) in prefix_table(5).run(beam_search, [0, 1, 2], [4, 6, 2], beam=4, alpha=0.6, constraints=asked):
         assert hypothesis.score == -torch.inf
 
 

@@ -72,3 +72,12 @@ def test_what_stands_before_an_error_is_handed_on(tmp_path: Path, *, in_memory: 
         assert next(blocks) == ["one", "two"]
         with pytest.raises(CorpusError, match="text, line 3"):
             next(blocks)
+
+
+def test_half_a_line_does_not_hold_back_a_whole_one(pipe: tuple[BinaryIO, BinaryIO]) -> None:
+    reader, writer = pipe
+    blocks = arriving_blocks(reader, "standard input", 100)
+    writer.write(b"first\nhalf of the sec")
+    assert next(blocks) == ["first"]  # the rest is not written before this is there
+    writer.write(b"ond\n")
+    assert next(blocks) == ["half of the second"]

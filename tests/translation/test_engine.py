@@ -124,6 +124,21 @@ def test_threads_translate_as_one_does(model: Transformer, sources: list[list[in
     assert together == alone
 
 
+def test_threads_leave_a_training_model_as_it_is(
+    make_model: Callable[..., Transformer], sources: list[list[int]]
+) -> None:
+    model = make_model(dropout=0.5, attention_score="additive").train()
+    alone = NativeEngine(model, END).search(sources * 5, SEARCH, 3)
+    torch.set_num_threads(2)
+    try:
+        engine = NativeEngine(model, END)
+        for _ in range(3):
+            assert engine.search(sources * 5, SEARCH, 3) == alone
+            assert all(part.training for part in model.modules())
+    finally:
+        torch.set_num_threads(1)
+
+
 @pytest.mark.parametrize("min_length", [1, 7])
 def test_a_translation_has_so_many_tokens_at_least(
     model: Transformer, sources: list[list[int]], min_length: int

@@ -77,9 +77,24 @@ def test_the_guard_tries_once_more_and_counts(translator: Translator, make_sente
             assert len(problems(lines[number], other)) < len(problems(lines[number], one))
 
 
+def test_the_guard_never_gives_up_what_was_asked_for(translator: Translator, make_sentences: Sentences) -> None:
+    lines = [*make_sentences(15, seed=6, most_words=9), " ".join(make_sentences(30, seed=1))]
+    asked = TextConstraints(required=("sun sun sun sun",))
+    found = LineTranslator(translator, LineOptions(constraints=asked, guard=True)).translate(lines)
+    assert all(line.translation.text.count("sun sun sun sun") == 1 for line in found[:-1])
+    assert [line.has_failed for line in found] == [False] * 15 + [True]  # the last is read in parts, and left blank
+    assert found[-1].translation.text == ""
+    strict = translator.with_search({"min_length": 8, "no_repeat_ngram": 2})
+    for line in LineTranslator(strict, LineOptions(guard=True)).translate(lines[:15]):
+        assert len(line.translation.alternatives[0].pieces) >= 8
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [
+        ({"num_samples": -5}, "samples = -5: must be at least 1"),
+        ({"num_samples": 3, "seed": -1}, "seed = -1: must not be negative"),
+        ({"num_samples": 3, "guard": True}, "the guard searches again"),
         ({"num_samples": 3, "constraints": TextConstraints(prefix="a")}, "samples cannot be combined with required"),
         ({"num_samples": 3, "protected": ("url",)}, "samples cannot be combined with protected"),
         (

@@ -142,6 +142,10 @@ def translate(
             bfloat16 where the machine has it in hardware.
         device: cpu, cuda, mps or auto.
     """
+    if search.samples and search.settings().keys() & {"no_repeat_ngram", "repetition_penalty", "diversity"}:
+        raise ConfigError(
+            "--no-repeat-ngram, --repetition-penalty and --diversity are for searching, not for --samples"
+        )
     if document and (json or search.num_best > 1):
         raise ConfigError("--document writes one text: leave out --json and --num-best")
     options = LineOptions(
@@ -173,9 +177,13 @@ def _translate_lines(translator: LineTranslator, details: LineDetails | None) ->
     for block in arriving_blocks(standard_input(), "standard input", LINES_AT_A_TIME):
         for number, line in enumerate(translator.translate(block), start=num_lines + 1):
             if details is not None:
-                sys.stdout.write(dumps({"line": number, **details.of(line)}, ensure_ascii=False) + "\n")
+                sys.stdout.write(
+                    dumps({"line": number, **details.of(line)}, ensure_ascii=False, allow_nan=False) + "\n"
+                )
             else:
                 sys.stdout.writelines(text + "\n" for text in _output(number, line, translator.options.num_best))
+            if line.has_failed:
+                say(f"line {number}: no translation has what is asked for, or the line is too long; it is left blank")
             if line.translation.num_parts > 1:
                 parts = f"read in {line.translation.num_parts} parts"
                 say(f"line {number} is longer than the model reads at a time: {parts}")

@@ -12,8 +12,9 @@ from transduce.search.sentence import SentenceSearch
 from transduce.search.step import StateT, StepFunction
 from transduce.search.task import SearchTask
 
-_LEAVE_TOGETHER = 8
-"""Sentences that are done stay in the batch until they are one in so many: each time costs a copy of the state."""
+_FULL = 16
+"""A batch has 1, 2, 4, 8 or a multiple of so many sentences once some are done: leaving costs a copy of the state, and
+every new size a new kernel."""
 
 
 @torch.no_grad()
@@ -52,7 +53,7 @@ def beam_search(
     places = searches  # the sentences of the batch, some of them perhaps done
     last_ids = torch.full((len(places), 1), task.start_id, device=device)
     num_steps = 0
-    while not all(sentence.is_done for sentence in places):
+    while places:
         num_steps += 1
         log_probs, state = step(last_ids, state)
         if num_steps < task.min_length:
@@ -63,16 +64,34 @@ def beam_search(
         else:
             advance_constrained(log_probs, places, task.end_id, beam)
 
-        kept = [place for place, sentence in enumerate(places) if not sentence.is_done]
+        if all(sentence.is_done for sentence in places):
+            break
+        kept = _kept(places)
         leaving = None
-        if kept and (len(places) - len(kept)) * _LEAVE_TOGETHER >= len(places):
+        if len(kept) < len(places):
             places = [places[place] for place in kept]
             leaving = torch.tensor(kept, device=device)
-        parents = [[token.parent for token in sentence.live] for sentence in places]
-        if kept and (leaving is not None or any(row != list(range(last_ids.shape[1])) for row in parents)):
+        parents = [[live.parent for live in sentence.live] for sentence in places]
+        if leaving is not None or any(row != list(range(last_ids.shape[1])) for row in parents):
             state = state.select(leaving, torch.tensor(parents, device=device))
-        last_ids = torch.tensor([[live.last.id for live in sentence.live] for sentence in places], device=device)
+        last_ids = torch.tensor([sentence.last_ids() for sentence in places], device=device)
     return [sentence.finished[:num_best] for sentence in searches]
+
+
+def _kept(places: list[SentenceSearch]) -> list[int]:
+    """The places of sentences that stay: those that are not done, and others up to a size that batches have."""
+    num_live = sum(not sentence.is_done for sentence in places)
+    size = -(-num_live // _FULL) * _FULL if num_live > _FULL // 2 else 1 << (num_live - 1).bit_length()
+    if size >= len(places):
+        return list(range(len(places)))
+    spare = size - num_live
+    kept = []
+    for place, sentence in enumerate(places):
+        if sentence.is_done and spare == 0:
+            continue
+        spare -= sentence.is_done
+        kept.append(place)
+    return kept
 
 
 def _check(beam: int, num_best: int, alpha: float) -> None:

@@ -66,7 +66,7 @@ def _rows(places: list[SentenceSearch]) -> Iterator[tuple[Row, tuple[Automaton, 
             yield (place, 0), (automaton, automaton.start(), None)
         for parent, live in enumerate(sentence.live):
             if live.sum > -torch.inf:
-                yield (place, parent), (automaton, live.progress, live.last)
+                yield (place, parent), (automaton, sentence.progress(live), live.last)
 
 
 def _forbid(
@@ -123,8 +123,8 @@ def _shared_out(
     """
     banks: dict[int, list[Candidate]] = defaultdict(list)
     for candidate in pool:
-        if candidate.sum > -torch.inf:
-            progress = sentence.live[candidate.parent].progress if sentence.live else automaton.start()
+        if candidate.sum != -torch.inf:  # NaN is found out later
+            progress = sentence.progress(sentence.live[candidate.parent]) if sentence.live else automaton.start()
             after = progress if candidate.id == end_id else automaton.advance(progress, candidate.id)
             banks[automaton.met(after)].append(candidate)
     in_turn = [banks[met] for met in sorted(banks, reverse=True)]

@@ -6,7 +6,7 @@ of repetitions after Keskar et al. 2019.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cache
+from functools import lru_cache
 from typing import NamedTuple
 
 from transduce.errors import ConfigError
@@ -72,7 +72,7 @@ class Progress(NamedTuple):
     times: tuple[int, ...]
 
 
-@cache
+@lru_cache(maxsize=4096)
 def _fallbacks(phrase: Phrase) -> tuple[int, ...]:
     """For each number of tokens matched, the next smaller one that still matches (Knuth, Morris & Pratt 1977)."""
     found = [0, 0]
@@ -155,7 +155,7 @@ class Automaton:
 
     def may_end(self, progress: Progress) -> bool:
         """Whether everything required is there."""
-        return progress.times == self.needed
+        return progress.times == self.needed and progress.length >= len(self.prefix)
 
     def met(self, progress: Progress) -> int:
         """Tokens of required phrases that are there, and of the one under way."""

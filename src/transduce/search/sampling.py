@@ -85,7 +85,7 @@ def sample_search(
             allowed[:, :, end_id] = -torch.inf
         # One draw a sample and step, whether it is needed or not, so that samples do not depend on each other.
         uniform = torch.tensor(np.stack([random.random(num_samples) for random in draws]), device=device)
-        drawn = _drawn(allowed, uniform.float(), sampling)
+        drawn = _drawn(allowed, uniform, sampling)
         must_end = ended | (limits == len(ids) + 1) | (drawn < 0)
         last_ids = drawn.masked_fill(must_end, end_id)
         ids.append(last_ids)
@@ -102,16 +102,23 @@ def _drawn(log_probs: Tensor, uniform: Tensor, sampling: Sampling) -> Tensor:
     """
     if log_probs.isnan().any():
         raise TransduceError("the model's probabilities are not numbers (NaN): its weights are damaged")
-    ordered, tokens = (log_probs / sampling.temperature).sort(dim=2, descending=True, stable=True)
-    if sampling.top_k:
-        ordered = ordered[:, :, : sampling.top_k]
-    probabilities = ordered.softmax(dim=2)
-    before = probabilities.cumsum(dim=2) - probabilities
-    probabilities = probabilities.masked_fill(before >= sampling.top_p, 0.0)
+    logits = log_probs / sampling.temperature
+    tokens = None
+    if sampling.top_p < 1:
+        logits, tokens = logits.sort(dim=2, descending=True, stable=True)
+        logits, tokens = (part[:, :, : sampling.top_k or None] for part in (logits, tokens))
+    elif sampling.top_k:
+        logits, tokens = logits.topk(min(sampling.top_k, logits.size(2)), dim=2)
+    probabilities = logits.double().softmax(dim=2)
+    if sampling.top_p < 1:
+        before = probabilities.cumsum(dim=2) - probabilities
+        probabilities = probabilities.masked_fill(before >= sampling.top_p, 0.0)
     reached = probabilities.cumsum(dim=2)
-    place = (reached <= uniform[:, :, None] * reached[:, :, -1:]).sum(dim=2).clamp(max=reached.size(2) - 1)
-    drawn = tokens.gather(2, place[:, :, None]).squeeze(2)
-    return drawn.masked_fill(torch.isneginf(ordered[:, :, 0]), -1)
+    # Never beyond the last token that is possible, however the sum is rounded.
+    last = reached.argmax(dim=2)
+    place = torch.minimum((reached <= uniform[:, :, None] * reached[:, :, -1:]).sum(dim=2), last)
+    drawn = place if tokens is None else tokens.gather(2, place[:, :, None]).squeeze(2)
+    return drawn.masked_fill(torch.isneginf(logits).all(dim=2), -1)
 
 
 def _hypotheses(ids: Tensor, scores: Tensor, end_id: int, alpha: float) -> list[list[Hypothesis]]:

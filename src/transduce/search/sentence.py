@@ -1,6 +1,8 @@
 """The hypotheses of one sentence, and which of them go on."""
 
 from collections.abc import Iterable
+from math import isnan
+from operator import attrgetter
 from typing import NamedTuple
 
 import torch
@@ -21,8 +23,13 @@ class Live(NamedTuple):
 
     sum: float
     parent: int
-    last: Token
+    last: Token | None
     progress: Progress = _NOTHING
+
+
+_FIRST = Live(0.0, 0, None)
+_NOT_NUMBERS = "the model's probabilities are not numbers (NaN): its weights are damaged, or diverged"
+_by_sum = attrgetter("sum")
 
 
 class Candidate(NamedTuple):
@@ -59,17 +66,31 @@ class SentenceSearch:
             return [0.0] * max(1, len(self.live))
         return [live.sum - self.live[0].sum for live in self.live]
 
+    def last_ids(self) -> list[int]:
+        """The last id of each hypothesis that goes on."""
+        return [self._end_id if live.last is None else live.last.id for live in self.live]
+
     def advance(self, scores: list[float], parents: list[int], ids: list[int]) -> None:
         """Finishes what ends and takes up what goes on, of the best 2 * beam continuations, best first.
 
         Raises:
             TransduceError: a log-probability is NaN.
         """
-        sums = [live.sum for live in self.live] or [0.0]
-        self.take_up(
-            Candidate(0.0, sums[parent] + score, score, parent, token)
-            for score, parent, token in zip(scores, parents, ids, strict=True)
-        )
+        self.length += 1
+        before, self.live = self.live or [_FIRST], []
+        if isnan(scores[0]):  # NaN is above all numbers
+            raise TransduceError(_NOT_NUMBERS)
+        for rank, (score, parent, token) in enumerate(zip(scores, parents, ids, strict=True)):
+            total, last = before[parent].sum + score, before[parent].last
+            if total == -torch.inf:
+                break
+            if token != self._end_id:
+                self.live.append(Live(total, parent, Token(token, score, last)))
+                if len(self.live) == self._beam:
+                    break
+            elif rank < self._beam:
+                self._finish(Token(token, score, last))
+        self._settle(before)
 
     def take_up(self, candidates: Iterable[Candidate], first_of_bank: frozenset[int] | None = None) -> None:
         """The same with candidates in the order in which they are to be taken.
@@ -77,31 +98,40 @@ class SentenceSearch:
         Those that end are finished if they are among the first `beam`, or if their places are in `first_of_bank`.
         """
         self.length += 1
-        before, self.live = self.live, []
+        before, self.live = self.live or [_FIRST], []
         for place, candidate in enumerate(candidates):
-            if candidate.score != candidate.score:
-                raise TransduceError("the model's probabilities are not numbers (NaN): its weights are damaged")
+            if isnan(candidate.score):
+                raise TransduceError(_NOT_NUMBERS)
             if candidate.sum == -torch.inf:
                 continue
-            previous = before[candidate.parent].last if before else None
-            token = Token(candidate.id, candidate.score, previous)
+            token = Token(candidate.id, candidate.score, before[candidate.parent].last)
             if candidate.id == self._end_id:
                 if place < self._beam if first_of_bank is None else place in first_of_bank:
                     self._finish(token)
             elif len(self.live) < self._beam:
                 self.live.append(Live(candidate.sum, candidate.parent, token, self._advanced(before, candidate)))
+        self._settle(before)
+
+    def _settle(self, before: list[Live]) -> None:
+        """What is left to do when those that go on are known."""
         if not self.live and not self.finished:  # every way is forbidden
-            self._finish(Token(self._end_id, -torch.inf, before[0].last if before else None))
-        self.live.sort(key=lambda live: -live.sum)  # the device ranked sums in float32
+            self._finish(Token(self._end_id, -torch.inf, before[0].last))
+        self.live.sort(key=_by_sum, reverse=True)  # the device ranked sums in float32
         self.is_done = self._cannot_change()
-        filler = Live(-torch.inf, 0, Token(self._end_id, -torch.inf, None))
-        self.live += [filler] * (self._beam - len(self.live))
+        if len(self.live) < self._beam:
+            filler = Live(-torch.inf, 0, Token(self._end_id, -torch.inf, None))  # needs a valid id
+            self.live += [filler] * (self._beam - len(self.live))
 
     def _advanced(self, before: list[Live], candidate: Candidate) -> Progress:
         if self.automaton is None:
             return _NOTHING
-        progress = before[candidate.parent].progress if before else self.automaton.start()
-        return self.automaton.advance(progress, candidate.id)
+        return self.automaton.advance(self.progress(before[candidate.parent]), candidate.id)
+
+    def progress(self, live: Live) -> Progress:
+        """How far a hypothesis has come with its constraints."""
+        if live.last is None and self.automaton is not None:
+            return self.automaton.start()
+        return live.progress
 
     def _finish(self, last: Token) -> None:
         self.finished.append(Hypothesis.from_tokens(*read_back(last), self._alpha))
@@ -117,5 +147,5 @@ class SentenceSearch:
             return True
         if self.automaton is not None and self.automaton.habits.repetition_penalty != 1.0:
             return False
-        bound = max(live.sum for live in self.live) / length_penalty(self._limit, self._alpha)
+        bound = self.live[0].sum / length_penalty(self._limit, self._alpha)
         return len(self.finished) >= self._num_best and self.finished[self._num_best - 1].score >= bound

@@ -4,6 +4,7 @@ import io
 import os
 import select
 import stat
+import time
 from collections.abc import Iterable, Iterator
 
 from transduce.errors import CorpusError
@@ -35,10 +36,14 @@ class _Descriptor:
             yield line
 
     def has_more(self) -> bool:
-        """Whether a line is there already, or something comes within a moment."""
-        if b"\n" in self._buffer or self._is_at_end or self._is_file:
-            return True
-        return bool(select.select([self._descriptor], [], [], _PATIENCE)[0])
+        """Whether a whole line, or the end, is there already or comes within a moment."""
+        until = time.monotonic() + _PATIENCE
+        while b"\n" not in self._buffer and not self._is_at_end and not self._is_file:
+            rest = max(0.0, until - time.monotonic())
+            if not select.select([self._descriptor], [], [], rest)[0]:
+                return False
+            self._read()
+        return True
 
     def _read(self) -> None:
         found = os.read(self._descriptor, _READ)

@@ -10,6 +10,9 @@ M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3
 KERNELS_KEPT = 64
 """More than one update has shapes, so that the layers of a model share them."""
 
+KERNELS_OF_TRANSLATION = 512
+"""About as many as the sizes of batches, past and source make; most are of a few kilobytes."""
+
 
 def keep_freed_memory() -> None:
     """Tell glibc to give no block under 1 GB back to the system; elsewhere do nothing.
@@ -23,7 +26,7 @@ def keep_freed_memory() -> None:
         libc.mallopt(M_TRIM_THRESHOLD, 2**31 - 1)
 
 
-def keep_few_kernels() -> None:
+def keep_few_kernels(count: int = KERNELS_KEPT) -> None:
     """Have oneDNN keep the kernels that it built last, and not a thousand of them; for a process that has used none.
 
     It builds one for each shape of a product of bfloat16, of half a megabyte, and batches come in ever new shapes.
@@ -32,7 +35,7 @@ def keep_few_kernels() -> None:
     """
     # oneDNN's own name, and the one of PyTorch's layer above it.
     for variable in ("ONEDNN_PRIMITIVE_CACHE_CAPACITY", "LRU_CACHE_CAPACITY"):
-        os.environ.setdefault(variable, str(KERNELS_KEPT))
+        os.environ.setdefault(variable, str(count))
 
 
 def give_back_freed_memory() -> bool:

@@ -33,7 +33,7 @@ class LineDetails:
         found: dict[str, Any] = {
             "source": line.source,
             "translation": best.text,
-            "score": best.score,
+            "score": None if line.how is not None or line.has_failed else best.score,
             "parts": line.translation.num_parts,
             "tokens": _tokens(best),
             "alternatives": [
@@ -42,14 +42,19 @@ class LineDetails:
         }
         if line.how is not None:
             found["kept"] = line.how
-        if self._head is not None:
+        if self._head is not None and self._can_be_aligned(line):
             (aligned,) = align_pairs(self._decoder, [(line.source, best.text)], self._head)
             found["alignment"] = str(aligned)
-        if self._confidence is not None and best.pieces:
+        if self._confidence is not None and best.pieces and not line.has_failed:
             words = self._confidence.words(best.pieces, best.token_scores)
             found["confidence"] = self._confidence.sentence(best.token_scores)
             found["words"] = [{"word": word, "confidence": confidence} for word, confidence in words]
         return found
+
+    def _can_be_aligned(self, line: Line) -> bool:
+        """Whether both sides are read as wholes: attention over thousands of positions takes gigabytes."""
+        tokenizer, most = self._decoder.tokenizer, min(self._decoder.search.max_pieces, self._decoder.model.longest - 1)
+        return max(len(tokenizer.encode(text)) for text in (line.source, line.translation.text)) <= most
 
 
 def _tokens(alternative: Alternative) -> list[dict[str, Any]]:

@@ -3,7 +3,7 @@
 import sys
 import zlib
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar, runtime_checkable
 
@@ -23,14 +23,21 @@ from transduce.search import (
 )
 from transduce.translation.network import Network, make_ensemble, make_network
 from transduce.translation.precision import Precision, settled_precision
+from transduce.translation.workers import Workers
 
 _ResultT = TypeVar("_ResultT")
+
+_LENGTHS = 4
+"""Sources of a large batch are padded to a multiple of so many tokens."""
 
 FEW = 8
 """Sentences for which `auto` precision starts few operations rather than fast ones."""
 
 MOST_PROBABILITIES = 2**22
 """Probabilities of a step, for all hypotheses of a batch, on a processor: what its caches are good for."""
+
+MOST_PROBABILITIES_OF_GPU = 2**27
+"""The same elsewhere: half a gigabyte in float32, and some copies of it."""
 
 
 @runtime_checkable
@@ -58,7 +65,7 @@ class Engine(Protocol):
 
 
 class NativeEngine:
-    """The model in this process, on the device it lies on, with the weights that it has when this is made.
+    """The model in this process, on the device it lies on; when its weights change, another one is needed.
 
     Several models with the same vocabulary are an ensemble: their probabilities are averaged. Sentences of similar
     length are translated together, so that little of a batch is padding. On a processor as many batches are under way
@@ -71,12 +78,12 @@ class NativeEngine:
         self.model = model
         self.end_id = end_id
         self.device = next(model.parameters()).device
-        self._longest = min(one.longest for one in (model, *ensemble))
+        self._models = (model, *ensemble)
+        self._longest = min(one.longest for one in self._models)
+        self._workers = Workers()
         few, many = (settled_precision(precision, self.device, model.config.d_model, few=few) for few in (True, False))
-        self._few = make_ensemble([make_network(one, few) for one in (model, *ensemble)])
-        self._many = (
-            self._few if many == few else make_ensemble([make_network(one, many) for one in (model, *ensemble)])
-        )
+        self._few = make_ensemble([make_network(one, few) for one in self._models])
+        self._many = self._few if many == few else make_ensemble([make_network(one, many) for one in self._models])
 
     def search(
         self,
@@ -131,7 +138,8 @@ class NativeEngine:
         constraints: Sequence[Constraints] | None = None,
     ) -> list[list[Hypothesis]]:
         """What `search` finds for each source; `width` is the number of hypotheses that it keeps of each."""
-        most_rows = max(1, MOST_PROBABILITIES // (max(1, width) * self.model.config.vocabulary))
+        most = MOST_PROBABILITIES if self.device.type == "cpu" else MOST_PROBABILITIES_OF_GPU
+        most_rows = max(1, most // (max(1, width) * self.model.config.vocabulary))
         batches = list(batches_by_length([len(source) for source in sources], config.batch_tokens, most_rows))
         network = self._few if len(sources) <= FEW else self._many
 
@@ -141,23 +149,18 @@ class NativeEngine:
             return search(self._batch(network, [sources[index] for index in indices], config, asked))
 
         found: list[list[Hypothesis]] = [[] for _ in sources]
-        for indices, results in zip(batches, self._all_at_once(search_batch, batches), strict=True):
-            for index, hypotheses in zip(indices, results, strict=True):
-                found[index] = hypotheses
+        with evaluating(self._models):
+            for indices, results in zip(batches, self._all(search_batch, batches), strict=True):
+                for index, hypotheses in zip(indices, results, strict=True):
+                    found[index] = hypotheses
         return found
 
-    def _all_at_once(self, search_batch: Callable[[list[int]], _ResultT], batches: list[list[int]]) -> list[_ResultT]:
+    def _all(self, search_batch: Callable[[list[int]], _ResultT], batches: list[list[int]]) -> list[_ResultT]:
         """What `search_batch` makes of every batch, computed by several threads if there is something for each."""
         num_threads = torch.get_num_threads()
-        if self.device.type != "cpu" or num_threads == 1 or len(batches) == 1:
+        if self.device.type != "cpu" or num_threads == 1 or len(batches) <= 1:
             return [search_batch(batch) for batch in batches]
-        torch.set_num_threads(1)  # of each of the threads below
-        executor = ThreadPoolExecutor(num_threads)
-        try:
-            return list(executor.map(search_batch, batches))
-        finally:
-            executor.shutdown(cancel_futures=True)
-            torch.set_num_threads(num_threads)
+        return self._workers.map(search_batch, batches, num_threads)
 
     def _batch(
         self,
@@ -169,6 +172,8 @@ class NativeEngine:
         """The sources read by the network, and what is asked of their translations."""
         lengths = [len(source) for source in sources]
         longest, pad_id = max(lengths), self.model.pad_id
+        if len(sources) > FEW:  # few different lengths need few kernels
+            longest = min(-(-longest // _LENGTHS) * _LENGTHS, self._longest)
         rows = [[*source, *[pad_id] * (longest - len(source))] for source in sources]
         source_ids = torch.tensor(rows, device=self.device)
         # What is required comes on top of what the model has to say.
@@ -189,6 +194,19 @@ class _Batch:
     state: SearchState
     task: SearchTask
     sources: Sequence[Sequence[int]]
+
+
+@contextmanager
+def evaluating(models: Sequence[Transformer]) -> Iterator[None]:
+    """Within, the models are in evaluation mode; behind it, each is in the mode in which it was found."""
+    before = [model.training for model in models]
+    for model in models:
+        model.eval()
+    try:
+        yield
+    finally:
+        for model, was_training in zip(models, before, strict=True):
+            model.train(was_training)
 
 
 def batches_by_length(lengths: Sequence[int], batch_tokens: int, most_rows: int = sys.maxsize) -> Iterator[list[int]]:

@@ -1,8 +1,10 @@
 """Lines of a stream to translations, with everything that can be asked of them."""
 
+import math
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field, replace
 
+from transduce.config import SearchConfig
 from transduce.errors import ConfigError
 from transduce.search import Sampling
 from transduce.text import Glossary, Kind
@@ -13,9 +15,6 @@ from transduce.translation.protection import How, translate_protected
 from transduce.translation.span_keeper import SpanKeeper
 from transduce.translation.text_constraints import TextConstraints
 from transduce.translation.translator import Alternative, Translation, Translator
-
-SAFER = {"no_repeat_ngram": 3, "min_length": 2}
-"""Settings of the search with which a translation that has a problem is tried again, with twice the beam."""
 
 
 @dataclass(frozen=True)
@@ -62,6 +61,12 @@ class LineOptions:
             )
         if self.minimum_bayes_risk and not self.num_samples:
             raise ConfigError("minimum-Bayes-risk chooses among samples: say how many to draw")
+        if self.num_samples < 0:
+            raise ConfigError(f"samples = {self.num_samples}: must be at least 1, or 0 to search")
+        if self.seed < 0:
+            raise ConfigError(f"seed = {self.seed}: must not be negative")
+        if self.num_samples and self.guard:
+            raise ConfigError("the guard searches again, and samples are not searched for: ask for one of them")
         if self.num_samples and not 1 <= self.num_best <= self.num_samples:
             raise ConfigError(
                 f"num_best = {self.num_best}: must be from 1 to the number of samples, {self.num_samples}"
@@ -81,6 +86,23 @@ class Line:
     translation: Translation
     how: How | None = None
 
+    @property
+    def has_failed(self) -> bool:
+        """Whether no translation has what was asked for; then the line is blank."""
+        return self.translation.alternatives[0].score == -math.inf
+
+
+_FAILED = Translation((Alternative("", -math.inf),))
+
+
+def _safer(search: SearchConfig) -> dict[str, int]:
+    """Settings with which a translation that has a problem is tried again; none is less strict than before."""
+    return {
+        "no_repeat_ngram": min(3, search.no_repeat_ngram or 3),
+        "min_length": max(2, search.min_length),
+        "beam": 2 * max(2, search.beam),
+    }
+
 
 class LineTranslator:
     """Translates blocks of lines; `guard_report` counts what the guard has found so far.
@@ -98,8 +120,7 @@ class LineTranslator:
         self.translator = translator
         self.options = options
         self.guard_report: GuardReport | None = None
-        safer = {**SAFER, "beam": 2 * max(2, translator.search.beam)} if options.guard else {}
-        self._safer = translator.with_search(safer)
+        self._safer = translator.with_search(_safer(translator.search)) if options.guard else translator
         self._keeper = SpanKeeper(translator, head) if options.keeps else None
 
     def translate(self, sources: Sequence[str]) -> list[Line]:
@@ -107,10 +128,13 @@ class LineTranslator:
         first = self._once(self.translator, sources)
         if not self.options.guard:
             return first
+        before = dict(zip(sources, first, strict=True))
         again: dict[str, Line] = {}
 
         def retry(suspects: list[str]) -> list[str]:
-            again.update(zip(suspects, self._once(self._safer, suspects), strict=True))
+            # What was asked for comes first: an attempt that does not have it is none.
+            attempts = zip(suspects, self._once(self._safer, suspects), strict=True)
+            again.update((source, before[source] if line.has_failed else line) for source, line in attempts)
             return [again[source].translation.text for source in suspects]
 
         translator = self.translator
@@ -132,9 +156,25 @@ class LineTranslator:
                 found = list(map(_by_risk, found))
             found = [replace(one, alternatives=one.alternatives[: options.num_best]) for one in found]
         else:
-            asked = None if options.constraints is None else [options.constraints] * len(sources)
-            found = translator.translations(sources, num_best=options.num_best, constraints=asked)
+            found = self._searched(translator, sources)
         return [Line(source, translation) for source, translation in zip(sources, found, strict=True)]
+
+    def _searched(self, translator: Translator, sources: Sequence[str]) -> list[Translation]:
+        """By search; what is too long to be read as a whole cannot be held to constraints, and fails."""
+        options = self.options
+        if options.constraints is None:
+            return translator.translations(sources, num_best=options.num_best)
+        places = [place for place, source in enumerate(sources) if translator.fits(source)]
+        results = translator.translations(
+            [sources[place] for place in places],
+            num_best=options.num_best,
+            constraints=[options.constraints] * len(places),
+        )
+        found = [_FAILED] * len(sources)
+        for place, result in zip(places, results, strict=True):
+            if result.alternatives[0].score > -math.inf:
+                found[place] = result
+        return found
 
     def _kept(self, keeper: SpanKeeper, sources: Sequence[str]) -> list[Line]:
         kinds = self.options.protected if self.options.protected is not None else ()

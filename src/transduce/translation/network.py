@@ -100,7 +100,7 @@ class _RowsState:
 
 
 class ModelNetwork:
-    """The model as it is, a row for each hypothesis."""
+    """The model as it is, a row for each hypothesis; to be used in evaluation mode."""
 
     def __init__(self, model: Transformer) -> None:
         self.model = model
@@ -109,22 +109,12 @@ class ModelNetwork:
         self, source_ids: Int[Tensor, "sentences source"], source_mask: Bool[Tensor, "sentences source"]
     ) -> _RowsState:
         """See `Network`."""
-        was_training = self.model.training
-        self.model.eval()
-        try:
-            return _RowsState(self.model.start(self.model.encode(source_ids, source_mask), source_mask), 1)
-        finally:
-            self.model.train(was_training)
+        return _RowsState(self.model.start(self.model.encode(source_ids, source_mask), source_mask), 1)
 
     def step(
         self, last_ids: Int[Tensor, "sentences width"], state: _RowsState
     ) -> tuple[Float[Tensor, "sentences width vocabulary"], _RowsState]:
         """See `Network`."""
-        was_training = self.model.training
-        self.model.eval()
-        try:
-            logits, rows = self.model.decode_step(last_ids.flatten(), state.state)
-        finally:
-            self.model.train(was_training)
+        logits, rows = self.model.decode_step(last_ids.flatten(), state.state)
         log_probs = logits.float().log_softmax(dim=-1)
         return log_probs.view(*last_ids.shape, -1), _RowsState(rows, last_ids.size(1))

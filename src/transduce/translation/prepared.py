@@ -7,7 +7,7 @@ computes what the model computes, tests show to 1e-5.
 Axes: `rows` are the hypotheses of one sentence after the other, `sentences` times `width`.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import cast
 
 import torch
@@ -93,16 +93,16 @@ class _Attention:
         """Projected keys and values in the layout of the products below."""
         return LayerCache.of(self.heads(keys, sentences, self.d_k), self.heads(values, sentences, self.d_v))
 
-    def attend(self, queries: Tensor, cache: LayerCache, used: int, mask: Tensor | None, residual: Tensor) -> Tensor:
-        """Attention of `queries` [sentences, heads, width, d_k] to the first `used` positions, and W^O.
+    def attend(self, queries: Tensor, cache: LayerCache, reach: int, mask: Tensor | None, residual: Tensor) -> Tensor:
+        """Attention of `queries` [sentences, heads, width, d_k] to the first `reach` positions, and W^O.
 
-        `mask` [sentences * heads, width or 1, used] is added to the scores.
+        `mask` [sentences * heads, width or 1, reach] is added to the scores.
         """
         sentences, heads, width, d_k = queries.shape
         queries = queries.reshape(sentences * heads, width, d_k)
         keys, values = cache.keys, cache.values
-        if used < cache.room:
-            keys, values = keys.narrow(2, 0, used), values.narrow(1, 0, used)
+        if reach < cache.room:
+            keys, values = keys.narrow(2, 0, reach), values.narrow(1, 0, reach)
         # With beta = 0 what would be added is not read, but has to have a fitting shape.
         added, beta = (queries[:, :, :1], 0) if mask is None else (mask, 1)
         scores = torch.baddbmm(added, queries, keys, beta=beta, alpha=self.scale)
@@ -150,9 +150,13 @@ class _DecoderLayer:
         return attention.cache(keys, values, sentences)
 
     def __call__(
-        self, x: Tensor, past: LayerCache, used: int, memory: LayerCache, masks: tuple[Tensor | None, Tensor | None]
+        self,
+        x: Tensor,
+        caches: Sequence[LayerCache],
+        state: SideBySideState,
+        masks: tuple[Tensor, Tensor | None],
     ) -> Tensor:
-        visible, source = masks
+        (past, memory), (visible, source) = caches, masks
         sentences = past.keys.size(0) // past.num_heads
         width = len(x) // sentences
 
@@ -160,11 +164,12 @@ class _DecoderLayer:
             attention = self.self_attention
             queries, keys, values = attention.everything(inputs).split_with_sizes(attention.widths, dim=1)
             past.write(
-                used - width,
+                state.used - width,
                 attention.heads(keys, sentences, attention.d_k),
                 attention.heads(values, sentences, attention.d_v),
             )
-            return attention.attend(attention.heads(queries, sentences, attention.d_k), past, used, visible, residual)
+            queries = attention.heads(queries, sentences, attention.d_k)
+            return attention.attend(queries, past, state.reach, visible, residual)
 
         def attend_memory(inputs: Tensor, residual: Tensor) -> Tensor:
             attention = self.memory_attention
@@ -177,7 +182,7 @@ class _DecoderLayer:
 
 
 class PreparedNetwork:
-    """See `translation.network.Network`. The weights are those of the model when this was made.
+    """See `translation.network.Network`. In float32 the weights are the model's own, in bfloat16 they are copies.
 
     For networks with dot products for scores and layer normalisation.
     """
@@ -234,11 +239,11 @@ class PreparedNetwork:
         sentences, width = last_ids.shape
         x = self._embed(last_ids, self.target_embedding, self.positions(1, state.length))
         state = state.grown(width)
-        # One mask for the heads of all layers; a hypothesis that was always alone sees all there is.
-        visible = None if state.used == state.length else self._for_heads(state.visible[:, None])
+        # One mask for the heads of all layers.
+        visible = self._for_heads(state.visible.narrow(2, 0, state.reach)[:, None])
         source = None if state.source is None else self._for_heads(state.source)
-        for layer, past, memory in zip(self.decoder, state.past, state.memory, strict=True):
-            x = layer(x, past, state.used, memory, (visible, source))
+        for layer, *caches in zip(self.decoder, state.past, state.memory, strict=True):
+            x = layer(x, caches, state, (visible, source))
         if self.after_decoder is not None:
             x = self.after_decoder(x)
         return self._log_probs(x).view(sentences, width, -1), state
@@ -250,7 +255,7 @@ class PreparedNetwork:
         return mask.expand(-1, self.num_heads, -1, -1).flatten(0, 1)
 
     def _log_probs(self, x: Float[Tensor, "rows d_model"]) -> Float[Tensor, "rows vocabulary"]:
-        if len(x) <= _ROWS_AT_A_TIME:
+        if len(x) <= _ROWS_AT_A_TIME or x.device.type != "cpu":
             return self.projection(x).log_softmax(dim=-1)
         found = x.new_empty(len(x), self.vocabulary)
         for first in range(0, len(x), _ROWS_AT_A_TIME):

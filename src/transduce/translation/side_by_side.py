@@ -6,8 +6,11 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-_ROOM = 16
+_ROOM = 64
 """Positions for which room is made at a time."""
+
+STRIDE = 16
+"""Attention is to a multiple of so many positions, the rest masked: oneDNN builds a kernel for each number."""
 
 
 @dataclass(frozen=True)
@@ -58,8 +61,9 @@ class LayerCache:
     def with_room(self, positions: int) -> "LayerCache":
         """The same with so many positions more behind it."""
         rows, d_k, _ = self.keys.shape
-        keys = torch.cat([self.keys, self.keys.new_empty(rows, d_k, positions)], dim=2)
-        values = torch.cat([self.values, self.values.new_empty(rows, positions, self.values.size(2))], dim=1)
+        # Zeros, as what is masked must be numbers all the same.
+        keys = torch.cat([self.keys, self.keys.new_zeros(rows, d_k, positions)], dim=2)
+        values = torch.cat([self.values, self.values.new_zeros(rows, positions, self.values.size(2))], dim=1)
         return LayerCache(keys, values, self.num_heads)
 
 
@@ -75,25 +79,27 @@ class SideBySideState:
         past: for each layer, keys and values of all hypotheses so far, and room for more.
         source: added to the scores of the memory: 0 at real tokens, else the least number of its type; None if all
             sentences are equally long.
-        visible: added to the scores of the past, likewise.
+        visible: added to the scores of the past, likewise; the least number where nothing is written yet.
+        used: positions of `past` that hold something.
         length: tokens of each hypothesis so far.
     """
 
     memory: tuple[LayerCache, ...]
     past: tuple[LayerCache, ...]
     source: Float[Tensor, "sentences 1 1 source"] | None
-    visible: Float[Tensor, "sentences width used"]
+    visible: Float[Tensor, "sentences width room"]
+    used: int = 0
     length: int = 0
 
     @property
-    def used(self) -> int:
-        """Positions of `past` that hold something."""
-        return self.visible.size(2)
+    def reach(self) -> int:
+        """Positions of `past` that attention goes to."""
+        return -(-self.used // STRIDE) * STRIDE
 
     def select(self, sentences: Int[Tensor, " kept"] | None, parents: Int[Tensor, "kept width"]) -> "SideBySideState":
         """See `search.SearchState`."""
         if sentences is None:
-            index = parents[:, :, None].expand(-1, -1, self.used)
+            index = parents[:, :, None].expand(-1, -1, self.visible.size(2))
             return replace(self, visible=self.visible.gather(1, index))
         return replace(
             self,
@@ -108,11 +114,12 @@ class SideBySideState:
 
         Each sees its ancestors and itself.
         """
-        num_sentences, used = self.visible.size(0), self.used + width
-        least = torch.finfo(self.visible.dtype).min  # not -inf, of which a softmax of nothing else is NaN
-        own = torch.full((width, width), least, dtype=self.visible.dtype, device=self.visible.device).fill_diagonal_(0)
-        past = self.past
-        if used > past[0].room:
-            past = tuple(layer.with_room(_ROOM * width) for layer in past)
-        visible = torch.cat([self.visible, own.expand(num_sentences, width, width)], dim=2)
-        return replace(self, past=past, visible=visible, length=self.length + 1)
+        used, past, visible = self.used + width, self.past, self.visible
+        least = torch.finfo(visible.dtype).min  # not -inf, of which a softmax of nothing else is NaN
+        if used > visible.size(2):
+            room = -(-width // _ROOM) * _ROOM
+            past = tuple(layer.with_room(room) for layer in past)
+            visible = torch.cat([visible, visible.new_full((*visible.shape[:2], room), least)], dim=2)
+        own = torch.full((width, width), least, dtype=visible.dtype, device=visible.device).fill_diagonal_(0)
+        visible.narrow(2, self.used, width).copy_(own)
+        return replace(self, past=past, visible=visible, used=used, length=self.length + 1)

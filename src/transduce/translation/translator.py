@@ -13,7 +13,7 @@ from transduce.config import SearchConfig
 from transduce.errors import ConfigError, UserError
 from transduce.search import Constraints, Hypothesis, Sampling
 from transduce.text import Tokenizer, segments
-from transduce.translation.allocator import keep_few_kernels, keep_freed_memory
+from transduce.translation.allocator import KERNELS_OF_TRANSLATION, keep_few_kernels, keep_freed_memory
 from transduce.translation.device import find_device
 from transduce.translation.engine import Engine, NativeEngine
 from transduce.translation.precision import Precision
@@ -91,7 +91,7 @@ class Translator:
             ConfigError: the device or precision is not there, or the tokenizers differ.
         """
         keep_freed_memory()
-        keep_few_kernels()
+        keep_few_kernels(KERNELS_OF_TRANSLATION)
         where = find_device(device)
         bundle = Bundle.open(find_bundle(Path(path)))
         tokenizer, description = bundle.load_tokenizer(), bundle.description
@@ -105,7 +105,10 @@ class Translator:
         models = [one.load_model().to(where) for one in (bundle, *others)]
         engine = NativeEngine(models[0], tokenizer.end_id, precision, models[1:])
         languages = description.languages
-        return cls(engine, tokenizer, description.search, languages.source, languages.target)
+        search = description.search
+        for other in others:  # a source must be short enough for all of them
+            search = _changed(search, {"max_pieces": min(search.max_pieces, other.description.search.max_pieces)})
+        return cls(engine, tokenizer, search, languages.source, languages.target)
 
     def with_search(self, settings: Mapping[str, Any]) -> "Translator":
         """The same with other settings of the search, by their names in `SearchConfig`.
