@@ -199,14 +199,14 @@ class _Batch:
 @contextmanager
 def evaluating(models: Sequence[Transformer]) -> Iterator[None]:
     """Within, the models are in evaluation mode; behind it, each is in the mode in which it was found."""
-    before = [model.training for model in models]
-    for model in models:
+    training = [model for model in models if model.training]
+    for model in training:
         model.eval()
     try:
         yield
     finally:
-        for model, was_training in zip(models, before, strict=True):
-            model.train(was_training)
+        for model in training:
+            model.train()
 
 
 def batches_by_length(lengths: Sequence[int], batch_tokens: int, most_rows: int = sys.maxsize) -> Iterator[list[int]]:

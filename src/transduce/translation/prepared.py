@@ -42,7 +42,7 @@ class _Normalization:
         self.gain, self.bias = normalization.gain.detach().to(dtype), normalization.bias.detach().to(dtype)
 
     def __call__(self, inputs: Tensor) -> Tensor:
-        return F.layer_norm(inputs, self.gain.shape, self.gain, self.bias, EPSILON)
+        return torch.layer_norm(inputs, self.gain.shape, self.gain, self.bias, EPSILON)
 
 
 class _Residual:
