@@ -17,7 +17,9 @@ def run(script: str, *arguments: str) -> str:
     return subprocess.run(command, capture_output=True, check=True, text=True, timeout=300).stdout
 
 
-@pytest.mark.parametrize("script", ["batches.py", "corpus_scale.py", "kept.py", "ranks.py", "resume.py", "training.py", "translation.py"])
+@pytest.mark.parametrize(
+    "script", ["batches.py", "corpus_scale.py", "kept.py", "ranks.py", "resume.py", "training.py", "translation.py"]
+)
 def test_they_say_what_they_do(script: str) -> None:
     assert f"usage: {script}" in run(script, "--help")
 
