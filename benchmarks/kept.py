@@ -60,7 +60,7 @@ def main() -> None:
     constraints = [TextConstraints(required=words) for words in wanted]
     texts = [translation.text for translation in wide.translations(lines, constraints=constraints)]
     right = sum(
-        all(len(re.findall(rf"\b{word}\b", text)) == 1 for word in words)
+        all(len(re.findall(rf"\b{re.escape(word)}\b", text)) == 1 for word in words)
         for text, words in zip(texts, wanted, strict=True)
     )
     found["terms"] = {

@@ -1,3 +1,4 @@
+import math
 import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -287,3 +288,35 @@ def test_an_ensemble_averages_probabilities(
     save_bundle(tmp_path / "other", bundle.load_model(), other, bundle.description)
     with pytest.raises(ConfigError, match="another tokenizer"):
         Translator.load(run_folder, ensemble=[tmp_path / "other"])
+
+
+class Repeater(Echo):
+    """Says everything twice, but for its third best."""
+
+    def search(
+        self,
+        sources: Sequence[Sequence[int]],
+        config: SearchConfig,
+        num_best: int = 1,
+        constraints: Sequence[Constraints] | None = None,
+    ) -> list[list[Hypothesis]]:
+        return [
+            [
+                Hypothesis([*source[:-1], *source] if rank != 2 else [*source], -1.0 - rank, [])
+                for rank in range(num_best)
+            ]
+            for source in sources
+        ]
+
+
+def test_what_is_required_is_verified_in_the_text(tokenizer: Tokenizer) -> None:
+    translator = Translator(Repeater(), tokenizer, SearchConfig(max_pieces=20))
+    asked = [
+        TextConstraints(required=("sun",)),
+        TextConstraints(required=("sun", "sun")),
+        TextConstraints(required=("moon",)),
+    ]
+    found = translator.translations(["sun tree"] * 3, constraints=asked, num_best=2)
+    assert [[one.text for one in line.alternatives] for line in found[:2]] == [["sun tree"], ["sun tree sun tree"] * 2]
+    assert [one.score for one in found[2].alternatives] == [-math.inf]
+    assert translator.translations([""], constraints=[TextConstraints(required=("sun", " "))])[0].text == ""

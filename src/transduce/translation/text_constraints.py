@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from transduce.search import Constraints
-from transduce.text import Tokenizer
+from transduce.text import Tokenizer, count_whole
 
 
 @dataclass(frozen=True)
@@ -25,6 +25,11 @@ class TextConstraints:
     required: tuple[str, ...] = ()
     in_order: bool = False
     forbidden: tuple[str, ...] = ()
+
+    def are_met_by(self, text: str) -> bool:
+        """Whether the required phrases are there in whole words: one text can be spelled by several rows of pieces."""
+        required = [phrase.strip() for phrase in self.required if phrase.strip()]
+        return all(count_whole(text, phrase) == required.count(phrase) for phrase in required)
 
     def as_ids(self, tokenizer: Tokenizer) -> Constraints:
         """The same for a search."""

@@ -1,7 +1,8 @@
 """A model and its tokenizer: text in, text out."""
 
+import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -154,7 +155,8 @@ class Translator:
                     f"and would be translated in parts: divide it, or ask for nothing in its translation"
                 )
             asked += [wish.as_ids(self.tokenizer)] * len(text_parts)
-        return self._joined_all(parts, self.engine.search(self._ids(parts), search, num_best, asked))
+        found = self._joined_all(parts, self.engine.search(self._ids(parts), search, search.beam, asked))
+        return [_verified(translation, wish, num_best) for translation, wish in zip(found, constraints, strict=True)]
 
     def samples(
         self, texts: Sequence[str], num_samples: int, *, sampling: Sampling | None = None, seed: int = 1
@@ -215,6 +217,18 @@ class Translator:
                 )
             )
         return Translation(tuple(alternatives), len(found))
+
+
+def _verified(translation: Translation, constraints: TextConstraints, num_best: int) -> Translation:
+    """Those alternatives whose text has what is required; if there are none, the best, with the score -inf.
+
+    A blank text stays blank, whatever is required.
+    """
+    if not translation.alternatives[0].pieces:
+        return translation
+    met = [one for one in translation.alternatives if constraints.are_met_by(one.text)]
+    failed = replace(translation.alternatives[0], score=-math.inf)
+    return replace(translation, alternatives=tuple(met[:num_best]) or (failed,))
 
 
 def _changed(search: SearchConfig, settings: Mapping[str, Any]) -> SearchConfig:
