@@ -2,9 +2,11 @@
 
 import os
 import signal
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any
 
 import pytest
 
@@ -27,3 +29,19 @@ def unreadable_file() -> Iterator[Path]:
             yield path
         finally:
             os.seteuid(user)
+
+
+@pytest.fixture
+def time_growth() -> Callable[[Callable[[Any], object], Any, Any], float]:
+    """How many times as much processor time a function takes for something larger, on any machine."""
+
+    def measure(function: Callable[[Any], object], small: Any, large: Any) -> float:
+        def seconds(given: Any) -> float:
+            started = time.process_time()
+            function(given)
+            return time.process_time() - started
+
+        shortest = min(seconds(small) for _ in range(3))
+        return min(seconds(large) for _ in range(2)) / max(shortest, 0.002)  # less cannot be measured
+
+    return measure

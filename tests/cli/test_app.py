@@ -1,5 +1,6 @@
 import json
 import resource
+import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -16,13 +17,16 @@ def test_help_is_there_at_once(process: Any) -> None:
         return used.ru_utime + used.ru_stime
 
     seconds = []
-    for _ in range(5):
+    for _ in range(3):
         started = processor_seconds()
         answer = process("--help")
         seconds.append(processor_seconds() - started)
         assert (answer.exit_code, answer.messages) == (0, "")
         assert all(command in answer.output.decode() for command in COMMANDS)
-    assert min(seconds) < 0.5
+    # Less than half of what it takes to import torch, whatever the machine.
+    started = processor_seconds()
+    subprocess.run([sys.executable, "-c", "import torch"], check=True)
+    assert min(seconds) < (processor_seconds() - started) / 2
 
 
 @pytest.mark.parametrize("command", [*COMMANDS, "config show", "config schema"])
