@@ -11,7 +11,7 @@ KERNELS_KEPT = 64
 """More than one update has shapes, so that the layers of a model share them."""
 
 KERNELS_OF_TRANSLATION = 512
-"""About as many as the sizes of batches, past and source make; most are of a few kilobytes."""
+"""About as many as the sizes of batches, past and source make; with fewer, they are built again and again."""
 
 
 def keep_freed_memory() -> None:

@@ -1,8 +1,8 @@
 """Translations that keep addresses, tags and placeholders, and use the terms of a glossary, whatever the model does.
 
-The search is asked for what must be kept, and what it finds is verified. Where nothing passes, only the text between
-what is kept is translated, part by part, and a part for which nothing passes stays as it is. The worst that can come
-out of this is the source with its terms replaced, which keeps everything: so something that does is always found.
+Whoever translates is asked for what must be kept, and what comes back is verified. Where nothing passes, only the text
+between what is kept is translated, part by part, and a part for which nothing passes stays as it is. The worst that can
+come out of this is the source with its terms replaced, which keeps everything: so something that does is always found.
 """
 
 from bisect import bisect_left
