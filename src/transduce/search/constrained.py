@@ -2,6 +2,7 @@
 
 from collections import defaultdict
 from collections.abc import Callable, Iterator
+from functools import lru_cache
 
 import torch
 from torch import Tensor
@@ -78,6 +79,7 @@ def _forbid(
     """Sets what must not come next to -inf, without renormalising: other log-probabilities stay true."""
     forbidden = {row: automaton.forbidden(progress, last) for row, (automaton, progress, last) in rows.items()}
     _at(log_probs, forbidden, lambda values: torch.full_like(values, -torch.inf))
+    _end_words(log_probs, rows)
     only: dict[Row, list[int]] = {}
     for row, (automaton, progress, _) in rows.items():
         token = end_id if places[row[0]].is_at_limit else automaton.only(progress)
@@ -89,6 +91,22 @@ def _forbid(
         log_probs[sentences, hypotheses] = -torch.inf
         index = (sentences, hypotheses, torch.tensor([token for (token,) in only.values()], device=log_probs.device))
         log_probs[index] = torch.tensor([score for (score,) in kept.values()], device=log_probs.device).to(log_probs)
+
+
+def _end_words(log_probs: Tensor, rows: dict[Row, tuple[Automaton, Progress, Token | None]]) -> None:
+    """Sets what would go on with the last word of a required phrase to -inf: thousands of ids, the same in each row."""
+    ending: dict[frozenset[int], list[Row]] = defaultdict(list)
+    for row, (automaton, progress, _) in rows.items():
+        if automaton.continuing and automaton.ends_phrase(progress):
+            ending[automaton.continuing].append(row)
+    for continuing, those in ending.items():
+        sentences, hypotheses = torch.tensor(those, device=log_probs.device).unbind(1)
+        log_probs[sentences[:, None], hypotheses[:, None], _as_tensor(continuing).to(log_probs.device)] = -torch.inf
+
+
+@lru_cache(maxsize=8)
+def _as_tensor(ids: frozenset[int]) -> Tensor:
+    return torch.tensor(sorted(ids))
 
 
 def _index(ids: dict[Row, list[int]] | dict[Row, set[int]], device: torch.device) -> tuple[Tensor, ...] | None:

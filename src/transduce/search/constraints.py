@@ -124,16 +124,19 @@ class Automaton:
         """The one token that may come next, if there is just one."""
         return self.prefix[progress.length] if progress.length < len(self.prefix) else None
 
+    def ends_phrase(self, progress: Progress) -> bool:
+        """Whether a required phrase ends here, so that none of `continuing` may come next."""
+        pairs = zip(self.required, progress.matched, strict=False)
+        return any(matched == len(phrase) for phrase, matched in pairs)
+
     def forbidden(self, progress: Progress, last: Token | None) -> set[int]:
-        """Tokens that must not come next."""
+        """Tokens that must not come next, besides `continuing` behind a phrase."""
         found = {
             phrase[-1]
             for place, phrase in enumerate(self.phrases)
             if not self._may_be_whole(progress, place)
             and _matched(phrase, progress.matched[place], phrase[-1]) == len(phrase)
         }
-        if any(matched == len(phrase) for phrase, matched in zip(self.required, progress.matched, strict=False)):
-            found |= self.continuing
         if not self.may_end(progress):
             found.add(self.end_id)
         if self.habits.no_repeat_ngram:
