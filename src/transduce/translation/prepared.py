@@ -93,20 +93,17 @@ class _Attention:
         """Projected keys and values in the layout of the products below."""
         return LayerCache.of(self.heads(keys, sentences, self.d_k), self.heads(values, sentences, self.d_v))
 
-    def attend(self, queries: Tensor, cache: LayerCache, reach: int, mask: Tensor | None, residual: Tensor) -> Tensor:
-        """Attention of `queries` [sentences, heads, width, d_k] to the first `reach` positions, and W^O.
+    def attend(self, queries: Tensor, cache: LayerCache, mask: Tensor | None, residual: Tensor) -> Tensor:
+        """Attention of `queries` [sentences, heads, width, d_k] to all positions, and W^O.
 
-        `mask` [sentences * heads, width or 1, reach] is added to the scores.
+        `mask` [sentences * heads, width or 1, positions] is added to the scores.
         """
         sentences, heads, width, d_k = queries.shape
         queries = queries.reshape(sentences * heads, width, d_k)
-        keys, values = cache.keys, cache.values
-        if reach < cache.room:
-            keys, values = keys.narrow(2, 0, reach), values.narrow(1, 0, reach)
         # With beta = 0 what would be added is not read, but has to have a fitting shape.
         added, beta = (queries[:, :, :1], 0) if mask is None else (mask, 1)
-        scores = torch.baddbmm(added, queries, keys, beta=beta, alpha=self.scale)
-        attended = torch.bmm(scores.softmax(dim=-1), values).view(sentences, heads, width, self.d_v)
+        scores = torch.baddbmm(added, queries, cache.keys.transpose(1, 2), beta=beta, alpha=self.scale)
+        attended = torch.bmm(scores.softmax(dim=-1), cache.values).view(sentences, heads, width, self.d_v)
         return self.output.plus(attended.transpose(1, 2).reshape(sentences * width, heads * self.d_v), residual)
 
 
@@ -126,7 +123,7 @@ class _EncoderLayer:
             queries, keys, values = attention.everything(inputs).split_with_sizes(attention.widths, dim=1)
             cache = attention.cache(keys, values, sentences)
             queries = attention.heads(queries, sentences, attention.d_k)
-            return attention.attend(queries, cache, cache.room, mask, residual)
+            return attention.attend(queries, cache, mask, residual)
 
         x = self.residuals[0](x, attend)
         return self.residuals[1](x, self.feed_forward)
@@ -169,12 +166,12 @@ class _DecoderLayer:
                 attention.heads(values, sentences, attention.d_v),
             )
             queries = attention.heads(queries, sentences, attention.d_k)
-            return attention.attend(queries, past, state.reach, visible, residual)
+            return attention.attend(queries, past, visible, residual)
 
         def attend_memory(inputs: Tensor, residual: Tensor) -> Tensor:
             attention = self.memory_attention
             queries = attention.heads(attention.queries(inputs), sentences, attention.d_k)
-            return attention.attend(queries, memory, memory.room, source, residual)
+            return attention.attend(queries, memory, source, residual)
 
         x = self.residuals[0](x, attend_past)
         x = self.residuals[1](x, attend_memory)
@@ -223,7 +220,7 @@ class PreparedNetwork:
             x = self.after_encoder(x)
         nothing = [
             LayerCache(
-                x.new_empty(sentences * self.num_heads, layer.self_attention.d_k, 0),
+                x.new_empty(sentences * self.num_heads, 0, layer.self_attention.d_k),
                 x.new_empty(sentences * self.num_heads, 0, layer.self_attention.d_v),
                 self.num_heads,
             )
@@ -240,7 +237,7 @@ class PreparedNetwork:
         x = self._embed(last_ids, self.target_embedding, self.positions(1, state.length))
         state = state.grown(width)
         # One mask for the heads of all layers.
-        visible = self._for_heads(state.visible.narrow(2, 0, state.reach)[:, None])
+        visible = self._for_heads(state.visible[:, None])
         source = None if state.source is None else self._for_heads(state.source)
         for layer, *caches in zip(self.decoder, state.past, state.memory, strict=True):
             x = layer(x, caches, state, (visible, source))

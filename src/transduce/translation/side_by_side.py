@@ -5,12 +5,11 @@ from dataclasses import dataclass, replace
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
-
-_ROOM = 64
-"""Positions for which room is made at a time."""
+from torch.nn import functional as F
 
 STRIDE = 16
-"""Attention is to a multiple of so many positions, the rest masked: oneDNN builds a kernel for each number."""
+"""Room is made for so many positions at a time, and attention is to all of it, the rest masked: oneDNN builds a kernel
+for each number, and copies what is not contiguous."""
 
 
 @dataclass(frozen=True)
@@ -18,19 +17,19 @@ class LayerCache:
     """Keys and values of one attention, in the layout of its products; positions of the target are added in place.
 
     Args:
-        keys: transposed, so that the positions lie side by side; `heads` rows for each sentence in turn.
-        values: likewise, not transposed.
+        keys: `heads` rows for each sentence in turn.
+        values: likewise.
         num_heads: rows of a sentence.
     """
 
-    keys: Float[Tensor, "rows d_k positions"]
+    keys: Float[Tensor, "rows positions d_k"]
     values: Float[Tensor, "rows positions d_v"]
     num_heads: int
 
     @property
     def room(self) -> int:
         """Positions, written or not."""
-        return self.keys.size(2)
+        return self.keys.size(1)
 
     @classmethod
     def of(
@@ -39,7 +38,7 @@ class LayerCache:
         values: Float[Tensor, "sentences heads positions d_v"],
     ) -> "LayerCache":
         """That of some positions."""
-        return cls(keys.transpose(2, 3).flatten(0, 1).contiguous(), values.flatten(0, 1).contiguous(), keys.size(1))
+        return cls(keys.flatten(0, 1).contiguous(), values.flatten(0, 1).contiguous(), keys.size(1))
 
     def write(
         self,
@@ -49,7 +48,7 @@ class LayerCache:
     ) -> None:
         """Fills the positions from `start` on."""
         sentences, heads, width, _ = keys.shape
-        self.keys.view(sentences, heads, -1, self.room).narrow(3, start, width).copy_(keys.transpose(2, 3))
+        self.keys.view(sentences, heads, self.room, -1).narrow(2, start, width).copy_(keys)
         self.values.view(sentences, heads, self.room, -1).narrow(2, start, width).copy_(values)
 
     def select(self, sentences: Int[Tensor, " kept"]) -> "LayerCache":
@@ -60,10 +59,8 @@ class LayerCache:
 
     def with_room(self, positions: int) -> "LayerCache":
         """The same with so many positions more behind it."""
-        rows, d_k, _ = self.keys.shape
         # Zeros, as what is masked must be numbers all the same.
-        keys = torch.cat([self.keys, self.keys.new_zeros(rows, d_k, positions)], dim=2)
-        values = torch.cat([self.values, self.values.new_zeros(rows, positions, self.values.size(2))], dim=1)
+        keys, values = (F.pad(part, (0, 0, 0, positions)) for part in (self.keys, self.values))
         return LayerCache(keys, values, self.num_heads)
 
 
@@ -91,11 +88,6 @@ class SideBySideState:
     used: int = 0
     length: int = 0
 
-    @property
-    def reach(self) -> int:
-        """Positions of `past` that attention goes to."""
-        return -(-self.used // STRIDE) * STRIDE
-
     def select(self, sentences: Int[Tensor, " kept"] | None, parents: Int[Tensor, "kept width"]) -> "SideBySideState":
         """See `search.SearchState`."""
         if sentences is None:
@@ -117,7 +109,7 @@ class SideBySideState:
         used, past, visible = self.used + width, self.past, self.visible
         least = torch.finfo(visible.dtype).min  # not -inf, of which a softmax of nothing else is NaN
         if used > visible.size(2):
-            room = -(-width // _ROOM) * _ROOM
+            room = -(-width // STRIDE) * STRIDE
             past = tuple(layer.with_room(room) for layer in past)
             visible = torch.cat([visible, visible.new_full((*visible.shape[:2], room), least)], dim=2)
         own = torch.full((width, width), least, dtype=visible.dtype, device=visible.device).fill_diagonal_(0)
