@@ -97,8 +97,8 @@ def transduce_engine(bundle: Bundle, arguments: argparse.Namespace) -> Search:
         update={
             "beam": arguments.beam,
             "length_penalty": arguments.length_penalty,
-            "min_length": arguments.min_length,
-            "max_extra_length": 50,
+            "min_length": arguments.fixed_length or 1,
+            "max_extra_length": 1 if arguments.fixed_length else 50,
         }
     )
     return lambda sources: [found[0].ids[:-1] for found in engine.search(sources, search)]
@@ -122,7 +122,8 @@ def ctranslate2_engine(bundle: Bundle, arguments: argparse.Namespace) -> Search:
             [[str(token) for token in source] for source in sources],
             beam_size=arguments.beam,
             length_penalty=arguments.length_penalty,
-            min_decoding_length=max(1, arguments.min_length - 1),
+            min_decoding_length=max(1, arguments.fixed_length - 1),
+            max_decoding_length=arguments.fixed_length or 256,
             max_batch_size=arguments.batch,
             batch_type="examples",
             end_token=end,
@@ -158,8 +159,8 @@ def huggingface_engine(bundle: Bundle, arguments: argparse.Namespace) -> Search:
                 attention_mask=(source_ids != ours.pad_id).long(),
                 num_beams=arguments.beam,
                 length_penalty=arguments.length_penalty,
-                min_new_tokens=arguments.min_length,
-                max_new_tokens=longest + 50,
+                min_new_tokens=arguments.fixed_length or 1,
+                max_new_tokens=arguments.fixed_length or longest + 50,
                 bad_words_ids=[[ours.pad_id]],
                 do_sample=False,
                 use_cache=True,
@@ -184,7 +185,7 @@ def main() -> None:
     parser.add_argument("--beam", type=int, default=4)
     parser.add_argument("--length-penalty", type=float, default=0.6)
     parser.add_argument(
-        "--min-length", type=int, default=1, help="tokens that a translation has at least, end included"
+        "--fixed-length", type=int, default=0, help="tokens that every source (less one) and translation has, ends included"
     )
     parser.add_argument("--precision", default="auto")
     parser.add_argument("--threads", type=int, default=2)
@@ -197,6 +198,8 @@ def main() -> None:
     tokenizer = bundle.load_tokenizer()
     lines = arguments.source.read_text(encoding="utf-8").splitlines()
     sources = [[*ids, tokenizer.end_id] for ids in tokenizer.encode_all(lines)]
+    if arguments.fixed_length:  # the longest that ours may get is one token more than the source
+        sources = [(ids[:-1] * arguments.fixed_length)[: arguments.fixed_length - 2] + ids[-1:] for ids in sources]
     search = ENGINES[arguments.engine](bundle, arguments)
     search(sources[:100])
     print(json.dumps({"ready": True}), flush=True)

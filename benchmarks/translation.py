@@ -6,7 +6,7 @@ In each block every engine translates the whole text once, so that a change in t
 ratio is the median over the blocks of ratios within a block, above 1 where Transduce is faster. Then each translates
 single sentences one after the other, in turns again. The first round of each is not timed; BLEU is that of the last
 one. Prints a table and, last, one line of JSON. With --random-preset, the network is not the bundle's but one of that
-preset with random weights, and every translation has --min-length tokens.
+preset with random weights, and every translation has --fixed-length tokens.
 """
 
 import argparse
@@ -70,7 +70,7 @@ def main() -> None:
         save_for_ctranslate2(bundle.load_model(), bundle.load_tokenizer().end_id, folder / "ctranslate2")
         common = [str(bundle.folder), str(arguments.source), "--ctranslate2", str(folder / "ctranslate2")]
         common += ["--beam", str(arguments.beam), "--length-penalty", str(bundle.description.search.length_penalty)]
-        common += ["--min-length", str(arguments.min_length), "--device", arguments.device]
+        common += ["--fixed-length", str(arguments.fixed_length), "--device", arguments.device]
         names = [f"transduce:{arguments.precision}", *arguments.engine]
         engines = [Engine(name, [*common, "--threads", str(arguments.threads)], stack) for name in names]
         for block in range(arguments.blocks + 1):
@@ -100,7 +100,7 @@ def parsed() -> argparse.Namespace:
     parser.add_argument("--precision", default="auto", help="of transduce")
     parser.add_argument("--random-preset", help="as in base")
     parser.add_argument("--beam", type=int, default=4)
-    parser.add_argument("--min-length", type=int, default=1)
+    parser.add_argument("--fixed-length", type=int, default=0)
     parser.add_argument("--blocks", type=int, default=5)
     parser.add_argument("--alone", type=int, default=15, help="single sentences of a block")
     parser.add_argument("--threads", type=int, default=2, help="of every engine, for the whole text")
