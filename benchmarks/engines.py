@@ -185,7 +185,7 @@ def main() -> None:
     parser.add_argument("--beam", type=int, default=4)
     parser.add_argument("--length-penalty", type=float, default=0.6)
     parser.add_argument(
-        "--fixed-length", type=int, default=0, help="tokens that every source (less one) and translation has, ends included"
+        "--fixed-length", type=int, default=0, help="tokens of every translation, and one less of every source"
     )
     parser.add_argument("--precision", default="auto")
     parser.add_argument("--threads", type=int, default=2)

@@ -24,6 +24,7 @@ FLOORS = {
     "bundle": 3,
     "translation": 4,
     "evaluation": 5,
+    "interop": 5,
     "training": 6,
     "demo": 7,
     "cli": 8,

@@ -18,7 +18,8 @@ def run(script: str, *arguments: str) -> str:
 
 
 @pytest.mark.parametrize(
-    "script", ["batches.py", "corpus_scale.py", "kept.py", "ranks.py", "resume.py", "training.py", "translation.py"]
+    "script",
+    ["argos.py", "batches.py", "corpus_scale.py", "kept.py", "ranks.py", "resume.py", "training.py", "translation.py"],
 )
 def test_they_say_what_they_do(script: str) -> None:
     assert f"usage: {script}" in run(script, "--help")

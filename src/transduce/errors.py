@@ -57,6 +57,10 @@ class MissingExtraError(UserError):
         )
 
 
+class ParityError(TransduceError):
+    """Another program does not compute the same as a model; the message names the worst sentence with both scores."""
+
+
 class TrainingError(TransduceError):
     """Training cannot go on: what it computes is no number, memory or disk do not hold it, or another rank was lost."""
 

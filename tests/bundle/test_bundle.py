@@ -249,6 +249,83 @@ def test_damage_is_refused_by_name_and_left_as_it_is(bundle_folder: Path, damage
     assert _bytes(bundle_folder) == before
 
 
+# Two SentencePiece models
+
+
+@pytest.fixture
+def separate(tmp_path: Path, tokenizer: Tokenizer, make_model: MakeModel, describe: Describe) -> Path:
+    """A bundle whose tokenizer is that of a model made elsewhere, with a model for each language."""
+    pieces = tokenizer.pieces(range(tokenizer.pad_id - 1))
+    other = Tokenizer.train(["another text with other words"] * 20, 264, "bpe", shrink=True)
+    made = Tokenizer.with_vocabulary(
+        tokenizer.model_bytes, other.model_bytes, pieces[:-4], "made", source_only=pieces[-4:], target_only=[">x<"]
+    )
+    model = make_model(tied_embeddings="none", output_bias=True)
+    save_bundle(tmp_path / "separate", model, made, describe(model))
+    return tmp_path / "separate"
+
+
+def test_a_bundle_may_have_two_tokenizers(separate: Path) -> None:
+    bundle = Bundle.open(separate)
+    names = {"tokenizer.model", "target_tokenizer.model", "vocabulary.json", "weights.safetensors"}
+    assert set(bundle.description.files) == names
+    found = bundle.load_tokenizer()
+    assert found.files == {name: (separate / name).read_bytes() for name in names - {"weights.safetensors"}}
+    assert Tokenizer.load(bundle.tokenizer_path).files == found.files
+    assert found.vocabulary == bundle.model_config.vocabulary == 300
+    assert found.encode("text") != found.encode_targets(["text"])[0]
+    card = (separate / "README.md").read_text(encoding="utf-8")
+    assert "`tokenizer.model` and `target_tokenizer.model`" in card
+
+
+def test_the_file_of_one_tokenizer_is_named_by_its_path(bundle_folder: Path, tokenizer: Tokenizer) -> None:
+    bundle = Bundle.open(bundle_folder)
+    assert bundle.tokenizer_path == bundle_folder / "tokenizer.model"
+    assert Tokenizer.load(bundle.tokenizer_path).files == Tokenizer.load(bundle_folder).files == tokenizer.files
+
+
+def _replace_vocabulary(folder: Path) -> None:
+    (folder / "vocabulary.json").write_bytes(b'{"shared": ["</s>"]}')
+    _record(folder, "vocabulary.json")
+
+
+@pytest.mark.parametrize(
+    ("harm", "words"),
+    [
+        (lambda folder: (folder / "target_tokenizer.model").unlink(), "target_tokenizer.model: is missing"),
+        (_flip("vocabulary.json"), "vocabulary.json: has the SHA-256"),
+        (_replace_vocabulary, "cannot be read as a tokenizer: .*begins with"),
+        (lambda folder: _edit(folder, lambda content: content["files"].pop("vocabulary.json")), "to which .* may come"),
+        (
+            lambda folder: _edit(folder, lambda content: content["files"].update(x={"bytes": 0, "sha256": "0" * 64})),
+            "its files are",
+        ),
+    ],
+)
+def test_damage_to_two_tokenizers_is_refused(separate: Path, harm: Harm, words: str) -> None:
+    harm(separate)
+    with pytest.raises(BundleError, match=words):
+        Bundle.open(separate)
+
+
+def test_what_is_verified_and_fails_is_not_put_in_place(
+    bundle_folder: Path, tokenizer: Tokenizer, make_model: MakeModel, describe: Describe
+) -> None:
+    before = _bytes(bundle_folder)
+    model = make_model(num_decoder_layers=1)
+    seen = []
+
+    def verify(folder: Path) -> None:
+        seen.append(Bundle.open(folder).model_config)
+        raise BundleError("not good enough")
+
+    with pytest.raises(BundleError, match="not good enough"):
+        save_bundle(bundle_folder, model, tokenizer, describe(model), verify)
+    assert seen == [model.config]
+    assert _bytes(bundle_folder) == before
+    assert [path.name for path in bundle_folder.parent.iterdir()] == [bundle_folder.name]
+
+
 def test_a_tokenizer_of_another_size_is_refused(bundle_folder: Path) -> None:
     def widen(tensors: dict[str, Tensor]) -> None:
         name = "source_embedding.weight"

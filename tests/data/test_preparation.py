@@ -1,10 +1,12 @@
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from transduce.config import TextConfig
 from transduce.errors import ConfigError, CorpusError
+from transduce.text import Tokenizer
 
 Corpus = list[tuple[str, str]]
 
@@ -148,6 +150,52 @@ def test_a_given_tokenizer_is_used_as_it_is(preparation: Any, make_corpus: Calla
     assert text.tokenizer in prepared.digests
     with pytest.raises(ConfigError, match=r"none\.model"):
         preparation(TextConfig(tokenizer="none.model"))
+
+
+def test_a_tokenizer_with_two_models_is_kept_with_the_ids(
+    preparation: Any, make_corpus: Callable[..., Corpus], tmp_path: Path
+) -> None:
+    pairs = make_corpus(100)
+    joint = preparation().tokenizer
+    pieces = joint.pieces(range(2, joint.pad_id))
+    # For targets, other ids than for sources.
+    separate = Tokenizer.with_vocabulary(
+        joint.model_bytes, joint.model_bytes, ["<unk>", "</s>", *pieces[:300]], "two", source_only=pieces[300:]
+    )
+    folder = tmp_path / "tokenizer"
+    folder.mkdir()
+    for name, content in separate.files.items():
+        (folder / name).write_bytes(content)
+    text = TextConfig(tokenizer=str(folder), drop_duplicates=False, max_ratio=100.0)
+    prepared = preparation(text)
+    kept = [pair for pair in pairs if pair not in prepared.validation]
+    assert prepared.tokenizer.files == separate.files
+    assert {str(folder / name) for name in separate.files} <= prepared.digests.keys()
+    for row, (source, target) in enumerate(kept):
+        source_ids, target_ids = (side.tolist() for side in prepared.train.pair(row))
+        assert source_ids == [*separate.encode(source), 1]
+        assert target_ids == [*separate.encode_targets([target])[0], 1]
+    assert any(0 in prepared.train.pair(row)[1] for row in range(len(kept)))
+    assert preparation(text).folder == prepared.folder
+    assert "found" in preparation.said[0]
+    (prepared.folder / "vocabulary.json").unlink()
+    assert preparation(text).tokenizer.files == separate.files
+    assert "damaged" in preparation.said[0]
+    (folder / "vocabulary.json").write_bytes((folder / "vocabulary.json").read_bytes().replace(b"true", b"false"))
+    assert preparation(text).folder != prepared.folder
+    (folder / "tokenizer.model").unlink()
+    with pytest.raises(ConfigError, match=r"a folder with tokenizer\.model"):
+        preparation(text)
+
+
+def test_the_folder_of_one_model_is_as_good_as_the_model(preparation: Any, make_corpus: Callable[..., Corpus]) -> None:
+    make_corpus(100)
+    trained = preparation()
+    make_corpus(100, seed=5)
+    by_file, by_folder = (
+        preparation(TextConfig(tokenizer=str(path))) for path in (trained.folder / "tokenizer.model", trained.folder)
+    )
+    assert by_file.folder == by_folder.folder
 
 
 def test_fitted_vocabulary_is_small_for_little_text(preparation: Any, make_corpus: Callable[..., Corpus]) -> None:

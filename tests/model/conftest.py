@@ -29,6 +29,8 @@ VARIANTS: list[dict[str, Any]] = [
     {"positions": "none"},
     {"tied_embeddings": "two_way"},
     {"tied_embeddings": "none"},
+    {"output_bias": True},
+    {"output_bias": True, "tied_embeddings": "none"},
     {"activation": "gelu"},
     {"activation": "swish"},
     {"d_k": 3, "d_v": 5},

@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from transduce.config import TransformerConfig
-from transduce.model import OutputProjection, TokenEmbedding, Transformer
+from transduce.model import NEVER, OutputProjection, TokenEmbedding, Transformer
 from transduce.training.loss import label_smoothed_cross_entropy
 
 
@@ -31,6 +31,43 @@ def test_the_logit_of_pad_is_never_finite_and_all_others_are_products() -> None:
     torch.testing.assert_close(logits[..., :-1], hidden @ projection.weight[:-1].T)
     assert (logits[..., -1] == -torch.inf).all()
     assert (logits.softmax(dim=-1)[..., -1] == 0).all()
+
+
+def test_a_bias_is_added_to_every_logit_but_that_of_pad() -> None:
+    config = TransformerConfig(vocabulary=7, d_model=8, num_heads=2, output_bias=True)
+    projection = OutputProjection(config, TokenEmbedding(config))
+    torch.nn.init.normal_(projection.weight)
+    torch.nn.init.normal_(projection.bias)
+    hidden = torch.randn(3, 5, 8)
+    logits = projection(hidden)
+    torch.testing.assert_close(logits[..., :-1], hidden @ projection.weight[:-1].T + projection.bias[:-1])
+    assert (logits[..., -1] == -torch.inf).all()
+    logits.softmax(dim=-1)[..., 2].sum().backward()
+    assert projection.bias.grad[-1] == 0
+    assert projection.bias.grad[:-1].count_nonzero() == 6
+
+
+def test_a_bias_is_zero_before_training_and_there_only_if_asked_for(
+    make_model: Callable[..., Transformer], small_config: Callable[..., TransformerConfig]
+) -> None:
+    assert Transformer(small_config()).projection.bias is None
+    biased = Transformer(small_config(output_bias=True))
+    assert biased.projection.bias.count_nonzero() == 0
+    assert biased.num_parameters == Transformer(small_config()).num_parameters + 23
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
+def test_a_bias_can_rule_a_token_out_in_every_precision(dtype: torch.dtype) -> None:
+    config = TransformerConfig(vocabulary=7, d_model=8, num_heads=2, output_bias=True)
+    projection = OutputProjection(config, TokenEmbedding(config))
+    torch.nn.init.normal_(projection.weight, std=100.0)
+    torch.nn.init.zeros_(projection.bias)
+    with torch.no_grad():
+        projection.bias[3] = NEVER
+    logits = projection(torch.randn(50, 8).to(dtype))
+    assert (logits.softmax(dim=-1)[:, 3] == 0).all()
+    assert logits.softmax(dim=-1).isfinite().all()
+    assert (logits.argmax(dim=-1) != 3).all()
 
 
 @pytest.mark.parametrize("tied_embeddings", ["three_way", "two_way", "none"])

@@ -5,6 +5,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from transduce.model import NEVER
 from transduce.training import label_smoothed_cross_entropy
 from transduce.training import loss as loss_module
 
@@ -119,6 +120,49 @@ def test_bfloat16_is_close(dtype: torch.dtype) -> None:
     for rough, fine in zip(gradients, (hidden.grad, weight.grad), strict=True):
         assert (rough - fine).norm() < 0.02 * fine.norm()
     assert gradients[1][-1].count_nonzero() == 0
+
+
+@pytest.mark.parametrize("chunk_logits", [1, 2**18])
+@pytest.mark.parametrize("smoothing", [0.0, 0.1])
+@pytest.mark.parametrize("ruled_out", [[], [2, 7, 28]])
+def test_with_a_bias_is_cross_entropy_over_what_can_be_predicted(
+    ruled_out: list[int], smoothing: float, chunk_logits: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(loss_module, "CHUNK_LOGITS", chunk_logits)
+    hidden, weight, targets = example(19, 8, 30)
+    targets[torch.isin(targets, torch.tensor(ruled_out))] = 5
+    bias = torch.randn(30, generator=torch.Generator().manual_seed(1))
+    bias[ruled_out] = NEVER
+    bias.requires_grad_()
+    found = label_smoothed_cross_entropy(hidden, weight, targets, smoothing, bias)
+    (2 * found.loss).backward()
+
+    real = torch.tensor([index for index in range(29) if index not in ruled_out])
+    exact = [tensor.detach().double().requires_grad_() for tensor in (hidden, weight, bias)]
+    logits = exact[0] @ exact[1][real].T + exact[2][real]
+    right = torch.searchsorted(real, targets)
+    loss = F.cross_entropy(logits, right, reduction="sum", label_smoothing=smoothing)
+    (2 * loss).backward()
+
+    assert found.loss.item() == pytest.approx(loss.item(), rel=1e-5)
+    assert found.cross_entropy.item() == pytest.approx(F.cross_entropy(logits, right, reduction="sum").item(), rel=1e-5)
+    assert found.num_correct.item() == int((logits.argmax(dim=-1) == right).sum())
+    for tensor, other in zip((hidden, weight, bias), exact, strict=True):
+        torch.testing.assert_close(tensor.grad, other.grad.float(), rtol=1e-4, atol=1e-5)
+    assert not bias.grad[[*ruled_out, -1]].any()
+    assert not weight.grad[[*ruled_out, -1]].any()
+
+
+def test_a_bias_in_bfloat16_is_close() -> None:
+    hidden, weight, targets = example(60, 16, 300)
+    bias = torch.randn(300, generator=torch.Generator().manual_seed(1)).requires_grad_()
+    exact = label_smoothed_cross_entropy(hidden, weight, targets, 0.1, bias)
+    exact.loss.backward()
+    gradient, bias.grad = bias.grad, None
+    found = label_smoothed_cross_entropy(hidden.detach().bfloat16(), weight, targets, 0.1, bias)
+    found.loss.backward()
+    assert found.loss.item() == pytest.approx(exact.loss.item(), rel=2e-2)
+    assert (bias.grad - gradient).norm() < 0.02 * gradient.norm()
 
 
 def test_works_in_inference_mode() -> None:

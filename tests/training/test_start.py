@@ -137,6 +137,7 @@ def test_settings_that_agree_are_not(tune: Callable[..., RunConfig], copier: Any
     assert train(tune(training__updates=1, **agreeing)).updates == 1
     tokenizer = {"text__tokenizer": str(bundle.tokenizer_path)}
     assert train(tune("other", training__updates=1, **tokenizer)).updates == 1
+    assert started(tune("third", text__tokenizer=str(bundle.folder)))[0].text.tokenizer == str(bundle.folder)
 
 
 def test_there_has_to_be_a_bundle_and_not_in_the_run_itself(tune: Callable[..., RunConfig], tmp_path: Path) -> None:

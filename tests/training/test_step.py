@@ -9,7 +9,7 @@ from torch.nn import functional as F
 
 from transduce.config import TrainingConfig, TransformerConfig
 from transduce.data import Batch
-from transduce.model import Transformer
+from transduce.model import NEVER, Transformer
 from transduce.training import Ranks, UpdateFigures, Updater
 
 CPU = torch.device("cpu")
@@ -54,6 +54,27 @@ def make_updater() -> Callable[..., Updater]:
         return Updater(model, TrainingConfig(**{**TRAINING, **changes}), CPU, Ranks(rank))
 
     return make
+
+
+def test_an_output_bias_is_trained_and_what_it_rules_out_stays_so(make_updater: Callable[..., Updater]) -> None:
+    sizes = {"num_encoder_layers": 1, "num_decoder_layers": 1, "d_model": 16, "d_ff": 24, "num_heads": 2}
+    model = Transformer(TransformerConfig(vocabulary=VOCABULARY + 2, output_bias=True, tied_embeddings="none", **sizes))
+    ruled_out = [VOCABULARY - 1, VOCABULARY]  # no batch has them
+    with torch.no_grad():
+        model.projection.bias[ruled_out] = NEVER
+    before = {name: parameter.detach().clone() for name, parameter in model.named_parameters()}
+    updater = Updater(model, TrainingConfig(**TRAINING, ema_decay=0.9), CPU)
+    for number in range(1, 6):
+        figures = updater.update(number, [Batch.from_ids([[5, 1]], [[7, 8, 1]], VOCABULARY + 1)])
+        assert 0 < figures.loss < 20
+        assert not figures.skipped
+    for trained in (model, updater.moving_average.model):
+        bias = trained.projection.bias
+        assert (bias[ruled_out] == NEVER).all()
+        assert (bias[:-3] != 0).all()
+        assert bias[-1] == 0
+        for name in ("target_embedding.weight", "projection.weight"):
+            assert torch.equal(trained.get_parameter(name)[ruled_out], before[name][ruled_out])
 
 
 def weights(updater: Updater) -> dict[str, Tensor]:

@@ -45,7 +45,10 @@ def make_model(tokenizer: Tokenizer) -> Callable[..., Transformer]:
     def make(seed: int = 0, **settings: Any) -> Transformer:
         torch.manual_seed(seed)
         sizes = {"num_encoder_layers": 1, "num_decoder_layers": 1, "d_model": 32, "d_ff": 48, "num_heads": 4}
-        return Transformer(TransformerConfig(vocabulary=tokenizer.vocabulary, **{**sizes, **settings})).eval()
+        model = Transformer(TransformerConfig(vocabulary=tokenizer.vocabulary, **{**sizes, **settings})).eval()
+        if model.projection.bias is not None:  # zero, like all biases before training
+            torch.nn.init.normal_(model.projection.bias)
+        return model
 
     return make
 

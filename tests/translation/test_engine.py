@@ -9,8 +9,9 @@ from hypothesis import given, strategies
 
 from transduce.config import SearchConfig
 from transduce.model import Transformer
-from transduce.search import Hypothesis
-from transduce.translation import NativeEngine, batches_by_length
+from transduce.search import Hypothesis, Sampling
+from transduce.translation import Engine, NativeEngine, NetworkEngine, batches_by_length
+from transduce.translation.network import ModelNetwork
 
 END = 1
 # Of unlike lengths, and translated a few at a time.
@@ -154,6 +155,24 @@ def test_bfloat16_changes_little(model: Transformer, sources: list[list[int]], b
     exact, rough = (NativeEngine(model, END, kind).search(sources, search) for kind in ("float32", "bfloat16"))
     for one, other in zip(chain(*exact), chain(*rough), strict=True):
         assert one.score == pytest.approx(other.score, abs=0.1)
+
+
+def test_any_network_can_be_searched(model: Transformer, sources: list[list[int]]) -> None:
+    engine = NetworkEngine(ModelNetwork(model), END, model.config.vocabulary)
+    assert isinstance(engine, Engine)
+    assert_same(engine.search(sources, SEARCH, 3), NativeEngine(model, END).search(sources, SEARCH, 3))
+    one, other = (each.sample(sources, SEARCH, 2, Sampling(), 1) for each in (engine, NativeEngine(model, END)))
+    assert_same(one, other)
+
+
+def test_few_sentences_can_have_a_network_of_their_own(random_model: Transformer, copier: Transformer) -> None:
+    of_many, of_few = NativeEngine(random_model, END), NativeEngine(copier, END)
+    engine = NetworkEngine(
+        ModelNetwork(random_model), END, random_model.config.vocabulary, for_few=ModelNetwork(copier)
+    )
+    for count, expected in ((8, of_few), (9, of_many)):
+        sources = [[5, 6, 7, END]] * count
+        assert_same(engine.search(sources, SEARCH), expected.search(sources, SEARCH))
 
 
 def test_nothing_gives_nothing(random_model: Transformer) -> None:

@@ -20,6 +20,7 @@ VARIANTS = [
     {"activation": "gelu", "positions": "learned", "max_positions": 40},
     {"positions": "none", "tied_embeddings": "none"},
     {"tied_embeddings": "two_way", "d_k": 16, "activation": "swish"},
+    {"output_bias": True, "tied_embeddings": "none"},
     {"attention_score": "additive"},
     {"normalization": "batch"},
 ]

@@ -135,6 +135,33 @@ def test_of_a_long_line_nothing_is_lost(echo: Translator, tokenizer: Tokenizer, 
     assert translation.alternatives[0].score == -len(parts)
 
 
+@pytest.fixture
+def multilingual(tokenizer: Tokenizer) -> Tokenizer:
+    """For targets without the last piece, for sources with the token of a language more."""
+    pieces = tokenizer.pieces(range(tokenizer.pad_id))
+    model = tokenizer.model_bytes
+    return Tokenizer.with_vocabulary(model, model, pieces[:-1], "multilingual", source_only=[pieces[-1], ">>de<<"])
+
+
+def test_every_part_of_a_long_line_has_its_language(echo: Translator, multilingual: Tokenizer) -> None:
+    translator = Translator(echo.engine, multilingual, echo.search)
+    sentence = "sun moon river stone bird tree wind."
+    translation = translator.translations([f">>de<< {sentence} {sentence} {sentence}"])[0]
+    assert translation.num_parts == 3
+    for part in echo.engine.seen:
+        assert multilingual.pieces(part[:1]) == [">>de<<"]
+        assert part[1:-1] == multilingual.encode(sentence)
+
+
+def test_what_is_asked_of_a_translation_is_cut_as_targets_are(multilingual: Tokenizer) -> None:
+    (last,) = multilingual.pieces([multilingual.pad_id - 2])
+    text = last.replace("▁", "")
+    wish = TextConstraints(prefix=text, required=(text,), forbidden=(text,)).as_ids(multilingual)
+    (expected,) = multilingual.encode_targets([text])
+    assert expected != multilingual.encode(text)
+    assert wish.prefix == wish.required[0] == wish.forbidden[0] == tuple(expected)
+
+
 def test_a_long_line_is_cut_between_sentences(echo: Translator, tokenizer: Tokenizer) -> None:
     sentence = "sun moon river stone bird tree wind."
     assert 10 < len(tokenizer.encode(sentence)) <= 20
@@ -320,3 +347,29 @@ def test_what_is_required_is_verified_in_the_text(tokenizer: Tokenizer) -> None:
     assert [[one.text for one in line.alternatives] for line in found[:2]] == [["sun tree"], ["sun tree sun tree"] * 2]
     assert [one.score for one in found[2].alternatives] == [-math.inf]
     assert translator.translations([""], constraints=[TextConstraints(required=("sun", " "))])[0].text == ""
+
+
+class Hyphenator(Echo):
+    """Says "sun-sun" in the pieces of that text, unless those behind the hyphen are forbidden."""
+
+    def __init__(self, tokenizer: Tokenizer) -> None:
+        (self.once,), (self.twice,) = (tokenizer.encode_targets([text]) for text in ("sun", "sun-sun"))
+
+    def search(
+        self,
+        sources: Sequence[Sequence[int]],
+        config: SearchConfig,
+        num_best: int = 1,
+        constraints: Sequence[Constraints] | None = None,
+    ) -> list[list[Hypothesis]]:
+        def ids(asked: Constraints) -> list[int]:
+            ends = [phrase for phrase in asked.forbidden if tuple(self.twice[-len(phrase) :]) == phrase]
+            return self.once if ends else self.twice
+
+        return [[Hypothesis([*ids(asked), 1], -1.0, [])] for asked in constraints or []]
+
+
+def test_a_required_word_is_not_said_again_behind_a_hyphen(tokenizer: Tokenizer) -> None:
+    translator = Translator(Hyphenator(tokenizer), tokenizer, SearchConfig(max_pieces=20))
+    wishes = [TextConstraints(required=("sun",)), TextConstraints(required=("sun", "sun"))]
+    assert [found.text for found in translator.translations(["tree"] * 2, constraints=wishes)] == ["sun", "sun-sun"]

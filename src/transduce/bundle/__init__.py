@@ -27,7 +27,7 @@ from transduce.bundle.folder_lock import locked
 from transduce.bundle.model_card import model_card
 from transduce.bundle.overview import Overview, overview
 from transduce.bundle.start import started
-from transduce.bundle.weights import load_tensors, model_tensors
+from transduce.bundle.weights import blank_model, check_tensors, load_tensors, model_tensors
 
 __all__ = [
     "Bundle",
@@ -41,6 +41,8 @@ __all__ = [
     "RecordedHead",
     "RecordedScore",
     "average_weights",
+    "blank_model",
+    "check_tensors",
     "find_bundle",
     "latest_checkpoint",
     "list_checkpoints",

@@ -1,5 +1,6 @@
 """A trained model as one folder: weights, tokenizer, description and model card."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -19,12 +20,12 @@ from transduce.bundle.weights import (
 from transduce.config import TransformerConfig
 from transduce.errors import BundleError
 from transduce.model import Transformer
-from transduce.text import Tokenizer
+from transduce.text import SOURCE_MODEL, TARGET_MODEL, VOCABULARY, Tokenizer
 
 DESCRIPTION = "bundle.json"
 WEIGHTS = "weights.safetensors"
-TOKENIZER = "tokenizer.model"
 MODEL_CARD = "README.md"
+_TOKENIZERS = ({SOURCE_MODEL}, {SOURCE_MODEL, TARGET_MODEL, VOCABULARY})
 
 
 @dataclass(frozen=True)
@@ -41,8 +42,12 @@ class Bundle:
 
     @property
     def tokenizer_path(self) -> Path:
-        """The SentencePiece model."""
-        return self.folder / TOKENIZER
+        """What `text.tokenizer` says to take this tokenizer: the SentencePiece model, or the folder if it has two."""
+        return self.folder / SOURCE_MODEL if self._tokenizer_files == {SOURCE_MODEL} else self.folder
+
+    @property
+    def _tokenizer_files(self) -> set[str]:
+        return set(self.description.files) - {WEIGHTS}
 
     @property
     def digest(self) -> str:
@@ -60,14 +65,14 @@ class Bundle:
         if not (folder / DESCRIPTION).is_file():
             raise _not_a_bundle(folder, [folder])
         bundle = cls(folder, read_description(folder / DESCRIPTION, BundleDescription))
-        if set(bundle.description.files) != {WEIGHTS, TOKENIZER}:
+        if WEIGHTS not in bundle.description.files or bundle._tokenizer_files not in _TOKENIZERS:
             raise BundleError(
                 f"{folder / DESCRIPTION}: its files are {sorted(bundle.description.files)}, "
-                f"must be {sorted([WEIGHTS, TOKENIZER])}"
+                f"must be {sorted([WEIGHTS, SOURCE_MODEL])}, to which {TARGET_MODEL} and {VOCABULARY} may come"
             )
         check_files(folder, bundle.description, DESCRIPTION)
         check_tensors(read_tensors(folder / WEIGHTS), empty_tensors(bundle.model_config), str(folder / WEIGHTS))
-        _check_vocabulary(bundle.load_tokenizer(), bundle.model_config, folder / TOKENIZER)
+        _check_vocabulary(bundle.load_tokenizer(), bundle.model_config, bundle.tokenizer_path)
         return bundle
 
     def load_model(self) -> Transformer:
@@ -89,31 +94,40 @@ class Bundle:
         """
         path = self.tokenizer_path
         try:
-            return Tokenizer.from_bytes(path.read_bytes(), str(path))
+            files = {name: (self.folder / name).read_bytes() for name in sorted(self._tokenizer_files)}
+            return Tokenizer.from_files(files, str(path))
         except (OSError, ValueError) as error:
             raise BundleError(f"{path}: cannot be read as a tokenizer: {error}") from error
 
 
-def save_bundle(folder: Path, model: Transformer, tokenizer: Tokenizer, description: BundleDescription) -> None:
+def save_bundle(
+    folder: Path,
+    model: Transformer,
+    tokenizer: Tokenizer,
+    description: BundleDescription,
+    verify: Callable[[Path], None] = lambda _: None,
+) -> None:
     """Write the model to `folder`, in place of an older bundle there.
 
-    A crash leaves the older bundle or the new one. `description.files` is filled in here.
+    A crash leaves the older bundle or the new one. `description.files` is filled in here. `verify` is given the folder
+    with the complete bundle before that takes its place, which it does unless there is an exception.
 
     Raises:
         BundleError: model, tokenizer and description do not belong together, or `folder` holds something else.
         TransduceError: writing failed; what was in `folder` is still there.
     """
     _check_description(description.model, model.config, folder)
-    tensors = model_tensors(model)
-    check_tensors(tensors, empty_tensors(model.config), "the model to save")
-    _check_vocabulary(tokenizer, model.config, folder / TOKENIZER)
+    check_tensors(model_tensors(model), empty_tensors(model.config), "the model to save")
+    _check_vocabulary(tokenizer, model.config, folder / SOURCE_MODEL)
     with written_folder(folder, marker=DESCRIPTION) as temporary:
-        write_tensors(temporary / WEIGHTS, tensors)
-        (temporary / TOKENIZER).write_bytes(tokenizer.model_bytes)
-        complete = description.model_copy(update={"files": record_files(temporary, [WEIGHTS, TOKENIZER])})
+        write_tensors(temporary / WEIGHTS, model_tensors(model))
+        for name, content in tokenizer.files.items():
+            (temporary / name).write_bytes(content)
+        complete = description.model_copy(update={"files": record_files(temporary, [WEIGHTS, *tokenizer.files])})
         write_description(temporary / DESCRIPTION, complete)
         card = model_card(complete, model.num_parameters)
         (temporary / MODEL_CARD).write_text(card, encoding="utf-8", newline="\n")
+        verify(temporary)
 
 
 def find_bundle(path: Path) -> Path:
@@ -140,7 +154,7 @@ def _not_a_bundle(path: Path, places: list[Path]) -> BundleError:
     if (path / "config.json").is_file():
         return BundleError(
             f"{path}: has a config.json, as a Hugging Face model does, and no {DESCRIPTION} (looked for {looked_for}); "
-            f"only bundles that Transduce has saved can be opened"
+            f"if it is a Marian model, transduce import makes a bundle of it"
         )
     return BundleError(f"{path}: is no bundle: looked for {looked_for}; give the folder of a bundle or of a run")
 

@@ -4,6 +4,7 @@ import json
 from collections.abc import Mapping
 
 from transduce.bundle.description import BundleDescription
+from transduce.text import TARGET_MODEL
 
 USE = """\
 ## Use
@@ -47,6 +48,14 @@ FILES = """\
 and the SHA-256 of both, which are checked whenever the folder is opened. Nothing in it is code.
 """
 
+FILES_OF_TWO_TOKENIZERS = """\
+## Files
+
+`weights.safetensors`, `tokenizer.model` and `target_tokenizer.model` (SentencePiece, for source and target) and
+`vocabulary.json` (which id each of their pieces has) are the model; `bundle.json` describes it, with the size and the
+SHA-256 of each, which are checked whenever the folder is opened. Nothing in it is code.
+"""
+
 
 def model_card(description: BundleDescription, num_parameters: int) -> str:
     """The card in Markdown, with the front matter that the Hugging Face Hub reads.
@@ -63,7 +72,7 @@ def model_card(description: BundleDescription, num_parameters: int) -> str:
         _training(description),
         _data(description),
         _limits(description),
-        FILES,
+        FILES_OF_TWO_TOKENIZERS if TARGET_MODEL in description.files else FILES,
     ]
     return "\n".join(part for part in parts if part)
 

@@ -4,7 +4,8 @@ from pathlib import Path
 
 from transduce.bundle.bundle import Bundle, find_bundle
 from transduce.config import RunConfig
-from transduce.errors import ConfigError
+from transduce.errors import ConfigError, UserError
+from transduce.text import Tokenizer
 
 
 def started(config: RunConfig) -> tuple[RunConfig, Bundle | None]:
@@ -54,4 +55,7 @@ def _adopted(config: RunConfig, bundle: Bundle) -> RunConfig:
 
 
 def _is_tokenizer_of(bundle: Bundle, path: Path) -> bool:
-    return path.is_file() and path.read_bytes() == bundle.tokenizer_path.read_bytes()
+    try:
+        return Tokenizer.load(path).files == bundle.load_tokenizer().files
+    except UserError:
+        return False

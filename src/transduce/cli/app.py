@@ -9,6 +9,7 @@ import sys
 import traceback
 from collections.abc import Sequence
 from io import TextIOWrapper
+from keyword import iskeyword
 from types import FrameType
 from typing import NoReturn
 
@@ -36,6 +37,11 @@ COMMANDS = {
     "which.",
     "calibrate": "Measure how far translations can be trusted; keep it in the bundle.",
     "average": "Average the last checkpoints of a run into one bundle.",
+    "export": "Write a model for another program, with the proof that it computes the same.\n\n"
+    "The other program loads what was written, and is compared with the model: the tokenizer, the log-probability of "
+    "every token, what greedy search finds, and the weights. If they differ by more than is allowed, nothing is "
+    "written. parity.json keeps the figures.",
+    "import": "Make a bundle of another program's model, with the proof that it is the same.",
     "info": "Describe a preset, recipe, run or bundle: parameters, shapes, sizes, settings.",
     "config": "Show the settings of a recipe, or the schema of all settings.",
     "demo": "Make data, train a small model on it in under three minutes, and test it.\n\n"
@@ -63,7 +69,9 @@ for _name, _help in COMMANDS.items():
         _config.command("transduce.cli.config:schema", name="schema", help="Print the JSON Schema of all settings.")
         app.command(_config)
     else:
-        app.command(f"transduce.cli.{_name}:{_name}", name=_name, help=_help)
+        # Python keeps some words for itself.
+        _function = f"{_name}_bundle" if iskeyword(_name) else _name
+        app.command(f"transduce.cli.{_function}:{_function}", name=_name, help=_help)
 
 
 def main(arguments: Sequence[str] | None = None) -> NoReturn:

@@ -3,7 +3,7 @@
 import sys
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from json import dumps
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -13,6 +13,7 @@ from cyclopts import Parameter
 from transduce.bundle import Bundle, find_bundle
 from transduce.cli.console import say, standard_input
 from transduce.errors import ConfigError
+from transduce.interop import NATIVE, load_translator
 from transduce.search import Sampling
 from transduce.text import USUAL_KINDS, Glossary, Kind, arriving_blocks, read_document, rebuilt, split_document
 from transduce.translation import (
@@ -23,8 +24,8 @@ from transduce.translation import (
     LineOptions,
     LineTranslator,
     TextConstraints,
-    Translator,
 )
+from transduce.translation.allocator import give_back_freed_memory
 
 LINES_AT_A_TIME = 2048
 """Lines read from a file before they are translated: enough to find companions of similar length."""
@@ -111,8 +112,31 @@ class Kept:
         numbers: tuple[Kind, ...] = ("number",) if self.protect_numbers else ()
         return (*(USUAL_KINDS if self.protect else ()), *numbers) or None
 
+    def asked(self) -> dict[str, bool]:
+        """Which of the options are given."""
+        return {f"--{name.replace('_', '-')}": bool(value) for name, value in asdict(self).items()}
 
-_SEARCH, _KEPT = Search(), Kept()
+
+@Parameter(name="*")
+@dataclass(frozen=True)
+class Computation:
+    """What computes.
+
+    Args:
+        engine: native, or that of another program, for which the model is a folder that `transduce export` has written;
+            a bundle is exported to it first.
+        precision: of the arithmetic. Native: float32 gives the same translation in every batch; auto is what is fastest
+            here, bfloat16 where the machine has it in hardware. Other engines: that of the exported folder, or what a
+            bundle is exported in, float32 unless given.
+        device: cpu, cuda, mps or auto.
+    """
+
+    engine: Literal["native", "ctranslate2", "onnx"] = "native"
+    precision: Literal["auto", "float32", "bfloat16", "float16", "int8", "int16"] = "auto"
+    device: str = "auto"
+
+
+_SEARCH, _KEPT, _COMPUTATION = Search(), Kept(), Computation()
 
 
 def translate(
@@ -124,13 +148,12 @@ def translate(
     guard: bool = False,
     json: bool = False,
     document: bool = False,
-    precision: Literal["auto", "float32", "bfloat16"] = "auto",
-    device: str = "auto",
+    computation: Computation = _COMPUTATION,
 ) -> None:
     """Translate standard input to standard output, line by line.
 
     Args:
-        model: a bundle, or the folder of a run.
+        model: a bundle, the folder of a run, or for another engine what was exported to it.
         search: how translations are looked for.
         kept: what of the source is kept.
         guard: try translations that repeat themselves, copy the source, are empty or lose numbers once more with
@@ -138,9 +161,7 @@ def translate(
         json: print one JSON object a line: translation, score, tokens, alternatives, alignment, confidence.
         document: read everything first, as a document: sentences are found, also several in a line, translated, and
             put back with all that stands between them.
-        precision: of the arithmetic: float32 gives the same translation in every batch; auto is what is fastest here,
-            bfloat16 where the machine has it in hardware.
-        device: cpu, cuda, mps or auto.
+        computation: what computes.
     """
     if search.samples and search.settings().keys() & {"no_repeat_ngram", "repetition_penalty", "diversity"}:
         raise ConfigError(
@@ -148,7 +169,24 @@ def translate(
         )
     if document and (json or search.num_best > 1):
         raise ConfigError("--document writes one text: leave out --json and --num-best")
-    options = LineOptions(
+    options = _line_options(search, kept, guard=guard)
+    _check_engine(computation.engine, {"--json": json, **kept.asked()})
+    loaded = load_translator(model, ensemble=search.ensemble, say=say, **asdict(computation))
+    bundle = Bundle.open(find_bundle(model)) if computation.engine == NATIVE else None
+    head = None if bundle is None else AlignmentHead.load(bundle)
+    translator = LineTranslator(loaded.with_search(search.settings()), options, head)
+    started = time.monotonic()
+    if document:
+        num_lines = _translate_document(translator)
+    else:
+        details = LineDetails(bundle, translator.translator) if json and bundle is not None else None
+        num_lines = _translate_lines(translator, details)
+    _report(translator)
+    say(f"{num_lines:,} {'sentences' if document else 'lines'} in {time.monotonic() - started:.1f} s")
+
+
+def _line_options(search: Search, kept: Kept, *, guard: bool) -> LineOptions:
+    return LineOptions(
         num_best=search.num_best,
         constraints=search.constraints(),
         protected=kept.kinds(),
@@ -159,17 +197,17 @@ def translate(
         minimum_bayes_risk=search.mbr,
         guard=guard,
     )
-    loaded = Translator.load(model, device=device, precision=precision, ensemble=search.ensemble)
-    bundle = Bundle.open(find_bundle(model))
-    translator = LineTranslator(loaded.with_search(search.settings()), options, AlignmentHead.load(bundle))
-    started = time.monotonic()
-    if document:
-        num_lines = _translate_document(translator)
-    else:
-        details = LineDetails(bundle, translator.translator) if json else None
-        num_lines = _translate_lines(translator, details)
-    _report(translator)
-    say(f"{num_lines:,} {'sentences' if document else 'lines'} in {time.monotonic() - started:.1f} s")
+
+
+def _check_engine(engine: str, asked: dict[str, bool]) -> None:
+    """That nothing is asked of another engine that only the native one, whose attention is read, can tell.
+
+    Raises:
+        ConfigError: something is; names the options.
+    """
+    names = ", ".join(name for name, is_asked in asked.items() if is_asked)
+    if names and engine != NATIVE:
+        raise ConfigError(f"{names}: needs the native engine, whose attention is read; leave out --engine {engine}")
 
 
 def _translate_lines(translator: LineTranslator, details: LineDetails | None) -> int:
@@ -189,6 +227,8 @@ def _translate_lines(translator: LineTranslator, details: LineDetails | None) ->
                 say(f"line {number} is longer than the model reads at a time: {parts}")
         sys.stdout.flush()  # somebody may wait for this block before writing the next
         num_lines += len(block)
+        if len(block) == LINES_AT_A_TIME:  # of a long text: blocks of all sizes come and go, and gaps add up
+            give_back_freed_memory()
     return num_lines
 
 

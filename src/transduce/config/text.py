@@ -127,7 +127,7 @@ class TextConfig(Section):
     """How SentencePiece finds its pieces (paper 5.1: byte-pair encoding)."""
 
     tokenizer: str | None = None
-    """A SentencePiece model to use instead of training one."""
+    """A SentencePiece model to use instead of training one, or a bundle whose tokenizer is used."""
 
     bpe_dropout: float = Field(default=0.0, ge=0.0, lt=1.0)
     """Share of merges skipped at random in training text (Provilkov et al. 2020); anew in every epoch."""

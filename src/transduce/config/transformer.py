@@ -52,6 +52,9 @@ class TransformerConfig(Section):
     tied_embeddings: Literal["three_way", "two_way", "none"] = "three_way"
     """One matrix for source, target and output projection (paper 3.4); for target and output; or three."""
 
+    output_bias: bool = False
+    """A learned number added to the logit of each token; the paper has none (3.4), models made elsewhere do."""
+
     positions: Literal["sinusoidal", "learned", "none"] = "sinusoidal"
     """What is added to the embeddings to mark the order (paper 3.5; `learned` is Table 3, row E)."""
 

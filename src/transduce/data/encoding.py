@@ -45,7 +45,7 @@ def encode_text(training: TrainingText, tokenizer: Tokenizer, text: TextConfig, 
         for number, num_pairs in enumerate(training.num_pairs):
             cleaner = Cleaner(text)
             for pair, source_ids, target_ids in _kept(training.of(number), tokenizer, cleaner):
-                writer.add([*source_ids, tokenizer.end_id], [*target_ids, tokenizer.end_id])
+                writer.add(tokenizer.as_source(source_ids), tokenizer.as_target(target_ids))
                 if text.bpe_dropout:
                     kept.write(as_line(pair))
             counts.append({"held_out": num_pairs - sum(cleaner.counts.values()), **cleaner.counts})
@@ -71,7 +71,7 @@ def _kept(
 ) -> Iterator[tuple[Pair, list[int], list[int]]]:
     for chunk in in_chunks(pairs):
         source_ids = tokenizer.encode_all([source for (source, _), _ in chunk])
-        target_ids = tokenizer.encode_all([target for (_, target), _ in chunk])
+        target_ids = tokenizer.encode_targets([target for (_, target), _ in chunk])
         for (pair, repeats), from_source, from_target in zip(chunk, source_ids, target_ids, strict=True):
             if cleaner.keeps(*pair, len(from_source), len(from_target), repeats=repeats):
                 yield pair, from_source, from_target

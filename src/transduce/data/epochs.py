@@ -41,14 +41,13 @@ def epoch_store(prepared: PreparedData, dropout: float, seed: int, epoch: int) -
 
 def _encode_sampled(prepared: PreparedData, folder: Path, dropout: float, seed: int, epoch: int) -> None:
     tokenizer = prepared.tokenizer
-    end = [tokenizer.end_id]
     with create_store(folder, tokenizer.vocabulary) as writer:
         for index, chunk in enumerate(in_chunks(read_pairs(prepared.folder / "kept.jsonl"))):
             state = np.random.SeedSequence([seed, epoch, index]).generate_state(1)
             texts = [side for pair in chunk for side in pair]
             ids = tokenizer.encode_sampled(texts, dropout, int(state[0]))
             for source_ids, target_ids in zip(ids[::2], ids[1::2], strict=True):
-                writer.add(source_ids + end, target_ids + end)
+                writer.add(tokenizer.as_source(source_ids), tokenizer.as_target(target_ids))
 
 
 def _remove_earlier(folder: Path, run: str, epoch: int) -> None:

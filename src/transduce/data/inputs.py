@@ -12,7 +12,7 @@ from typing import BinaryIO
 from transduce.config import CorpusConfig, DataConfig, TextConfig
 from transduce.data.folder import scratch_folder
 from transduce.errors import ConfigError, CorpusError
-from transduce.text import ParallelCorpus, parallel_corpus, write_standard_input
+from transduce.text import SOURCE_MODEL, ParallelCorpus, parallel_corpus, tokenizer_files, write_standard_input
 
 # To be raised when the same text and settings would give other token ids than before.
 PREPARATION_VERSION = 2
@@ -76,11 +76,19 @@ def _inputs(data: DataConfig, text: TextConfig, spooled: Path | None, digest: Ca
         validation = _open(data, given, None)
         digests |= _digests(given, validation, digest)
     if text.tokenizer is not None:
-        if not Path(text.tokenizer).is_file():
-            raise ConfigError(f'tokenizer = "{text.tokenizer}" is not a file: give a SentencePiece model')
-        digests[text.tokenizer] = digest(Path(text.tokenizer))
+        digests |= {name: digest(Path(name)) for name in _tokenizer_names(text.tokenizer)}
     digests["all"] = _key(data, text, digests)
     return Inputs(training, validation, digests)
+
+
+def _tokenizer_names(tokenizer: str) -> list[str]:
+    """The file that the configuration names, or all that a tokenizer has in such a folder."""
+    files = [str(path) for path in tokenizer_files(Path(tokenizer)).values()]
+    if not all(Path(file).is_file() for file in files):
+        raise ConfigError(
+            f'tokenizer = "{tokenizer}" is not a file: give a SentencePiece model, or a folder with {SOURCE_MODEL}'
+        )
+    return files if Path(tokenizer).is_dir() else [tokenizer]
 
 
 def _validation(data: DataConfig) -> CorpusConfig | None:
@@ -112,12 +120,13 @@ def _key(data: DataConfig, text: TextConfig, digests: dict[str, str]) -> str:
         return files, corpus.columns or data.columns
 
     validation = _validation(data)
+    tokenizer = [] if text.tokenizer is None else [digests[name] for name in _tokenizer_names(text.tokenizer)]
     trained = {"vocabulary": text.vocabulary, "algorithm": text.algorithm, "sentencepiece": version("sentencepiece")}
     deciding = {
         "version": PREPARATION_VERSION,
         "training": [contents(corpus) for corpus in data.training_corpora],
         "validation": data.held_out if validation is None else contents(validation),
-        "tokenizer": trained if text.tokenizer is None else digests[text.tokenizer],
+        "tokenizer": tokenizer[0] if len(tokenizer) == 1 else tokenizer or trained,
         "cleaning": text.model_dump(exclude={"vocabulary", "algorithm", "tokenizer", "bpe_dropout"}),
         "keeps_text": text.bpe_dropout > 0,
     }

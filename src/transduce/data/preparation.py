@@ -22,7 +22,7 @@ from transduce.data.repetitions import RepetitionFinder
 from transduce.data.store import TokenStore
 from transduce.data.training_text import TrainingText
 from transduce.errors import CorpusError, RunError
-from transduce.text import ParallelCorpus, Tokenizer, fitted_vocabulary
+from transduce.text import SOURCE_MODEL, ParallelCorpus, Tokenizer, fitted_vocabulary
 
 
 @dataclass(frozen=True)
@@ -67,7 +67,8 @@ class _Record(Settings):
     files: dict[str, str]
 
 
-_FILES = ("tokenizer.model", "validation.jsonl", "kept.jsonl")
+_FILES = {SOURCE_MODEL, "validation.jsonl", "kept.jsonl"}
+"""Those that are always there."""
 
 
 def prepare(
@@ -116,7 +117,8 @@ def _open(folder: Path, data: DataConfig, digests: dict[str, str], known: KnownD
     path = folder / "prepared.json"
     try:
         record = _Record.model_validate_json(path.read_bytes())
-        damaged = [name for name in _FILES if known.digest(folder / name) != record.files.get(name)]
+        names = sorted(_FILES | record.files.keys())
+        damaged = [name for name in names if known.digest(folder / name) != record.files.get(name)]
     except (FileNotFoundError, ValidationError) as error:
         raise RunError(f"{path}, or a file that it names, is missing or damaged: delete {folder}") from error
     if damaged:
@@ -125,7 +127,7 @@ def _open(folder: Path, data: DataConfig, digests: dict[str, str], known: KnownD
     if sum(counts.get("kept", 0) for counts in record.cleaning) != len(train):
         raise RunError(f"{path} counts other pairs than {folder / 'train'} holds: delete {folder}")
     return PreparedData(
-        tokenizer=Tokenizer.load(folder / "tokenizer.model"),
+        tokenizer=Tokenizer.load(folder),
         train=train,
         validation=list(read_pairs(folder / "validation.jsonl")),
         corpora=[
@@ -186,14 +188,16 @@ def _build(
 ) -> None:
     """Fills the folder `path`; `prepared.json` comes last."""
     tokenizer = _tokenizer(training, text, talk)
-    (path / "tokenizer.model").write_bytes(tokenizer.model_bytes)
+    for name, content in tokenizer.files.items():
+        (path / name).write_bytes(content)
     with (path / "validation.jsonl").open("w", encoding="utf-8", newline="\n") as file:
         file.writelines(map(as_line, validation))
     num_pairs = sum(training.num_pairs)
     talk(f"Encoding {num_pairs:,} pairs with {tokenizer.vocabulary:,} token ids.")
     cleaning = encode_text(training, tokenizer, text, path)
     talk(f"{total(cleaning)['kept']:,} of {num_pairs:,} pairs are kept for training.")
-    record = _Record(cleaning=cleaning, files={name: file_digest(path / name) for name in _FILES})
+    names = sorted(_FILES | tokenizer.files.keys())
+    record = _Record(cleaning=cleaning, files={name: file_digest(path / name) for name in names})
     (path / "prepared.json").write_text(record.model_dump_json(indent=2) + "\n", encoding="utf-8", newline="\n")
 
 

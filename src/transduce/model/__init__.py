@@ -12,7 +12,7 @@ from transduce.model.attention import (
 from transduce.model.attention_records import memory_attention_weights
 from transduce.model.decoder import Decoder, DecoderLayer
 from transduce.model.dropout import Dropout
-from transduce.model.embeddings import OutputProjection, TokenEmbedding
+from transduce.model.embeddings import NEVER, OutputProjection, TokenEmbedding
 from transduce.model.encoder import Encoder, EncoderLayer
 from transduce.model.feed_forward import FeedForward
 from transduce.model.normalization import BatchNormalization, LayerNormalization
@@ -22,6 +22,7 @@ from transduce.model.state import DecoderState
 from transduce.model.transformer import Transformer
 
 __all__ = [
+    "NEVER",
     "AdditiveScore",
     "BatchNormalization",
     "Decoder",

@@ -9,9 +9,19 @@ from torch.nn import functional as F
 
 from transduce.config import TransformerConfig
 
+NEVER = -1e9
+"""An output bias that rules a token out: its probability is 0 in every precision, and training leaves it alone.
+
+Finite, so that means of weights are numbers, too.
+"""
+
 
 class TokenEmbedding(nn.Module):
-    """A learned vector for each token, times sqrt(d_model) (paper 3.4). The row of `<pad>`, the last, is zero."""
+    """A learned vector for each token, times sqrt(d_model) (paper 3.4).
+
+    The row of `<pad>`, the last, is zero, and training leaves it so. A model made elsewhere may have there another
+    vector behind which its targets begin.
+    """
 
     def __init__(self, config: TransformerConfig) -> None:
         super().__init__()
@@ -25,10 +35,10 @@ class TokenEmbedding(nn.Module):
 
 
 class OutputProjection(nn.Module):
-    """The pre-softmax linear transformation, without bias (paper 3.4).
+    """The pre-softmax linear transformation, without bias unless `output_bias` (paper 3.4).
 
     `weight` is the target embedding's own matrix, unless `tied_embeddings = "none"`. `<pad>`, the last token, has the
-    logit -inf: it is never predicted and takes no part in the softmax.
+    logit -inf: it is never predicted and takes no part in the softmax; nor does a token whose bias is `NEVER`.
     """
 
     mask: Tensor
@@ -37,10 +47,16 @@ class OutputProjection(nn.Module):
         super().__init__()
         tied = config.tied_embeddings != "none"
         self.weight = target_embedding.weight if tied else nn.Parameter(torch.empty(config.vocabulary, config.d_model))
+        self.bias = nn.Parameter(torch.empty(config.vocabulary)) if config.output_bias else None
         mask = torch.zeros(config.vocabulary)
         mask[-1] = -torch.inf
         self.register_buffer("mask", mask, persistent=False)
 
+    @property
+    def addend(self) -> Float[Tensor, " vocabulary"]:
+        """What is added to the products of `weight`: the bias if there is one, and -inf for `<pad>`."""
+        return self.mask if self.bias is None else self.bias + self.mask
+
     def forward(self, hidden: Float[Tensor, "*batch d_model"]) -> Float[Tensor, "*batch vocabulary"]:
         """A logit for every token of the vocabulary, for any number of leading axes."""
-        return F.linear(hidden, self.weight.to(hidden.dtype), self.mask.to(hidden.dtype))
+        return F.linear(hidden, self.weight.to(hidden.dtype), self.addend.to(hidden.dtype))

@@ -34,6 +34,8 @@ def initialize(model: nn.Module) -> None:
             case TokenEmbedding() | OutputProjection():
                 nn.init.normal_(part.weight, std=part.weight.size(1) ** -0.5)
                 nn.init.zeros_(part.weight[-1])
+                if isinstance(part, OutputProjection) and part.bias is not None:
+                    nn.init.zeros_(part.bias)
             case LearnedPositions():
                 nn.init.normal_(part.table, std=part.table.size(1) ** -0.5)
 

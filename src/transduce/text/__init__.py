@@ -17,9 +17,13 @@ from transduce.text.protected_spans import (
 )
 from transduce.text.segmentation import segments, sentences
 from transduce.text.tokenizer import Tokenizer, fitted_vocabulary
+from transduce.text.tokenizer_files import SOURCE_MODEL, TARGET_MODEL, VOCABULARY, tokenizer_files
 
 __all__ = [
+    "SOURCE_MODEL",
+    "TARGET_MODEL",
     "USUAL_KINDS",
+    "VOCABULARY",
     "Cleaner",
     "Document",
     "Glossary",
@@ -43,5 +47,6 @@ __all__ = [
     "segments",
     "sentences",
     "split_document",
+    "tokenizer_files",
     "write_standard_input",
 ]

@@ -1,15 +1,14 @@
-"""Text to token ids and back: a SentencePiece model, and `<pad>` behind its pieces."""
+"""Text to token ids and back: SentencePiece models, and `<pad>` behind their pieces."""
 
 import math
 import re
-from collections.abc import Iterable, Sequence
-from functools import cached_property
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
-import sentencepiece
-
 from transduce.errors import UserError
-from transduce.text.merge_dropout import MergeDropout
+from transduce.text.joint_pieces import JointPieces
+from transduce.text.separate_pieces import PieceLists, SeparatePieces
+from transduce.text.tokenizer_files import SOURCE_MODEL, TARGET_MODEL, VOCABULARY, read_tokenizer_files
 from transduce.text.tokenizer_training import train_model
 
 _LONE_SURROGATE = re.compile(r"[\ud800-\udfff]")
@@ -18,21 +17,19 @@ _LONE_SURROGATE = re.compile(r"[\ud800-\udfff]")
 class Tokenizer:
     """One vocabulary for both languages: `<unk>` 0, `</s>` 1, the pieces, and `<pad>` last (paper 5.1).
 
-    Args:
-        model_bytes: a SentencePiece model.
-        name: what errors call it.
+    Its pieces are those of one SentencePiece model. Only models made elsewhere have one for each language: then a text
+    has other ids as a source than as a target.
 
-    Raises:
-        UserError: It is no SentencePiece model, or its special symbols have other ids.
+    Args:
+        pieces: all but `<pad>`.
     """
 
     unknown_id = 0
     end_id = 1
 
-    def __init__(self, model_bytes: bytes, name: str) -> None:
-        self.model_bytes = model_bytes
-        self._processor = _processor(model_bytes, name)
-        self.vocabulary: int = self._processor.get_piece_size() + 1
+    def __init__(self, pieces: JointPieces | SeparatePieces) -> None:
+        self._pieces = pieces
+        self.vocabulary = len(pieces.spellings) + 1
         self.pad_id = self.vocabulary - 1
 
     @classmethod
@@ -49,39 +46,116 @@ class Tokenizer:
             ConfigError: The text is too little, or has too many characters, for `vocabulary`.
             CorpusError: There is no text.
         """
-        return cls(train_model(sentences, vocabulary - 1, algorithm, shrink=shrink), "the trained tokenizer")
+        return cls.from_bytes(train_model(sentences, vocabulary - 1, algorithm, shrink=shrink), "the trained tokenizer")
 
     @classmethod
     def load(cls, path: Path) -> "Tokenizer":
-        """The tokenizer in a file that SentencePiece wrote.
+        """The tokenizer in a file that SentencePiece wrote, or in a folder that has one, as a bundle.
 
         Raises:
             UserError: It cannot be read, is no SentencePiece model, or its special symbols have other ids.
         """
-        try:
-            return cls(path.read_bytes(), str(path))
-        except OSError as error:
-            raise UserError(f"{path}: cannot be read ({error.strerror}); give a SentencePiece model") from None
+        return cls.from_files(read_tokenizer_files(path), str(path))
 
     @classmethod
     def from_bytes(cls, data: bytes, name: str) -> "Tokenizer":
-        """The tokenizer in the bytes of such a file; `name` is what errors call them.
+        """The tokenizer in the bytes of a SentencePiece model; `name` is what errors call them.
 
         Raises:
             UserError: They are no SentencePiece model, or its special symbols have other ids.
         """
-        return cls(data, name)
+        return cls(JointPieces(data, name))
+
+    @classmethod
+    def from_files(cls, files: Mapping[str, bytes], name: str) -> "Tokenizer":
+        """The tokenizer that `files` says; `name` is what errors call it.
+
+        Raises:
+            UserError: One of two files that belong together is missing, or one is damaged.
+        """
+        missing = {TARGET_MODEL, VOCABULARY} - files.keys()
+        if len(missing) == 2:
+            return cls.from_bytes(files[SOURCE_MODEL], name)
+        if missing:
+            raise UserError(f"{name}: has no {min(missing)}, which belongs to {', '.join(sorted(files))}")
+        return cls(SeparatePieces.from_files(files, name))
+
+    @classmethod
+    def with_vocabulary(
+        cls,
+        source_model: bytes,
+        target_model: bytes,
+        vocabulary: Sequence[str],
+        name: str,
+        *,
+        source_only: Sequence[str] = (),
+        target_only: Sequence[str] = (),
+        ends_sources: bool = True,
+    ) -> "Tokenizer":
+        """That of a model made elsewhere, which looks up the pieces of two SentencePiece models in a list.
+
+        A `>>xx<<` of the list in front of a source text is one token. If all this is one joint model with its own
+        pieces, it is the tokenizer of that model.
+
+        Args:
+            source_model: the SentencePiece model of source texts.
+            target_model: that of target texts.
+            vocabulary: the piece of each id from 0 on, which begin with `<unk>` and `</s>`; without `<pad>`.
+            name: what errors call it.
+            source_only: pieces of further ids that targets never have.
+            target_only: pieces of further ids, behind those, that sources never have.
+            ends_sources: whether `</s>` stands behind a source, too.
+
+        Raises:
+            UserError: One is no SentencePiece model, or the list begins otherwise, or has a piece twice.
+        """
+        lists = PieceLists(
+            shared=tuple(vocabulary), source=tuple(source_only), target=tuple(target_only), ends_sources=ends_sources
+        )
+        found = cls(SeparatePieces(source_model, target_model, lists, name))
+        if source_model != target_model or source_only or target_only or not ends_sources:
+            return found
+        try:
+            joint = JointPieces(source_model, name)
+        except UserError:
+            return found
+        return cls(joint) if joint.spellings == lists.shared else found
+
+    @property
+    def is_joint(self) -> bool:
+        """Whether it is one SentencePiece model and nothing else, so that sources and targets have the same ids."""
+        return isinstance(self._pieces, JointPieces)
+
+    @property
+    def model_bytes(self) -> bytes:
+        """The SentencePiece model of sources, which as a rule is that of targets, too."""
+        return self._pieces.source_model
+
+    @property
+    def target_model_bytes(self) -> bytes:
+        """The SentencePiece model of targets."""
+        return self._pieces.target_model
+
+    @property
+    def files(self) -> Mapping[str, bytes]:
+        """All that it is made of, by names in a folder; equal for equal tokenizers."""
+        return self._pieces.files
 
     def encode(self, text: str) -> list[int]:
-        """Ids of the pieces, without `</s>`. No text gives a special symbol: "</s>" is spelled like any word."""
-        (well_formed,) = _well_formed([text])
-        ids: list[int] = self._processor.encode(well_formed)
+        """Ids of the pieces of a source text, without `</s>`.
+
+        No text gives a special symbol: "</s>" is spelled like any word.
+        """
+        (ids,) = self.encode_all([text])
         return ids
 
     def encode_all(self, texts: Sequence[str]) -> list[list[int]]:
         """`encode` of every text, on all cores."""
-        ids: list[list[int]] = self._processor.encode(_well_formed(texts))
-        return ids
+        return self._pieces.encode_sources(_well_formed(texts))
+
+    def encode_targets(self, texts: Sequence[str]) -> list[list[int]]:
+        """The same of target texts."""
+        return self._pieces.encode_targets(_well_formed(texts))
 
     def encode_sampled(self, texts: Iterable[str], dropout: float, seed: int) -> list[list[int]]:
         """`encode_all` with a share `dropout` of BPE's merges skipped at random (Provilkov et al. 2020).
@@ -89,22 +163,29 @@ class Tokenizer:
         A pure function of its arguments, in every process.
 
         Raises:
-            ConfigError: The tokenizer is not made of merges within words: it was not trained with BPE.
+            ConfigError: The tokenizer is not made of merges within words: it was not trained with BPE, or elsewhere.
         """
-        return self._merge_dropout.encode(_well_formed(texts), dropout, seed)
+        return self._pieces.encode_sampled(_well_formed(texts), dropout, seed)
+
+    def as_source(self, ids: Sequence[int]) -> list[int]:
+        """A source as the network reads it: `</s>` behind it, or nothing if it learned from such; never empty."""
+        return [*ids, self.end_id] if self._pieces.ends_sources or not ids else list(ids)
+
+    def as_target(self, ids: Sequence[int]) -> list[int]:
+        """A target as it should come out, `</s>` included."""
+        return [*ids, self.end_id]
 
     def decode(self, ids: Sequence[int]) -> str:
-        """The text of the pieces; `</s>` and `<pad>` have none."""
-        text: str = self._processor.decode([index for index in ids if index not in (self.end_id, self.pad_id)])
-        return text
+        """The text of the pieces of a target; `</s>` and `<pad>` have none."""
+        return self._pieces.decode([index for index in ids if index not in (self.end_id, self.pad_id)])
 
     def pieces(self, ids: Sequence[int]) -> list[str]:
         """What each id stands for, to be shown; "▁" is the space in front of a word."""
-        return ["<pad>" if index == self.pad_id else self._processor.id_to_piece(index) for index in ids]
+        return ["<pad>" if index == self.pad_id else self._pieces.spellings[index] for index in ids]
 
-    @cached_property
-    def _merge_dropout(self) -> MergeDropout:
-        return MergeDropout(self._processor)
+    def split_language(self, text: str) -> tuple[str, str]:
+        """The language token in front of a source text, as in ">>fra<< ", and what follows; mostly there is none."""
+        return self._pieces.split_language(text)
 
 
 def fitted_vocabulary(num_pairs: int) -> int:
@@ -113,25 +194,6 @@ def fitted_vocabulary(num_pairs: int) -> int:
     A multiple of 8, which suits matrix products: 952 for a thousand pairs, 9,488 for 100 thousand.
     """
     return min(max(8 * round(30 * math.sqrt(num_pairs) / 8), 512), 37_000)
-
-
-def _processor(model_bytes: bytes, name: str) -> sentencepiece.SentencePieceProcessor:
-    remedy = (
-        "give a model trained by SentencePiece, with the flags "
-        "--unk_id=0 --eos_id=1 --bos_id=-1 --pad_id=-1 --byte_fallback=true"
-    )
-    if not model_bytes:
-        raise UserError(f"{name}: is empty, not a SentencePiece model; {remedy}")
-    try:
-        processor = sentencepiece.SentencePieceProcessor(model_proto=model_bytes)
-    except RuntimeError:
-        raise UserError(f"{name}: is not a SentencePiece model, or is damaged; {remedy}") from None
-    found = processor.unk_id(), processor.eos_id()
-    if found != (Tokenizer.unknown_id, Tokenizer.end_id):
-        raise UserError(
-            f"{name}: <unk> must have the id 0 and </s> the id 1, but have {found[0]} and {found[1]}; {remedy}"
-        )
-    return processor
 
 
 def _well_formed(texts: Iterable[str]) -> list[str]:

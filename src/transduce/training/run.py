@@ -189,7 +189,8 @@ def _check_positions(config: RunConfig, prepared: PreparedData) -> None:
     """Learned positions must reach to the end of every sentence that training and validation will read."""
     if config.model.positions != "learned":
         return
-    validation = prepared.tokenizer.encode_all([side for pair in prepared.validation for side in pair])
+    tokenizer, (sources, targets) = prepared.tokenizer, zip(*prepared.validation, strict=True)
+    validation = [*tokenizer.encode_all(sources), *tokenizer.encode_targets(targets)]
     longest = max(int(prepared.train.lengths.max()), 1 + max(map(len, validation)))
     if longest > config.model.max_positions:
         raise ConfigError(

@@ -68,6 +68,7 @@ class BatchLoss(nn.Module):
                 self.model.projection.weight,
                 batch.target_ids[batch.target_mask],
                 self.smoothing,
+                self.model.projection.bias,
             )
         return losses.loss, losses.cross_entropy, losses.num_correct
 

@@ -86,14 +86,17 @@ class Validator:
         samples = [Sample(*triple) for triple in zip(sources, translations, references, strict=True)]
         chosen = samples[:: max(1, len(samples) // self.num_samples)][: self.num_samples]
         scores = corpus_scores(translations, references, ("bleu", "chrf"), confidence=True)
-        f1 = token_f1(self.tokenizer.encode_all(translations), self.tokenizer.encode_all(references))
+        f1 = token_f1(*(self.tokenizer.encode_targets(side) for side in (translations, references)))
         return Validation(loss, accuracy, tuple(scores), tuple(chosen), f1)
 
     @torch.inference_mode()
     def _teacher_forced(self, model: Transformer) -> tuple[float, float]:
         device = next(model.parameters()).device
-        end_id, texts = self.tokenizer.end_id, zip(*self.pairs, strict=True)
-        sides = [[[*ids, end_id] for ids in self.tokenizer.encode_all(side)] for side in texts]
+        tokenizer, (source_texts, target_texts) = self.tokenizer, zip(*self.pairs, strict=True)
+        sides = (
+            [tokenizer.as_source(ids) for ids in tokenizer.encode_all(source_texts)],
+            [tokenizer.as_target(ids) for ids in tokenizer.encode_targets(target_texts)],
+        )
         was_training = model.training
         model.eval()
         sums, num_tokens = torch.zeros(2, dtype=torch.float64), 0
@@ -102,9 +105,8 @@ class Validator:
             batch = Batch.from_ids(sources, targets, self.tokenizer.pad_id).to(device)
             memory = model.encode(batch.source_ids, batch.source_mask)
             hidden = model.decode_hidden(batch.target_ids, batch.target_mask, memory, batch.source_mask)
-            losses = label_smoothed_cross_entropy(
-                hidden[batch.target_mask], model.projection.weight, batch.target_ids[batch.target_mask], 0.0
-            )
+            states, right = hidden[batch.target_mask], batch.target_ids[batch.target_mask]
+            losses = label_smoothed_cross_entropy(states, model.projection.weight, right, 0.0, model.projection.bias)
             sums += torch.stack([losses.cross_entropy, losses.num_correct]).cpu().double()
             num_tokens += batch.num_target_tokens
         model.train(was_training)

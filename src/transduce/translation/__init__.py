@@ -4,12 +4,13 @@ from transduce.translation.alignment import Alignment, AlignmentHead, align_pair
 from transduce.translation.confidence import Confidence, measure_confidence
 from transduce.translation.details import LineDetails
 from transduce.translation.device import find_device, has_fast_bfloat16
-from transduce.translation.engine import Engine, NativeEngine, batches_by_length
+from transduce.translation.engine import Engine, NativeEngine, NetworkEngine, batches_by_length
 from transduce.translation.forced_decoding import ForcedDecoder
 from transduce.translation.gold_alignment import GoldAlignment, read_gold_alignments
 from transduce.translation.guard import PROBLEMS
 from transduce.translation.head_choice import choose_head, measure_heads
 from transduce.translation.lines import Line, LineOptions, LineTranslator
+from transduce.translation.network import Network
 from transduce.translation.scoring import PairScore, Perplexity, score_ids, score_pairs, score_stream
 from transduce.translation.text_constraints import TextConstraints
 from transduce.translation.translator import Alternative, Translation, Translator, translate
@@ -28,6 +29,8 @@ __all__ = [
     "LineOptions",
     "LineTranslator",
     "NativeEngine",
+    "Network",
+    "NetworkEngine",
     "PairScore",
     "Perplexity",
     "TextConstraints",

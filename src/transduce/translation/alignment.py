@@ -14,7 +14,7 @@ from transduce.data import Batch
 from transduce.errors import ConfigError
 from transduce.model import Transformer, memory_attention_weights
 from transduce.translation.forced_decoding import ForcedDecoder, Pair, numbered_blocks
-from transduce.translation.words import Words, divide, summed_by_words
+from transduce.translation.words import Words, divide_pairs, summed_by_words
 
 
 @dataclass(frozen=True)
@@ -113,9 +113,10 @@ def align_pairs(
         UserError: a side is longer than the learned positions of the model; names the line.
     """
     check_head(decoder.model, head)
-    sources, targets = (divide(decoder.tokenizer, [pair[side] for pair in pairs]) for side in (0, 1))
+    sources, targets = divide_pairs(decoder.tokenizer, pairs)
     links: list[tuple[Link, ...]] = [()] * len(pairs)
-    source_ids, target_ids = ([words.ids(decoder.tokenizer.end_id) for words in side] for side in (sources, targets))
+    source_ids = [decoder.tokenizer.as_source(words.ids) for words in sources]
+    target_ids = [decoder.tokenizer.as_target(words.ids) for words in targets]
     with decoder.batches(source_ids, target_ids, first_line) as batches:
         for indices, batch in batches:
             sides = [sources[index] for index in indices], [targets[index] for index in indices]

@@ -89,7 +89,7 @@ def measure_confidence(
     sources, references = zip(*corpus, strict=True)
     encoded = zip(tokenizer.encode_all(sources), references, strict=True)
     pairs = [(ids, reference) for ids, reference in encoded if 0 < len(ids) <= search.max_pieces]
-    found = translator.engine.search([[*ids, tokenizer.end_id] for ids, _ in pairs], search, 1)
+    found = translator.engine.search([tokenizer.as_source(ids) for ids, _ in pairs], search, 1)
     samples = [
         _Sample.of(hypothesis, tokenizer.pieces(hypothesis.ids), tokenizer.decode(hypothesis.ids), reference)
         for (hypothesis,), (_, reference) in zip(found, pairs, strict=True)

@@ -54,7 +54,8 @@ class LineDetails:
     def _can_be_aligned(self, line: Line) -> bool:
         """Whether both sides are read as wholes: attention over thousands of positions takes gigabytes."""
         tokenizer, most = self._decoder.tokenizer, min(self._decoder.search.max_pieces, self._decoder.model.longest - 1)
-        return max(len(tokenizer.encode(text)) for text in (line.source, line.translation.text)) <= most
+        (target,) = tokenizer.encode_targets([line.translation.text])
+        return max(len(tokenizer.encode(line.source)), len(target)) <= most
 
 
 def _tokens(alternative: Alternative) -> list[dict[str, Any]]:

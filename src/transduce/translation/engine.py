@@ -1,4 +1,4 @@
-"""What turns batches of source ids into hypotheses. The native one runs the model itself."""
+"""What turns batches of source ids into hypotheses: our search, with the model itself or with any other network."""
 
 import sys
 import zlib
@@ -26,6 +26,8 @@ from transduce.translation.precision import Precision, settled_precision
 from transduce.translation.workers import Workers
 
 _ResultT = TypeVar("_ResultT")
+
+_PROCESSOR = torch.device("cpu")
 
 _LENGTHS = 4
 """Sources of a large batch are padded to a multiple of so many tokens."""
@@ -67,23 +69,75 @@ class Engine(Protocol):
 class NativeEngine:
     """The model in this process, on the device it lies on; when its weights change, another one is needed.
 
-    Several models with the same vocabulary are an ensemble: their probabilities are averaged. Sentences of similar
-    length are translated together, so that little of a batch is padding. On a processor as many batches are under way
-    as PyTorch has threads, each on one of them: small products gain nothing from several.
+    Several models with the same vocabulary are an ensemble: their probabilities are averaged.
     """
 
     def __init__(
         self, model: Transformer, end_id: int, precision: Precision = "float32", ensemble: Sequence[Transformer] = ()
     ) -> None:
         self.model = model
-        self.end_id = end_id
-        self.device = next(model.parameters()).device
         self._models = (model, *ensemble)
-        self._longest = min(one.longest for one in self._models)
+        device = next(model.parameters()).device
+        few, many = (settled_precision(precision, device, model.config.d_model, few=few) for few in (True, False))
+        for_many = make_ensemble([make_network(one, many) for one in self._models])
+        self._engine = NetworkEngine(
+            for_many,
+            end_id,
+            model.config.vocabulary,
+            longest=min(one.longest for one in self._models),
+            device=device,
+            for_few=for_many if few == many else make_ensemble([make_network(one, few) for one in self._models]),
+        )
+
+    def search(
+        self,
+        sources: Sequence[Sequence[int]],
+        config: SearchConfig,
+        num_best: int = 1,
+        constraints: Sequence[Constraints] | None = None,
+    ) -> list[list[Hypothesis]]:
+        """See `Engine`."""
+        with evaluating(self._models):
+            return self._engine.search(sources, config, num_best, constraints)
+
+    def sample(
+        self, sources: Sequence[Sequence[int]], config: SearchConfig, num_samples: int, sampling: Sampling, seed: int
+    ) -> list[list[Hypothesis]]:
+        """See `Engine`."""
+        with evaluating(self._models):
+            return self._engine.sample(sources, config, num_samples, sampling, seed)
+
+
+class NetworkEngine:
+    """Searches with any network, whoever computes it.
+
+    Sentences of similar length are translated together, so that little of a batch is padding. On a processor as many
+    batches are under way as PyTorch has threads, each on one of them: small products gain nothing from several.
+
+    Args:
+        network: whose probabilities are searched; its methods may be called by several threads at a time.
+        end_id: `</s>`.
+        vocabulary: number of token ids; the last is `<pad>`.
+        longest: most positions of a source or a target, `</s>` included.
+        device: where the network wants ids and has its probabilities.
+        for_few: another network for up to `FEW` sentences; the same unless given.
+    """
+
+    def __init__(
+        self,
+        network: Network[Any],
+        end_id: int,
+        vocabulary: int,
+        *,
+        longest: int = sys.maxsize,
+        device: torch.device = _PROCESSOR,
+        for_few: Network[Any] | None = None,
+    ) -> None:
+        self.end_id, self.vocabulary, self.pad_id = end_id, vocabulary, vocabulary - 1
+        self.device = device
+        self._longest = longest
+        self._many, self._few = network, for_few or network
         self._workers = Workers()
-        few, many = (settled_precision(precision, self.device, model.config.d_model, few=few) for few in (True, False))
-        self._few = make_ensemble([make_network(one, few) for one in self._models])
-        self._many = self._few if many == few else make_ensemble([make_network(one, many) for one in self._models])
 
     def search(
         self,
@@ -139,7 +193,9 @@ class NativeEngine:
     ) -> list[list[Hypothesis]]:
         """What `search` finds for each source; `width` is the number of hypotheses that it keeps of each."""
         most = MOST_PROBABILITIES if self.device.type == "cpu" else MOST_PROBABILITIES_OF_GPU
-        most_rows = max(1, most // (max(1, width) * self.model.config.vocabulary))
+        most_rows = max(1, most // (max(1, width) * self.vocabulary))
+        if len(sources) > FEW * self._num_threads:  # something for each
+            most_rows = min(most_rows, -(-len(sources) // self._num_threads))
         batches = list(batches_by_length([len(source) for source in sources], config.batch_tokens, most_rows))
         network = self._few if len(sources) <= FEW else self._many
 
@@ -149,18 +205,21 @@ class NativeEngine:
             return search(self._batch(network, [sources[index] for index in indices], config, asked))
 
         found: list[list[Hypothesis]] = [[] for _ in sources]
-        with evaluating(self._models):
-            for indices, results in zip(batches, self._all(search_batch, batches), strict=True):
-                for index, hypotheses in zip(indices, results, strict=True):
-                    found[index] = hypotheses
+        for indices, results in zip(batches, self._all(search_batch, batches), strict=True):
+            for index, hypotheses in zip(indices, results, strict=True):
+                found[index] = hypotheses
         return found
 
     def _all(self, search_batch: Callable[[list[int]], _ResultT], batches: list[list[int]]) -> list[_ResultT]:
         """What `search_batch` makes of every batch, computed by several threads if there is something for each."""
-        num_threads = torch.get_num_threads()
-        if self.device.type != "cpu" or num_threads == 1 or len(batches) <= 1:
+        if self._num_threads == 1 or len(batches) <= 1:
             return [search_batch(batch) for batch in batches]
-        return self._workers.map(search_batch, batches, num_threads)
+        return self._workers.map(search_batch, batches, self._num_threads)
+
+    @property
+    def _num_threads(self) -> int:
+        """Batches that are under way at a time."""
+        return torch.get_num_threads() if self.device.type == "cpu" else 1
 
     def _batch(
         self,
@@ -171,7 +230,7 @@ class NativeEngine:
     ) -> "_Batch":
         """The sources read by the network, and what is asked of their translations."""
         lengths = [len(source) for source in sources]
-        longest, pad_id = max(lengths), self.model.pad_id
+        longest, pad_id = max(lengths), self.pad_id
         if len(sources) > FEW:  # few different lengths need few kernels
             longest = min(-(-longest // _LENGTHS) * _LENGTHS, self._longest)
         rows = [[*source, *[pad_id] * (longest - len(source))] for source in sources]

@@ -14,7 +14,7 @@ from transduce.translation.alignment import AlignmentHead
 from transduce.translation.forced_decoding import ForcedDecoder, Pair
 from transduce.translation.gold_alignment import GoldAlignment
 from transduce.translation.lexical_model import LexicalModel
-from transduce.translation.words import Words, divide, summed_by_words
+from transduce.translation.words import Words, divide_pairs, summed_by_words
 
 NUM_PAIRS = 1000
 """Most pairs that heads are measured on."""
@@ -53,7 +53,7 @@ def measure_heads(
     chosen = list(islice(pairs, NUM_PAIRS))
     if gold is not None and len(gold[:NUM_PAIRS]) != len(chosen):
         raise CorpusError(f"{len(chosen)} pairs and {len(gold)} gold alignments: there must be one for each")
-    sources, targets = (divide(decoder.tokenizer, [pair[side] for pair in chosen]) for side in (0, 1))
+    sources, targets = divide_pairs(decoder.tokenizer, chosen)
     if gold is None:
         gains, num_sure = _lexical_gains(sources, targets), 0
     else:
@@ -75,7 +75,8 @@ def _summed_gains(
     """For each layer, either offset, and its heads and their mean: the sum of the gains of all its links."""
     config = decoder.model.config
     sums = np.zeros((config.num_decoder_layers, 2, config.num_heads + 1))
-    source_ids, target_ids = ([words.ids(decoder.tokenizer.end_id) for words in side] for side in (sources, targets))
+    source_ids = [decoder.tokenizer.as_source(words.ids) for words in sources]
+    target_ids = [decoder.tokenizer.as_target(words.ids) for words in targets]
     with decoder.batches(source_ids, target_ids) as batches:
         for indices, batch in batches:
             sides = [sources[index] for index in indices], [targets[index] for index in indices]

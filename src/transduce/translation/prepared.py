@@ -201,7 +201,7 @@ class PreparedNetwork:
             for stack in (model.encoder, model.decoder)
         )
         self.vocabulary = model.config.vocabulary
-        self.projection: Product = arithmetic.product(model.projection.weight, model.projection.mask)
+        self.projection: Product = arithmetic.product(model.projection.weight, model.projection.addend)
 
     def start(
         self, source_ids: Int[Tensor, "sentences source"], source_mask: Bool[Tensor, "sentences source"]

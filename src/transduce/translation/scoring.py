@@ -86,12 +86,14 @@ def score_pairs(decoder: ForcedDecoder, pairs: Sequence[Pair], first_line: int =
     Raises:
         UserError: a side is longer than the learned positions of the model; names the line.
     """
-    tokenizer, end_id = decoder.tokenizer, decoder.tokenizer.end_id
-    texts = ([pair[side] if pair[side].strip() else "" for pair in pairs] for side in (0, 1))
-    sources, targets = ([[*ids, end_id] for ids in tokenizer.encode_all(side)] for side in texts)
+    tokenizer = decoder.tokenizer
+    source_texts, target_texts = ([pair[side] if pair[side].strip() else "" for pair in pairs] for side in (0, 1))
+    encoded = tokenizer.encode_all(source_texts)
+    sources = [tokenizer.as_source(ids) for ids in encoded]
+    targets = [tokenizer.as_target(ids) for ids in tokenizer.encode_targets(target_texts)]
     scores = []
-    for source, hypothesis in zip(sources, score_ids(decoder, sources, targets, first_line), strict=True):
-        num_pieces = len(source) - 1
+    found = score_ids(decoder, sources, targets, first_line)
+    for num_pieces, hypothesis in zip(map(len, encoded), found, strict=True):
         if num_pieces == 0 and len(hypothesis.ids) == 1:
             scores.append(PairScore(0.0, (), ()))
             continue

@@ -31,14 +31,26 @@ class TextConstraints:
         required = [phrase.strip() for phrase in self.required if phrase.strip()]
         return all(count_whole(text, phrase) == required.count(phrase) for phrase in required)
 
-    def as_ids(self, tokenizer: Tokenizer) -> Constraints:
-        """The same for a search."""
+    def as_ids(self, tokenizer: Tokenizer, *, nowhere_else: bool = False) -> Constraints:
+        """The same for a search.
+
+        With `nowhere_else`, a required phrase is forbidden as it is spelled behind a hyphen: other pieces, so that the
+        search does not know that it is there already.
+        """
         required, forbidden = (
-            tuple(tuple(ids) for ids in tokenizer.encode_all(phrases) if ids)
+            tuple(tuple(ids) for ids in tokenizer.encode_targets(phrases) if ids)
             for phrases in (self.required, self.forbidden)
         )
-        prefix = tuple(tokenizer.encode(self.prefix))
-        return Constraints(prefix, required, self.in_order, forbidden, continuing_ids(tokenizer))
+        if nowhere_else:
+            forbidden += tuple(filter(None, (_behind_hyphen(tokenizer, phrase.strip()) for phrase in self.required)))
+        (prefix,) = tokenizer.encode_targets([self.prefix])
+        return Constraints(tuple(prefix), required, self.in_order, forbidden, continuing_ids(tokenizer))
+
+
+def _behind_hyphen(tokenizer: Tokenizer, phrase: str) -> tuple[int, ...]:
+    """The ids of `phrase` behind a hyphen; none if a piece has both."""
+    hyphen, ids = tokenizer.encode_targets(["-", f"-{phrase}"])
+    return tuple(ids[len(hyphen) :]) if ids[: len(hyphen)] == hyphen else ()
 
 
 @lru_cache(maxsize=8)

@@ -12,7 +12,7 @@ from pydantic import ValidationError
 from transduce.bundle import Bundle, find_bundle
 from transduce.config import SearchConfig
 from transduce.errors import ConfigError, UserError
-from transduce.search import Constraints, Hypothesis, Sampling
+from transduce.search import Hypothesis, Sampling
 from transduce.text import Tokenizer, segments
 from transduce.translation.allocator import KERNELS_OF_TRANSLATION, keep_few_kernels, keep_freed_memory
 from transduce.translation.device import find_device
@@ -98,7 +98,7 @@ class Translator:
         tokenizer, description = bundle.load_tokenizer(), bundle.description
         others = [Bundle.open(find_bundle(Path(other))) for other in ensemble]
         for other in others:
-            if other.tokenizer_path.read_bytes() != bundle.tokenizer_path.read_bytes():
+            if other.load_tokenizer().files != tokenizer.files:
                 raise ConfigError(
                     f"{other.folder} has another tokenizer than {bundle.folder}: models of an ensemble need the same, "
                     f"so train them with the same text.tokenizer"
@@ -147,14 +147,36 @@ class Translator:
         parts = self._parts_of_all(texts)
         if constraints is None:
             return self._joined_all(parts, self.engine.search(self._ids(parts), search, num_best))
-        asked: list[Constraints] = []
-        for number, (text_parts, wish) in enumerate(zip(parts, constraints, strict=True), start=1):
+        for number, text_parts in enumerate(parts, start=1):
             if len(text_parts) > 1:
                 raise UserError(
                     f"text {number} is longer than the {self.search.max_pieces} pieces that the model reads at a time, "
                     f"and would be translated in parts: divide it, or ask for nothing in its translation"
                 )
-            asked += [wish.as_ids(self.tokenizer)] * len(text_parts)
+        found = self._constrained(parts, constraints, search, num_best)
+        failed = [place for place, translation in enumerate(found) if translation.alternatives[0].score == -math.inf]
+        if failed:
+            chosen = [parts[place] for place in failed], [constraints[place] for place in failed]
+            again = self._constrained(*chosen, search, num_best, nowhere_else=True)
+            for place, translation in zip(failed, again, strict=True):
+                found[place] = translation
+        return found
+
+    def _constrained(
+        self,
+        parts: Sequence[Sequence[str]],
+        constraints: Sequence[TextConstraints],
+        search: SearchConfig,
+        num_best: int,
+        *,
+        nowhere_else: bool = False,
+    ) -> list[Translation]:
+        """Translations of texts of one part or none, each verified; see `TextConstraints.as_ids`."""
+        asked = [
+            wish.as_ids(self.tokenizer, nowhere_else=nowhere_else)
+            for text_parts, wish in zip(parts, constraints, strict=True)
+            if text_parts
+        ]
         found = self._joined_all(parts, self.engine.search(self._ids(parts), search, search.beam, asked))
         return [_verified(translation, wish, num_best) for translation, wish in zip(found, constraints, strict=True)]
 
@@ -187,12 +209,13 @@ class Translator:
             return []
         if num_pieces <= self.search.max_pieces:
             return [text]
-        parts = segments(text, self.source_language, self.fits)
-        return [part for part in parts if part.strip() and self.tokenizer.encode(part)]
+        language, rest = self.tokenizer.split_language(text)
+        parts = segments(rest, self.source_language, lambda part: self.fits(language + part))
+        return [language + part for part in parts if part.strip() and self.tokenizer.encode(part)]
 
     def _ids(self, parts: Sequence[Sequence[str]]) -> list[list[int]]:
         sources = self.tokenizer.encode_all([part for text_parts in parts for part in text_parts])
-        return [[*ids, self.tokenizer.end_id] for ids in sources]
+        return [self.tokenizer.as_source(ids) for ids in sources]
 
     def _joined_all(self, parts: Sequence[Sequence[str]], found: Sequence[Sequence[Hypothesis]]) -> list[Translation]:
         rest = iter(found)

@@ -1,6 +1,6 @@
 """The words of a line, and the pieces that each of them is made of."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import chain, islice
 
@@ -10,6 +10,8 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from transduce.text import Tokenizer
+
+Encode = Callable[[Sequence[str]], list[list[int]]]
 
 
 @dataclass(frozen=True)
@@ -24,19 +26,26 @@ class Words:
     words: tuple[str, ...]
     pieces: tuple[tuple[int, ...], ...]
 
-    def ids(self, end_id: int) -> list[int]:
-        """Those of the line, with the end symbol."""
-        return [*chain.from_iterable(self.pieces), end_id]
+    @property
+    def ids(self) -> list[int]:
+        """Those of the line, without `</s>`."""
+        return list(chain.from_iterable(self.pieces))
 
 
-def divide(tokenizer: Tokenizer, lines: Sequence[str]) -> list[Words]:
-    """Each line with the pieces of its words.
+def divide_pairs(tokenizer: Tokenizer, pairs: Sequence[tuple[str, str]]) -> tuple[list[Words], list[Words]]:
+    """The words of both sides of each pair."""
+    sources, targets = ([pair[side] for pair in pairs] for side in (0, 1))
+    return divide(tokenizer.encode_all, sources), divide(tokenizer.encode_targets, targets)
+
+
+def divide(encode: Encode, lines: Sequence[str]) -> list[Words]:
+    """Each line with the pieces of its words, which `encode` gives for many texts at once.
 
     No piece reaches across white space, SentencePiece's rule for what it trains; so words are encoded one by one, and
     which word a piece belongs to is never guessed from "▁", which Unicode's spaces and odd characters would mislead.
     """
     divided = [tuple(line.split()) for line in lines]
-    encoded = iter(tokenizer.encode_all(list(chain.from_iterable(divided))))
+    encoded = iter(encode(list(chain.from_iterable(divided))))
     return [Words(words, tuple(map(tuple, islice(encoded, len(words))))) for words in divided]
 
 
@@ -50,7 +59,7 @@ def summed_by_words(
 
     Args:
         weights: of pieces; row t belongs to the position that predicts piece t of the target.
-        sources: the line of each row of the batch; behind its pieces stands `</s>`, which is in no word.
+        sources: the line of each row of the batch; `</s>` behind its pieces is in no word.
         targets: the same for the target.
         offset: how many rows after the one that predicts it a piece's row is: 0, or 1 for the row that reads it.
     """

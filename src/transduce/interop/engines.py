@@ -1,0 +1,110 @@
+"""Translation by another program's engine, with a model that was exported to it, or is for the occasion."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any, cast, get_args
+
+from transduce.bundle import Bundle, find_bundle
+from transduce.errors import ConfigError
+from transduce.interop import ctranslate2_engine, ctranslate2_settings, onnx_engine, onnx_settings
+from transduce.interop.export import export_bundle
+from transduce.text import Tokenizer
+from transduce.translation import Engine, Translator
+from transduce.translation.precision import Precision
+
+NATIVE = "native"
+
+
+@dataclass(frozen=True)
+class ForeignEngine:
+    """An engine that reads folders of a format.
+
+    Args:
+        file: by which such folders are known.
+        read_settings: what a folder says of the model: precision, search, languages.
+        load: the engine with the model of a folder, on a device.
+    """
+
+    file: str
+    read_settings: Callable[[Path], Any]
+    load: Callable[[Path, str], Engine]
+
+
+def _load_onnx(folder: Path, device: str) -> Engine:
+    if device not in {"auto", "cpu"}:
+        raise ConfigError(f"device = {device!r}: the engine onnx computes on the cpu")
+    return onnx_engine.load(folder)
+
+
+ENGINES = {
+    "ctranslate2": ForeignEngine("model.bin", ctranslate2_settings.read_settings, ctranslate2_engine.load),
+    "onnx": ForeignEngine("encoder.onnx", onnx_settings.read_settings, _load_onnx),
+}
+"""Each is called as its format is."""
+
+NATIVE_PRECISIONS: tuple[str, ...] = get_args(Precision)
+
+NUM_SENTENCES = 20
+"""Of the proof of an export that is used once: a tenth of the whole proof, which `export` makes."""
+
+
+def load_translator(
+    model: Path,
+    engine: str = NATIVE,
+    *,
+    device: str = "auto",
+    precision: str = "auto",
+    ensemble: Sequence[Path] = (),
+    say: Callable[[str], None] = lambda _: None,
+) -> Translator:
+    """The translator of a model with the engine of that name.
+
+    Other engines than the native one read what was exported to them; a bundle is exported first, to a temporary folder,
+    with a short proof.
+
+    Args:
+        model: a bundle, the folder of a run, or for another engine an exported folder.
+        engine: "native", or a key of `ENGINES`.
+        device: cpu, cuda, mps or auto, as the engine knows them.
+        precision: as the engine knows it; auto is the fastest of the native engine, that of an exported folder, and
+            float32 for a bundle.
+        ensemble: further bundles, for the native engine.
+        say: is told when a bundle is exported.
+
+    Raises:
+        BundleError: there is no model, or it is damaged.
+        ConfigError: there is no such engine, or it does not have what is asked for; names it.
+        MissingExtraError: the engine is not installed.
+        ParityError: it does not compute the same.
+    """
+    if engine == NATIVE:
+        for name, foreign in ENGINES.items():
+            if (model / foreign.file).is_file():
+                raise ConfigError(f"{model} was exported to {name}: use the engine {name}")
+        if precision not in NATIVE_PRECISIONS:
+            known = ", ".join(NATIVE_PRECISIONS)
+            raise ConfigError(f"precision = {precision!r}: the native engine has {known}; others have more")
+        return Translator.load(model, device=device, precision=cast("Precision", precision), ensemble=ensemble)
+    if engine not in ENGINES:
+        raise ConfigError(f"engine = {engine!r}: must be one of {', '.join((NATIVE, *ENGINES))}")
+    if ensemble:
+        raise ConfigError(f"--ensemble: the engine {engine} computes with one model; use the engine {NATIVE}")
+    if (model / ENGINES[engine].file).is_file():
+        return _exported(model, engine, device, precision)
+    say(f"{model} is exported to {engine}, to be used once: transduce export --to {engine} keeps it")
+    with TemporaryDirectory() as temporary:
+        folder = Path(temporary) / engine
+        wanted = None if precision == "auto" else precision
+        export_bundle(Bundle.open(find_bundle(model)), engine, folder, precision=wanted, num_sentences=NUM_SENTENCES)
+        return _exported(folder, engine, device, "auto")
+
+
+def _exported(folder: Path, engine: str, device: str, precision: str) -> Translator:
+    """The translator of an exported folder, which is not needed any more when it is loaded."""
+    settings = ENGINES[engine].read_settings(folder)
+    if precision not in {"auto", settings.precision}:
+        raise ConfigError(f"precision = {precision!r}: {folder} was exported in {settings.precision}: leave it out")
+    loaded, languages = ENGINES[engine].load(folder, device), settings.languages
+    return Translator(loaded, Tokenizer.load(folder), settings.search, languages.source, languages.target)

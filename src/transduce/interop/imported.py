@@ -1,0 +1,109 @@
+"""A model of another program as a bundle, with the proof that both compute the same."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import torch
+
+from transduce.bundle import (
+    Bundle,
+    BundleDescription,
+    Languages,
+    blank_model,
+    check_tensors,
+    load_tensors,
+    model_tensors,
+    save_bundle,
+)
+from transduce.config import SearchConfig
+from transduce.interop.import_formats import find_import_format
+from transduce.interop.parity import PARITY_FILE, Parity, write_parity
+from transduce.interop.probe import NUM_SENTENCES, make_probe
+from transduce.interop.proof import Claim, prove
+from transduce.interop.runtime import ImportedModel
+from transduce.model import Transformer
+from transduce.translation import ForcedDecoder
+
+
+def import_model(
+    path: Path,
+    output: Path,
+    *,
+    tokenizer: Path | None = None,
+    source_language: str | None = None,
+    target_language: str | None = None,
+    probe: Path | None = None,
+    num_sentences: int = NUM_SENTENCES,
+    say: Callable[[str], None] = lambda _: None,
+) -> Parity:
+    """Make the bundle `output` of the model in `path`, if both prove to compute the same.
+
+    The proof lies in the bundle as `parity.json`; it is no part of the model. An older bundle in the same place is
+    replaced; a failure leaves it as it was.
+
+    Args:
+        path: the model; which format it has is found out.
+        output: folder of the bundle.
+        tokenizer: a SentencePiece model, or a folder with two, where the format has none.
+        source_language: a code as in "en"; what the model says of itself unless given.
+        target_language: likewise.
+        probe: a file with sentences to prove it by, one a line; unless given, they are made of the vocabulary.
+        num_sentences: at most so many.
+        say: is told what is being done.
+
+    Raises:
+        BundleError: the model is of no known format, damaged, or of a kind that ours cannot express; or something else
+            than a bundle is in the place of `output`.
+        CorpusError: the probe cannot be read.
+        MissingExtraError: the program that the model was made for is not installed.
+        ParityError: it does not compute the same.
+        TransduceError: writing failed.
+    """
+    name, chosen = find_import_format(path)
+    say(f"reading {path}, a model of the format {name}")
+    found = chosen.read(path, tokenizer)
+    found = replace(
+        found,
+        source_language=found.source_language if source_language is None else source_language,
+        target_language=found.target_language if target_language is None else target_language,
+    )
+    proofs: list[Parity] = []
+
+    def verify(folder: Path) -> None:
+        bundle = Bundle.open(folder)
+        decoder = ForcedDecoder.of(bundle, device="cpu")
+        sentences = make_probe(decoder, probe, num_sentences=num_sentences)
+        say(f"comparing it with {found.runtime.name} on {len(sentences.texts):,} sentences, {sentences.origin}")
+        proofs.append(prove(decoder, found.runtime, sentences, Claim(name, found.precision, bundle.digest)))
+        write_parity(folder / PARITY_FILE, proofs[0])
+
+    _check(found, path)
+    model = blank_model(found.config)
+    load_tensors(model, found.tensors, str(path))
+    save_bundle(output, model, found.tokenizer, _description(found, path, name), verify)
+    return proofs[0]
+
+
+def _check(found: ImportedModel, path: Path) -> None:
+    """That all weights have their shapes, before there is a network: a damaged file may ask for one of any size."""
+    with torch.device("meta"):
+        expected = model_tensors(Transformer(found.config))
+    check_tensors(found.tensors, expected, str(path))
+
+
+def _description(found: ImportedModel, path: Path, name: str) -> BundleDescription:
+    return BundleDescription(
+        model=found.config,
+        search=_within_reach(found),
+        languages=Languages(source=found.source_language, target=found.target_language),
+        training={"imported_from": path.name, "format": name, "made_for": found.runtime.name},
+    )
+
+
+def _within_reach(found: ImportedModel) -> SearchConfig:
+    """A model with learned positions reads nothing longer at a time."""
+    if found.config.positions != "learned":
+        return found.search
+    most = min(found.search.max_pieces, max(8, found.config.max_positions - 1))
+    return found.search.model_copy(update={"max_pieces": most})

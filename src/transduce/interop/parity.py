@@ -1,0 +1,197 @@
+"""How far another program computes the same as a model: what was compared, what was found, and what is allowed."""
+
+from pathlib import Path
+from typing import Literal
+
+from pydantic import Field, ValidationError
+
+from transduce import __version__
+from transduce.config import Settings
+from transduce.errors import BundleError
+
+PARITY_FILE = "parity.json"
+
+
+class Tolerance(Settings):
+    """Most that log-probabilities of tokens may differ, in nats."""
+
+    largest: float = Field(gt=0)
+    """Any two of them."""
+
+    mean: float = Field(gt=0)
+    """All on average."""
+
+
+def _units(unit: float, num_units: int) -> Tolerance:
+    """On average so many times the largest error of rounding one number; forty times that for a single token."""
+    return Tolerance(largest=40 * num_units * unit, mean=num_units * unit)
+
+
+TOLERANCES = {
+    "float32": Tolerance(largest=1e-4, mean=1e-5),
+    # Numbers of 11 and of 8 bits.
+    "float16": _units(2**-11, 10),
+    "bfloat16": _units(2**-8, 10),
+    # Whole numbers up to 127 for the largest of a row, in matrices and in what they are multiplied with.
+    "int8": _units(1 / 254, 25),
+    "int8_float32": _units(1 / 254, 25),
+    # Whole numbers up to 1,024 for the largest of a matrix: CTranslate2 adds up products in 32 bits.
+    "int16": _units(2**-11, 25),
+}
+"""By precision of the weights.
+
+A log-probability is what some thousand roundings in every layer leave of it, many of which cancel out. A trained model
+(3 + 3 layers, d_model 128, 6,000 ids; 12,702 tokens) in CTranslate2 differed by 1e-6 nats a token in float32, which is
+the order of sums alone; by 2 units in float16 and bfloat16; by 6 and 8 in int8 and int16, whose small numbers lose
+more; single tokens by up to 32 times as much. Four times as much is allowed on average, and in float32, where one wrong
+number of millions matters, the weights are compared bit for bit besides. A wrong matrix moves most tokens by whole
+nats.
+"""
+
+
+class Extreme(Settings):
+    """The sentence with the token whose log-probability differs most."""
+
+    sentence: int = Field(ge=1)
+    """Which of the probe, from 1."""
+
+    source: str
+    """Its text."""
+
+    target: str
+    """What was scored as its translation: what the model says, or that with some tokens changed."""
+
+    piece: str
+    """The token, of the target."""
+
+    ours: float
+    """Its log-probability by the model itself, in nats."""
+
+    theirs: float
+    """Its log-probability by the other program."""
+
+    score_ours: float
+    """The log-probability of the whole target by the model itself."""
+
+    score_theirs: float
+    """The same by the other program."""
+
+
+class Bleu(Settings):
+    """BLEU of the greedy translations of the probe."""
+
+    against: Literal["reference", "ours"]
+    """Translations that were given, or those of the model itself: then its own BLEU is 100 by definition."""
+
+    ours: float
+    """Of the model itself."""
+
+    theirs: float
+    """Of the other program."""
+
+    signature: str
+    """sacreBLEU's."""
+
+
+class Parity(Settings):
+    """A proof, as parity.json keeps it."""
+
+    format: Literal["transduce parity"] = "transduce parity"
+    """Marks the file, and with it the folder as an export of ours."""
+
+    format_version: Literal[1] = 1
+    """Version of the file's layout."""
+
+    model: str
+    """SHA-256 of the weights of the bundle."""
+
+    target: str
+    """The format, as in "ctranslate2"."""
+
+    precision: str
+    """Of the weights that were written or read."""
+
+    ours: str
+    """The program that computed the model itself."""
+
+    theirs: str
+    """The other program."""
+
+    library_version: str = __version__
+    """The Transduce that made the proof."""
+
+    probe: str
+    """Where its sentences are from."""
+
+    sentences: int = Field(ge=1)
+    """Number of sentences."""
+
+    identical_tokenizations: int | None
+    """Texts to which the tokenizer that travels with the model gives the same ids; None if none travels."""
+
+    tokens: int = Field(ge=1)
+    """Tokens whose log-probabilities were compared."""
+
+    largest_difference: float
+    """Between two log-probabilities of a token, in nats."""
+
+    mean_difference: float
+    """The mean of all, in nats a token."""
+
+    tolerance: Tolerance
+    """What was allowed."""
+
+    worst: Extreme
+    """Where the largest difference is."""
+
+    identical_greedy: int
+    """Sentences whose greedy translations are the same, token by token."""
+
+    bleu: Bleu
+    """How good both are."""
+
+    identical_weights: int | None
+    """Tensors that were read back and are the same bit for bit; None where the format does not keep them so."""
+
+    def facts(self) -> dict[str, str]:
+        """The figures to be shown, by name."""
+        bleu, worst, tolerance = self.bleu, self.worst, self.tolerance
+        against = "the references" if bleu.against == "reference" else "ours"
+        return {
+            "compared": f"{self.ours} with {self.theirs}, weights in {self.precision}",
+            "probe": f"{self.sentences:,} sentences, {self.tokens:,} tokens, {self.probe}",
+            "tokenization": _same(self.identical_tokenizations, self.sentences, "no tokenizer travels with the model"),
+            "largest difference": f"{self.largest_difference:.2g} nats a token (allowed {tolerance.largest:.2g})",
+            "mean difference": f"{self.mean_difference:.2g} nats a token (allowed {tolerance.mean:.2g})",
+            "worst sentence": f"{worst.sentence}, token {worst.piece!r}: {worst.ours:.6f} and {worst.theirs:.6f} nats",
+            "greedy translations": _same(self.identical_greedy, self.sentences, ""),
+            f"BLEU against {against}": f"{bleu.ours:.2f} and {bleu.theirs:.2f} ({bleu.signature})",
+            "weights": "not comparable bit by bit"
+            if self.identical_weights is None
+            else f"{self.identical_weights:,} tensors identical bit for bit",
+        }
+
+
+def write_parity(path: Path, parity: Parity) -> None:
+    """Write `parity` as JSON that a person can read, too."""
+    path.write_text(parity.model_dump_json(indent=2) + "\n", encoding="utf-8", newline="\n")
+
+
+def read_parity(path: Path) -> Parity:
+    """The proof at `path`.
+
+    Raises:
+        BundleError: there is none, or it is damaged.
+    """
+    try:
+        return Parity.model_validate_json(path.read_bytes())
+    except OSError as error:
+        raise BundleError(f"{path}: cannot be read: {error.strerror}") from None
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        place = ".".join(map(str, first["loc"])) or "it"
+        raise BundleError(f"{path}: is no proof of Transduce's: {place}: {first['msg']}") from None
+
+
+def _same(count: int | None, total: int, absent: str) -> str:
+    return absent if count is None else f"{count:,} of {total:,} identical"

@@ -1,0 +1,143 @@
+"""The sentences of a proof: somebody's own, or made of what the model's vocabulary knows."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+
+import numpy as np
+
+from transduce.errors import CorpusError
+from transduce.text import Tokenizer, read_lines
+from transduce.translation import ForcedDecoder
+
+NUM_SENTENCES = 200
+_MOST_WORDS = 30
+_SEED = 20170612  # of no importance: probes are the same on every machine and every day
+
+EDGES = (
+    "{a}",
+    "7",
+    "  {a}  {b}   {c} ",
+    "{a} 1999 {b} 3.14 {c} 12,345,678.90 %",
+    "{A} {B} {C}",
+    "{a}{b}{c}",
+    "{a}, {b}; \"{c}\" ({a}) - {b}: '{c}'!?...",
+    "☃ {a} 漢字 {b} Ωμέγα 🙂",
+    "\N{LATIN SMALL LETTER E}\N{COMBINING ACUTE ACCENT}{a} \N{NO-BREAK SPACE} {b}",
+    "https://{a}.org/{b}?c={c}&d=1#e {a}@{b}.com",
+    "{a} " * 12,
+)
+"""Texts beside those made of words alone: {a}, {b} and {c} are words of the vocabulary."""
+
+
+@dataclass(frozen=True)
+class Probe:
+    """What is translated.
+
+    Args:
+        texts: none of them blank, none longer than the model reads at a time.
+        origin: where they are from.
+        references: translations of the texts by people, if there are any.
+    """
+
+    texts: tuple[str, ...]
+    origin: str
+    references: tuple[str, ...] | None = None
+
+
+def make_probe(
+    decoder: ForcedDecoder, path: Path | None = None, reference: Path | None = None, num_sentences: int = NUM_SENTENCES
+) -> Probe:
+    """Sentences that the model of `decoder` reads as wholes: the first of a file, or made of its vocabulary.
+
+    Raises:
+        CorpusError: the file cannot be read, or has none.
+    """
+    most = min(decoder.search.max_pieces, decoder.model.longest - 1)
+    if path is None:
+        return vocabulary_probe(decoder.tokenizer, most, num_sentences)
+    return read_probe(decoder.tokenizer, most, path, reference, num_sentences)
+
+
+def vocabulary_probe(tokenizer: Tokenizer, max_pieces: int, num_sentences: int = NUM_SENTENCES) -> Probe:
+    """Sentences of words that are in the vocabulary as wholes, and some that are odd; the same for the same tokenizer.
+
+    Args:
+        tokenizer: that of the model.
+        max_pieces: of a sentence; one has so many.
+        num_sentences: how many.
+    """
+    chance = np.random.default_rng(_SEED)
+    words = _words(tokenizer)
+    made = islice(_sentences(words, chance, tokenizer, max_pieces), num_sentences)
+    return Probe(tuple(made), "made of the model's vocabulary")
+
+
+def read_probe(
+    tokenizer: Tokenizer, max_pieces: int, path: Path, reference: Path | None, num_sentences: int = NUM_SENTENCES
+) -> Probe:
+    """The first sentences of a file, plain or compressed, one a line, that are neither blank nor too long.
+
+    Args:
+        tokenizer: that of the model.
+        max_pieces: of a sentence.
+        path: the file.
+        reference: a file with the translation of each line, if there is one.
+        num_sentences: at most how many.
+
+    Raises:
+        CorpusError: a file cannot be read, has no such sentence, or the two differ in number of lines.
+    """
+    texts = list(read_lines(path))
+    references = texts if reference is None else list(read_lines(reference))
+    if len(texts) != len(references):
+        raise CorpusError(
+            f"{path} has {len(texts):,} lines, {reference} {len(references):,}: line n of one must translate line n "
+            f"of the other"
+        )
+    fitting = [
+        pair
+        for pair in zip(texts, references, strict=True)
+        if pair[0].strip() and 1 <= len(tokenizer.encode(pair[0])) <= max_pieces
+    ]
+    chosen = fitting[:num_sentences]
+    if not chosen:
+        raise CorpusError(f"{path}: has no sentence of 1 to {max_pieces} pieces: give another --probe")
+    sources, translations = zip(*chosen, strict=True)
+    origin = f"{len(chosen):,} of {len(texts):,} lines of {path.name}, the first of 1 to {max_pieces} pieces"
+    return Probe(sources, origin, None if reference is None else translations)
+
+
+def _words(tokenizer: Tokenizer) -> list[str]:
+    """What a text can have between spaces and is one piece of it; all pieces where the language has no spaces."""
+    pieces = tokenizer.pieces(range(2, tokenizer.pad_id))
+    words = [piece[1:] for piece in pieces if piece.startswith("▁") and len(piece) > 2 and piece[1:].isalpha()]
+    whole = [word for word, ids in zip(words, tokenizer.encode_all(words), strict=True) if len(ids) == 1]
+    if len(whole) > 1:
+        return whole
+    return [text for piece in pieces if (text := piece.replace("▁", "")) and text.isprintable()]
+
+
+def _sentences(
+    words: Sequence[str], chance: np.random.Generator, tokenizer: Tokenizer, max_pieces: int
+) -> Iterator[str]:
+    def some(count: int) -> list[str]:
+        return [words[place] for place in chance.integers(len(words), size=count)]
+
+    def fits(text: str) -> bool:
+        return 1 <= len(tokenizer.encode(text)) <= max_pieces
+
+    longest = ""
+    for word in some(max_pieces):
+        if not fits(f"{longest} {word}"):
+            break
+        longest = f"{longest} {word}".strip()
+    a, b, c = some(3)
+    edges = [edge.format(a=a, b=b, c=c, A=a.upper(), B=b.capitalize(), C=c.title()) for edge in EDGES]
+    yield from filter(fits, [longest, *edges])
+    while True:
+        text = " ".join(some(int(chance.integers(1, _MOST_WORDS + 1))))
+        while not fits(text) and " " in text:
+            text = text[: text.rindex(" ")]
+        yield text

@@ -1,0 +1,121 @@
+"""What a proof asks of a runtime, and what a format has to say about itself."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Protocol, runtime_checkable
+
+from torch import Tensor
+
+from transduce.bundle import Bundle
+from transduce.config import SearchConfig, TransformerConfig
+from transduce.text import Tokenizer
+
+
+@runtime_checkable
+class Runtime(Protocol):
+    """A program that runs translation models, with one model loaded, on the CPU.
+
+    Ids are those of our tokenizer. Sources and targets end with `</s>`.
+    """
+
+    @property
+    def name(self) -> str:
+        """The program and its version, as in "CTranslate2 4.8.5"."""
+        ...
+
+    def encode(self, texts: Sequence[str]) -> list[list[int]] | None:
+        """Ids of each text by the tokenizer that travels with the model, `</s>` included; None if none does."""
+        ...
+
+    def decode(self, ids: Sequence[Sequence[int]]) -> list[str] | None:
+        """The text of each row of ids by the same tokenizer; None if none travels with the model."""
+        ...
+
+    def forced_scores(self, sources: Sequence[Sequence[int]], targets: Sequence[Sequence[int]]) -> list[list[float]]:
+        """The natural log-probability of each token of each target, `</s>` included, by forced decoding."""
+        ...
+
+    def greedy(self, sources: Sequence[Sequence[int]], max_lengths: Sequence[int]) -> list[list[int]]:
+        """The most probable token after the other, until `</s>`, which is included, or `max_lengths` tokens."""
+        ...
+
+
+@runtime_checkable
+class ExportFormat(Protocol):
+    """A format that bundles can be exported to; each is an instance in a module of its own."""
+
+    @property
+    def precisions(self) -> tuple[str, ...]:
+        """The precisions of weights that can be written, the default first."""
+        ...
+
+    @property
+    def suffix(self) -> str:
+        """What the name of the exported file ends with, as in ".argosmodel"; empty where it is a folder."""
+        ...
+
+    def obstacles(self, bundle: Bundle) -> list[str]:
+        """The settings of the model that the format cannot express, each with the reason; empty if there are none."""
+        ...
+
+    def write(self, bundle: Bundle, path: Path, precision: str) -> None:
+        """Writes the model: the files into the folder `path`, which exists and is empty, or one file at `path`."""
+        ...
+
+    def load(self, path: Path, tokenizer: Tokenizer) -> Runtime:
+        """The target runtime with what was written. It sees nothing but `path`.
+
+        Raises:
+            MissingExtraError: the runtime is not installed.
+        """
+        ...
+
+    def read_back(self, path: Path) -> Mapping[str, Tensor] | None:
+        """The weights in `path` under the names of the bundle's, where the format keeps every one bit for bit.
+
+        Only asked for in float32; None where that cannot be said.
+        """
+        ...
+
+
+@dataclass(frozen=True)
+class ImportedModel:
+    """What was read from a foreign model, and the source runtime with that model, for the proof.
+
+    Args:
+        config: the network in our words.
+        tensors: its weights, by the names of a bundle's.
+        tokenizer: of its texts.
+        runtime: the program that it was made for, with the model loaded.
+        source_language: a code as in "en", empty where the model does not say.
+        target_language: likewise.
+        search: the settings of search that came with the model.
+        precision: a key of `TOLERANCES`; another than float32 only where numbers were rounded on the way.
+    """
+
+    config: TransformerConfig
+    tensors: Mapping[str, Tensor]
+    tokenizer: Tokenizer
+    runtime: Runtime
+    source_language: str = ""
+    target_language: str = ""
+    search: SearchConfig = field(default_factory=SearchConfig)
+    precision: str = "float32"
+
+
+@runtime_checkable
+class ImportFormat(Protocol):
+    """A format that can be imported; each is an instance in a module of its own."""
+
+    def recognises(self, path: Path) -> bool:
+        """Whether `path` looks like a model of this format."""
+        ...
+
+    def read(self, path: Path, tokenizer: Path | None) -> ImportedModel:
+        """The model in `path`; `tokenizer` is a SentencePiece model where the format has none.
+
+        Raises:
+            UserError: a file is missing or damaged, or the model is of another kind; says what was found.
+        """
+        ...

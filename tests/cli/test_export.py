@@ -1,0 +1,114 @@
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from transduce.interop import ctranslate2_format
+
+pytest.importorskip("ctranslate2")
+
+
+@pytest.fixture(scope="session")
+def exported(run_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The run's model as a CTranslate2 folder; not to be changed."""
+    from transduce.bundle import Bundle, find_bundle
+    from transduce.interop import export_bundle
+
+    folder = tmp_path_factory.mktemp("exported") / "ct2"
+    export_bundle(Bundle.open(find_bundle(run_folder)), "ctranslate2", folder, num_sentences=2)
+    return folder
+
+
+def test_export_shows_the_proof_on_standard_error(run_folder: Path, workspace: Path, transduce: Callable) -> None:
+    answer = transduce(
+        "export", run_folder, "--to", "ctranslate2", "--output", "out", "--precision", "int8",
+        "--probe", "valid.source", "--reference", "valid.target",
+    )  # fmt: skip
+    assert (answer.exit_code, answer.output) == (0, b"")
+    for words in ("10 of 10 lines of valid.source", "BLEU against the references", "out written in", "weights in int8"):
+        assert words in answer.messages
+    assert json.loads((workspace / "out" / "parity.json").read_text(encoding="utf-8"))["sentences"] == 10
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["--to", "pdf"], "format = 'pdf': must be one of ctranslate2, huggingface, argos, marian, onnx"),
+        (["--to", "ctranslate2", "--precision", "int2"], "precision = 'int2': ctranslate2 has float32"),
+        (["--to", "ctranslate2", "--probe", "missing"], "missing"),
+        (["--to", "argos"], "cannot be expressed in the format argos"),
+    ],
+)
+def test_mistakes_are_said(
+    run_folder: Path, workspace: Path, transduce: Callable, arguments: list[str], words: str
+) -> None:
+    answer = transduce("export", run_folder, "--output", "out", *arguments)
+    assert answer.exit_code == 2
+    assert words in answer.messages
+    assert not (workspace / "out").exists()
+
+
+def test_a_failed_proof_fails_the_command(
+    run_folder: Path, workspace: Path, transduce: Callable, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ctranslate2_format, "EPSILON", 0.1)
+    arguments = ["--to", "ctranslate2", "--output", "out", "--probe", "valid.source"]
+    before = sorted(workspace.iterdir())
+    answer = transduce("export", run_folder, *arguments)
+    assert answer.exit_code == 1
+    assert "does not compute the same as the model" in answer.messages
+    assert "worst is sentence" in answer.messages
+    assert sorted(workspace.iterdir()) == before
+
+
+def test_translate_and_evaluate_by_ctranslate2(
+    run_folder: Path, exported: Path, workspace: Path, transduce: Callable
+) -> None:
+    text = (workspace / "valid.source").read_bytes() + b"\nku do\n"
+    options = ("--beam", "1", "--precision", "float32")
+    native = transduce("translate", run_folder, *options, standard_input=text)
+    other = transduce("translate", exported, "--engine", "ctranslate2", *options, standard_input=text)
+    assert other.exit_code == 0
+    assert other.lines == native.lines
+    assert len(set(other.lines)) > 5
+    files = ("--source", "valid.source", "--reference", "valid.target", "--beam", "1", "--json")
+    scores = [
+        json.loads(transduce("evaluate", model, *files, *engine).output)["scores"]
+        for model, *engine in ((run_folder,), (exported, "--engine", "ctranslate2"))
+    ]
+    assert scores[0] == scores[1]
+
+
+def test_a_bundle_is_exported_for_the_occasion(run_folder: Path, transduce: Callable) -> None:
+    answer = transduce("translate", run_folder, "--engine", "ctranslate2", standard_input=b"ku do\n")
+    assert answer.exit_code == 0
+    assert "to be used once" in answer.messages
+    assert len(answer.lines) == 1
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (["--json"], "--json: needs the native engine"),
+        (["--protect", "--protect-numbers"], "--protect, --protect-numbers: needs the native engine"),
+        (["--require", "ku"], "--require"),
+        (["--samples", "2"], "--samples 2"),
+        (["--diversity", "1"], "--diversity"),
+        (["--repetition-penalty", "2"], "--repetition-penalty"),
+        (["--precision", "int8"], "was exported in float32"),
+        (["--device", "mps"], "device = 'mps'"),
+    ],
+)
+def test_what_an_engine_does_not_have_is_refused(
+    exported: Path, transduce: Callable, options: list[str], words: str
+) -> None:
+    answer = transduce("translate", exported, "--engine", "ctranslate2", *options, standard_input=b"ku do\n")
+    assert (answer.exit_code, answer.output) == (2, b"")
+    assert words in answer.messages
+
+
+def test_an_exported_folder_says_which_engine_it_is_for(exported: Path, transduce: Callable) -> None:
+    answer = transduce("translate", exported, standard_input=b"ku do\n")
+    assert answer.exit_code == 2
+    assert "was exported to ctranslate2: use the engine ctranslate2" in answer.messages

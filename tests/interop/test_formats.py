@@ -1,0 +1,164 @@
+"""What the formats express. `python tests/interop/test_formats.py` writes the tables of docs/interop.md anew."""
+
+import atexit
+import re
+import sys
+from collections.abc import Iterator
+from dataclasses import replace
+from functools import cache
+from importlib.util import find_spec
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import pytest
+import torch
+
+from transduce.bundle import Bundle, BundleDescription, Languages, model_tensors, save_bundle
+from transduce.config import PRESETS, SearchConfig, TransformerConfig
+from transduce.errors import ConfigError
+from transduce.interop import FORMATS, TOLERANCES, export_bundle, find_format
+from transduce.model import Transformer
+from transduce.text import Tokenizer
+
+PAGE = Path(__file__).parents[2] / "docs" / "interop.md"
+KNOWN = [name for name, module in FORMATS.items() if find_spec(module) is not None]
+PAPER = [name for name in PRESETS if name == "base" or name.startswith("table3")]
+NORM_ORDERS = ("post", "pre")
+TIED = ("three_way", "two_way", "none")
+
+
+@cache
+def tokenizer() -> Tokenizer:
+    return Tokenizer.train(["the sun is red", "a red moon", "the moon is a stone"] * 9, 300, "bpe")
+
+
+def bundle_of(folder: Path, config: TransformerConfig) -> Bundle:
+    """A bundle with a random network."""
+    torch.manual_seed(1)
+    model = Transformer(config).eval()
+    with torch.no_grad():
+        for name, tensor in model_tensors(model).items():
+            tensor.add_(0.1 * torch.randn_like(tensor))
+            if name in {"source_embedding.weight", "target_embedding.weight"}:
+                tensor[-1] = 0
+    search, languages = SearchConfig(max_pieces=12, max_extra_length=4), Languages(source="en", target="de")
+    save_bundle(folder, model, tokenizer(), BundleDescription(model=config, search=search, languages=languages))
+    return Bundle.open(folder)
+
+
+def full(preset: str, **settings: Any) -> TransformerConfig:
+    return TransformerConfig(**{"vocabulary": 37_000, **PRESETS[preset].get("model", {}), **settings})
+
+
+def small(config: TransformerConfig) -> TransformerConfig:
+    """The same structure in little."""
+    sizes = {"d_model": config.d_model // 16, "d_ff": config.d_ff // 64, "vocabulary": tokenizer().vocabulary}
+    layers = {name: min(2, getattr(config, name)) for name in ("num_encoder_layers", "num_decoder_layers")}
+    widths = {name: max(1, getattr(config, name) // 16) for name in ("d_k", "d_v")}
+    return TransformerConfig(**{**config.model_dump(), **sizes, **layers, **widths, "max_positions": 40})
+
+
+@cache
+def any_bundle() -> Bundle:
+    """One whose description is replaced by that of larger models; no format looks at the weights for obstacles."""
+    folder = TemporaryDirectory()
+    atexit.register(folder.cleanup)
+    return bundle_of(Path(folder.name) / "bundle", small(full("base")))
+
+
+@cache
+def obstacles(preset: str, norm_order: str, tied: str) -> tuple[tuple[str, ...], ...]:
+    """Of the model in its full size, for each format."""
+    description = any_bundle().description
+    config = full(preset, norm_order=norm_order, tied_embeddings=tied)
+    bundle = replace(any_bundle(), description=description.model_copy(update={"model": config}))
+    return tuple(tuple(find_format(name).obstacles(bundle)) for name in KNOWN)
+
+
+def rows(preset: str) -> Iterator[tuple[str, str, tuple[tuple[str, ...], ...]]]:
+    """Norm order, tied embeddings, and the obstacles; settings that make no difference are "any"."""
+    of_norm = {}
+    for norm_order in NORM_ORDERS:
+        found = {tied: obstacles(preset, norm_order, tied) for tied in TIED}
+        of_norm[norm_order] = {"any": found["none"]} if len(set(found.values())) == 1 else found
+    if of_norm["post"] == of_norm["pre"]:
+        of_norm = {"any": of_norm["post"]}
+    for norm_order, found in of_norm.items():
+        for tied, reasons in found.items():
+            yield norm_order, tied, reasons
+
+
+def table_of_formats() -> str:
+    """Models that do not differ in this have one row together."""
+    alike: dict[tuple[Any, ...], list[str]] = {}
+    for preset in PAPER:
+        alike.setdefault(tuple(rows(preset)), []).append(preset)
+    numbers: dict[str, int] = {}
+    names = ["models", "norm_order", "tied_embeddings", *KNOWN]
+    lines = [f"| {' | '.join(names)} |", f"|{'---|' * len(names)}"]
+    for found, presets in alike.items():
+        for norm_order, tied, reasons in found:
+            cells = [
+                ", ".join(f"[{numbers.setdefault(reason, len(numbers) + 1)}]" for reason in of_format) or "exact"
+                for of_format in reasons
+            ]
+            lines.append(f"| {' | '.join([', '.join(presets), norm_order, tied, *cells])} |")
+    return "\n".join([*lines, "", *(f"{number}. {reason}" for reason, number in numbers.items())])
+
+
+def table_of_tolerances() -> str:
+    lines = ["| weights in | any token, nats | on average |", "|---|---|---|"]
+    lines += [f"| {name} | {found.largest:.2g} | {found.mean:.2g} |" for name, found in TOLERANCES.items()]
+    return "\n".join(lines)
+
+
+def page() -> str:
+    """The page with its tables as they are now."""
+    text = PAGE.read_text(encoding="utf-8")
+    for name, table in (("tolerances", table_of_tolerances()), ("formats", table_of_formats())):
+        text, count = re.subn(
+            rf"(<!-- {name}: [^\n]*-->\n).*?(<!-- end -->)", rf"\1\n{table}\n\n\2", text, count=1, flags=re.DOTALL
+        )
+        assert count == 1
+    return text
+
+
+def test_the_page_tells_what_the_formats_express() -> None:
+    assert PAGE.read_text(encoding="utf-8") == page(), "python tests/interop/test_formats.py writes it anew"
+
+
+@pytest.mark.parametrize("name", KNOWN)
+@pytest.mark.parametrize(
+    ("preset", "settings"),
+    [
+        ("table3-A-4", {"tied_embeddings": "none"}),
+        ("table3-B-1", {"norm_order": "pre"}),
+        ("table3-E", {"norm_order": "pre", "tied_embeddings": "two_way"}),
+    ],
+)
+def test_what_is_called_exact_is_exact_and_what_is_not_is_refused(
+    tmp_path: Path, name: str, preset: str, settings: dict[str, str]
+) -> None:
+    config = full(preset, **settings)
+    output = tmp_path / f"out{find_format(name).suffix}"
+    bundle = bundle_of(tmp_path / "bundle", small(config))
+    reasons = obstacles(preset, config.norm_order, config.tied_embeddings)[KNOWN.index(name)]
+    if reasons:
+        with pytest.raises(ConfigError, match="cannot be expressed"):
+            export_bundle(bundle, name, output)
+        assert not output.exists()
+    else:
+        parity = export_bundle(bundle, name, output, num_sentences=3)
+        assert parity.identical_greedy == 3
+        assert parity.largest_difference < 2e-5
+
+
+def test_a_format_that_nobody_knows_is_refused() -> None:
+    with pytest.raises(ConfigError, match=r"format = 'pdf': must be one of ctranslate2, huggingface"):
+        find_format("pdf")
+
+
+if __name__ == "__main__":
+    PAGE.write_text(page(), encoding="utf-8", newline="\n")
+    sys.stdout.write(f"{PAGE} written\n")
