@@ -111,4 +111,4 @@ def test_what_an_engine_does_not_have_is_refused(
 def test_an_exported_folder_says_which_engine_it_is_for(exported: Path, transduce: Callable) -> None:
     answer = transduce("translate", exported, standard_input=b"ku do\n")
     assert answer.exit_code == 2
-    assert "was exported to ctranslate2: use the engine ctranslate2" in answer.messages
+    assert "was exported to ctranslate2: use --engine ctranslate2" in answer.messages

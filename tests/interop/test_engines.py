@@ -33,7 +33,7 @@ def test_an_exported_folder_translates_as_the_bundle_does(bundle: Bundle, tmp_pa
     assert load_translator(tmp_path / "out", engine, device="cpu", precision="float32")
     with pytest.raises(ConfigError, match=r"precision = 'int8': .* was exported in float32"):
         load_translator(tmp_path / "out", engine, device="cpu", precision="int8")
-    with pytest.raises(ConfigError, match=rf"was exported to {engine}: use the engine {engine}"):
+    with pytest.raises(ConfigError, match=rf"was exported to {engine}: use --engine {engine}"):
         load_translator(tmp_path / "out")
 
 
@@ -69,3 +69,14 @@ def test_what_is_wrong_is_said(bundle: Bundle, tmp_path: Path) -> None:
 
 def test_engines_are_called_as_their_formats() -> None:
     assert ENGINES.keys() <= FORMATS.keys()
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_a_damaged_export_is_noticed(bundle: Bundle, tmp_path: Path, engine: str) -> None:
+    export_bundle(bundle, engine, tmp_path / "out", num_sentences=2)
+    path = tmp_path / "out" / ENGINES[engine].file
+    content = bytearray(path.read_bytes())
+    content[-9] ^= 1
+    path.write_bytes(content)
+    with pytest.raises(BundleError, match="is not what was proven"):
+        load_translator(tmp_path / "out", engine, device="cpu")

@@ -11,6 +11,7 @@ from transduce.errors import BundleError, MissingExtraError
 from transduce.interop.marian_archive import read_archive, write_archive
 from transduce.interop.marian_conversion import ConvertedRuntime
 from transduce.interop.marian_format import FORMAT
+from transduce.interop.marian_pieces import MarianPieces
 from transduce.interop.runtime import Runtime
 
 ctranslate2 = pytest.importorskip("ctranslate2")
@@ -28,14 +29,15 @@ def exported(make_bundle: Callable[..., Bundle], tmp_path: Path) -> Bundle:
 def converted(bundle: Bundle, folder: Path) -> ConvertedRuntime:
     tokenizer, vocabulary = bundle.load_tokenizer(), folder / "vocab.yml"
     models = tokenizer.model_bytes, tokenizer.target_model_bytes
-    return ConvertedRuntime(folder / "model.npz", (vocabulary, vocabulary), tokenizer, models)
+    pieces = MarianPieces(models, tokenizer.pieces(range(tokenizer.pad_id)), tokenizer)
+    return ConvertedRuntime(folder / "model.npz", (vocabulary, vocabulary), tokenizer, pieces)
 
 
 def test_it_is_a_runtime_and_says_which(exported: Bundle, tmp_path: Path) -> None:
     runtime = converted(exported, tmp_path / "out")
     assert isinstance(runtime, Runtime)
     assert runtime.name == f"CTranslate2 {ctranslate2.__version__}, through its converter of Marian models"
-    assert runtime.decode(runtime.encode(["sun moon"]) or []) == ["sun moon"]
+    assert runtime.decode(runtime.encode(["sun moon"])) == ["sun moon"]
 
 
 def test_what_is_in_the_file_decides(exported: Bundle, tmp_path: Path) -> None:

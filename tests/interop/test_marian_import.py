@@ -11,7 +11,7 @@ import pytest
 import sentencepiece
 import torch
 
-from transduce.bundle import Bundle, load_tensors, model_tensors
+from transduce.bundle import Bundle, BundleDescription, load_tensors, model_tensors, save_bundle
 from transduce.errors import BundleError, UserError
 from transduce.interop.marian_archive import read_archive, write_archive
 from transduce.interop.marian_format import FORMAT as EXPORT
@@ -286,6 +286,34 @@ def test_what_was_exported_comes_back_bit_for_bit(
     for name, tensor in expected.items():
         kept = slice(None, -1) if name.startswith("projection") else slice(None)  # nobody asks for the logit of <pad>
         assert torch.equal(imported.tensors[name][kept], tensor[kept]), name
+
+
+def test_a_model_with_two_tokenizers_goes_there_and_back(folder: Callable[..., Path], tmp_path: Path) -> None:
+    first = FORMAT.read(folder("two", separate=True), None)
+    description = BundleDescription(model=first.config)
+    save_bundle(tmp_path / "bundle", decoder_of(first).model, first.tokenizer, description)
+    (tmp_path / "out").mkdir()
+    EXPORT.write(Bundle.open(tmp_path / "bundle"), tmp_path / "out", "float32")
+    second = FORMAT.read(tmp_path / "out", None)
+    assert second.config == first.config
+    assert second.tokenizer.files == first.tokenizer.files
+    assert all(torch.equal(second.tensors[name][:-1], tensor[:-1]) for name, tensor in first.tensors.items())
+    measured = measure(decoder_of(second), second.runtime, TEXTS)
+    assert max(map(max, measured.differences)) < 1e-5
+    assert second.runtime.encode(TEXTS) == measured.sources
+    vocabulary = (tmp_path / "out" / "vocabulary.json").read_text(encoding="utf-8")
+    (tmp_path / "out" / "vocabulary.json").write_text(vocabulary.replace('"▁', '"_'), encoding="utf-8")
+    with pytest.raises(BundleError, match=r"vocabulary\.json: has other pieces than source\.vocab\.yml"):
+        FORMAT.read(tmp_path / "out", None)
+
+
+def test_what_only_targets_have_is_unknown_in_a_source(folder: Callable[..., Path]) -> None:
+    # SentencePiece leaves a letter that it does not know as it is, and so may be called a piece of the other side.
+    imported = FORMAT.read(folder("two", separate=True), None)
+    only = set(pieces_of(GERMAN)) - set(pieces_of(ENGLISH))
+    (letter,) = [piece for piece in ("ä", "ü", "ö") if piece in only][:1]
+    assert imported.runtime.encode([f"a {letter}"]) == [[*imported.tokenizer.encode(f"a {letter}"), 1]]
+    assert 0 in imported.tokenizer.encode(f"a {letter}")
 
 
 def change(path: Path, **arrays: torch.Tensor | None) -> Path:

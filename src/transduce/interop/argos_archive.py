@@ -1,6 +1,7 @@
 """The zip file that an Argos package is: one folder with everything in it."""
 
 import zipfile
+import zlib
 from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
 from typing import NoReturn
@@ -35,7 +36,7 @@ def unpack(path: Path, folder: Path) -> Path:
             archive.extractall(folder)
     except OSError as error:
         raise BundleError(f"{path}: cannot be read: {error.strerror}") from None
-    except (zipfile.BadZipFile, EOFError, NotImplementedError, RuntimeError) as error:
+    except (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError) as error:
         _refuse(path, f"is no zip file, or is damaged: {error}")
     return folder / tops.pop()
 

@@ -80,8 +80,11 @@ class CTranslate2Engine:
         found: list[Ids] = [[] for _ in sources]
         for batch, results in zip(batches, under_way, strict=True):
             for index, result in zip(batch, results, strict=True):
-                found[index] = self._ranked(result.result(), limits[index], config.length_penalty)[:num_best]
-        return self._scored(sources, found, config.length_penalty)
+                found[index] = self._ranked(result.result(), limits[index], config.length_penalty)
+                if all(len(row) < limits[index] for row in found[index]):  # none was cut, so that all scores are right
+                    found[index] = found[index][:num_best]
+        scored = self._scored(sources, found, config.length_penalty)
+        return [sorted(hypotheses, key=lambda one: -one.score)[:num_best] for hypotheses in scored]
 
     def sample(
         self,
@@ -107,8 +110,9 @@ class CTranslate2Engine:
             length_penalty=0,
             no_repeat_ngram_size=config.no_repeat_ngram,
             max_input_length=0,
-            max_decoding_length=limit - 1,  # nor does this
-            min_decoding_length=config.min_length - 1,  # which does not count the end
+            # Neither counts the end.
+            max_decoding_length=limit - 1,
+            min_decoding_length=config.min_length - 1,
             return_scores=True,
             asynchronous=True,
         )

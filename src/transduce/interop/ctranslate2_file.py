@@ -126,6 +126,8 @@ class _Reader:
         if num_axes > _MOST_AXES:
             self.refuse(f"{name!r} has {num_axes} axes")
         shape = struct.unpack(f"<{num_axes}I", self._data[self._take(4 * num_axes)])
+        if 0 in shape:
+            self.refuse(f"{name!r} has the shape {list(shape)}, with nothing in it")
         code = self.number(1)
         if version < 4:
             kind = _TYPES_BEFORE_4.get(code)
@@ -140,8 +142,7 @@ class _Reader:
                 f"{name!r} has {num_bytes:,} bytes, its shape {list(shape)} needs {prod(shape) * kind.itemsize:,}"
             )
         numbers = bytearray(self._data[self._take(num_bytes)])
-        # torch makes no tensor of an empty buffer.
-        return torch.frombuffer(numbers, dtype=kind).view(shape) if numbers else torch.empty(shape, dtype=kind)
+        return torch.frombuffer(numbers, dtype=kind).view(shape)
 
     def refuse(self, finding: str) -> NoReturn:
         """Say what is wrong."""

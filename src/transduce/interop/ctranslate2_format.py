@@ -14,6 +14,7 @@ from transduce.interop.ctranslate2_layout import POSITIONS, from_variables, star
 from transduce.interop.ctranslate2_package import compute_type, import_ctranslate2
 from transduce.interop.ctranslate2_runtime import CTranslate2Runtime
 from transduce.interop.ctranslate2_settings import SECTION, ExportedSettings, read_settings
+from transduce.interop.ctranslate2_variables import Variables
 from transduce.interop.runtime import Runtime
 from transduce.model import Transformer
 from transduce.model.normalization import EPSILON
@@ -72,7 +73,8 @@ class CTranslate2Format:
 
     def read_back(self, path: Path) -> Mapping[str, Tensor]:
         """See `ExportFormat`."""
-        return from_variables(read_settings(path).model, read_model_file(path / MODEL_FILE).__getitem__)
+        variables = Variables(read_model_file(path / MODEL_FILE), path / MODEL_FILE)
+        return from_variables(read_settings(path).model, variables.__getitem__)
 
 
 FORMAT = CTranslate2Format()

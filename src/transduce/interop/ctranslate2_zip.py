@@ -3,6 +3,7 @@
 import json
 import shutil
 import zipfile
+import zlib
 from pathlib import Path
 
 from transduce.bundle import Languages
@@ -48,7 +49,7 @@ def unpacked(path: Path, folder: Path) -> Languages:
             return _languages(folder / "metadata.json")
     except OSError as error:
         raise BundleError(f"{path}: cannot be read: {error.strerror}") from None
-    except (zipfile.BadZipFile, EOFError, NotImplementedError, RuntimeError) as error:
+    except (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError) as error:
         raise BundleError(f"{path}: is no zip file, or is damaged: {error}; give an undamaged Argos package") from None
 
 

@@ -10,6 +10,7 @@ from transduce.bundle import Bundle, find_bundle
 from transduce.errors import ConfigError
 from transduce.interop import ctranslate2_engine, ctranslate2_settings, onnx_engine, onnx_settings
 from transduce.interop.export import export_bundle
+from transduce.interop.parity import check_export
 from transduce.text import Tokenizer
 from transduce.translation import Engine, Translator
 from transduce.translation.precision import Precision
@@ -82,7 +83,7 @@ def load_translator(
     if engine == NATIVE:
         for name, foreign in ENGINES.items():
             if (model / foreign.file).is_file():
-                raise ConfigError(f"{model} was exported to {name}: use the engine {name}")
+                raise ConfigError(f"{model} was exported to {name}: use --engine {name}")
         if precision not in NATIVE_PRECISIONS:
             known = ", ".join(NATIVE_PRECISIONS)
             raise ConfigError(f"precision = {precision!r}: the native engine has {known}; others have more")
@@ -103,6 +104,7 @@ def load_translator(
 
 def _exported(folder: Path, engine: str, device: str, precision: str) -> Translator:
     """The translator of an exported folder, which is not needed any more when it is loaded."""
+    check_export(folder)
     settings = ENGINES[engine].read_settings(folder)
     if precision not in {"auto", settings.precision}:
         raise ConfigError(f"precision = {precision!r}: {folder} was exported in {settings.precision}: leave it out")

@@ -9,14 +9,11 @@ from tempfile import TemporaryDirectory
 from transduce.bundle import Bundle, written_folder
 from transduce.errors import BundleError, ConfigError, TransduceError
 from transduce.interop.formats import find_format
-from transduce.interop.parity import PARITY_FILE, Parity, read_parity, write_parity
+from transduce.interop.parity import PARITY_FILE, Parity, read_parity, record_export, write_parity
 from transduce.interop.probe import NUM_SENTENCES, Probe, make_probe
 from transduce.interop.proof import Claim, prove
 from transduce.interop.runtime import ExportFormat
 from transduce.translation import ForcedDecoder
-
-EXACT = "float32"
-"""The precision in which nothing is lost: weights can be compared bit for bit."""
 
 
 def export_bundle(
@@ -55,8 +52,9 @@ def export_bundle(
     """
     chosen = find_format(target)
     precision = check_exportable(bundle, target, precision)
+    _check_replaceable(output, _proof_of(output, chosen))
     if chosen.suffix and not output.name.endswith(chosen.suffix):
-        raise ConfigError(f"output = {str(output)!r}: a file for {target} is called ...{chosen.suffix}")
+        raise ConfigError(f"output = {str(output)!r}: a file for {target} is called NAME{chosen.suffix}")
     if reference is not None and probe is None:
         raise ConfigError(f"reference = {str(reference)!r}: translates the sentences of a probe: give that, too")
     decoder = ForcedDecoder.of(bundle, device="cpu")
@@ -67,6 +65,7 @@ def export_bundle(
         chosen.write(bundle, place, precision)
         say("comparing it with the model")
         parity = proven(decoder, chosen, place, sentences, Claim(target, precision, bundle.digest))
+        parity = record_export(parity, place.parent if chosen.suffix else place)
         write_parity(proof, parity)
     return parity
 
@@ -89,15 +88,13 @@ def check_exportable(bundle: Bundle, target: str, precision: str | None = None) 
 def proven(decoder: ForcedDecoder, chosen: ExportFormat, place: Path, probe: Probe, claim: Claim) -> Parity:
     """The proof of what was written to `place`; see `prove`."""
     runtime = chosen.load(place, decoder.tokenizer)
-    weights = chosen.read_back(place) if claim.precision == EXACT else None
-    return prove(decoder, runtime, probe, replace(claim, weights=weights))
+    return prove(decoder, runtime, probe, replace(claim, weights=chosen.read_back(place)))
 
 
 @contextmanager
 def _written(output: Path, chosen: ExportFormat) -> Iterator[tuple[Path, Path]]:
     """Where to write the model and the proof: beside their places, which they take when the block ends well."""
-    proof = output.with_name(f"{output.name}.{PARITY_FILE}") if chosen.suffix else output / PARITY_FILE
-    _check_replaceable(output, proof)
+    proof = _proof_of(output, chosen)
     if not chosen.suffix:
         with written_folder(output, marker=PARITY_FILE) as folder:
             yield folder, folder / PARITY_FILE
@@ -115,18 +112,28 @@ def _written(output: Path, chosen: ExportFormat) -> Iterator[tuple[Path, Path]]:
         raise TransduceError(f"{output}: could not be written: {error}") from error
 
 
+def _proof_of(output: Path, chosen: ExportFormat) -> Path:
+    return output.with_name(f"{output.name}.{PARITY_FILE}") if chosen.suffix else output / PARITY_FILE
+
+
 def _check_replaceable(output: Path, proof: Path) -> None:
     """That nothing is in the place of `output`, or an empty folder, or an older export.
 
     Raises:
         BundleError: something else is.
     """
-    if not output.exists() or (output.is_dir() and not any(output.iterdir())):
+    is_file = proof.parent != output
+    if not output.exists() or (output.is_dir() and not is_file and not any(output.iterdir())):
         return
-    if output.is_dir() != (proof.parent == output) or (output / "bundle.json").exists():
+    if output.is_dir() == is_file or (output / "bundle.json").exists():
         kind = "a folder" if output.is_dir() else "a file"
         raise BundleError(f"{output}: is {kind}, and no export; it is not replaced: choose another name")
     try:
-        read_parity(proof)
+        known = read_parity(proof).files
     except BundleError as error:
         raise BundleError(f"{output}: is no export and not replaced, choose another name: {error}") from None
+    if is_file:
+        return
+    for path in sorted(output.rglob("*")):
+        if path.is_file() and path != proof and path.relative_to(output).as_posix() not in known:
+            raise BundleError(f"{path}: is not from an export, and would be lost: move it, or choose another --output")

@@ -1,6 +1,7 @@
 """A model of Marian's as one file: arrays in a NumPy archive, and among them the settings, as bytes of YAML."""
 
 import zipfile
+import zlib
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -16,7 +17,10 @@ from transduce.interop.marian_settings import MarianSettings
 
 _SETTINGS = "special:model.yml"
 
-_DAMAGE = (ValueError, KeyError, EOFError, AttributeError, TypeError, NotImplementedError, zipfile.BadZipFile)
+_DAMAGE = (
+    *(ValueError, KeyError, EOFError, AttributeError, TypeError, OverflowError, MemoryError, RuntimeError),
+    *(zipfile.BadZipFile, zlib.error),
+)
 """What NumPy raises for files of any content."""
 
 

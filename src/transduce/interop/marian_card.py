@@ -22,7 +22,7 @@ translation are almost equally good, they may choose differently.
 - `transformer-new.npz`: the model in Marian's newer type, with its own table of positions. Marian 1.12 or newer
   computes it exactly.
 - `model.npz`: the same weights in Marian's older type, `transformer`. CTranslate2's converter computes it exactly:
-  `ct2-marian-converter --model_path model.npz --vocab_paths vocab.yml vocab.yml --output_dir converted`.
+  `ct2-marian-converter --model_path model.npz --vocab_paths {source} {target} --output_dir converted`.
   Marian itself, and what descends from it, adds to embeddings sinusoids of other frequencies than this file says:
   there it works, but some translations are others and some are worse.
 {vocabularies}
@@ -39,6 +39,7 @@ It reads and writes plain text, one sentence a line. Without a Marian of one's o
 ```
 pip install pymarian
 pymarian decode -c decoder.yml < texts > translations
+python -c 'import pymarian; print(pymarian.Translator(config="decoder.yml").translate(["One sentence."]))'
 ```"""
 
 _SEPARATE_USAGE = """\
@@ -66,16 +67,19 @@ _JOINT_FILES = """\
 - `tokenizer.model`: the original of `vocab.spm`, in which `<unk>` and `</s>` have each other's number."""
 
 _SEPARATE_FILES = """\
-- `vocab.yml`: the number of each piece.
+- `source.vocab.yml`, `target.vocab.yml`: the number of each piece.
 - `tokenizer.model`, `target_tokenizer.model`: divide sources into pieces, and put targets together; with
   `vocabulary.json` they are the tokenizer of the original."""
 
 
 def marian_card(description: BundleDescription, precision: str, *, is_joint: bool) -> str:
     """The card in Markdown; `is_joint` says that source and target have one SentencePiece model."""
-    source, target = description.languages.source, description.languages.target
+    languages = description.languages
+    source, target = ("vocab.yml", "vocab.yml") if is_joint else ("source.vocab.yml", "target.vocab.yml")
     return _CARD.format(
-        languages=f", from {source} to {target}" if source and target else "",
+        languages=f", from {languages.source} to {languages.target}" if languages.source and languages.target else "",
+        source=source,
+        target=target,
         version=description.library_version,
         precision=precision,
         usage=_JOINT_USAGE if is_joint else _SEPARATE_USAGE,

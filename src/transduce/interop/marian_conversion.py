@@ -7,7 +7,8 @@ from tempfile import TemporaryDirectory
 from transduce.errors import BundleError
 from transduce.interop.ctranslate2_package import import_ctranslate2
 from transduce.interop.ctranslate2_runtime import CTranslate2Runtime
-from transduce.text import SOURCE_MODEL, TARGET_MODEL, Tokenizer
+from transduce.interop.marian_pieces import MarianPieces
+from transduce.text import Tokenizer
 
 
 class ConvertedRuntime:
@@ -17,7 +18,7 @@ class ConvertedRuntime:
         model: an .npz file.
         vocabularies: of source and target, as YAML.
         tokenizer: whose ids are read and returned.
-        models: the SentencePiece models of source and target that travel with the model.
+        pieces: divides texts and puts them together.
 
     Raises:
         BundleError: CTranslate2 cannot convert the model.
@@ -25,7 +26,7 @@ class ConvertedRuntime:
     """
 
     def __init__(
-        self, model: Path, vocabularies: tuple[Path, Path], tokenizer: Tokenizer, models: tuple[bytes, bytes]
+        self, model: Path, vocabularies: tuple[Path, Path], tokenizer: Tokenizer, pieces: MarianPieces
     ) -> None:
         import_ctranslate2(f"running {model}")
         from ctranslate2.converters import MarianConverter  # noqa: PLC0415 - optional
@@ -36,22 +37,21 @@ class ConvertedRuntime:
                 MarianConverter(str(model), [str(path) for path in vocabularies]).convert(str(folder))
             except (ValueError, KeyError, RuntimeError) as error:
                 raise BundleError(f"{model}: CTranslate2 cannot convert it: {error}") from error
-            for name, content in zip((SOURCE_MODEL, TARGET_MODEL), models, strict=True):
-                (folder / name).write_bytes(content)
             self._runtime = CTranslate2Runtime(folder, tokenizer, "float32")
+        self._pieces = pieces
 
     @property
     def name(self) -> str:
         """See `Runtime`."""
         return f"{self._runtime.name}, through its converter of Marian models"
 
-    def encode(self, texts: Sequence[str]) -> list[list[int]] | None:
+    def encode(self, texts: Sequence[str]) -> list[list[int]]:
         """See `Runtime`."""
-        return self._runtime.encode(texts)
+        return self._pieces.encode(texts)
 
-    def decode(self, ids: Sequence[Sequence[int]]) -> list[str] | None:
+    def decode(self, ids: Sequence[Sequence[int]]) -> list[str]:
         """See `Runtime`."""
-        return self._runtime.decode(ids)
+        return self._pieces.decode(ids)
 
     def forced_scores(self, sources: Sequence[Sequence[int]], targets: Sequence[Sequence[int]]) -> list[list[float]]:
         """See `Runtime`."""

@@ -1,5 +1,6 @@
 """Bundles as models of Marian, with what `marian-decoder` needs to translate with them."""
 
+import json
 from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
@@ -15,6 +16,7 @@ from transduce.interop.marian_conversion import ConvertedRuntime
 from transduce.interop.marian_layout import OUTPUT_BIAS, POSITIONS, from_arrays, marian_rows, to_arrays, token_matrices
 from transduce.interop.marian_network import Tokens, network
 from transduce.interop.marian_new_layout import NEW_POSITIONS, to_new_arrays
+from transduce.interop.marian_pieces import MarianPieces
 from transduce.interop.marian_runtime import MarianRuntime, find_marian
 from transduce.interop.marian_settings import (
     DECODER_FILE,
@@ -24,12 +26,13 @@ from transduce.interop.marian_settings import (
     model_settings,
     new_model_settings,
 )
-from transduce.interop.marian_vocabulary import in_marian_order, write_vocabulary
+from transduce.interop.marian_vocabulary import in_marian_order, nameless, read_vocabulary, write_vocabulary
 from transduce.interop.runtime import Runtime
 from transduce.model import NEVER
-from transduce.text import SOURCE_MODEL, TARGET_MODEL, Tokenizer
+from transduce.text import SOURCE_MODEL, TARGET_MODEL, VOCABULARY, Tokenizer
 
 VOCABULARY_FILE = "vocab.yml"
+VOCABULARY_FILES = ("source.vocab.yml", "target.vocab.yml")
 SENTENCEPIECE_FILE = "vocab.spm"
 
 
@@ -77,14 +80,15 @@ class MarianFormat:
             (NEW_MODEL_FILE, new_model_settings(config, length), to_new_arrays(config, arrays)),
         ):
             write_archive(path / name, settings, _rounded(weights, getattr(torch, precision)))
-        write_vocabulary(path / VOCABULARY_FILE, tokenizer.pieces(marian_rows(config.vocabulary)[:-1]))
         for name, content in tokenizer.files.items():
             (path / name).write_bytes(content)
+        for name, pieces in _vocabularies(tokenizer).items():
+            write_vocabulary(path / name, pieces)
+        names = _vocabulary_names(tokenizer)
         if tokenizer.is_joint:
             (path / SENTENCEPIECE_FILE).write_bytes(in_marian_order(tokenizer.model_bytes))
-        vocabulary = SENTENCEPIECE_FILE if tokenizer.is_joint else VOCABULARY_FILE
         for name, text in {
-            DECODER_FILE: decoder_settings(description, [vocabulary] * 2),
+            DECODER_FILE: decoder_settings(description, [SENTENCEPIECE_FILE] * 2 if tokenizer.is_joint else names),
             "README.md": marian_card(description, precision, is_joint=tokenizer.is_joint),
         }.items():
             (path / name).write_text(text, encoding="utf-8", newline="\n")
@@ -96,11 +100,13 @@ class MarianFormat:
             MissingExtraError: neither is installed.
         """
         models = [path / SENTENCEPIECE_FILE] * 2 if tokenizer.is_joint else [path / SOURCE_MODEL, path / TARGET_MODEL]
-        source, target = (model.read_bytes() for model in models)
-        vocabulary = path / VOCABULARY_FILE
+        source_model, target_model = (model.read_bytes() for model in models)
+        source, target = (path / name for name in _vocabulary_names(tokenizer))
+        known = read_vocabulary(source, tokenizer.pad_id)
+        pieces = MarianPieces((source_model, target_model), known, tokenizer)
         if (marian := find_marian()) is not None:
-            return MarianRuntime(marian, path / NEW_MODEL_FILE, vocabulary, tokenizer, (source, target))
-        return ConvertedRuntime(path / MODEL_FILE, (vocabulary, vocabulary), tokenizer, (source, target))
+            return MarianRuntime(marian, path / NEW_MODEL_FILE, (source, target), tokenizer, pieces)
+        return ConvertedRuntime(path / MODEL_FILE, (source, target), tokenizer, pieces)
 
     def read_back(self, path: Path) -> Mapping[str, Tensor]:
         """See `ExportFormat`. What is read is `model.npz`."""
@@ -111,6 +117,23 @@ class MarianFormat:
 
 
 FORMAT = MarianFormat()
+
+
+def _vocabulary_names(tokenizer: Tokenizer) -> list[str]:
+    """The files of source and target."""
+    return [VOCABULARY_FILE] * 2 if tokenizer.is_joint else list(VOCABULARY_FILES)
+
+
+def _vocabularies(tokenizer: Tokenizer) -> dict[str, list[str]]:
+    """The pieces of each file in Marian's order; those that one side never has are nameless there."""
+    pieces = tokenizer.pieces(marian_rows(tokenizer.vocabulary)[:-1])
+    if tokenizer.is_joint:
+        return {VOCABULARY_FILE: pieces}
+    lists = json.loads(tokenizer.files[VOCABULARY])
+    others = zip(VOCABULARY_FILES, (set(lists["target"]), set(lists["source"])), strict=True)
+    return {
+        name: [nameless(row) if piece in other else piece for row, piece in enumerate(pieces)] for name, other in others
+    }
 
 
 def _rounded(arrays: Mapping[str, Tensor], precision: torch.dtype) -> dict[str, Tensor]:

@@ -12,14 +12,15 @@ from transduce.errors import BundleError
 from transduce.interop.ctranslate2_vocabulary import MODELS, SPECIAL, TheirTokens, make_tokenizer
 from transduce.interop.marian_archive import Archive, read_archive, write_archive
 from transduce.interop.marian_conversion import ConvertedRuntime
-from transduce.interop.marian_layout import from_arrays, token_matrices, unknown_arrays
+from transduce.interop.marian_layout import from_arrays, marian_rows, token_matrices, unknown_arrays
 from transduce.interop.marian_network import Tokens, network, problems, with_positions
+from transduce.interop.marian_pieces import MarianPieces
 from transduce.interop.marian_places import ARCHIVE, Places, find_places
 from transduce.interop.marian_settings import MarianSettings
 from transduce.interop.marian_vocabulary import SENTENCEPIECE, read_vocabulary, write_vocabulary
 from transduce.interop.runtime import ImportedModel
 from transduce.model import NEVER
-from transduce.text import Tokenizer
+from transduce.text import VOCABULARY, Tokenizer
 
 _NUMBER = re.compile(r"\d{1,9}(\.\d{1,9})?")
 _DEFAULTS = {
@@ -67,18 +68,22 @@ FORMAT = MarianImport()
 
 
 def _read(archive: Archive, places: Places, given: Path | None) -> ImportedModel:
-    tokens = _tokens(archive, places)
-    tokenizer = _tokenizer(tokens, places, given)
-    sources, targets = ([*rows, -1] for rows in tokens.rows(tokenizer.pieces(range(tokenizer.pad_id))))
-    matrices = token_matrices(archive.settings, archive.arrays, sources, targets, NEVER)
-    config = network(archive, Tokens(sources, targets))
+    theirs = _tokens(archive, places)
+    if given is None and (places.model.parent / VOCABULARY).is_file():
+        tokenizer = _exported_tokenizer(theirs, places)
+        tokens = Tokens(marian_rows(tokenizer.vocabulary), marian_rows(tokenizer.vocabulary))
+    else:
+        tokenizer = _tokenizer(theirs, places, given)
+        tokens = Tokens(*([*rows, -1] for rows in theirs.rows(tokenizer.pieces(range(tokenizer.pad_id)))))
+    matrices = token_matrices(archive.settings, archive.arrays, *tokens, NEVER)
+    config = network(archive, tokens)
     if unknown := unknown_arrays(config, archive.arrays):
         raise BundleError(f"{places.model}: ours has nothing like its arrays {', '.join(unknown[:5])}")
     return ImportedModel(
         config=config,
         tensors=from_arrays(config, archive.arrays, matrices),
         tokenizer=tokenizer,
-        runtime=_runtime(archive, tokens, tokenizer),
+        runtime=_runtime(archive, theirs, tokenizer),
         search=_search(places.decoder),
     )
 
@@ -89,6 +94,22 @@ def _tokens(archive: Archive, places: Places) -> TheirTokens:
     num_rows = [len(archive.arrays[name]) for name in names]
     sources, targets = (read_vocabulary(path, num) for path, num in zip(places.vocabularies, num_rows, strict=True))
     return TheirTokens(sources, targets)
+
+
+def _exported_tokenizer(tokens: TheirTokens, places: Places) -> Tokenizer:
+    """The one beside a model that we exported, with a SentencePiece model for each language.
+
+    Raises:
+        BundleError: it belongs to another model.
+        UserError: it is damaged.
+    """
+    folder = places.model.parent
+    tokenizer = Tokenizer.load(folder)
+    ours = tokenizer.pieces(marian_rows(tokenizer.vocabulary)[:-1])
+    theirs = zip(tokens.sources, tokens.targets, strict=False)
+    if len(ours) != len(tokens.sources) or not all(piece in both for piece, both in zip(ours, theirs, strict=False)):
+        raise BundleError(f"{folder / VOCABULARY}: has other pieces than {places.vocabularies[0].name}")
+    return tokenizer
 
 
 def _tokenizer(tokens: TheirTokens, places: Places, given: Path | None) -> Tokenizer:
@@ -117,10 +138,11 @@ def _runtime(archive: Archive, tokens: TheirTokens, tokenizer: Tokenizer) -> Con
         folder = Path(temporary)
         write_archive(folder / "model.npz", text, archive.arrays)
         vocabularies = folder / "source.yml", folder / "target.yml"
-        for path, pieces in zip(vocabularies, (tokens.sources, tokens.targets), strict=True):
-            write_vocabulary(path, pieces)
+        for path, side in zip(vocabularies, (tokens.sources, tokens.targets), strict=True):
+            write_vocabulary(path, side)
         models = tokenizer.model_bytes, tokenizer.target_model_bytes
-        return ConvertedRuntime(folder / "model.npz", vocabularies, tokenizer, models)
+        pieces = MarianPieces(models, tokens.sources, tokenizer)
+        return ConvertedRuntime(folder / "model.npz", vocabularies, tokenizer, pieces)
 
 
 def _search(decoder: MarianSettings) -> SearchConfig:

@@ -8,10 +8,9 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-import sentencepiece
-
 from transduce.errors import TransduceError
 from transduce.interop.marian_archive import read_archive_settings
+from transduce.interop.marian_pieces import MarianPieces
 from transduce.text import Tokenizer
 
 
@@ -30,17 +29,17 @@ class MarianRuntime:
     Args:
         marian: the command.
         model: an .npz file of the type `transformer-new`, with a table of positions.
-        vocabulary: its pieces as YAML.
+        vocabularies: of source and target, as YAML.
         tokenizer: whose ids are read and returned.
-        models: the SentencePiece models of source and target that travel with the model.
+        pieces: divides texts and puts them together.
     """
 
     def __init__(
-        self, marian: Path, model: Path, vocabulary: Path, tokenizer: Tokenizer, models: tuple[bytes, bytes]
+        self, marian: Path, model: Path, vocabularies: tuple[Path, Path], tokenizer: Tokenizer, pieces: MarianPieces
     ) -> None:
-        self._marian, self._model, self._vocabulary, self._tokenizer = marian, model, vocabulary, tokenizer
+        self._marian, self._model, self._vocabularies = marian, model, vocabularies
+        self._tokenizer, self._pieces = tokenizer, pieces
         self._ids = {piece: index for index, piece in enumerate(tokenizer.pieces(range(tokenizer.vocabulary)))}
-        self._source, self._target = (sentencepiece.SentencePieceProcessor(model_proto=model) for model in models)
         self._num_positions = read_archive_settings(model).number("max-length")
         version = self._run(["--version"])
         self._version = (version.stdout + version.stderr).split()[0].removeprefix("v")
@@ -52,15 +51,11 @@ class MarianRuntime:
 
     def encode(self, texts: Sequence[str]) -> list[list[int]]:
         """See `Runtime`."""
-        divided = [self._tokenizer.split_language(text) for text in texts]
-        rows = self._source.encode([rest for _, rest in divided], out_type=str)
-        return [
-            self._to_ids([*language.split(), *row, "</s>"]) for (language, _), row in zip(divided, rows, strict=True)
-        ]
+        return self._pieces.encode(texts)
 
     def decode(self, ids: Sequence[Sequence[int]]) -> list[str]:
         """See `Runtime`."""
-        return [self._target.decode_pieces(self._tokenizer.pieces(row)[:-1]) for row in ids]
+        return self._pieces.decode(ids)
 
     def forced_scores(self, sources: Sequence[Sequence[int]], targets: Sequence[Sequence[int]]) -> list[list[float]]:
         """See `Runtime`."""
@@ -105,7 +100,7 @@ class MarianRuntime:
     def _with_model(self, *arguments: str) -> list[str]:
         """The lines that Marian writes. In batches it takes the mask of one for another, so that each is a sentence."""
         options = ["--models" if arguments[0] == "decode" else "--model", str(self._model)]
-        options += ["--vocabs", str(self._vocabulary), str(self._vocabulary)]
+        options += ["--vocabs", *map(str, self._vocabularies)]
         options += ["--mini-batch", "1", "--maxi-batch", "1", "--cpu-threads", "1", "--workspace", "128"]
         options += ["--log-level", "error"]
         return self._run([*arguments, *options]).stdout.split("\n")[:-1]

@@ -40,13 +40,18 @@ def read_vocabulary(path: Path, num_rows: int) -> list[str]:
         if number in rows:
             raise BundleError(f"{path}: {piece!r} and {rows[number]!r} have one number, {number}; {_REMEDY}")
         rows[number] = piece
-    pieces = [rows.get(number) or f"<id {number}>" for number in range(num_rows)]
+    pieces = [rows.get(number) or nameless(number) for number in range(num_rows)]
     if len(set(pieces)) < num_rows:
         twice = next(piece for place, piece in enumerate(pieces) if piece in pieces[:place])
         raise BundleError(f"{path}: has the piece {twice!r} twice; {_REMEDY}")
     if missing := {"<unk>", "</s>"}.difference(pieces):
         raise BundleError(f"{path}: has no {min(missing)!r} among its first {num_rows:,} pieces; {_REMEDY}")
     return pieces
+
+
+def nameless(number: int) -> str:
+    """What stands for a piece in a row without one: no text has it."""
+    return f"<id {number}>"
 
 
 def in_marian_order(model: bytes) -> bytes:

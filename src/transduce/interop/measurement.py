@@ -77,14 +77,16 @@ def measure(decoder: ForcedDecoder, runtime: Runtime, texts: Sequence[str]) -> M
     limits = [min(len(source) + decoder.search.max_extra_length, model.longest) for source in sources]
     with _one_thread():
         greedy = _greedy(decoder, sources)
-        their_greedy = runtime.greedy(sources, limits)
+        # Where there is no more room, we end a translation, and others break it off.
+        their_greedy = [
+            row if len(row) < limit else [*row[: limit - 1], tokenizer.end_id]
+            for row, limit in zip(runtime.greedy(sources, limits), limits, strict=True)
+        ]
         targets = [*greedy, *_changed(greedy, tokenizer)]
         scores = _scores(decoder, [*sources, *sources], targets)
         their_scores = runtime.forced_scores([*sources, *sources], targets)
         gaps = {}
-        for index, limit in enumerate(limits):
-            # Where there is no more room, we end a translation, and others break it off.
-            ours, theirs = greedy[index][: limit - 1], their_greedy[index][: limit - 1]
+        for index, (ours, theirs) in enumerate(zip(greedy, their_greedy, strict=True)):
             if ours != theirs:
                 gaps[index] = _gap(decoder, sources[index], ours, theirs)
     for row, (target, found) in enumerate(zip(targets, their_scores, strict=True)):

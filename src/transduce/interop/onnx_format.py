@@ -16,7 +16,7 @@ from transduce.interop.onnx_graph import CONSTANT
 from transduce.interop.onnx_network import decoder_step_graph, encoder_graph
 from transduce.interop.onnx_package import import_onnx
 from transduce.interop.onnx_runtime import OnnxRuntime
-from transduce.interop.onnx_settings import CONFIG_FILE, DECODER_STEP_FILE, ENCODER_FILE, OnnxSettings
+from transduce.interop.onnx_settings import CONFIG_FILE, DECODER_STEP_FILE, ENCODER_FILE, OnnxSettings, read_settings
 from transduce.interop.runtime import Runtime
 from transduce.text import Tokenizer
 
@@ -59,12 +59,14 @@ class OnnxFormat:
         """See `ExportFormat`."""
         return OnnxRuntime(path)
 
-    def read_back(self, path: Path) -> Mapping[str, Tensor]:
-        """See `ExportFormat`.
+    def read_back(self, path: Path) -> Mapping[str, Tensor] | None:
+        """See `ExportFormat`. Bytes have their scales elsewhere in the graph.
 
         Raises:
             BundleError: the graphs have different values for the same weight.
         """
+        if read_settings(path).precision == "int8":
+            return None
         parts: dict[str, dict[int, Tensor]] = defaultdict(dict)
         for file in (ENCODER_FILE, DECODER_STEP_FILE):
             for label, tensor in _weights(path / file):

@@ -3,13 +3,18 @@
 from pathlib import Path
 from typing import Literal
 
+import torch
 from pydantic import Field, ValidationError
+from torch import Tensor
 
 from transduce import __version__
+from transduce.bundle.manifest import FileRecord, record_files
 from transduce.config import Settings
 from transduce.errors import BundleError
 
 PARITY_FILE = "parity.json"
+EXACT = "float32"
+"""The precision in which nothing is lost: weights are compared bit for bit."""
 
 
 class Tolerance(Settings):
@@ -117,6 +122,9 @@ class Parity(Settings):
     theirs: str
     """The other program."""
 
+    files: dict[str, FileRecord] = Field(default_factory=dict)
+    """Of an export, size and SHA-256 of all that was written beside the proof, by its name in the folder."""
+
     library_version: str = __version__
     """The Transduce that made the proof."""
 
@@ -150,13 +158,21 @@ class Parity(Settings):
     bleu: Bleu
     """How good both are."""
 
+    identical_texts: int | None
+    """Translations of the model that the tokenizer that travels with it puts into the same words, of those without
+    `<unk>`, which programs show as they like; None if none travels."""
+
     identical_weights: int | None
-    """Tensors that were read back and are the same bit for bit; None where the format does not keep them so."""
+    """Tensors that were read back and are the same: bit for bit in float32, else up to the rounding of each number;
+    None where the format does not keep them so."""
 
     def facts(self) -> dict[str, str]:
         """The figures to be shown, by name."""
         bleu, worst, tolerance = self.bleu, self.worst, self.tolerance
         against = "the references" if bleu.against == "reference" else "ours"
+        exactness = "identical bit for bit" if self.precision == EXACT else "as near as their precision allows"
+        num_weights = self.identical_weights
+        weights = "not read back" if num_weights is None else f"{num_weights:,} tensors {exactness}"
         return {
             "compared": f"{self.ours} with {self.theirs}, weights in {self.precision}",
             "probe": f"{self.sentences:,} sentences, {self.tokens:,} tokens, {self.probe}",
@@ -166,15 +182,46 @@ class Parity(Settings):
             "worst sentence": f"{worst.sentence}, token {worst.piece!r}: {worst.ours:.6f} and {worst.theirs:.6f} nats",
             "greedy translations": _same(self.identical_greedy, self.sentences, ""),
             f"BLEU against {against}": f"{bleu.ours:.2f} and {bleu.theirs:.2f} ({bleu.signature})",
-            "weights": "not comparable bit by bit"
-            if self.identical_weights is None
-            else f"{self.identical_weights:,} tensors identical bit for bit",
+            "weights": weights,
         }
+
+
+def most_rounding(precision: str, weight: Tensor) -> Tensor:
+    """How far each number may be from what it was before it was written in `precision`; 0 in float32."""
+    if precision == EXACT:
+        return torch.zeros(())
+    if precision == "float16":
+        return weight.abs() * 2**-11 + 2**-25  # numbers near 0 have fewer bits
+    if precision == "bfloat16":
+        return weight.abs() * 2**-8
+    if weight.dim() < 2:  # what is no matrix stays in float32
+        return torch.zeros(())
+    # Half a step; a row of a matrix has a scale of its own, or the whole matrix.
+    row = weight.abs().amax(dim=1, keepdim=True)
+    return 0.501 * (row.amax() / 1024 if precision == "int16" else row / 127)
 
 
 def write_parity(path: Path, parity: Parity) -> None:
     """Write `parity` as JSON that a person can read, too."""
     path.write_text(parity.model_dump_json(indent=2) + "\n", encoding="utf-8", newline="\n")
+
+
+def record_export(parity: Parity, folder: Path) -> Parity:
+    """The proof of the files in `folder`, as they are now."""
+    names = [path.relative_to(folder).as_posix() for path in sorted(folder.rglob("*")) if path.is_file()]
+    return parity.model_copy(update={"files": record_files(folder, names)})
+
+
+def check_export(folder: Path) -> None:
+    """That the files in `folder` are those of which its proof speaks.
+
+    Raises:
+        BundleError: there is no proof, or a file is missing or another.
+    """
+    for name, record in read_parity(folder / PARITY_FILE).files.items():
+        path = folder / name
+        if not path.is_file() or record_files(folder, [name])[name] != record:
+            raise BundleError(f"{path}: is not what was proven; use an undamaged copy, or export the model again")
 
 
 def read_parity(path: Path) -> Parity:

@@ -11,7 +11,7 @@ from transduce import __version__
 from transduce.bundle import model_tensors
 from transduce.errors import ParityError
 from transduce.interop.measurement import Measurement, measure
-from transduce.interop.parity import TOLERANCES, Bleu, Extreme, Parity, Tolerance
+from transduce.interop.parity import TOLERANCES, Bleu, Extreme, Parity, Tolerance, most_rounding
 from transduce.interop.probe import Probe
 from transduce.interop.runtime import Runtime
 from transduce.model import Transformer
@@ -40,7 +40,7 @@ def prove(decoder: ForcedDecoder, runtime: Runtime, probe: Probe, claim: Claim) 
     """The proof that `runtime` computes what the model of `decoder` computes in float32, on one thread.
 
     Compared are the ids of the texts; the log-probability of every token of the model's own greedy translations, and of
-    the same with a third of the tokens replaced by any others; what greedy search finds; and the weights, bit for bit.
+    the same with a third of the tokens replaced by any others; what greedy search finds, and its text; and the weights.
     Another greedy translation passes only where the model finds its first other token about as probable as its own.
 
     Args:
@@ -55,7 +55,8 @@ def prove(decoder: ForcedDecoder, runtime: Runtime, probe: Probe, claim: Claim) 
     measured = measure(decoder, runtime, probe.texts)
     tokenizations = runtime.encode(probe.texts)
     same_tokenizations = None if tokenizations is None else list(map(list.__eq__, tokenizations, measured.sources))
-    changed = [] if claim.weights is None else _changed_tensors(decoder.model, claim.weights)
+    changed = [] if claim.weights is None else _changed_tensors(decoder.model, claim)
+    texts = _texts(measured, runtime, decoder.tokenizer)
     parity = Parity(
         model=claim.model,
         target=claim.target,
@@ -72,13 +73,15 @@ def prove(decoder: ForcedDecoder, runtime: Runtime, probe: Probe, claim: Claim) 
         worst=_worst(measured, probe, decoder.tokenizer),
         identical_greedy=len(probe.texts) - len(measured.gaps),
         bleu=_bleu(measured, probe, runtime, decoder.tokenizer),
+        identical_texts=None if texts is None else len(measured.greedy) - len(texts),
         identical_weights=None if claim.weights is None else len(claim.weights) - len(changed),
     )
     problems = [*_beyond(parity), *_unexplained(measured, parity.tolerance)]
     if same_tokenizations is not None and not all(same_tokenizations):
         text = probe.texts[same_tokenizations.index(False)]
         problems.append(f"the tokenizer that travels with the model gives other ids: {text!r}")
-    problems += [f"{name} is not bit for bit what it was" for name in changed]
+    problems += [f"the translation {ours!r} becomes {theirs!r}, of the same ids" for ours, theirs in texts or ()]
+    problems += [f"{name}: numbers are not what they were, rounding apart" for name in changed]
     if problems:
         raise ParityError(_message(parity, problems))
     return parity
@@ -115,16 +118,31 @@ def _bleu(measured: Measurement, probe: Probe, runtime: Runtime, tokenizer: Toke
     )
 
 
-def _changed_tensors(model: Transformer, found: Mapping[str, Tensor]) -> list[str]:
+def _texts(measured: Measurement, runtime: Runtime, tokenizer: Tokenizer) -> list[tuple[str, str]] | None:
+    """The model's translations that the other program's tokenizer puts into other words, ours and theirs."""
+    rows = [ids for ids in measured.greedy if tokenizer.unknown_id not in ids]
+    theirs = runtime.decode(rows)
+    if theirs is None:
+        return None
+    pairs = zip(map(tokenizer.decode, rows), theirs, strict=True)
+    return [(one, other) for one, other in pairs if one != other]
+
+
+def _changed_tensors(model: Transformer, claim: Claim) -> list[str]:
     """Names of tensors that are not what the model has; but nobody ever asks for the logit of `<pad>`."""
-    expected = dict(model_tensors(model))
+    expected, found = dict(model_tensors(model)), claim.weights or {}
     for name in {"projection.weight", "projection.bias"} & expected.keys():
         expected[name] = torch.cat([expected[name][:-1], found[name][-1:]])
-    return [name for name in sorted(expected.keys() | found.keys()) if not _is_same(name, expected, found)]
 
+    def is_same(name: str) -> bool:
+        if name not in expected or name not in found or expected[name].shape != found[name].shape:
+            return False
+        weight = expected[name].detach()
+        return torch.equal(found[name], weight) or bool(
+            ((found[name].float() - weight).abs() <= most_rounding(claim.precision, weight)).all()
+        )
 
-def _is_same(name: str, expected: Mapping[str, Tensor], found: Mapping[str, Tensor]) -> bool:
-    return name in expected and name in found and torch.equal(expected[name], found[name])
+    return [name for name in sorted(expected.keys() | found.keys()) if not is_same(name)]
 
 
 def _beyond(parity: Parity) -> Iterator[str]:

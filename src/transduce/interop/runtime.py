@@ -72,9 +72,9 @@ class ExportFormat(Protocol):
         ...
 
     def read_back(self, path: Path) -> Mapping[str, Tensor] | None:
-        """The weights in `path` under the names of the bundle's, where the format keeps every one bit for bit.
+        """The weights in `path` under the names of the bundle's, bit for bit in float32.
 
-        Only asked for in float32; None where that cannot be said.
+        In other precisions, as they were rounded; None where that cannot be said.
         """
         ...
 
