@@ -61,7 +61,7 @@ def test_smaller_weights_are_close(make_bundle: Callable[..., Bundle], tmp_path:
     folder = written(bundle, tmp_path / "written", precision)
     parity = proven(decoder, FORMAT, folder, make_probe(decoder, num_sentences=13), Claim("onnx", precision, "model"))
     assert parity.mean_difference > 1e-5
-    assert parity.identical_weights is None
+    assert parity.identical_weights == (None if precision == "int8" else len(model_tensors(decoder.model)))
 
 
 def test_the_folder_holds_what_is_needed_and_no_more(make_bundle: Callable[..., Bundle], tmp_path: Path) -> None:

@@ -154,7 +154,7 @@ def _not_a_bundle(path: Path, places: list[Path]) -> BundleError:
     if (path / "config.json").is_file():
         return BundleError(
             f"{path}: has a config.json, as a Hugging Face model does, and no {DESCRIPTION} (looked for {looked_for}); "
-            f"if it is a Marian model, transduce import makes a bundle of it"
+            f"use transduce import to make a bundle of it, if it is a Marian model"
         )
     return BundleError(f"{path}: is no bundle: looked for {looked_for}; give the folder of a bundle or of a run")
 

@@ -56,7 +56,9 @@ class CTranslate2Runtime:
         """See `Runtime`."""
         if self._target is None:
             return None
-        return [self._target.decode_pieces(self._tokenizer.pieces(row)[:-1]) for row in ids]
+        texts = [self._target.decode_pieces(self._tokenizer.pieces(row)[:-1]) for row in ids]
+        # A piece that only sources have stands for itself.
+        return texts if self._tokenizer.is_joint else [text.replace("▁", " ").strip() for text in texts]
 
     def forced_scores(self, sources: Sequence[Sequence[int]], targets: Sequence[Sequence[int]]) -> list[list[float]]:
         """See `Runtime`."""
