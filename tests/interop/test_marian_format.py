@@ -7,10 +7,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
 from transduce.bundle import Bundle, model_tensors, save_bundle
+from transduce.errors import ParityError
 from transduce.interop import marian_format
 from transduce.interop.export import proven
 from transduce.interop.marian_archive import read_archive
@@ -229,3 +231,17 @@ def test_the_converter_is_called_as_the_readme_says(
     monkeypatch.setattr(sys, "argv", ["ct2-marian-converter", *arguments.split()])
     marian.main()
     assert (folder / "converted" / "model.bin").is_file()
+
+
+@pytest.mark.parametrize("name", ["Wemb", "decoder_ff_logit_out_b"])
+def test_the_newer_file_is_compared_whichever_program_proves_the_export(
+    make_bundle: Callable[..., Bundle], tmp_path: Path, name: str
+) -> None:
+    folder = written(make_bundle(), tmp_path / "written")
+    assert FORMAT.read_back(folder)
+    with np.load(folder / "transformer-new.npz", allow_pickle=False) as file:
+        arrays = {key: file[key].copy() for key in file.files}
+    arrays[name][0, 3] = 1.01 * arrays[name][0, 3] + 0.01
+    np.savez(folder / "transformer-new.npz", **arrays)
+    with pytest.raises(ParityError, match=f"transformer-new.npz: {name} is not what model.npz has"):
+        FORMAT.read_back(folder)

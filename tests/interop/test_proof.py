@@ -16,6 +16,7 @@ from transduce.interop.parity import TOLERANCES, read_parity, write_parity
 from transduce.interop.probe import Probe
 from transduce.interop.proof import Claim, _changed_tensors, prove
 from transduce.interop.runtime import Runtime
+from transduce.model import sinusoids
 from transduce.translation import ForcedDecoder
 
 pytest.importorskip("ctranslate2")
@@ -248,3 +249,17 @@ def test_weights_are_as_near_as_their_precision_allows_and_no_further(
     name = "encoder.layers.0.self_attention.output.weight"
     weights[name] = weights[name] * -1
     assert _changed_tensors(decoder.model, claim(precision, weights=weights)) == [name]
+
+
+@pytest.mark.parametrize("row", [0, 2047])
+def test_a_position_that_no_sentence_of_the_probe_reaches_is_compared_too(
+    decoder: ForcedDecoder, written: Path, row: int
+) -> None:
+    path, table = written / "model.bin", sinusoids(2048, decoder.model.config.d_model)
+    content = path.read_bytes()
+    place = content.index(table.numpy().tobytes()) + 4 * row * table.size(1)
+    path.write_bytes(
+        content[:place] + bytes(4 * table.size(1) - 4) + struct.pack("<f", 9.0) + content[place + 4 * table.size(1) :]
+    )
+    with pytest.raises(ParityError, match="its positions are learned, must be sinusoidal"):
+        proven(decoder, FORMAT, written, PROBE, claim())

@@ -33,6 +33,13 @@ def say(text: str) -> None:
     print(text, file=sys.stderr, flush=True)
 
 
+def say_facts(facts: Mapping[str, str]) -> None:
+    """A line for each, names and values below each other, on standard error."""
+    width = max(map(len, facts))
+    for name, value in facts.items():
+        say(f"{name:{width}}  {value}")
+
+
 class ConsoleReporter(AbstractContextManager["ConsoleReporter"]):
     """Shows a run on standard error; a `Reporter` for training."""
 

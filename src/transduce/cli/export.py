@@ -7,7 +7,7 @@ from typing import Annotated
 from cyclopts import Parameter
 
 from transduce.bundle import Bundle, find_bundle
-from transduce.cli.console import say
+from transduce.cli.console import say, say_facts
 from transduce.interop import export_bundle
 
 
@@ -35,8 +35,5 @@ def export(
     started = time.monotonic()
     bundle = Bundle.open(find_bundle(model))
     parity = export_bundle(bundle, to, output, precision=precision, probe=probe, reference=reference, say=say)
-    facts = parity.facts()
-    width = max(map(len, facts))
-    for name, value in facts.items():
-        say(f"{name:{width}}  {value}")
+    say_facts(parity.facts())
     say(f"{output} written in {time.monotonic() - started:.1f} s")

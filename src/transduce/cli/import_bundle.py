@@ -3,7 +3,7 @@
 import time
 from pathlib import Path
 
-from transduce.cli.console import say
+from transduce.cli.console import say, say_facts
 from transduce.interop import import_model
 
 
@@ -38,8 +38,5 @@ def import_bundle(
         probe=probe,
         say=say,
     )
-    facts = parity.facts()
-    width = max(map(len, facts))
-    for name, value in facts.items():
-        say(f"{name:{width}}  {value}")
+    say_facts(parity.facts())
     say(f"{output} written in {time.monotonic() - started:.1f} s")

@@ -8,10 +8,12 @@ from torch import Tensor
 
 from transduce.bundle import Bundle, model_tensors
 from transduce.config import SearchConfig, TransformerConfig
+from transduce.errors import ParityError
 from transduce.interop.ctranslate2_card import ctranslate2_card
 from transduce.interop.ctranslate2_file import MODEL_FILE, read_model_file
 from transduce.interop.ctranslate2_layout import POSITIONS, from_variables, starts_from_zero, to_variables
 from transduce.interop.ctranslate2_package import compute_type, import_ctranslate2
+from transduce.interop.ctranslate2_positions import are_shared, positions
 from transduce.interop.ctranslate2_runtime import CTranslate2Runtime
 from transduce.interop.ctranslate2_settings import SECTION, ExportedSettings, read_settings
 from transduce.interop.ctranslate2_variables import Variables
@@ -72,9 +74,16 @@ class CTranslate2Format:
         return CTranslate2Runtime(path, tokenizer, compute_type(read_settings(path).precision, "cpu"))
 
     def read_back(self, path: Path) -> Mapping[str, Tensor]:
-        """See `ExportFormat`."""
+        """See `ExportFormat`.
+
+        Raises:
+            ParityError: the table of positions, of which a bundle has none, is another one.
+        """
         variables = Variables(read_model_file(path / MODEL_FILE), path / MODEL_FILE)
-        return from_variables(read_settings(path).model, variables.__getitem__)
+        config, kind = read_settings(path).model, positions(variables).kind
+        if kind != config.positions or not are_shared(variables):
+            raise ParityError(f"{path / MODEL_FILE}: its positions are {kind}, must be {config.positions}, all of them")
+        return from_variables(config, variables.__getitem__)
 
 
 FORMAT = CTranslate2Format()

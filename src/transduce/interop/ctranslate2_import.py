@@ -2,7 +2,7 @@
 
 import json
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -16,10 +16,9 @@ from transduce.bundle import Languages
 from transduce.config import SearchConfig, TransformerConfig
 from transduce.errors import BundleError
 from transduce.interop.ctranslate2_file import MODEL_FILE, read_model_file
-from transduce.interop.ctranslate2_layout import POSITIONS, from_variables
+from transduce.interop.ctranslate2_layout import OUTPUT_BIAS, POSITIONS, from_variables
 from transduce.interop.ctranslate2_network import (
     EMBEDDINGS,
-    OUTPUT_BIAS,
     PROJECTION,
     embedding_scale,
     network_settings,
@@ -32,8 +31,10 @@ from transduce.interop.ctranslate2_settings import CONFIG_FILE, SECTION, Exporte
 from transduce.interop.ctranslate2_variables import Variables
 from transduce.interop.ctranslate2_vocabulary import SPECIAL, TheirTokens, make_tokenizer, read_tokens
 from transduce.interop.ctranslate2_zip import is_package, unpacked
+from transduce.interop.refusal import refuse_import
 from transduce.interop.residual_channels import in_turn
 from transduce.interop.runtime import ImportedModel
+from transduce.interop.token_rows import numbered
 from transduce.model import NEVER
 from transduce.model.normalization import EPSILON
 from transduce.text import Tokenizer
@@ -80,7 +81,7 @@ def _read(folder: Path, given: Path | None, languages: Languages) -> ImportedMod
         raise BundleError(f"{folder}: is a {file.kind}, must be a TransformerSpec, with encoder and decoder")
     variables, tokens = Variables(file, folder / MODEL_FILE), read_tokens(folder)
     settings = _settings(folder, variables)
-    _refuse(folder, [*_unreadable(settings, variables, tokens), *obstacles(variables)])
+    refuse_import(folder, [*_unreadable(settings, variables, tokens), *obstacles(variables)])
     tokens = tokens.without_pad() if _starts_with_pad(settings, variables, tokens) else tokens
     table = positions(variables)
     tokenizer = make_tokenizer(tokens, folder, given, ends_sources=_ends_sources(settings, variables))
@@ -108,7 +109,7 @@ def _read(folder: Path, given: Path | None, languages: Languages) -> ImportedMod
         raise BundleError(f"{folder}: its variables do not belong together: {error}") from None
     if not _starts_from_zero(variables):
         tensors |= _with_start(tensors, settings["decoder_start_token"], variables, tokens, tokenizer)
-    _refuse(folder, unknown(variables))
+    refuse_import(folder, unknown(variables))
     return ImportedModel(
         config=config,
         tensors=in_turn(tensors) if table.is_in_halves else tensors,
@@ -210,23 +211,18 @@ def _matrices(variables: Variables, tokens: TheirTokens, tokenizer: Tokenizer) -
     sources, targets = tokens.rows(pieces)
     num_sources, num_targets = (len(side) + tokens.has_pad for side in (tokens.sources, tokens.targets))
     found = {
-        EMBEDDINGS[0]: _taken(variables.rows(EMBEDDINGS[0], num_sources), sources),
-        EMBEDDINGS[1]: _taken(variables.rows(EMBEDDINGS[1], num_targets), targets),
-        PROJECTION: _taken(variables.rows(PROJECTION, num_targets), targets),
+        EMBEDDINGS[0]: numbered(variables.rows(EMBEDDINGS[0], num_sources), sources),
+        EMBEDDINGS[1]: numbered(variables.rows(EMBEDDINGS[1], num_targets), targets),
+        PROJECTION: numbered(variables.rows(PROJECTION, num_targets), targets),
     }
     for name in EMBEDDINGS:
         found[name] *= embedding_scale(variables, name) / math.sqrt(variables.d_model)
     if OUTPUT_BIAS in variables or -1 in targets:
         bias = variables.rows(OUTPUT_BIAS, num_targets) if OUTPUT_BIAS in variables else torch.zeros(num_targets)
-        found[OUTPUT_BIAS] = _taken(bias, targets, NEVER)
+        found[OUTPUT_BIAS] = numbered(bias, targets, NEVER)
         if tokens.has_pad and not found[OUTPUT_BIAS].any():  # it was there for `<pad>` alone
             found.pop(OUTPUT_BIAS)
     return found
-
-
-def _taken(numbers: Tensor, rows: Sequence[int], missing: float = 0.0) -> Tensor:
-    """The given rows of a matrix, or numbers of a vector; `missing` for row -1."""
-    return torch.cat([numbers, torch.full_like(numbers[:1], missing)])[torch.tensor(rows)]
 
 
 def _tying(matrices: Mapping[str, Tensor]) -> str:
@@ -245,10 +241,3 @@ def _with_start(
     else:
         row = tensors[name][tokenizer.pieces(range(tokenizer.pad_id)).index(token)]
     return {name: torch.cat([tensors[name][:-1], row[None]])}
-
-
-def _refuse(folder: Path, problems: Iterable[str]) -> None:
-    """Raise what there is to say, if there is anything."""
-    lines = "\n".join(f"  {problem}" for problem in problems)
-    if lines:
-        raise BundleError(f"{folder}: this model cannot be imported:\n{lines}")

@@ -11,7 +11,6 @@ from transduce.interop.ctranslate2_variables import Variables
 
 EMBEDDINGS = ("encoder/embeddings_0/weight", "decoder/embeddings/weight")
 PROJECTION = "decoder/projection/weight"
-OUTPUT_BIAS = "decoder/projection/bias"
 
 _STACKS = ("encoder", "decoder")
 _ACTIVATIONS = {0: "relu", 2: "swish", 3: "gelu"}

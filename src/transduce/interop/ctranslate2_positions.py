@@ -9,11 +9,7 @@ from torch import Tensor
 
 from transduce.interop.ctranslate2_layout import POSITIONS
 from transduce.interop.ctranslate2_variables import Variables
-from transduce.interop.residual_channels import in_halves
-from transduce.model import sinusoids
-
-_MOST_DIFFERENT = 1e-6
-"""Between sinusoids that two programs have computed."""
+from transduce.interop.position_tables import position_kind
 
 _LENGTH = 2048
 """Rows that are made of CTranslate2's own formula, which has no end."""
@@ -44,12 +40,11 @@ def positions(variables: Variables) -> PositionTable:
     if POSITIONS[0] not in variables:
         return PositionTable("learned", _by_formula(variables.d_model))
     raw, table = variables.matrix(POSITIONS[0]), variables[POSITIONS[0]]
-    if raw.is_floating_point() and table.size(1) == variables.d_model and table.size(1) % 2 == 0:
-        in_turn = sinusoids(*table.shape)
-        for is_in_halves, ours in enumerate((in_turn, in_halves({"positions.table": in_turn})["positions.table"])):
-            rounding = 0.0 if raw.dtype == torch.float32 else torch.finfo(raw.dtype).eps
-            if torch.allclose(table, ours, rtol=0, atol=max(rounding, _MOST_DIFFERENT)):
-                return PositionTable("sinusoidal", table, bool(is_in_halves), str(raw.dtype).removeprefix("torch."))
+    if raw.is_floating_point() and table.size(1) == variables.d_model:
+        rounding = 0.0 if raw.dtype == torch.float32 else torch.finfo(raw.dtype).eps
+        for is_in_halves in (False, True):
+            if position_kind(table, is_in_halves=is_in_halves, rounding=rounding) == "sinusoidal":
+                return PositionTable("sinusoidal", table, is_in_halves, str(raw.dtype).removeprefix("torch."))
     return PositionTable("learned" if table.any() else "none", table)
 
 

@@ -12,8 +12,9 @@ from torch import Tensor
 from transduce.bundle import Bundle, model_tensors
 from transduce.bundle.weights import read_tensors
 from transduce.config import TransformerConfig
+from transduce.errors import ParityError
 from transduce.interop.huggingface_card import huggingface_card
-from transduce.interop.huggingface_layout import from_huggingface, query_scale, to_huggingface
+from transduce.interop.huggingface_layout import POSITIONS, from_huggingface, query_scale, to_huggingface
 from transduce.interop.huggingface_runtime import TransformersRuntime, load_folder
 from transduce.interop.huggingface_settings import (
     SECTION,
@@ -23,6 +24,8 @@ from transduce.interop.huggingface_settings import (
     num_positions,
     tokenizer_settings,
 )
+from transduce.interop.position_tables import position_kind
+from transduce.interop.refusal import source_obstacles
 from transduce.interop.runtime import Runtime
 from transduce.text import Tokenizer
 
@@ -61,12 +64,26 @@ class HuggingFaceFormat:
         return TransformersRuntime(*load_folder(path))
 
     def read_back(self, path: Path) -> Mapping[str, Tensor] | None:
-        """See `ExportFormat`."""
+        """See `ExportFormat`.
+
+        Raises:
+            ParityError: a table of positions is another one.
+        """
         exported = ExportedSettings.of_section(json.loads((path / "config.json").read_bytes())[SECTION])
-        return None if exported is None else from_huggingface(exported.model, read_tensors(path / WEIGHTS))
+        if exported is None:
+            return None
+        tensors = read_tensors(path / WEIGHTS)
+        for name in POSITIONS:
+            if name in tensors and exported.model.positions != (kind := _kind(tensors[name])):
+                raise ParityError(f"{path / WEIGHTS}: {name} is {kind}, must be {exported.model.positions}, all of it")
+        return from_huggingface(exported.model, tensors)
 
 
 FORMAT = HuggingFaceFormat()
+
+
+def _kind(table: Tensor) -> str:
+    return position_kind(table.float(), rounding=torch.finfo(table.dtype).eps)
 
 
 def _obstacles(config: TransformerConfig, tokenizer: Tokenizer) -> Iterator[str]:
@@ -95,6 +112,7 @@ def _obstacles(config: TransformerConfig, tokenizer: Tokenizer) -> Iterator[str]
             f'positions = "{config.positions}" and norm_order = "post": the post-norm model of Transformers, Marian, '
             f"computes sinusoids and keeps no other table"
         )
+    yield from source_obstacles(tokenizer, "its tokenizer")
     pieces = tokenizer.pieces(range(tokenizer.vocabulary))
     if len(set(pieces)) < len(pieces):
         twice = next(piece for index, piece in enumerate(pieces) if piece in pieces[:index])

@@ -2,7 +2,7 @@
 
 import json
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import torch
@@ -10,21 +10,21 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from transduce.config import SearchConfig, TransformerConfig
-from transduce.errors import BundleError, UserError
+from transduce.errors import UserError
 from transduce.interop.huggingface_layout import OUTPUT_BIAS, POSITIONS, from_huggingface
 from transduce.interop.huggingface_package import Foreign
 from transduce.interop.huggingface_runtime import TransformersRuntime, load_folder
 from transduce.interop.huggingface_settings import SECTION, ExportedSettings
 from transduce.interop.huggingface_vocabulary import TheirIds, read_vocabulary
-from transduce.interop.residual_channels import in_halves
+from transduce.interop.position_tables import position_kind
+from transduce.interop.refusal import refuse_import
 from transduce.interop.runtime import ImportedModel
-from transduce.model import NEVER, sinusoids
+from transduce.interop.token_rows import numbered
+from transduce.model import NEVER
 
 NORM_ORDERS = {"marian": "post", "pegasus": "pre"}
 ACTIVATIONS = {"relu": "relu", "gelu": "gelu", "swish": "swish", "silu": "swish"}
 """By what Transformers calls them; its gelu is the exact one, as ours is."""
-
-_MOST_DIFFERENT_SINUSOIDS = 1e-6
 
 
 class HuggingFaceImport:
@@ -53,9 +53,7 @@ class HuggingFaceImport:
         model, their_tokenizer = load_folder(path, "float32")
         state, theirs, beam = model.state_dict(), model.config, model.generation_config.num_beams
         problems = list(_unknown_settings(theirs)) or list(_unknown_weights(theirs, state))
-        if problems:
-            lines = "\n".join(f"  {problem}" for problem in problems)
-            raise BundleError(f"{path}: this model cannot be imported:\n{lines}")
+        refuse_import(path, problems)
         ours, ids = read_vocabulary(path, model, their_tokenizer)
         tensors = _renumbered(_widened(state, max(theirs.encoder_ffn_dim, theirs.decoder_ffn_dim)), ids, theirs)
         exported = ExportedSettings.of_section(getattr(theirs, SECTION, None))
@@ -137,7 +135,7 @@ def _config(
         "norm_order": NORM_ORDERS[theirs.model_type],
         "tied_embeddings": _tied_embeddings(theirs, ids),
         "output_bias": said.output_bias or bool(tensors[OUTPUT_BIAS][0, :-1].any()),
-        "positions": _positions(table),
+        "positions": position_kind(table),
         "dropout": theirs.dropout,
     }
     if settings["positions"] == "learned":
@@ -151,13 +149,6 @@ def _tied_embeddings(theirs: Foreign, ids: TheirIds) -> str:
         return "none"
     one_matrix = theirs.model_type == "pegasus" or theirs.share_encoder_decoder_embeddings
     return "three_way" if one_matrix and ids.sources == ids.targets else "two_way"
-
-
-def _positions(table: Tensor) -> str:
-    expected = in_halves({"positions.table": sinusoids(*table.shape)})["positions.table"]
-    if torch.allclose(table, expected, rtol=0, atol=_MOST_DIFFERENT_SINUSOIDS):
-        return "sinusoidal"
-    return "learned" if table.any() else "none"
 
 
 def _widened(state: Mapping[str, Tensor], d_ff: int) -> dict[str, Tensor]:
@@ -174,21 +165,16 @@ def _widened(state: Mapping[str, Tensor], d_ff: int) -> dict[str, Tensor]:
 def _renumbered(state: Mapping[str, Tensor], ids: TheirIds, theirs: Foreign) -> dict[str, Tensor]:
     """With a row for each of our tokens, and embeddings that are multiplied by sqrt(d_model)."""
     scale = 1.0 if theirs.scale_embedding else math.sqrt(theirs.d_model)
+    sources, targets = ([-1 if one is None else one for one in side] for side in (ids.sources, ids.targets))
     source, target = (
-        _rows(state[f"model.{stack}.embed_tokens.weight"] / scale, rows)
-        for stack, rows in (("encoder", ids.sources), ("decoder", ids.targets))
+        numbered(state[f"model.{stack}.embed_tokens.weight"] / scale, rows)
+        for stack, rows in (("encoder", sources), ("decoder", targets))
     )
     return {
         **state,
         "model.shared.weight": source,
         "model.encoder.embed_tokens.weight": source,
         "model.decoder.embed_tokens.weight": target,
-        "lm_head.weight": _rows(state["lm_head.weight"], ids.targets),
-        OUTPUT_BIAS: _rows(state[OUTPUT_BIAS][0], ids.targets, NEVER)[None],
+        "lm_head.weight": numbered(state["lm_head.weight"], targets),
+        OUTPUT_BIAS: numbered(state[OUTPUT_BIAS][0], targets, NEVER)[None],
     }
-
-
-def _rows(tensor: Tensor, ids: Sequence[int | None], missing: float = 0.0) -> Tensor:
-    """The rows with these ids; where there is none, `missing`."""
-    place = torch.tensor([len(tensor) if index is None else index for index in ids])
-    return torch.cat([tensor, torch.full_like(tensor[:1], missing)])[place]

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from transduce.bundle import Bundle, model_tensors
+from transduce.errors import ParityError
 from transduce.interop.ctranslate2_format import num_positions
 from transduce.interop.marian_archive import read_archive, write_archive
 from transduce.interop.marian_card import marian_card
@@ -27,6 +28,7 @@ from transduce.interop.marian_settings import (
     new_model_settings,
 )
 from transduce.interop.marian_vocabulary import in_marian_order, nameless, read_vocabulary, write_vocabulary
+from transduce.interop.refusal import source_obstacles
 from transduce.interop.runtime import Runtime
 from transduce.model import NEVER
 from transduce.text import SOURCE_MODEL, TARGET_MODEL, VOCABULARY, Tokenizer
@@ -61,6 +63,7 @@ class MarianFormat:
         if config.activation == "gelu":
             found.append('activation = "gelu": it is the exact one in some Marians, and x * sigmoid(1.702 x) in others')
         tokenizer = bundle.load_tokenizer()
+        found += source_obstacles(tokenizer, "Marian")
         pieces = tokenizer.pieces(range(tokenizer.pad_id))
         twice, count = Counter(pieces).most_common(1)[0]
         if count > 1:
@@ -109,11 +112,22 @@ class MarianFormat:
         return ConvertedRuntime(path / MODEL_FILE, (source, target), tokenizer, pieces)
 
     def read_back(self, path: Path) -> Mapping[str, Tensor]:
-        """See `ExportFormat`. What is read is `model.npz`."""
+        """See `ExportFormat`. What is read is `model.npz`; that the other file has the same weights is checked.
+
+        Raises:
+            ParityError: it has others.
+        """
         archive = read_archive(path / MODEL_FILE)
         rows = marian_rows(archive.arrays[OUTPUT_BIAS].size(1) + 1)
         matrices = token_matrices(archive.settings, archive.arrays, rows, rows, NEVER)
-        return from_arrays(network(archive, Tokens(rows, rows)), archive.arrays, matrices)
+        config = network(archive, Tokens(rows, rows))
+        newer = read_archive(path / NEW_MODEL_FILE).arrays
+        for name, array in to_new_arrays(config, archive.arrays).items():
+            # Embeddings are multiplied there, and in 16 bits rounded once more.
+            rounding = 2**-10 if name.endswith("Wemb") else 0.0
+            if name not in newer or not torch.allclose(newer[name], array, rtol=rounding, atol=rounding**2):
+                raise ParityError(f"{path / NEW_MODEL_FILE}: {name} is not what {MODEL_FILE} has")
+        return from_arrays(config, archive.arrays, matrices)
 
 
 FORMAT = MarianFormat()

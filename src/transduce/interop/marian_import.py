@@ -18,6 +18,7 @@ from transduce.interop.marian_pieces import MarianPieces
 from transduce.interop.marian_places import ARCHIVE, Places, find_places
 from transduce.interop.marian_settings import MarianSettings
 from transduce.interop.marian_vocabulary import SENTENCEPIECE, read_vocabulary, write_vocabulary
+from transduce.interop.refusal import refuse_import
 from transduce.interop.runtime import ImportedModel
 from transduce.model import NEVER
 from transduce.text import VOCABULARY, Tokenizer
@@ -54,9 +55,7 @@ class MarianImport:
         places = find_places(path)
         archive = read_archive(places.model)
         try:
-            if found := list(problems(archive)):
-                lines = "\n".join(f"  {problem}" for problem in found)
-                raise BundleError(f"{places.model}: this model cannot be imported:\n{lines}")
+            refuse_import(places.model, problems(archive))
             return _read(archive._replace(arrays=with_positions(archive.arrays)), places, tokenizer)
         except KeyError as error:
             raise BundleError(f"{places.model}: has no array {error}, and its settings ask for it") from None

@@ -14,6 +14,7 @@ from transduce.bundle import blank_model, model_tensors
 from transduce.config import TransformerConfig
 from transduce.interop.marian_settings import MarianSettings
 from transduce.interop.residual_channels import in_halves, in_turn
+from transduce.interop.token_rows import numbered
 
 POSITIONS = "Wpos"
 OUTPUT_BIAS = "decoder_ff_logit_out_b"
@@ -47,11 +48,6 @@ _AT_THE_TOP = re.compile(r"(encoder|decoder)\.final\.(gain|bias)")
 def marian_rows(vocabulary: int) -> list[int]:
     """Of each id of ours, the row in a matrix of Marian's; -1 for `<pad>`, which has none."""
     return [1, 0, *range(2, vocabulary - 1), -1]
-
-
-def numbered(tensor: Tensor, rows: Sequence[int], missing: float = 0.0) -> Tensor:
-    """The given rows of a matrix, or numbers of a vector; `missing` for row -1."""
-    return torch.cat([tensor, torch.full_like(tensor[:1], missing)])[torch.tensor(rows)]
 
 
 def to_arrays(config: TransformerConfig, tensors: Mapping[str, Tensor], table: Tensor) -> dict[str, Tensor]:

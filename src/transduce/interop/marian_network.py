@@ -14,16 +14,12 @@ from transduce.errors import BundleError
 from transduce.interop.marian_archive import Archive
 from transduce.interop.marian_layout import OUTPUT_BIAS, POSITIONS
 from transduce.interop.marian_settings import MarianSettings
-from transduce.interop.residual_channels import in_halves
-from transduce.model import sinusoids
+from transduce.interop.position_tables import position_kind
 
 ACTIVATIONS = ("relu", "swish")
 
 NUM_POSITIONS = 2048
 """Rows that are made of Marian's formula, which has no end."""
-
-_MOST_DIFFERENT = 1e-6
-"""Between sinusoids that two programs have computed."""
 
 _NEEDED = {
     "type": ("transformer",),
@@ -85,7 +81,7 @@ def network(archive: Archive, tokens: Tokens) -> TransformerConfig:
     """
     settings, arrays = archive.settings, archive.arrays
     inner = arrays["encoder_l1_ffn_W1"]
-    kind = _kind(arrays[POSITIONS])
+    kind = position_kind(arrays[POSITIONS])
     shape: dict[str, Any] = {
         "vocabulary": len(tokens.sources),
         "num_encoder_layers": settings.number("enc-depth"),
@@ -134,16 +130,6 @@ def _other_values(settings: MarianSettings) -> Iterator[str]:
         yield f"{name} = true: ours has no such layers"
     for name in filter(settings.texts, _EMPTY):
         yield f"{name} = {settings.texts(name)}: must be an empty list"
-
-
-def _kind(table: Tensor) -> str:
-    if not table.any():
-        return "none"
-    if table.size(1) % 2 == 0:
-        ours = in_halves({"positions.table": sinusoids(*table.shape)})["positions.table"]
-        if torch.allclose(table, ours, rtol=0, atol=_MOST_DIFFERENT):
-            return "sinusoidal"
-    return "learned"
 
 
 def _tying(settings: MarianSettings, tokens: Tokens) -> str:

@@ -17,6 +17,7 @@ from transduce.interop.onnx_network import decoder_step_graph, encoder_graph
 from transduce.interop.onnx_package import import_onnx
 from transduce.interop.onnx_runtime import OnnxRuntime
 from transduce.interop.onnx_settings import CONFIG_FILE, DECODER_STEP_FILE, ENCODER_FILE, OnnxSettings, read_settings
+from transduce.interop.refusal import source_obstacles
 from transduce.interop.runtime import Runtime
 from transduce.text import Tokenizer
 
@@ -34,10 +35,10 @@ class OnnxFormat:
 
     def obstacles(self, bundle: Bundle) -> list[str]:
         """See `ExportFormat`. Every network can be expressed, up to some size."""
-        size = bundle.description.files[WEIGHTS].bytes
+        found, size = source_obstacles(bundle.load_tokenizer(), "translate.py"), bundle.description.files[WEIGHTS].bytes
         if size <= MOST_BYTES:
-            return []
-        return [f"{size / 2**30:.1f} GB of weights: a file of ONNX holds less than 2 GB"]
+            return found
+        return [*found, f"{size / 2**30:.1f} GB of weights: a file of ONNX holds less than 2 GB"]
 
     def write(self, bundle: Bundle, path: Path, precision: str) -> None:
         """See `ExportFormat`."""

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import islice
+from itertools import islice, zip_longest
 from pathlib import Path
 
 import numpy as np
@@ -89,23 +89,21 @@ def read_probe(
     Raises:
         CorpusError: a file cannot be read, has no such sentence, or the two differ in number of lines.
     """
-    texts = list(read_lines(path))
-    references = texts if reference is None else list(read_lines(reference))
-    if len(texts) != len(references):
+    chosen: list[tuple[str, str]] = []
+    num_lines = num_references = 0
+    for text, translation in zip_longest(read_lines(path), () if reference is None else read_lines(reference)):
+        num_lines, num_references = num_lines + (text is not None), num_references + (translation is not None)
+        if len(chosen) < num_sentences and text and text.strip() and 1 <= len(tokenizer.encode(text)) <= max_pieces:
+            chosen.append((text, translation or ""))
+    if reference is not None and num_lines != num_references:
         raise CorpusError(
-            f"{path} has {len(texts):,} lines, {reference} {len(references):,}: line n of one must translate line n "
+            f"{path} has {num_lines:,} lines, {reference} {num_references:,}: line n of one must translate line n "
             f"of the other"
         )
-    fitting = [
-        pair
-        for pair in zip(texts, references, strict=True)
-        if pair[0].strip() and 1 <= len(tokenizer.encode(pair[0])) <= max_pieces
-    ]
-    chosen = fitting[:num_sentences]
     if not chosen:
         raise CorpusError(f"{path}: has no sentence of 1 to {max_pieces} pieces: give another --probe")
     sources, translations = zip(*chosen, strict=True)
-    origin = f"{len(chosen):,} of {len(texts):,} lines of {path.name}, the first of 1 to {max_pieces} pieces"
+    origin = f"{len(chosen):,} of {num_lines:,} lines of {path.name}, the first of 1 to {max_pieces} pieces"
     return Probe(sources, origin, None if reference is None else translations)
 
 

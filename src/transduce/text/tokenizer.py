@@ -127,6 +127,11 @@ class Tokenizer:
         return isinstance(self._pieces, JointPieces)
 
     @property
+    def ends_sources(self) -> bool:
+        """Whether the network reads `</s>` behind a source."""
+        return self._pieces.ends_sources
+
+    @property
     def model_bytes(self) -> bytes:
         """The SentencePiece model of sources, which as a rule is that of targets, too."""
         return self._pieces.source_model
@@ -169,7 +174,7 @@ class Tokenizer:
 
     def as_source(self, ids: Sequence[int]) -> list[int]:
         """A source as the network reads it: `</s>` behind it, or nothing if it learned from such; never empty."""
-        return [*ids, self.end_id] if self._pieces.ends_sources or not ids else list(ids)
+        return [*ids, self.end_id] if self.ends_sources or not ids else list(ids)
 
     def as_target(self, ids: Sequence[int]) -> list[int]:
         """A target as it should come out, `</s>` included."""
