@@ -24,9 +24,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 from transduce.bundle import Bundle
-from transduce.interop.argos_archive import unpack
-from transduce.interop.argos_format import FORMAT
-from transduce.interop.argos_languages import argos_code
+from transduce.interop.argos.archive import unpacked
+from transduce.interop.argos.export_format import FORMAT
+from transduce.interop.argos.languages import argos_code
 from transduce.text import Tokenizer
 from transduce.translation import NativeEngine
 
@@ -57,7 +57,8 @@ def main() -> None:
             (beam, arithmetic): run_argos(python, bundle, package, lines, beam, arithmetic)
             for beam, arithmetic in ((1, "default"), (BEAM, "default"), (BEAM, "auto"))
         }
-        report(bundle, unpack(package, folder), lines, runs, arguments.precision)
+        unpacked(package, folder)
+        report(bundle, folder, lines, runs, arguments.precision)
 
 
 def made_environment(folder: Path) -> Path:

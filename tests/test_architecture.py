@@ -24,9 +24,11 @@ FLOORS = {
     "bundle": 3,
     "translation": 4,
     "evaluation": 5,
+    "inspection": 5,
     "interop": 5,
     "training": 6,
     "demo": 7,
+    "serving": 7,
     "cli": 8,
     "__main__": 9,
     "transduce": 9,  # the package itself, which offers the public names; of it only __version__ may be imported

@@ -8,7 +8,8 @@ from torch import Tensor
 
 from transduce.bundle import Bundle, Languages, save_bundle
 from transduce.errors import BundleError, ConfigError, CorpusError, ParityError
-from transduce.interop import ctranslate2_format, export_bundle, find_format
+from transduce.interop import export_bundle, find_format
+from transduce.interop.ctranslate2 import export_format as ctranslate2_format
 from transduce.interop.formats import FORMATS
 from transduce.interop.parity import TOLERANCES, read_parity
 

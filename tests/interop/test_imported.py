@@ -10,8 +10,8 @@ from transduce import interop
 from transduce.bundle import Bundle
 from transduce.config import TransformerConfig
 from transduce.errors import BundleError, CorpusError, ParityError
-from transduce.interop.ctranslate2_format import FORMAT as EXPORT
-from transduce.interop.ctranslate2_import import CTranslate2Import
+from transduce.interop.ctranslate2.export_format import FORMAT as EXPORT
+from transduce.interop.ctranslate2.import_format import CTranslate2Import
 from transduce.interop.parity import PARITY_FILE, read_parity
 
 pytest.importorskip("ctranslate2")

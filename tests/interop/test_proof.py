@@ -10,7 +10,7 @@ import torch
 
 from transduce.bundle import Bundle, model_tensors, save_bundle
 from transduce.errors import ParityError
-from transduce.interop.ctranslate2_format import FORMAT
+from transduce.interop.ctranslate2.export_format import FORMAT
 from transduce.interop.export import proven
 from transduce.interop.parity import TOLERANCES, read_parity, write_parity
 from transduce.interop.probe import Probe

@@ -6,14 +6,15 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from json import dumps
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 from cyclopts import Parameter
 
 from transduce.bundle import Bundle, find_bundle
+from transduce.cli.computation import Computation
 from transduce.cli.console import say, standard_input
 from transduce.errors import ConfigError
-from transduce.interop import NATIVE, load_translator
+from transduce.interop import NATIVE
 from transduce.search import Sampling
 from transduce.text import USUAL_KINDS, Glossary, Kind, arriving_blocks, read_document, rebuilt, split_document
 from transduce.translation import (
@@ -117,25 +118,6 @@ class Kept:
         return {f"--{name.replace('_', '-')}": bool(value) for name, value in asdict(self).items()}
 
 
-@Parameter(name="*")
-@dataclass(frozen=True)
-class Computation:
-    """What computes.
-
-    Args:
-        engine: native, or that of another program, for which the model is a folder that `transduce export` has written;
-            a bundle is exported to it first.
-        precision: of the arithmetic. Native: float32 gives the same translation in every batch; auto is what is fastest
-            here, bfloat16 where the machine has it in hardware. Other engines: that of the exported folder, or what a
-            bundle is exported in, float32 unless given.
-        device: cpu, cuda, mps or auto.
-    """
-
-    engine: Literal["native", "ctranslate2", "onnx"] = "native"
-    precision: Literal["auto", "float32", "bfloat16", "float16", "int8", "int16"] = "auto"
-    device: str = "auto"
-
-
 _SEARCH, _KEPT, _COMPUTATION = Search(), Kept(), Computation()
 
 
@@ -171,7 +153,7 @@ def translate(
         raise ConfigError("--document writes one text: leave out --json and --num-best")
     options = _line_options(search, kept, guard=guard)
     _check_engine(computation.engine, {"--json": json, **kept.asked()})
-    loaded = load_translator(model, ensemble=search.ensemble, say=say, **asdict(computation))
+    loaded = computation.load(model, "auto", search.ensemble)
     bundle = Bundle.open(find_bundle(model)) if computation.engine == NATIVE else None
     head = None if bundle is None else AlignmentHead.load(bundle)
     translator = LineTranslator(loaded.with_search(search.settings()), options, head)

@@ -3,6 +3,7 @@
 from transduce.config.keys import flatten, without_settings
 from transduce.config.layers import load_run_config
 from transduce.config.presets import PRESETS, Preset
+from transduce.config.problems import first_problem
 from transduce.config.run import RunConfig
 from transduce.config.search import SearchConfig
 from transduce.config.settings import Settings
@@ -22,6 +23,7 @@ __all__ = [
     "TextConfig",
     "TrainingConfig",
     "TransformerConfig",
+    "first_problem",
     "flatten",
     "load_run_config",
     "to_toml",

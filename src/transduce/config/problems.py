@@ -17,6 +17,12 @@ LIST_RULES = {
 """What a list and its items must be, by pydantic's name of the problem."""
 
 
+def first_problem(error: ValidationError) -> str:
+    """The first of the problems of a foreign file, as in "model.num_heads: Input should be greater than 0"."""
+    first = error.errors(include_url=False)[0]
+    return f"{'.'.join(map(str, first['loc'])) or 'it'}: {first['msg']}"
+
+
 def describe(error: ValidationError, values: Mapping[str, Any], origins: Mapping[str, str]) -> str:
     """One line for each value of `values` that breaks a rule, and for each contradiction between values.
 

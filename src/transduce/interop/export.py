@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from transduce.bundle import Bundle, written_folder
+from transduce.bundle import Bundle, locked, written_folder
 from transduce.errors import BundleError, ConfigError, TransduceError
 from transduce.interop.formats import find_format
 from transduce.interop.parity import PARITY_FILE, Parity, read_parity, record_export, write_parity
@@ -45,6 +45,7 @@ def export_bundle(
     Raises:
         ConfigError: there is no such format or precision, the format cannot express the model, or `output` is wrong.
         BundleError: the bundle is damaged, or something else than an export is in the place of `output`.
+        BusyError: another process is writing there.
         CorpusError: the probe cannot be read.
         MissingExtraError: the other program is not installed.
         ParityError: it does not compute the same.
@@ -101,9 +102,13 @@ def _written(output: Path, chosen: ExportFormat) -> Iterator[tuple[Path, Path]]:
         return
     try:
         output.parent.mkdir(parents=True, exist_ok=True)
-        with TemporaryDirectory(prefix=f".{output.name}.", dir=output.parent) as folder:
+        with (
+            locked(output, output.with_name(f".{output.name}.lock")),
+            TemporaryDirectory(prefix=f".{output.name}.", dir=output.parent) as folder,
+        ):
             written = Path(folder) / output.name, Path(folder) / proof.name
             yield written
+            _check_replaceable(output, proof)  # minutes have passed
             # A model without its proof may be left by a power cut, but never with another's.
             proof.unlink(missing_ok=True)
             written[0].replace(output)

@@ -6,11 +6,11 @@ from transduce.errors import ConfigError
 from transduce.interop.runtime import ExportFormat
 
 FORMATS = {
-    "ctranslate2": "transduce.interop.ctranslate2_format",
-    "huggingface": "transduce.interop.huggingface_format",
-    "argos": "transduce.interop.argos_format",
-    "marian": "transduce.interop.marian_format",
-    "onnx": "transduce.interop.onnx_format",
+    "ctranslate2": "transduce.interop.ctranslate2.export_format",
+    "huggingface": "transduce.interop.huggingface.export_format",
+    "argos": "transduce.interop.argos.export_format",
+    "marian": "transduce.interop.marian.export_format",
+    "onnx": "transduce.interop.onnx.export_format",
 }
 """The module of each, in which it is called `FORMAT`."""
 

@@ -7,9 +7,9 @@ from transduce.errors import BundleError
 from transduce.interop.runtime import ImportFormat
 
 IMPORT_FORMATS = {
-    "ctranslate2": "transduce.interop.ctranslate2_import",
-    "huggingface": "transduce.interop.huggingface_import",
-    "marian": "transduce.interop.marian_import",
+    "ctranslate2": "transduce.interop.ctranslate2.import_format",
+    "huggingface": "transduce.interop.huggingface.import_format",
+    "marian": "transduce.interop.marian.import_format",
 }
 """The module of each, in which it is called `FORMAT`."""
 

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from transduce import __version__
 from transduce.bundle.manifest import FileRecord, record_files
-from transduce.config import Settings
+from transduce.config import Settings, first_problem
 from transduce.errors import BundleError
 
 PARITY_FILE = "parity.json"
@@ -235,9 +235,7 @@ def read_parity(path: Path) -> Parity:
     except OSError as error:
         raise BundleError(f"{path}: cannot be read: {error.strerror}") from None
     except ValidationError as error:
-        first = error.errors(include_url=False)[0]
-        place = ".".join(map(str, first["loc"])) or "it"
-        raise BundleError(f"{path}: is no proof of Transduce's: {place}: {first['msg']}") from None
+        raise BundleError(f"{path}: is no proof of Transduce's: {first_problem(error)}") from None
 
 
 def _same(count: int | None, total: int, absent: str) -> str:

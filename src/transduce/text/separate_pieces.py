@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from pydantic import ValidationError
 
-from transduce.config import Settings
+from transduce.config import Settings, first_problem
 from transduce.errors import ConfigError, UserError
 from transduce.text.sentencepiece_model import open_model
 from transduce.text.tokenizer_files import SOURCE_MODEL, TARGET_MODEL, VOCABULARY
@@ -78,10 +78,8 @@ class SeparatePieces:
         try:
             lists = PieceLists.model_validate_json(files[VOCABULARY])
         except ValidationError as error:
-            first = error.errors(include_url=False)[0]
-            place = ".".join(map(str, first["loc"])) or "it"
             raise UserError(
-                f"{name}, {VOCABULARY}: {place}: {first['msg']}; must be a JSON object with lists of pieces, shared, "
+                f"{name}, {VOCABULARY}: {first_problem(error)}; must be a JSON object with lists of pieces, shared, "
                 f"source and target: use an undamaged copy"
             ) from None
         return cls(files[SOURCE_MODEL], files[TARGET_MODEL], lists, name)

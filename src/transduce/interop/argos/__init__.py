@@ -1,0 +1,1 @@
+"""Argos Translate: .argosmodel packages, which LibreTranslate installs."""

@@ -1,0 +1,77 @@
+"""The zip file that an Argos package is: one folder with everything in it."""
+
+import json
+import shutil
+import zipfile
+import zlib
+from pathlib import Path
+
+from transduce.bundle import Languages
+from transduce.errors import BundleError
+from transduce.interop.ctranslate2.file import MODEL_FILE
+from transduce.interop.ctranslate2.settings import CONFIG_FILE
+
+TOKENIZER = "sentencepiece.model"
+_SIDES = ("shared", "source", "target")
+_VOCABULARIES = [f"{side}_vocabulary{ending}" for side in _SIDES for ending in (".json", ".txt")]
+_IN_MODEL = [f"model/{name}" for name in (MODEL_FILE, CONFIG_FILE, *_VOCABULARIES)]
+_WANTED = ("metadata.json", TOKENIZER, *_IN_MODEL)
+"""All that is taken out of a package, within the one folder that is in it: no other name is ever written."""
+
+_MOST_BYTES = 2**32
+_FIRST_DAY = (1980, 1, 1, 0, 0, 0)
+"""Of zip files' calendar: the same files make the same package whenever it is made."""
+
+
+def pack(folder: Path, path: Path) -> None:
+    """Write all files in `folder`, with its name in front of theirs, to a zip file at `path`."""
+    with zipfile.ZipFile(path, "w") as archive:
+        for file in sorted(file for file in folder.rglob("*") if file.is_file()):
+            entry = zipfile.ZipInfo(file.relative_to(folder.parent).as_posix(), _FIRST_DAY)
+            entry.compress_type = zipfile.ZIP_DEFLATED
+            entry.external_attr = 0o644 << 16  # readable by everybody, as far as the system knows of such things
+            archive.writestr(entry, file.read_bytes())
+
+
+def is_package(path: Path) -> bool:
+    """Whether `path` calls itself an Argos package."""
+    return path.suffix == ".argosmodel" and path.is_file()
+
+
+def unpacked(path: Path, folder: Path) -> Languages:
+    """Write the folder `model` and the SentencePiece model of the package at `path` into `folder`.
+
+    Returns:
+        The languages that the package names.
+
+    Raises:
+        BundleError: it is damaged, would take more than 4 GB, or has no model.
+    """
+    try:
+        with zipfile.ZipFile(path) as package:
+            entries = {entry.filename.partition("/")[2]: entry for entry in package.infolist()}
+            wanted = {name: entries[name] for name in _WANTED if name in entries}
+            if (size := sum(entry.file_size for entry in wanted.values())) > _MOST_BYTES:
+                raise BundleError(f"{path}: would take {size:,} bytes, more than the {_MOST_BYTES:,} of any such model")
+            if f"model/{MODEL_FILE}" not in wanted:
+                raise BundleError(f"{path}: has no model/{MODEL_FILE}: it is no Argos package with a translation model")
+            (folder / "model").mkdir()
+            for name, entry in wanted.items():
+                with package.open(entry) as content, (folder / name).open("wb") as file:
+                    shutil.copyfileobj(content, file)
+            return _languages(folder / "metadata.json")
+    except OSError as error:
+        raise BundleError(f"{path}: cannot be read: {error.strerror}") from None
+    except (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError) as error:
+        raise BundleError(f"{path}: is no zip file, or is damaged: {error}; give an undamaged Argos package") from None
+
+
+def _languages(path: Path) -> Languages:
+    """By metadata.json; none where it says none."""
+    try:
+        metadata = json.loads(path.read_bytes())
+        codes = metadata["from_code"], metadata["to_code"]
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):
+        return Languages()
+    source, target = (code if isinstance(code, str) and code.isprintable() else "" for code in codes)
+    return Languages(source=source, target=target)

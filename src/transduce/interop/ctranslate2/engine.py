@@ -1,0 +1,160 @@
+"""CTranslate2 as an engine of translation: its network and its beam search, our scores."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from transduce.config import SearchConfig
+from transduce.errors import BundleError, ConfigError
+from transduce.interop.ctranslate2.export_format import num_positions
+from transduce.interop.ctranslate2.package import compute_type, import_ctranslate2
+from transduce.interop.ctranslate2.settings import adds_source_end, read_settings
+from transduce.search import Constraints, Hypothesis, Sampling, length_penalty
+from transduce.text import Tokenizer
+from transduce.translation import batches_by_length
+
+Ids = list[list[int]]
+
+MOST_ROWS = 64
+"""Sentences translated at a time: more need more memory and are no faster."""
+
+_REMEDY = "use the engine native"
+
+
+class CTranslate2Engine:
+    """See `translation.Engine`. Each of several translators computes on one thread, as the native engine does.
+
+    CTranslate2 knows no length penalty but length^alpha: it searches without any, and what it finds is ranked by ours.
+
+    Args:
+        folder: what `transduce export --to ctranslate2` has written.
+        device: cpu, cuda or auto.
+
+    Raises:
+        BundleError: the folder is damaged, or something else.
+        ConfigError: CTranslate2 cannot use the device.
+        MissingExtraError: CTranslate2 is not installed.
+    """
+
+    def __init__(self, folder: Path, device: str = "auto") -> None:
+        ctranslate2 = import_ctranslate2("the engine ctranslate2")
+        settings, tokenizer = read_settings(folder), Tokenizer.load(folder)
+        if device == "auto":
+            device = "cuda" if ctranslate2.get_cuda_device_count() else "cpu"
+        try:
+            self._translator: Any = ctranslate2.Translator(
+                str(folder),
+                device=device,
+                compute_type=compute_type(settings.precision, device),
+                inter_threads=torch.get_num_threads(),
+                intra_threads=1,
+            )
+        except ValueError as error:
+            raise ConfigError(f"device = {device!r}: CTranslate2 has cpu, cuda and auto, and says: {error}") from None
+        except RuntimeError as error:
+            raise BundleError(f"{folder}: CTranslate2 cannot read it: {error}; use an undamaged copy") from None
+        self._tokenizer, self._longest = tokenizer, num_positions(settings.model, settings.search)
+        self._adds_source_end = adds_source_end(folder)
+        self._ids = {piece: index for index, piece in enumerate(tokenizer.pieces(range(tokenizer.vocabulary)))}
+
+    def search(
+        self,
+        sources: Sequence[Sequence[int]],
+        config: SearchConfig,
+        num_best: int = 1,
+        constraints: Sequence[Constraints] | None = None,
+    ) -> list[list[Hypothesis]]:
+        """See `Engine`.
+
+        Raises:
+            ConfigError: something is asked for that CTranslate2 does not have; names it.
+        """
+        _check(config, constraints)
+        lengths = [len(source) for source in sources]
+        limits = [min(length + config.max_extra_length, self._longest) for length in lengths]
+        batches = list(batches_by_length(lengths, config.batch_tokens, MOST_ROWS))
+        # All batches are under way before the first is waited for.
+        under_way = [self._begin([sources[index] for index in batch], limits[batch[0]], config) for batch in batches]
+        found: list[Ids] = [[] for _ in sources]
+        for batch, results in zip(batches, under_way, strict=True):
+            for index, result in zip(batch, results, strict=True):
+                found[index] = self._ranked(result.result(), limits[index], config.length_penalty)
+                if all(len(row) < limits[index] for row in found[index]):  # none was cut, so that all scores are right
+                    found[index] = found[index][:num_best]
+        scored = self._scored(sources, found, config.length_penalty)
+        return [sorted(hypotheses, key=lambda one: -one.score)[:num_best] for hypotheses in scored]
+
+    def sample(
+        self,
+        sources: Sequence[Sequence[int]],  # noqa: ARG002 - as `Engine` has them
+        config: SearchConfig,  # noqa: ARG002
+        num_samples: int,
+        sampling: Sampling,  # noqa: ARG002
+        seed: int,  # noqa: ARG002
+    ) -> list[list[Hypothesis]]:
+        """Refused: CTranslate2 draws from one sequence of random numbers, so that a sample depends on its batch.
+
+        Raises:
+            ConfigError: always.
+        """
+        raise ConfigError(f"--samples {num_samples}: the engine ctranslate2 has none that can be repeated; {_REMEDY}")
+
+    def _begin(self, sources: Sequence[Sequence[int]], limit: int, config: SearchConfig) -> list[Any]:
+        """Search for the translations of a batch; what comes back can be waited for."""
+        found: list[Any] = self._translator.translate_batch(
+            [self._pieces(source) for source in sources],
+            beam_size=config.beam,
+            num_hypotheses=config.beam,
+            length_penalty=0,
+            no_repeat_ngram_size=config.no_repeat_ngram,
+            max_input_length=0,
+            # Neither counts the end.
+            max_decoding_length=limit - 1,
+            min_decoding_length=config.min_length - 1,
+            return_scores=True,
+            asynchronous=True,
+        )
+        return found
+
+    def _pieces(self, source: Sequence[int]) -> list[str]:
+        """Those that CTranslate2 wants to be given: without the end where it puts that itself."""
+        return self._tokenizer.pieces(source)[: -1 if self._adds_source_end else None]
+
+    def _ranked(self, result: Any, limit: int, alpha: float) -> Ids:  # noqa: ANN401 - of an optional package
+        """Ids of all hypotheses, best first; one that does not end within the limit ends there."""
+        pairs = zip(result.hypotheses, result.scores, strict=True)
+        ranking = sorted(pairs, key=lambda pair: -pair[1] / length_penalty(len(pair[0]) + 1, alpha))
+        rows = [[*(self._ids[piece] for piece in pieces[: limit - 1]), self._tokenizer.end_id] for pieces, _ in ranking]
+        # Those that would go on differently may be the same up to there.
+        return [list(row) for row in dict.fromkeys(map(tuple, rows))]
+
+    def _scored(self, sources: Sequence[Sequence[int]], found: Sequence[Ids], alpha: float) -> list[list[Hypothesis]]:
+        """The same with the log-probability of every token, which CTranslate2's search does not tell."""
+        results = self._translator.score_batch(
+            [self._pieces(source) for source, rows in zip(sources, found, strict=True) for _ in rows],
+            [self._tokenizer.pieces(row)[:-1] for rows in found for row in rows],
+            max_batch_size=MOST_ROWS,
+            max_input_length=0,
+        )
+        scores = (result.log_probs for result in results)
+        return [[Hypothesis.from_tokens(row, next(scores), alpha) for row in rows] for rows in found]
+
+
+def load(folder: Path, device: str = "auto") -> CTranslate2Engine:
+    """The engine with the model in `folder`; see `CTranslate2Engine`."""
+    return CTranslate2Engine(folder, device)
+
+
+def _check(config: SearchConfig, constraints: Sequence[Constraints] | None) -> None:
+    asked = {
+        "a prefix (--prefix)": any(one.prefix for one in constraints or ()),
+        "required words (--require)": any(one.required for one in constraints or ()),
+        "forbidden words (--forbid)": any(one.forbidden for one in constraints or ()),
+        "our repetition penalty (--repetition-penalty)": config.repetition_penalty != 1.0,
+        "diversity (--diversity)": config.diversity > 0,
+    }
+    missing = [name for name, is_asked in asked.items() if is_asked]
+    if missing:
+        raise ConfigError(f"the engine ctranslate2 does not have {' and '.join(missing)}; {_REMEDY}")

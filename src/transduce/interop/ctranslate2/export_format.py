@@ -1,0 +1,123 @@
+"""Bundles as CTranslate2 folders, written straight through CTranslate2's own specification of a Transformer."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor
+
+from transduce.bundle import Bundle, model_tensors
+from transduce.config import SearchConfig, TransformerConfig
+from transduce.errors import ParityError
+from transduce.interop.ctranslate2.card import ctranslate2_card
+from transduce.interop.ctranslate2.file import MODEL_FILE, read_model_file
+from transduce.interop.ctranslate2.layout import POSITIONS, from_variables, starts_from_zero, to_variables
+from transduce.interop.ctranslate2.package import compute_type, import_ctranslate2
+from transduce.interop.ctranslate2.positions import are_shared, positions
+from transduce.interop.ctranslate2.runtime import CTranslate2Runtime
+from transduce.interop.ctranslate2.settings import SECTION, ExportedSettings, read_settings
+from transduce.interop.ctranslate2.variables import Variables
+from transduce.interop.runtime import Runtime
+from transduce.model import Transformer
+from transduce.model.normalization import EPSILON
+from transduce.text import Tokenizer
+
+ACTIVATIONS = {"relu": "RELU", "gelu": "GELU", "swish": "SWISH"}
+"""What CTranslate2 calls ours; its GELU is the exact one, as ours is."""
+
+NUM_POSITIONS = 2048
+"""Rows of the table of positions at least, where ours have no end; CTranslate2 reads 1,024 unless told otherwise."""
+
+
+class CTranslate2Format:
+    """See `ExportFormat`: a folder that CTranslate2 4 reads, and whatever stands on it."""
+
+    precisions = ("float32", "float16", "bfloat16", "int8", "int8_float32", "int16")
+    suffix = ""
+
+    def obstacles(self, bundle: Bundle) -> list[str]:
+        """See `ExportFormat`."""
+        config = bundle.model_config
+        found = []
+        if config.attention_score == "additive":
+            found.append('attention_score = "additive": CTranslate2 compares queries and keys by products alone')
+        if config.normalization == "batch":
+            found.append('normalization = "batch": CTranslate2 knows layer normalisation alone')
+        if config.d_k != config.d_v:
+            found.append(f"d_k = {config.d_k}, d_v = {config.d_v}: in CTranslate2 keys are as wide as values")
+        return found
+
+    def write(self, bundle: Bundle, path: Path, precision: str) -> None:
+        """See `ExportFormat`."""
+        tokenizer = bundle.load_tokenizer()
+        spec = _specification(bundle.load_model(), num_positions(bundle.model_config, bundle.description.search))
+        tokens = tokenizer.pieces(range(spec.get_target_vocabulary_size()))
+        spec.register_source_vocabulary(tokens)
+        spec.register_target_vocabulary(tokens)
+        spec.config.unk_token, spec.config.eos_token = tokens[tokenizer.unknown_id], tokens[tokenizer.end_id]
+        # A start symbol has to exist, even where zeros stand in for its embedding.
+        start = tokenizer.end_id if spec.decoder.start_from_zero_embedding else tokenizer.pad_id
+        spec.config.bos_token = spec.config.decoder_start_token = tokens[start]
+        spec.config.add_source_eos = tokenizer.as_source([start])[1:] == [tokenizer.end_id]
+        spec.config.layer_norm_epsilon = EPSILON
+        spec.config.add_attribute(SECTION, ExportedSettings.of(bundle.description, precision).model_dump())
+        spec.validate()
+        spec.optimize(quantization=precision)
+        spec.save(str(path))
+        for name, content in tokenizer.files.items():
+            (path / name).write_bytes(content)
+        card = ctranslate2_card(bundle.description, precision, is_joint=tokenizer.is_joint)
+        (path / "README.md").write_text(card, encoding="utf-8", newline="\n")
+
+    def load(self, path: Path, tokenizer: Tokenizer) -> Runtime:
+        """See `ExportFormat`. Numbers of 16 bits, which few processors compute with, are computed with in float32."""
+        return CTranslate2Runtime(path, tokenizer, compute_type(read_settings(path).precision, "cpu"))
+
+    def read_back(self, path: Path) -> Mapping[str, Tensor]:
+        """See `ExportFormat`.
+
+        Raises:
+            ParityError: the table of positions, of which a bundle has none, is another one.
+        """
+        variables = Variables(read_model_file(path / MODEL_FILE), path / MODEL_FILE)
+        config, kind = read_settings(path).model, positions(variables).kind
+        if kind != config.positions or not are_shared(variables):
+            raise ParityError(f"{path / MODEL_FILE}: its positions are {kind}, must be {config.positions}, all of them")
+        return from_variables(config, variables.__getitem__)
+
+
+FORMAT = CTranslate2Format()
+
+
+def num_positions(config: TransformerConfig, search: SearchConfig) -> int:
+    """Most tokens of a source or a target in an export: what was learned, or more than the search ever asks for."""
+    if config.positions == "learned":
+        return config.max_positions
+    return max(NUM_POSITIONS, search.max_pieces + 1 + search.max_extra_length)
+
+
+def _specification(model: Transformer, num_positions: int) -> Any:  # noqa: ANN401 - of an optional package without types
+    """The model as CTranslate2 describes it, in float32; without vocabularies and without its other settings."""
+    specs = import_ctranslate2("exporting to CTranslate2").specs
+    config = model.config
+    settings = {
+        "pre_norm": config.norm_order == "pre",
+        "activation": specs.Activation[ACTIVATIONS[config.activation]],
+        "head_dim": None if config.d_k * config.num_heads == config.d_model else config.d_k,
+    }
+    encoder = specs.TransformerEncoderSpec(config.num_encoder_layers, config.num_heads, **settings)
+    decoder = specs.TransformerDecoderSpec(config.num_decoder_layers, config.num_heads, **settings)
+    if config.attention_score == "dot":
+        attentions = [layer.self_attention for layer in (*encoder.layer, *decoder.layer)]
+        for attention in (*attentions, *(layer.attention for layer in decoder.layer)):
+            attention.queries_scale = 1.0
+    spec = specs.TransformerSpec(encoder, decoder)
+    tensors = model_tensors(model)
+    decoder.start_from_zero_embedding = starts_from_zero(tensors)
+    variables = to_variables(config, tensors)
+    if config.positions != "learned":
+        variables |= dict.fromkeys(POSITIONS, model.positions(num_positions))
+    for name, tensor in variables.items():
+        part, _, attribute = name.rpartition("/")
+        setattr(specs.model_spec.index_spec(spec, part), attribute, tensor.detach().numpy())
+    return spec

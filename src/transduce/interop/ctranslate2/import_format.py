@@ -1,0 +1,242 @@
+"""CTranslate2 folders as bundles, and the Argos packages that have one inside."""
+
+import json
+import math
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import torch
+from pydantic import ValidationError
+from torch import Tensor
+
+from transduce.bundle import Languages
+from transduce.config import SearchConfig, TransformerConfig, first_problem
+from transduce.errors import BundleError
+from transduce.interop.argos.archive import is_package, unpacked
+from transduce.interop.ctranslate2.file import MODEL_FILE, read_model_file
+from transduce.interop.ctranslate2.layout import OUTPUT_BIAS, POSITIONS, from_variables
+from transduce.interop.ctranslate2.network import (
+    EMBEDDINGS,
+    PROJECTION,
+    embedding_scale,
+    network_settings,
+    obstacles,
+    unknown,
+)
+from transduce.interop.ctranslate2.positions import positions
+from transduce.interop.ctranslate2.runtime import CTranslate2Runtime
+from transduce.interop.ctranslate2.settings import CONFIG_FILE, SECTION, ExportedSettings, read_settings
+from transduce.interop.ctranslate2.variables import Variables
+from transduce.interop.ctranslate2.vocabulary import SPECIAL, TheirTokens, make_tokenizer, read_tokens
+from transduce.interop.refusal import refuse_import
+from transduce.interop.residual_channels import in_turn
+from transduce.interop.runtime import ImportedModel
+from transduce.interop.token_rows import numbered
+from transduce.model import NEVER
+from transduce.model.normalization import EPSILON
+from transduce.text import Tokenizer
+
+
+class CTranslate2Import:
+    """See `ImportFormat`: a folder with `model.bin`, `config.json` and vocabularies, or an Argos package."""
+
+    def recognises(self, path: Path) -> bool:
+        """See `ImportFormat`."""
+        return (path / MODEL_FILE).is_file() or is_package(path)
+
+    def read(self, path: Path, tokenizer: Path | None) -> ImportedModel:
+        """See `ImportFormat`.
+
+        Whole numbers of 8 or 16 bits become what CTranslate2 computes with in float32: number by scale.
+
+        Raises:
+            BundleError: a file is missing or damaged, or the model is of a kind that ours cannot express; says why.
+            MissingExtraError: CTranslate2 is not installed.
+            UserError: there is no SentencePiece model.
+        """
+        with _folder(path) as (folder, languages):
+            return _read(folder, tokenizer, languages)
+
+
+FORMAT = CTranslate2Import()
+
+
+@contextmanager
+def _folder(path: Path) -> Iterator[tuple[Path, Languages]]:
+    """The folder of the model, which may lie in a package."""
+    if path.is_dir():
+        yield path, Languages()
+        return
+    with TemporaryDirectory() as temporary:
+        languages = unpacked(path, Path(temporary))
+        yield Path(temporary) / "model", languages
+
+
+def _read(folder: Path, given: Path | None, languages: Languages) -> ImportedModel:
+    file = read_model_file(folder / MODEL_FILE)
+    if file.kind != "TransformerSpec":
+        raise BundleError(f"{folder}: is a {file.kind}, must be a TransformerSpec, with encoder and decoder")
+    variables, tokens = Variables(file, folder / MODEL_FILE), read_tokens(folder)
+    settings = _settings(folder, variables)
+    refuse_import(folder, [*_unreadable(settings, variables, tokens), *obstacles(variables)])
+    tokens = tokens.without_pad() if _starts_with_pad(settings, variables, tokens) else tokens
+    table = positions(variables)
+    tokenizer = make_tokenizer(tokens, folder, given, ends_sources=_ends_sources(settings, variables))
+    matrices = _matrices(variables, tokens, tokenizer)
+    exported = read_settings(folder) if SECTION in settings else _usual_settings(languages, len(table.rows))
+    shape = {**network_settings(variables), "vocabulary": tokenizer.vocabulary, "dropout": exported.model.dropout}
+    shape |= {"tied_embeddings": _tying(matrices), "output_bias": OUTPUT_BIAS in matrices, "positions": table.kind}
+    shape |= {"max_positions": len(table.rows)} if table.kind == "learned" else {}
+    try:
+        config = TransformerConfig(**shape)
+    except ValidationError as error:
+        raise BundleError(f"{folder}: {first_problem(error)}") from None
+
+    def variable(name: str) -> Tensor:
+        if name in matrices:
+            return matrices[name]
+        if name.endswith("/bias") and name not in variables:
+            return torch.zeros(len(variables.raw(name.removesuffix("bias") + "weight")))
+        return table.rows if name in POSITIONS else variables[name]
+
+    try:
+        tensors = from_variables(config, variable)
+    except (RuntimeError, IndexError) as error:  # of torch
+        raise BundleError(f"{folder}: its variables do not belong together: {error}") from None
+    if not _starts_from_zero(variables):
+        tensors |= _with_start(tensors, settings["decoder_start_token"], variables, tokens, tokenizer)
+    refuse_import(folder, unknown(variables))
+    return ImportedModel(
+        config=config,
+        tensors=in_turn(tensors) if table.is_in_halves else tensors,
+        tokenizer=tokenizer,
+        runtime=_runtime(folder, tokenizer),
+        source_language=exported.languages.source,
+        target_language=exported.languages.target,
+        search=exported.search,
+        precision=table.precision,
+    )
+
+
+def _runtime(folder: Path, tokenizer: Tokenizer) -> CTranslate2Runtime:
+    try:
+        return CTranslate2Runtime(folder, tokenizer, "float32")
+    except RuntimeError as error:  # of CTranslate2
+        raise BundleError(f"{folder}: CTranslate2 itself cannot load it: {error}") from None
+
+
+def _settings(folder: Path, variables: Variables) -> dict[str, Any]:
+    """Those of config.json, and what CTranslate2 takes where it says nothing; before version 3, variables said it."""
+    path = folder / CONFIG_FILE
+    start = "<s>" if variables.number("with_target_bos", 1.0) else "</s>"
+    defaults = {
+        "unk_token": "<unk>",
+        "eos_token": "</s>",
+        "decoder_start_token": None if variables.number("user_decoder_start_tokens", 0.0) else start,
+        "add_source_bos": bool(variables.number("with_source_bos", 0.0)),
+        "add_source_eos": bool(variables.number("with_source_eos", 0.0)),
+    }
+    if not path.exists():
+        return defaults
+    try:
+        found = json.loads(path.read_bytes())
+    except OSError as error:
+        raise BundleError(f"{path}: cannot be read: {error.strerror}") from None
+    except (ValueError, RecursionError) as error:
+        raise BundleError(f"{path}: is not JSON: {error}; use an undamaged copy") from None
+    if not isinstance(found, dict):
+        raise BundleError(f"{path}: is no JSON object; use an undamaged copy")
+    return defaults | found
+
+
+def _usual_settings(languages: Languages, num_positions: int) -> ExportedSettings:
+    """What stands in for the settings that only our own exports have; nothing is longer than the table of positions."""
+    usual = SearchConfig()
+    extra = min(usual.max_extra_length, max(1, num_positions // 2))
+    pieces = min(usual.max_pieces, max(8, num_positions - extra - 1))
+    search = usual.model_copy(update={"max_extra_length": extra, "max_pieces": pieces})
+    return ExportedSettings(model=TransformerConfig(), search=search, languages=languages, precision="float32")
+
+
+def _unreadable(settings: Mapping[str, Any], variables: Variables, tokens: TheirTokens) -> Iterator[str]:
+    """What config.json says that ours cannot express."""
+    start = settings["decoder_start_token"]
+    for name, expected in zip(("unk_token", "eos_token"), SPECIAL, strict=True):
+        if settings[name] != expected:
+            yield f"{name} = {settings[name]!r}: must be {expected!r}"
+    if not _starts_from_zero(variables) and start not in tokens.targets:
+        yield f"decoder_start_token = {start!r}: must be a token of the target, as no other is given with a text"
+    if settings["add_source_bos"]:
+        yield "add_source_bos = true: ours puts nothing in front of a source"
+    epsilon = settings.get("layer_norm_epsilon")
+    if epsilon is not None and not (isinstance(epsilon, float) and math.isclose(epsilon, EPSILON)):
+        yield f"layer_norm_epsilon = {epsilon}: must be {EPSILON}"
+    if (kind := settings.get("quantization_type", 0)) != 0:
+        yield f"quantization_type = {kind}: must be CTranslate2's own"
+
+
+def _starts_from_zero(variables: Variables) -> bool:
+    return bool(variables.number("decoder/start_from_zero_embedding", 0.0))
+
+
+def _starts_with_pad(settings: Mapping[str, Any], variables: Variables, tokens: TheirTokens) -> bool:
+    """Whether targets begin with a `<pad>` that is nothing else, as in exports of ours that do not begin with zeros."""
+    lasts = {tokens.sources[-1], tokens.targets[-1], settings["decoder_start_token"]}
+    if lasts != {"<pad>"} or _starts_from_zero(variables) or OUTPUT_BIAS not in variables:
+        return False
+    return bool(variables[OUTPUT_BIAS].flatten()[-1] < NEVER / 2)
+
+
+def _ends_sources(settings: Mapping[str, Any], variables: Variables) -> bool:
+    """Whether the encoder reads `</s>` behind a source.
+
+    Who starts with zeros or with `</s>` itself, as Marian and fairseq do, is given sources that have it, where
+    CTranslate2 is not to add it. OpenNMT, which Argos packages are made with, has none there.
+    """
+    starts_likewise = _starts_from_zero(variables) or settings["decoder_start_token"] == settings["eos_token"]
+    return bool(settings["add_source_eos"]) or starts_likewise
+
+
+def _matrices(variables: Variables, tokens: TheirTokens, tokenizer: Tokenizer) -> dict[str, Tensor]:
+    """Those with a row for each token, numbered as ours, without `<pad>`, embeddings to be multiplied by sqrt(d_model).
+
+    Raises:
+        BundleError: there is another number of tokens.
+    """
+    pieces = tokenizer.pieces(range(tokenizer.pad_id))
+    sources, targets = tokens.rows(pieces)
+    num_sources, num_targets = (len(side) + tokens.has_pad for side in (tokens.sources, tokens.targets))
+    found = {
+        EMBEDDINGS[0]: numbered(variables.rows(EMBEDDINGS[0], num_sources), sources),
+        EMBEDDINGS[1]: numbered(variables.rows(EMBEDDINGS[1], num_targets), targets),
+        PROJECTION: numbered(variables.rows(PROJECTION, num_targets), targets),
+    }
+    for name in EMBEDDINGS:
+        found[name] *= embedding_scale(variables, name) / math.sqrt(variables.d_model)
+    if OUTPUT_BIAS in variables or -1 in targets:
+        bias = variables.rows(OUTPUT_BIAS, num_targets) if OUTPUT_BIAS in variables else torch.zeros(num_targets)
+        found[OUTPUT_BIAS] = numbered(bias, targets, NEVER)
+        if tokens.has_pad and not found[OUTPUT_BIAS].any():  # it was there for `<pad>` alone
+            found.pop(OUTPUT_BIAS)
+    return found
+
+
+def _tying(matrices: Mapping[str, Tensor]) -> str:
+    if not torch.equal(matrices[EMBEDDINGS[1]], matrices[PROJECTION]):
+        return "none"
+    return "three_way" if torch.equal(*(matrices[name] for name in EMBEDDINGS)) else "two_way"
+
+
+def _with_start(
+    tensors: Mapping[str, Tensor], token: str, variables: Variables, tokens: TheirTokens, tokenizer: Tokenizer
+) -> dict[str, Tensor]:
+    """The embeddings of targets with that of the start `token` as the row of `<pad>`, behind which ours begin."""
+    name = "target_embedding.weight" if "target_embedding.weight" in tensors else "source_embedding.weight"
+    if tokens.has_pad:
+        row = variables[EMBEDDINGS[1]][-1] * (embedding_scale(variables, EMBEDDINGS[1]) / math.sqrt(variables.d_model))
+    else:
+        row = tensors[name][tokenizer.pieces(range(tokenizer.pad_id)).index(token)]
+    return {name: torch.cat([tensors[name][:-1], row[None]])}

@@ -1,0 +1,1 @@
+"""Hugging Face Transformers: Marian and Pegasus models as folders; written and read."""

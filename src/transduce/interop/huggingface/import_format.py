@@ -1,0 +1,180 @@
+"""Marian models of Transformers, as OPUS-MT publishes them, as bundles; and what was exported for Transformers."""
+
+import json
+import math
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from transduce.config import SearchConfig, TransformerConfig
+from transduce.errors import UserError
+from transduce.interop.huggingface.layout import OUTPUT_BIAS, POSITIONS, from_huggingface
+from transduce.interop.huggingface.package import Foreign
+from transduce.interop.huggingface.runtime import TransformersRuntime, load_folder
+from transduce.interop.huggingface.settings import SECTION, ExportedSettings
+from transduce.interop.huggingface.vocabulary import TheirIds, read_vocabulary
+from transduce.interop.position_tables import position_kind
+from transduce.interop.refusal import refuse_import
+from transduce.interop.runtime import ImportedModel
+from transduce.interop.token_rows import numbered
+from transduce.model import NEVER
+
+NORM_ORDERS = {"marian": "post", "pegasus": "pre"}
+ACTIVATIONS = {"relu": "relu", "gelu": "gelu", "swish": "swish", "silu": "swish"}
+"""By what Transformers calls them; its gelu is the exact one, as ours is."""
+
+
+class HuggingFaceImport:
+    """See `ImportFormat`: a folder that Transformers saved, with Marian's tokenizer."""
+
+    def recognises(self, path: Path) -> bool:
+        """See `ImportFormat`."""
+        try:
+            settings = json.loads((path / "config.json").read_bytes())
+        except (OSError, ValueError, RecursionError):
+            return False
+        return isinstance(settings, dict) and settings.get("model_type") in NORM_ORDERS
+
+    def read(self, path: Path, tokenizer: Path | None) -> ImportedModel:
+        """See `ImportFormat`.
+
+        Weights that were saved as pickles (pytorch_model.bin) are read by Transformers, which runs nothing in them.
+
+        Raises:
+            MissingExtraError: Transformers is not installed.
+            BundleError: it cannot load the folder, or the model is of a kind that ours cannot express; says why.
+            UserError: `tokenizer` is given.
+        """
+        if tokenizer is not None:
+            raise UserError(f"{tokenizer}: {path} has a tokenizer of its own: leave this one out")
+        model, their_tokenizer = load_folder(path, "float32")
+        state, theirs, beam = model.state_dict(), model.config, model.generation_config.num_beams
+        problems = list(_unknown_settings(theirs)) or list(_unknown_weights(theirs, state))
+        refuse_import(path, problems)
+        ours, ids = read_vocabulary(path, model, their_tokenizer)
+        tensors = _renumbered(_widened(state, max(theirs.encoder_ffn_dim, theirs.decoder_ffn_dim)), ids, theirs)
+        exported = ExportedSettings.of_section(getattr(theirs, SECTION, None))
+        config = _config(theirs, tensors, ids, exported)
+        return ImportedModel(
+            config=config,
+            tensors=from_huggingface(config, tensors),
+            tokenizer=ours,
+            runtime=TransformersRuntime(model, their_tokenizer, ids),
+            source_language=their_tokenizer.source_lang or "",
+            target_language=their_tokenizer.target_lang or "",
+            search=_search(beam, theirs.max_position_embeddings) if exported is None else exported.search,
+        )
+
+
+FORMAT = HuggingFaceImport()
+
+
+def _unknown_settings(theirs: Foreign) -> Iterator[str]:
+    """What its config.json says that ours cannot express."""
+    if theirs.model_type not in NORM_ORDERS:
+        yield f"model_type = {theirs.model_type!r}: must be one of {', '.join(NORM_ORDERS)}"
+        return
+    pre = NORM_ORDERS[theirs.model_type] == "pre"
+    needed = {"normalize_before": pre, "add_final_layer_norm": pre, "normalize_embedding": False}
+    if not pre:
+        needed["static_position_embeddings"] = True
+    for name, value in needed.items():
+        found = getattr(theirs, name, value)
+        if found != value:
+            yield f"{name} = {found}: Transformers computes as if it were {value}, so that it is no such model there"
+    for name in ("eos_token_id", "pad_token_id", "decoder_start_token_id"):
+        if not isinstance(getattr(theirs, name), int):
+            yield f"{name} = {getattr(theirs, name)}: must be the id of a token"
+    if theirs.encoder_attention_heads != theirs.decoder_attention_heads:
+        yield (
+            f"encoder_attention_heads = {theirs.encoder_attention_heads}, decoder_attention_heads = "
+            f"{theirs.decoder_attention_heads}: must be the same number"
+        )
+    if theirs.activation_function not in ACTIVATIONS:
+        yield f"activation_function = {theirs.activation_function!r}: must be one of {', '.join(ACTIVATIONS)}"
+
+
+def _unknown_weights(theirs: Foreign, state: Mapping[str, Tensor]) -> Iterator[str]:
+    """What its weights are and ours cannot be."""
+    if state["model.decoder.embed_tokens.weight"][theirs.decoder_start_token_id].any():
+        yield (
+            f"decoder_start_token_id = {theirs.decoder_start_token_id}: translations begin behind a token whose "
+            f"embedding is not zero; ours begin behind nothing"
+        )
+    if not torch.equal(*(state[name] for name in POSITIONS)):
+        yield "the encoder's table of positions is not the decoder's: ours has one for both"
+
+
+def _search(beam: int | None, num_positions: int) -> SearchConfig:
+    """Its beam, but not its length penalty, which is another; and sentences that it has positions for."""
+    default = SearchConfig()
+    max_extra_length = min(default.max_extra_length, num_positions // 3)
+    max_pieces = min(default.max_pieces, max(8, num_positions - max_extra_length - 1))
+    return SearchConfig(beam=beam or default.beam, max_extra_length=max_extra_length, max_pieces=max_pieces)
+
+
+def _config(
+    theirs: Foreign, tensors: Mapping[str, Tensor], ids: TheirIds, exported: ExportedSettings | None
+) -> TransformerConfig:
+    """The same network in our words; `tensors` are numbered as ours."""
+    # A bias of zeros, and queries that make up for a division, are no different from none.
+    said = exported.model if exported else TransformerConfig()
+    table = tensors[POSITIONS[0]]
+    settings = {
+        "vocabulary": len(ids.sources),
+        "num_encoder_layers": theirs.encoder_layers,
+        "num_decoder_layers": theirs.decoder_layers,
+        "d_model": theirs.d_model,
+        "d_ff": max(theirs.encoder_ffn_dim, theirs.decoder_ffn_dim),
+        "num_heads": theirs.encoder_attention_heads,
+        "attention_score": "dot" if said.attention_score == "dot" else "scaled_dot",
+        "activation": ACTIVATIONS[theirs.activation_function],
+        "norm_order": NORM_ORDERS[theirs.model_type],
+        "tied_embeddings": _tied_embeddings(theirs, ids),
+        "output_bias": said.output_bias or bool(tensors[OUTPUT_BIAS][0, :-1].any()),
+        "positions": position_kind(table),
+        "dropout": theirs.dropout,
+    }
+    if settings["positions"] == "learned":
+        settings["max_positions"] = len(table)
+    return TransformerConfig(**settings)
+
+
+def _tied_embeddings(theirs: Foreign, ids: TheirIds) -> str:
+    """Which matrices are one: where Transformers does not scale embeddings, ours differ from the output projection."""
+    if not theirs.tie_word_embeddings or not theirs.scale_embedding:
+        return "none"
+    one_matrix = theirs.model_type == "pegasus" or theirs.share_encoder_decoder_embeddings
+    return "three_way" if one_matrix and ids.sources == ids.targets else "two_way"
+
+
+def _widened(state: Mapping[str, Tensor], d_ff: int) -> dict[str, Tensor]:
+    """With all feed-forward networks `d_ff` wide: what is added is zero before and after the activation."""
+    found = dict(state)
+    for name, tensor in state.items():
+        if ".fc1." in name:  # its outputs are rows
+            found[name] = F.pad(tensor, (*(0, 0) * (tensor.ndim - 1), 0, d_ff - len(tensor)))
+        elif name.endswith(".fc2.weight"):
+            found[name] = F.pad(tensor, (0, d_ff - tensor.size(1)))
+    return found
+
+
+def _renumbered(state: Mapping[str, Tensor], ids: TheirIds, theirs: Foreign) -> dict[str, Tensor]:
+    """With a row for each of our tokens, and embeddings that are multiplied by sqrt(d_model)."""
+    scale = 1.0 if theirs.scale_embedding else math.sqrt(theirs.d_model)
+    sources, targets = ([-1 if one is None else one for one in side] for side in (ids.sources, ids.targets))
+    source, target = (
+        numbered(state[f"model.{stack}.embed_tokens.weight"] / scale, rows)
+        for stack, rows in (("encoder", sources), ("decoder", targets))
+    )
+    return {
+        **state,
+        "model.shared.weight": source,
+        "model.encoder.embed_tokens.weight": source,
+        "model.decoder.embed_tokens.weight": target,
+        "lm_head.weight": numbered(state["lm_head.weight"], targets),
+        OUTPUT_BIAS: numbered(state[OUTPUT_BIAS][0], targets, NEVER)[None],
+    }

@@ -1,0 +1,138 @@
+"""Transformers with a translation model loaded, as a proof wants it: on the CPU."""
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import torch
+from jaxtyping import Int
+from torch import Tensor
+
+from transduce.errors import BundleError, UserError
+from transduce.interop.huggingface.package import Foreign, import_transformers, quiet
+from transduce.interop.huggingface.vocabulary import TheirIds
+from transduce.model import NEVER
+from transduce.translation import batches_by_length
+
+BATCH_TOKENS = 4096
+MOST_LOGITS = 2**26
+"""Logits of a batch, padding included: a quarter of a gigabyte, and as much again for their softmax."""
+
+Rows = Sequence[Sequence[int]]
+
+
+class TransformersRuntime:
+    """See `Runtime`.
+
+    Args:
+        model: as Transformers loaded it.
+        tokenizer: likewise.
+        ids: how its tokens are numbered; None if as ours are.
+    """
+
+    def __init__(self, model: Foreign, tokenizer: Foreign, ids: TheirIds | None = None) -> None:
+        transformers = import_transformers("running a model in Transformers")
+        self.name = f"Transformers {transformers.__version__}"
+        self._model, self._tokenizer, self._config = model, tokenizer, model.config
+        self._ids = ids or TheirIds(range(self._config.vocab_size), range(self._config.vocab_size))
+        # What the folder says may ask for a beam, or force the last token.
+        self._model.generation_config = transformers.GenerationConfig(
+            eos_token_id=self._config.eos_token_id,
+            pad_token_id=self._config.pad_token_id,
+            decoder_start_token_id=self._config.decoder_start_token_id,
+            suppress_tokens=[self._config.pad_token_id],
+        )
+
+    def encode(self, texts: Sequence[str]) -> list[list[int]] | None:
+        """See `Runtime`."""
+        rows = self._tokenizer(list(texts), verbose=False)["input_ids"] if texts else []
+        return [[self._ids.ours_in_sources[theirs] for theirs in row] for row in rows]
+
+    def decode(self, ids: Rows) -> list[str] | None:
+        """See `Runtime`."""
+        theirs = ((self._ids.targets[ours] for ours in row) for row in ids)
+        rows = [[token for token in row if token is not None] for row in theirs]
+        return [self._tokenizer.decode(row, skip_special_tokens=True) for row in rows]
+
+    def forced_scores(self, sources: Rows, targets: Rows) -> list[list[float]]:
+        """See `Runtime`. `<pad>` takes no part in the softmax; what is no token of a target has `NEVER`, as with us."""
+        theirs = [[self._ids.targets[ours] for ours in target] for target in targets]
+        found: list[list[float]] = [[] for _ in sources]
+        for indices in self._batches([max(map(len, pair)) for pair in zip(sources, targets, strict=True)]):
+            scores = self._scores(self._source(sources, indices), [theirs[index] for index in indices])
+            for index, row in zip(indices, scores, strict=True):
+                found[index] = [
+                    NEVER if token is None else score for token, score in zip(theirs[index], row, strict=True)
+                ]
+        return found
+
+    def greedy(self, sources: Rows, max_lengths: Sequence[int]) -> list[list[int]]:
+        """See `Runtime`."""
+        found: list[list[int]] = [[] for _ in sources]
+        for indices in self._batches([max(pair) for pair in zip(map(len, sources), max_lengths, strict=True)]):
+            limit = max(max_lengths[index] for index in indices)
+            outputs = self._model.generate(**self._source(sources, indices), max_new_tokens=limit).tolist()
+            for index, output in zip(indices, outputs, strict=True):
+                row = output[1:]  # without the start symbol
+                end = row.index(self._config.eos_token_id) + 1 if self._config.eos_token_id in row else len(row)
+                # Greedy search does not look ahead: what a smaller limit leaves is the beginning.
+                found[index] = [self._ids.ours_in_targets[token] for token in row[: min(end, max_lengths[index])]]
+        return found
+
+    @torch.inference_mode()
+    def _scores(self, source: dict[str, Tensor], targets: Sequence[Sequence[int | None]]) -> list[list[float]]:
+        """The log-probability of each token of theirs; of one that is None, any number."""
+        start, pad = self._config.decoder_start_token_id, self._config.pad_token_id
+        read = [[pad if token is None else token for token in row] for row in targets]
+        logits = self._model(**source, decoder_input_ids=self._padded([[start, *row[:-1]] for row in read])).logits
+        logits = logits.float().index_fill(-1, torch.tensor([pad]), -torch.inf)
+        scores = logits.log_softmax(dim=-1).gather(-1, self._padded(read)[..., None]).squeeze(-1).tolist()
+        return [row[: len(target)] for row, target in zip(scores, targets, strict=True)]
+
+    def _batches(self, lengths: Sequence[int]) -> Iterator[list[int]]:
+        """Indices of sentences of similar length; `lengths` are those that Transformers needs positions for.
+
+        Raises:
+            UserError: a sentence is longer than the table of positions.
+        """
+        longest, most = max(lengths, default=0), self._config.max_position_embeddings
+        if longest > most:
+            raise UserError(f"a sentence has {longest} tokens; {self.name} has positions for {most} of this model")
+        return batches_by_length(lengths, min(BATCH_TOKENS, MOST_LOGITS // self._config.vocab_size))
+
+    def _source(self, sources: Rows, indices: Sequence[int]) -> dict[str, Tensor]:
+        """What the encoder reads."""
+        ids = self._padded([[self._ids.sources[ours] for ours in sources[index]] for index in indices])
+        return {"input_ids": ids, "attention_mask": (ids != self._config.pad_token_id).long()}
+
+    def _padded(self, rows: Sequence[Sequence[int | None]]) -> Int[Tensor, "rows length"]:
+        longest = max(map(len, rows))
+        return torch.tensor([[*row, *[self._config.pad_token_id] * (longest - len(row))] for row in rows])
+
+
+def load_folder(folder: Path, precision: str = "auto") -> tuple[Foreign, Foreign]:
+    """The model and the tokenizer of a folder, as the `Auto` classes of Transformers load them; for evaluation.
+
+    Nothing is looked for outside the folder, and nothing in it is run.
+
+    Args:
+        folder: what Transformers saved, or what looks like it.
+        precision: of the weights, as in "float32"; "auto" is that of the file.
+
+    Raises:
+        MissingExtraError: Transformers is not installed.
+        BundleError: Transformers cannot load the folder, or finds weights missing or left over.
+    """
+    transformers = import_transformers(f"loading {folder}")
+    place = {"pretrained_model_name_or_path": str(folder), "local_files_only": True, "trust_remote_code": False}
+    try:
+        with quiet(transformers):
+            model, found = transformers.AutoModelForSeq2SeqLM.from_pretrained(
+                **place, dtype=precision, weights_only=True, output_loading_info=True
+            )
+            tokenizer = transformers.AutoTokenizer.from_pretrained(**place)
+    except Exception as error:
+        raise BundleError(f"{folder}: Transformers cannot load it: {error}") from error
+    for name in ("missing_keys", "unexpected_keys", "mismatched_keys"):
+        if found[name]:
+            raise BundleError(f"{folder}: Transformers has {name.replace('_', ' ')}: {sorted(map(str, found[name]))}")
+    return model.eval(), tokenizer

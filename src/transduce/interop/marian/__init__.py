@@ -1,0 +1,1 @@
+"""Marian: .npz files with its settings and vocabularies; written and read."""

@@ -1,0 +1,155 @@
+"""Models that Marian has trained, as OPUS-MT's originals are, as bundles; and what was exported for Marian."""
+
+import json
+import re
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from pydantic import ValidationError
+
+from transduce.config import SearchConfig, first_problem
+from transduce.errors import BundleError
+from transduce.interop.ctranslate2.vocabulary import MODELS, SPECIAL, TheirTokens, make_tokenizer
+from transduce.interop.marian.archive import Archive, read_archive, write_archive
+from transduce.interop.marian.conversion import ConvertedRuntime
+from transduce.interop.marian.layout import from_arrays, marian_rows, token_matrices, unknown_arrays
+from transduce.interop.marian.network import Tokens, network, problems, with_positions
+from transduce.interop.marian.pieces import MarianPieces
+from transduce.interop.marian.places import ARCHIVE, Places, find_places
+from transduce.interop.marian.settings import MarianSettings
+from transduce.interop.marian.vocabulary import SENTENCEPIECE, read_vocabulary, write_vocabulary
+from transduce.interop.refusal import refuse_import
+from transduce.interop.runtime import ImportedModel
+from transduce.model import NEVER
+from transduce.text import VOCABULARY, Tokenizer
+
+_NUMBER = re.compile(r"\d{1,9}(\.\d{1,9})?")
+_DEFAULTS = {
+    "transformer-decoder-autoreg": "self-attention",
+    "transformer-guided-alignment-layer": "last",
+    "transformer-no-projection": "false",
+    "transformer-postprocess-emb": "d",
+}
+"""Settings that older models lack and CTranslate2's converter wants to be told."""
+
+
+class MarianImport:
+    """See `ImportFormat`: an .npz file, or a folder with one, and vocabularies beside it."""
+
+    def recognises(self, path: Path) -> bool:
+        """See `ImportFormat`."""
+        return path.suffix == ARCHIVE if path.is_file() else any(path.glob(f"*{ARCHIVE}"))
+
+    def read(self, path: Path, tokenizer: Path | None) -> ImportedModel:
+        """See `ImportFormat`.
+
+        Positions are those that Marian computes, as a table. The program to compare with is CTranslate2, by its
+        converter, which is given that table, too, as otherwise it takes another. Marian itself adds 1e-6 to variances
+        where all others add 1e-5: scores differ by some 1e-5 nats a token.
+
+        Raises:
+            BundleError: a file is missing or damaged, or the model is of a kind that ours cannot express; says why.
+            MissingExtraError: CTranslate2 is not installed.
+            UserError: there is no SentencePiece model.
+        """
+        places = find_places(path)
+        archive = read_archive(places.model)
+        try:
+            refuse_import(places.model, problems(archive))
+            return _read(archive._replace(arrays=with_positions(archive.arrays)), places, tokenizer)
+        except KeyError as error:
+            raise BundleError(f"{places.model}: has no array {error}, and its settings ask for it") from None
+        except (IndexError, RuntimeError) as error:
+            raise BundleError(f"{places.model}: its arrays do not fit together: {error}") from None
+
+
+FORMAT = MarianImport()
+
+
+def _read(archive: Archive, places: Places, given: Path | None) -> ImportedModel:
+    theirs = _tokens(archive, places)
+    if given is None and (places.model.parent / VOCABULARY).is_file():
+        tokenizer = _exported_tokenizer(theirs, places)
+        tokens = Tokens(marian_rows(tokenizer.vocabulary), marian_rows(tokenizer.vocabulary))
+    else:
+        tokenizer = _tokenizer(theirs, places, given)
+        tokens = Tokens(*([*rows, -1] for rows in theirs.rows(tokenizer.pieces(range(tokenizer.pad_id)))))
+    matrices = token_matrices(archive.settings, archive.arrays, *tokens, NEVER)
+    config = network(archive, tokens)
+    if unknown := unknown_arrays(config, archive.arrays):
+        raise BundleError(f"{places.model}: ours has nothing like its arrays {', '.join(unknown[:5])}")
+    return ImportedModel(
+        config=config,
+        tensors=from_arrays(config, archive.arrays, matrices),
+        tokenizer=tokenizer,
+        runtime=_runtime(archive, theirs, tokenizer),
+        search=_search(places.decoder),
+    )
+
+
+def _tokens(archive: Archive, places: Places) -> TheirTokens:
+    """The piece of each row of the embeddings."""
+    names = (name if name in archive.arrays else "Wemb" for name in ("encoder_Wemb", "decoder_Wemb"))
+    num_rows = [len(archive.arrays[name]) for name in names]
+    sources, targets = (read_vocabulary(path, num) for path, num in zip(places.vocabularies, num_rows, strict=True))
+    return TheirTokens(sources, targets)
+
+
+def _exported_tokenizer(tokens: TheirTokens, places: Places) -> Tokenizer:
+    """The one beside a model that we exported, with a SentencePiece model for each language.
+
+    Raises:
+        BundleError: it belongs to another model.
+        UserError: it is damaged.
+    """
+    folder = places.model.parent
+    tokenizer = Tokenizer.load(folder)
+    ours = tokenizer.pieces(marian_rows(tokenizer.vocabulary)[:-1])
+    theirs = zip(tokens.sources, tokens.targets, strict=False)
+    if len(ours) != len(tokens.sources) or not all(piece in both for piece, both in zip(ours, theirs, strict=False)):
+        raise BundleError(f"{folder / VOCABULARY}: has other pieces than {places.vocabularies[0].name}")
+    return tokenizer
+
+
+def _tokenizer(tokens: TheirTokens, places: Places, given: Path | None) -> Tokenizer:
+    """Ours, from SentencePiece models that are given, or lie beside the model, or are the vocabularies."""
+    folder, known = places.model.parent, (set(tokens.sources), set(tokens.targets))
+    lies_there = any(all((folder / name).is_file() for name in names) for names in MODELS)
+    if given is not None or lies_there or places.vocabularies[0].suffix != SENTENCEPIECE:
+        sources, targets = (
+            [*SPECIAL, *(one for one in side if one not in SPECIAL)] for side in (tokens.sources, tokens.targets)
+        )
+        return make_tokenizer(TheirTokens(sources, targets), folder, given)
+    return Tokenizer.with_vocabulary(
+        places.vocabularies[0].read_bytes(),
+        places.vocabularies[1].read_bytes(),
+        [*SPECIAL, *(one for one in tokens.sources if one in known[1] and one not in SPECIAL)],
+        str(folder),
+        source_only=[one for one in tokens.sources if one not in known[1]],
+        target_only=[one for one in tokens.targets if one not in known[0]],
+    )
+
+
+def _runtime(archive: Archive, tokens: TheirTokens, tokenizer: Tokenizer) -> ConvertedRuntime:
+    lacking = {name: value for name, value in _DEFAULTS.items() if name not in archive.settings.values}
+    text = archive.text.rstrip() + "".join(f"\n{name}: {value}" for name, value in lacking.items()) + "\n"
+    with TemporaryDirectory() as temporary:
+        folder = Path(temporary)
+        write_archive(folder / "model.npz", text, archive.arrays)
+        vocabularies = folder / "source.yml", folder / "target.yml"
+        for path, side in zip(vocabularies, (tokens.sources, tokens.targets), strict=True):
+            write_vocabulary(path, side)
+        models = tokenizer.model_bytes, tokenizer.target_model_bytes
+        pieces = MarianPieces(models, tokens.sources, tokenizer)
+        return ConvertedRuntime(folder / "model.npz", vocabularies, tokenizer, pieces)
+
+
+def _search(decoder: MarianSettings) -> SearchConfig:
+    """As decoder.yml has it; Marian's exponent of the length is ours, though its base is a little larger."""
+    names = {"beam-size": "beam", "normalize": "length_penalty"}
+    given = {ours: decoder.text(theirs) for theirs, ours in names.items() if theirs in decoder.values}
+    values = [f'"{name}": {text if _NUMBER.fullmatch(text) else json.dumps(text)}' for name, text in given.items()]
+    try:
+        return SearchConfig.model_validate_json(f"{{{', '.join(values)}}}")
+    except ValidationError as error:
+        raise BundleError(f"{decoder.name}: {first_problem(error)}") from None

@@ -1,0 +1,123 @@
+"""Marian with a model loaded, as a proof wants it: on the CPU, on one thread, one sentence at a time."""
+
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from transduce.errors import TransduceError
+from transduce.interop.marian.archive import read_archive_settings
+from transduce.interop.marian.pieces import MarianPieces
+from transduce.text import Tokenizer
+
+
+def find_marian() -> Path | None:
+    """The command `pymarian`, beside this Python or on the PATH; the package of that name installs it."""
+    places = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")])
+    found = shutil.which("pymarian", path=places)
+    return None if found is None else Path(found)
+
+
+class MarianRuntime:
+    """See `Runtime`. Marian is started for every call, and reads and writes pieces.
+
+    Its scores have five decimals.
+
+    Args:
+        marian: the command.
+        model: an .npz file of the type `transformer-new`, with a table of positions.
+        vocabularies: of source and target, as YAML.
+        tokenizer: whose ids are read and returned.
+        pieces: divides texts and puts them together.
+    """
+
+    def __init__(
+        self, marian: Path, model: Path, vocabularies: tuple[Path, Path], tokenizer: Tokenizer, pieces: MarianPieces
+    ) -> None:
+        self._marian, self._model, self._vocabularies = marian, model, vocabularies
+        self._tokenizer, self._pieces = tokenizer, pieces
+        self._ids = {piece: index for index, piece in enumerate(tokenizer.pieces(range(tokenizer.vocabulary)))}
+        self._num_positions = read_archive_settings(model).number("max-length")
+        version = self._run(["--version"])
+        self._version = (version.stdout + version.stderr).split()[0].removeprefix("v")
+
+    @property
+    def name(self) -> str:
+        """See `Runtime`."""
+        return f"Marian {self._version}"
+
+    def encode(self, texts: Sequence[str]) -> list[list[int]]:
+        """See `Runtime`."""
+        return self._pieces.encode(texts)
+
+    def decode(self, ids: Sequence[Sequence[int]]) -> list[str]:
+        """See `Runtime`."""
+        return self._pieces.decode(ids)
+
+    def forced_scores(self, sources: Sequence[Sequence[int]], targets: Sequence[Sequence[int]]) -> list[list[float]]:
+        """See `Runtime`."""
+        with TemporaryDirectory() as temporary:
+            texts = [Path(temporary) / side for side in ("source", "target")]
+            for path, rows in zip(texts, (sources, targets), strict=True):
+                self._write(path, rows)
+            lines = self._with_model("score", "--train-sets", *map(str, texts), "--word-scores")
+        return [[float(score) for score in line.partition("WordScores=")[2].split()] for line in lines]
+
+    def greedy(self, sources: Sequence[Sequence[int]], max_lengths: Sequence[int]) -> list[list[int]]:
+        """See `Runtime`."""
+        found: list[list[int]] = [[] for _ in sources]
+        for indices, factor in self._groups(list(map(len, sources)), max_lengths):
+            with TemporaryDirectory() as temporary:
+                path = Path(temporary) / "source"
+                self._write(path, [sources[index] for index in indices])
+                options = ["--beam-size", "1", "--max-length-factor", str(factor), "--allow-unk", "--allow-special"]
+                lines = self._with_model("decode", "--input", str(path), *options)
+            for index, line in zip(indices, lines, strict=True):
+                # Greedy search does not look ahead: what a smaller limit leaves is the beginning.
+                found[index] = self._to_ids([*filter(None, line.split(" ")), "</s>"])[: max_lengths[index]]
+        return found
+
+    def _groups(self, lengths: Sequence[int], limits: Sequence[int]) -> Iterator[tuple[list[int], float]]:
+        """Indices of sentences, and how many times as long as their sources their translations may be.
+
+        Marian has one such factor for all that it translates, and fails where it comes to the end of its positions.
+        """
+        group: list[int] = []
+        factor = 0.0
+        for index in sorted(range(len(lengths)), key=lengths.__getitem__):
+            own = (limits[index] - 0.5) / lengths[index]  # Marian rounds up the number of tokens
+            if group and max(factor, own) * lengths[index] > self._num_positions:
+                yield group, factor
+                group, factor = [], 0.0
+            group.append(index)
+            factor = max(factor, own)
+        if group:
+            yield group, factor
+
+    def _with_model(self, *arguments: str) -> list[str]:
+        """The lines that Marian writes. In batches it takes the mask of one for another, so that each is a sentence."""
+        options = ["--models" if arguments[0] == "decode" else "--model", str(self._model)]
+        options += ["--vocabs", *map(str, self._vocabularies)]
+        options += ["--mini-batch", "1", "--maxi-batch", "1", "--cpu-threads", "1", "--workspace", "128"]
+        options += ["--log-level", "error"]
+        return self._run([*arguments, *options]).stdout.split("\n")[:-1]
+
+    def _run(self, arguments: Sequence[str]) -> subprocess.CompletedProcess[str]:
+        done = subprocess.run(
+            [str(self._marian), *arguments], capture_output=True, encoding="utf-8", errors="replace", check=False
+        )
+        if done.returncode:
+            said = [line for line in done.stderr.splitlines() if "Error" in line]
+            raise TransduceError(f"{self._marian} failed: {' '.join(said or done.stderr.splitlines()[-1:])}")
+        return done
+
+    def _write(self, path: Path, rows: Sequence[Sequence[int]]) -> None:
+        """Pieces with spaces between them, a row a line, without the end, which Marian adds."""
+        lines = [" ".join(self._tokenizer.pieces(row)[:-1]) + "\n" for row in rows]
+        path.write_text("".join(lines), encoding="utf-8", newline="\n")
+
+    def _to_ids(self, pieces: Sequence[str]) -> list[int]:
+        return [self._ids.get(piece, self._tokenizer.unknown_id) for piece in pieces]

@@ -1,0 +1,1 @@
+"""ONNX: two graphs, encoder and decoder step; written, and used as an engine by ONNX Runtime."""

@@ -1,0 +1,89 @@
+"""Bundles as ONNX graphs, with all that is needed to translate text by them."""
+
+import re
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from transduce.bundle import Bundle
+from transduce.bundle.bundle import WEIGHTS
+from transduce.errors import BundleError
+from transduce.interop.onnx.card import example_programs, onnx_card
+from transduce.interop.onnx.graph import CONSTANT
+from transduce.interop.onnx.network import decoder_step_graph, encoder_graph
+from transduce.interop.onnx.package import import_onnx
+from transduce.interop.onnx.runtime import OnnxRuntime
+from transduce.interop.onnx.settings import CONFIG_FILE, DECODER_STEP_FILE, ENCODER_FILE, OnnxSettings, read_settings
+from transduce.interop.refusal import source_obstacles
+from transduce.interop.runtime import Runtime
+from transduce.text import Tokenizer
+
+MOST_BYTES = 2**31 - 2**24
+"""Of weights in one file: protocol buffers end at two gigabytes."""
+
+_ROWS = re.compile(r"(?P<name>.+)\[(?P<start>\d+):\d+\]")
+
+
+class OnnxFormat:
+    """See `ExportFormat`: a folder with two graphs, the tokenizer, and a program that translates by them."""
+
+    precisions = ("float32", "float16", "int8")
+    suffix = ""
+
+    def obstacles(self, bundle: Bundle) -> list[str]:
+        """See `ExportFormat`. Every network can be expressed, up to some size."""
+        found, size = source_obstacles(bundle.load_tokenizer(), "translate.py"), bundle.description.files[WEIGHTS].bytes
+        if size <= MOST_BYTES:
+            return found
+        return [*found, f"{size / 2**30:.1f} GB of weights: a file of ONNX holds less than 2 GB"]
+
+    def write(self, bundle: Bundle, path: Path, precision: str) -> None:
+        """See `ExportFormat`."""
+        model, tokenizer = bundle.load_model(), bundle.load_tokenizer()
+        (path / ENCODER_FILE).write_bytes(encoder_graph(model, precision))
+        (path / DECODER_STEP_FILE).write_bytes(decoder_step_graph(model, precision))
+        for name, content in tokenizer.files.items():
+            (path / name).write_bytes(content)
+        settings = OnnxSettings.of(bundle.description, precision)
+        texts = {
+            CONFIG_FILE: settings.model_dump_json(indent=2) + "\n",
+            "README.md": onnx_card(settings),
+            **example_programs(is_joint=tokenizer.is_joint),
+        }
+        for name, text in texts.items():
+            (path / name).write_text(text, encoding="utf-8", newline="\n")
+
+    def load(self, path: Path, tokenizer: Tokenizer) -> Runtime:  # noqa: ARG002 - the folder has its own
+        """See `ExportFormat`."""
+        return OnnxRuntime(path)
+
+    def read_back(self, path: Path) -> Mapping[str, Tensor] | None:
+        """See `ExportFormat`. Bytes have their scales elsewhere in the graph.
+
+        Raises:
+            BundleError: the graphs have different values for the same weight.
+        """
+        if read_settings(path).precision == "int8":
+            return None
+        parts: dict[str, dict[int, Tensor]] = defaultdict(dict)
+        for file in (ENCODER_FILE, DECODER_STEP_FILE):
+            for label, tensor in _weights(path / file):
+                rows = _ROWS.fullmatch(label)
+                name, start = (label, 0) if rows is None else (rows["name"], int(rows["start"]))
+                if not torch.equal(parts[name].setdefault(start, tensor), tensor):
+                    raise BundleError(f"{path}: {label} is not the same in both graphs, and in this model it is one")
+        return {name: torch.cat([tensor for _, tensor in sorted(found.items())]) for name, found in parts.items()}
+
+
+def _weights(path: Path) -> Iterator[tuple[str, Tensor]]:
+    """The initializers that are weights, or some rows of one, by name."""
+    onnx = import_onnx("reading ONNX graphs")
+    for initializer in onnx.load(path).graph.initializer:
+        if not initializer.name.startswith(CONSTANT):
+            yield initializer.name, torch.from_numpy(onnx.numpy_helper.to_array(initializer).copy())
+
+
+FORMAT = OnnxFormat()

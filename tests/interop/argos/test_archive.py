@@ -1,0 +1,123 @@
+import stat
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from transduce.errors import BundleError
+from transduce.interop.argos import archive
+from transduce.interop.argos.archive import is_package, pack, unpacked
+
+FILES = {
+    "en_de/model/model.bin": b"model",
+    "en_de/model/config.json": b"{}",
+    "en_de/model/shared_vocabulary.json": b"[]",
+    "en_de/sentencepiece.model": b"pieces",
+    "en_de/metadata.json": b'{"from_code": "en", "to_code": "de"}',
+    "en_de/stanza/en/tokenize.pt": b"never written",
+}
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return packed(tmp_path / "one.argosmodel", FILES)
+
+
+def packed(path: Path, files: dict[str, bytes]) -> Path:
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, content in files.items():
+            archive.writestr(name, content)
+    return path
+
+
+@pytest.fixture
+def target(tmp_path: Path) -> Path:
+    folder = tmp_path / "deep" / "target"
+    folder.mkdir(parents=True)
+    return folder
+
+
+def test_a_package_is_a_file_of_that_name(path: Path, tmp_path: Path) -> None:
+    assert is_package(path)
+    assert not is_package(tmp_path)
+    assert not is_package(path.rename(tmp_path / "one.npz"))
+
+
+def test_what_is_needed_is_unpacked_and_nothing_else(path: Path, target: Path) -> None:
+    languages = unpacked(path, target)
+    assert (languages.source, languages.target) == ("en", "de")
+    found = {str(file.relative_to(target)) for file in target.rglob("*") if file.is_file()}
+    assert found == {name.removeprefix("en_de/") for name in FILES if "stanza" not in name}
+    assert (target / "model" / "model.bin").read_bytes() == b"model"
+
+
+@pytest.mark.parametrize(
+    "name", ["../model/model.bin", "/model/model.bin", "en_de/../../evil", "en_de/model/../../evil"]
+)
+def test_no_name_leads_out_of_the_folder(target: Path, tmp_path: Path, name: str) -> None:
+    path = packed(tmp_path / "evil.argosmodel", {**FILES, name: b"evil"})
+    before = {file for file in tmp_path.rglob("*") if not file.is_relative_to(target)}
+    unpacked(path, target)
+    assert {file for file in tmp_path.rglob("*") if not file.is_relative_to(target)} == before
+    assert not (target.parent / "evil").exists()
+
+
+@pytest.mark.parametrize("metadata", [b"", b"[]", b"{}", b'{"from_code": 3, "to_code": null}', b"[" * 200_000])
+def test_without_readable_metadata_no_language_is_known(target: Path, tmp_path: Path, metadata: bytes) -> None:
+    languages = unpacked(packed(tmp_path / "x.argosmodel", {**FILES, "en_de/metadata.json": metadata}), target)
+    assert (languages.source, languages.target) == ("", "")
+
+
+def test_a_package_without_a_model_is_refused(target: Path, tmp_path: Path) -> None:
+    path = packed(tmp_path / "x.argosmodel", {"en_de/metadata.json": b"{}"})
+    with pytest.raises(BundleError, match=r"has no model/model\.bin"):
+        unpacked(path, target)
+
+
+def test_a_package_that_swells_is_refused(path: Path, target: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(archive, "_MOST_BYTES", 40)
+    with pytest.raises(BundleError, match=r"would take .* bytes, more than the 40"):
+        unpacked(path, target)
+    assert not any(target.iterdir())
+
+
+def test_damage_is_noticed(path: Path, target: Path) -> None:
+    whole = path.read_bytes()
+    for content in (b"", b"no zip", whole[: len(whole) // 2], whole.replace(b"pieces", b"peaces")):
+        path.write_bytes(content)
+        if content != whole:
+            with pytest.raises(BundleError, match="damaged"):
+                unpacked(path, target)
+            for file in sorted(target.rglob("*"), reverse=True):
+                file.rmdir() if file.is_dir() else file.unlink()
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    folder = tmp_path / "package"
+    (folder / "model").mkdir(parents=True)
+    (folder / "model" / "model.bin").write_bytes(bytes(range(256)) * 4000)
+    (folder / "sentencepiece.model").write_bytes(b"pieces")
+    (folder / "ü").write_text("text", encoding="utf-8")
+    return folder
+
+
+def test_what_was_packed_is_unpacked(folder: Path, target: Path, tmp_path: Path) -> None:
+    pack(folder, tmp_path / "packed")
+    unpacked(tmp_path / "packed", target)
+    assert (target / "model" / "model.bin").read_bytes() == bytes(range(256)) * 4000
+    assert (target / "sentencepiece.model").read_bytes() == b"pieces"
+
+
+def test_entries_have_one_date_and_can_be_read(folder: Path, tmp_path: Path) -> None:
+    pack(folder, tmp_path / "packed")
+    with zipfile.ZipFile(tmp_path / "packed") as packed:
+        entries = packed.infolist()
+    assert [entry.filename for entry in entries] == [
+        "package/model/model.bin",
+        "package/sentencepiece.model",
+        "package/ü",
+    ]
+    assert {entry.date_time for entry in entries} == {(1980, 1, 1, 0, 0, 0)}
+    assert {stat.S_IMODE(entry.external_attr >> 16) for entry in entries} == {0o644}
+    assert entries[0].compress_size < entries[0].file_size / 10

@@ -1,0 +1,318 @@
+import io
+import json
+from collections.abc import Callable, Iterable
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+import sentencepiece
+import torch
+from safetensors.torch import load_file, save_file
+
+from transduce.bundle import Bundle, BundleDescription, load_tensors, save_bundle
+from transduce.config import SearchConfig
+from transduce.errors import BundleError, UserError
+from transduce.interop.huggingface.export_format import FORMAT as EXPORT
+from transduce.interop.huggingface.import_format import FORMAT
+from transduce.interop.runtime import ImportedModel, ImportFormat
+from transduce.model import NEVER, Transformer
+from transduce.translation import ForcedDecoder, NativeEngine, score_ids
+
+transformers = pytest.importorskip("transformers")
+
+# Marian's tokenizer wants to have sacremoses for a method that it does not call.
+pytestmark = pytest.mark.filterwarnings("ignore:Recommended. pip install sacremoses")
+
+ENGLISH = ("a small dog runs over the meadow", "the old man reads a book", "two birds sing in the tall tree")
+GERMAN = ("ein kleiner hund läuft über die wiese", "der alte mann liest ein buch", "zwei vögel singen im hohen baum")
+TEXTS = [*ENGLISH, "", "the dog  sings ☃ 漢字", "  Zwei, alte ... BOOK!"]
+
+
+@cache
+def sentencepiece_model(sentences: tuple[str, ...]) -> bytes:
+    """With the ids that Marian's users leave as they are: `<unk>` 0, `<s>` 1, `</s>` 2."""
+    model = io.BytesIO()
+    sentencepiece.SentencePieceTrainer.train(
+        sentence_iterator=iter(sentences), model_writer=model, vocab_size=60, hard_vocab_limit=False, minloglevel=2
+    )
+    return model.getvalue()
+
+
+def pieces_of(sentences: tuple[str, ...]) -> list[str]:
+    processor = sentencepiece.SentencePieceProcessor(model_proto=sentencepiece_model(sentences))
+    return [processor.id_to_piece(index) for index in range(3, processor.get_piece_size())]
+
+
+def ids_of(pieces: Iterable[str]) -> dict[str, int]:
+    """As Marian numbers them; but some ids in front of `<pad>` have no piece."""
+    return {piece: index for index, piece in enumerate(["</s>", "<unk>", *dict.fromkeys(pieces)])} | {"<pad>": 99}
+
+
+def vocabularies(*, separate: bool) -> dict[str, dict[str, int]]:
+    """The files vocab.json and target_vocab.json."""
+    source, target = pieces_of(ENGLISH), pieces_of(GERMAN)
+    if separate:
+        return {"vocab.json": ids_of(source), "target_vocab.json": ids_of(target)}
+    return {"vocab.json": ids_of([*source, *target, ">>deu<<", ">>fra<<"])}
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Callable[..., Path]:
+    """A model that Transformers itself makes and saves, with random weights, as OPUS-MT would publish it."""
+
+    def make(*, separate: bool = False, **settings: Any) -> Path:
+        path = tmp_path / "model"
+        path.mkdir()
+        config = transformers.MarianConfig(
+            **{
+                "vocab_size": 100,
+                "d_model": 16,
+                "encoder_layers": 2,
+                "decoder_layers": 1,
+                "encoder_attention_heads": 2,
+                "decoder_attention_heads": 2,
+                "encoder_ffn_dim": 24,
+                "decoder_ffn_dim": 24,
+                "max_position_embeddings": 64,
+                "activation_function": "swish",
+                "scale_embedding": True,
+                "static_position_embeddings": True,
+                "pad_token_id": 99,
+                "decoder_start_token_id": 99,
+                "eos_token_id": 0,
+                "forced_eos_token_id": 0,
+                "share_encoder_decoder_embeddings": not separate,
+            }
+            | settings
+        )
+        torch.manual_seed(0)
+        model = transformers.MarianMTModel(config)
+        with torch.no_grad():
+            for name, tensor in model.named_parameters():
+                if "embed" not in name and "shared" not in name:
+                    tensor.add_(torch.randn_like(tensor) / 3)
+                else:
+                    tensor.mul_(15)
+            model.final_logits_bias.normal_(std=0.5)
+        model.save_pretrained(path)
+        (path / "source.spm").write_bytes(sentencepiece_model(ENGLISH))
+        (path / "target.spm").write_bytes(sentencepiece_model(GERMAN))
+        for name, ids in vocabularies(separate=separate).items():
+            (path / name).write_text(json.dumps(ids), encoding="utf-8")
+        tokenizer = {"source_lang": "en", "target_lang": "de", "separate_vocabs": separate}
+        (path / "tokenizer_config.json").write_text(json.dumps(tokenizer), encoding="utf-8")
+        return path
+
+    return make
+
+
+def built(imported: ImportedModel) -> Transformer:
+    model = Transformer(imported.config)
+    load_tensors(model, imported.tensors, "imported")
+    return model.eval()
+
+
+@torch.no_grad()
+def logits_of_both(imported: ImportedModel, path: Path) -> tuple[torch.Tensor, torch.Tensor]:
+    """Ours, and theirs by Transformers itself in the order of our tokens, for a pair of texts."""
+    theirs = transformers.AutoModelForSeq2SeqLM.from_pretrained(path).eval()
+    their_tokenizer = transformers.AutoTokenizer.from_pretrained(path)
+    source = torch.tensor([[*imported.tokenizer.encode(ENGLISH[0]), 1]])
+    target = torch.tensor([[*imported.tokenizer.encode_targets([GERMAN[1]])[0], 1]])
+    real = torch.ones_like(source, dtype=torch.bool), torch.ones_like(target, dtype=torch.bool)
+    ours = built(imported)(source, real[0], target, real[1])[0]
+    given = their_tokenizer(ENGLISH[0], text_target=GERMAN[1], return_tensors="pt")
+    found = theirs(**given).logits[0]
+    target_ids = their_tokenizer.target_encoder if their_tokenizer.separate_vocabs else their_tokenizer.encoder
+    known = [
+        (index, target_ids[piece])
+        for index, piece in enumerate(imported.tokenizer.pieces(range(imported.tokenizer.pad_id)))
+        if piece in target_ids
+    ]
+    assert len(known) == len(target_ids) - 1  # all but <pad>
+    rows, columns = zip(*known, strict=True)
+    return ours[:, rows], found[:, columns]
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {},
+        {"separate": True},
+        {"separate": True, "tie_word_embeddings": False, "activation_function": "gelu"},
+        {"activation_function": "relu", "encoder_ffn_dim": 40},
+        {"scale_embedding": False, "d_model": 24, "decoder_ffn_dim": 40},
+        {"share_encoder_decoder_embeddings": False},
+    ],
+    ids=str,
+)
+def test_it_is_the_same_model(folder: Callable[..., Path], settings: dict[str, Any]) -> None:
+    path = folder(**settings)
+    ours, theirs = logits_of_both(FORMAT.read(path, None), path)
+    torch.testing.assert_close(ours, theirs, rtol=0, atol=1e-5)
+
+
+def test_texts_have_the_same_ids_and_ids_the_same_text(folder: Callable[..., Path]) -> None:
+    imported = FORMAT.read(folder(), None)
+    tokenizer, runtime = imported.tokenizer, imported.runtime
+    texts = [*TEXTS, ">>fra<< the dog", ">>deu<<"]
+    ids = [[*row, tokenizer.end_id] for row in tokenizer.encode_all(texts)]
+    assert runtime.encode(texts) == ids
+    assert tokenizer.pieces(ids[-1]) == [">>deu<<", "</s>"]
+    targets = [[*row, tokenizer.end_id] for row in tokenizer.encode_targets(GERMAN)]
+    assert runtime.decode(targets) == [tokenizer.decode(row) for row in targets] == list(GERMAN)
+
+
+@pytest.mark.parametrize("separate", [False, True])
+def test_the_runtime_speaks_our_ids(folder: Callable[..., Path], *, separate: bool) -> None:
+    imported = FORMAT.read(folder(separate=separate), None)
+    decoder = ForcedDecoder(built(imported), imported.tokenizer, SearchConfig(beam=1, max_extra_length=10))
+    sources = [[*row, 1] for row in imported.tokenizer.encode_all(TEXTS)]
+    hypotheses = NativeEngine(decoder.model, end_id=1).search(sources, decoder.search)
+    # Our search ends with </s> where it has to end.
+    limits = [len(source) + 9 for source in sources]
+    greedy = [list(found.ids)[:limit] for (found,), limit in zip(hypotheses, limits, strict=True)]
+    assert imported.runtime.greedy(sources, limits) == greedy
+    assert imported.runtime.greedy(sources, [1] * len(sources)) == [row[:1] for row in greedy]
+    # With a token in each that separate vocabularies have in sources alone.
+    vocabulary = imported.tokenizer.pieces(range(imported.tokenizer.vocabulary))
+    english = next(vocabulary.index(piece) for piece in pieces_of(ENGLISH) if piece not in pieces_of(GERMAN))
+    targets = [[*row[:2], english, *row[2:]] for row in greedy]
+    ours = [found.token_scores for found in score_ids(decoder, sources, targets)]
+    for found, expected in zip(imported.runtime.forced_scores(sources, targets), ours, strict=True):
+        assert found == pytest.approx(expected, abs=1e-5)
+    assert (min(map(min, ours)) == NEVER) == separate
+
+
+@pytest.mark.parametrize("separate", [False, True])
+def test_it_can_be_exported_again(folder: Callable[..., Path], tmp_path: Path, *, separate: bool) -> None:
+    imported = FORMAT.read(folder(separate=separate), None)
+    description = BundleDescription(model=imported.config, search=imported.search)
+    save_bundle(tmp_path / "bundle", built(imported), imported.tokenizer, description)
+    bundle, exported = Bundle.open(tmp_path / "bundle"), tmp_path / "exported"
+    assert not EXPORT.obstacles(bundle)
+    exported.mkdir()
+    EXPORT.write(bundle, exported, "float32")
+    sources = [[*row, 1] for row in imported.tokenizer.encode_all(TEXTS)]
+    first, second = imported.runtime, EXPORT.load(exported, imported.tokenizer)
+    assert second.encode([*TEXTS, ">>fra<< bird"]) == first.encode([*TEXTS, ">>fra<< bird"])
+    translations = first.greedy(sources, [20] * len(sources))
+    assert second.greedy(sources, [20] * len(sources)) == translations
+    assert second.decode(translations) == first.decode(translations)
+    for one, other in zip(*(each.forced_scores(sources, translations) for each in (first, second)), strict=True):
+        assert one == pytest.approx(other, abs=1e-5)
+    again = FORMAT.read(exported, None)
+    assert again.tokenizer.files == imported.tokenizer.files
+    assert again.config == imported.config
+    assert all(torch.equal(again.tensors[name], tensor) for name, tensor in imported.tensors.items())
+
+
+def test_languages_are_kept(folder: Callable[..., Path]) -> None:
+    imported = FORMAT.read(folder(), None)
+    assert (imported.source_language, imported.target_language) == ("en", "de")
+    assert imported.runtime.name == f"Transformers {transformers.__version__}"
+
+
+def test_weights_in_a_pickle_are_read(folder: Callable[..., Path]) -> None:
+    path = folder()
+    expected = FORMAT.read(path, None).tensors
+    weights = load_file(path / "model.safetensors")
+    (path / "model.safetensors").unlink()
+    torch.save(weights, path / "pytorch_model.bin")
+    found = FORMAT.read(path, None).tensors
+    assert all(torch.equal(found[name], tensor) for name, tensor in expected.items())
+
+
+class Payload:
+    """What a pickle can do."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Path.touch, (Path("harm.txt").absolute(),)
+
+
+def test_nothing_in_a_pickle_is_run(
+    folder: Callable[..., Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = folder()
+    (path / "model.safetensors").unlink()
+    monkeypatch.chdir(tmp_path)
+    torch.save({"model.shared.weight": Payload()}, path / "pytorch_model.bin")
+    with pytest.raises(BundleError, match="model: Transformers cannot load it"):
+        FORMAT.read(path, None)
+    assert not (tmp_path / "harm.txt").exists()
+
+
+@pytest.mark.parametrize(
+    ("settings", "finding"),
+    [
+        ({"decoder_attention_heads": 4}, "encoder_attention_heads = 2, decoder_attention_heads = 4: must be"),
+        ({"activation_function": "gelu_new"}, "activation_function = 'gelu_new': must be one of relu, gelu, swish"),
+        ({"static_position_embeddings": False}, "static_position_embeddings = False: Transformers computes as if"),
+        ({"normalize_before": True}, "normalize_before = True: "),
+        ({"normalize_embedding": True}, "normalize_embedding = True: "),
+        ({"decoder_start_token_id": 5}, "decoder_start_token_id = 5: translations begin behind a token whose"),
+        ({"eos_token_id": [0, 5]}, r"eos_token_id = \[0, 5\]: must be the id of a token"),
+    ],
+    ids=str,
+)
+def test_what_ours_cannot_express_is_refused(
+    folder: Callable[..., Path], settings: dict[str, Any], finding: str
+) -> None:
+    with pytest.raises(BundleError, match=rf"model: this model cannot be imported:\n  {finding}"):
+        FORMAT.read(folder(**settings), None)
+
+
+def remove_a_tensor(path: Path) -> None:
+    weights = load_file(path / "model.safetensors")
+    del weights["model.encoder.layers.1.fc1.bias"]
+    save_file(weights, path / "model.safetensors", {"format": "pt"})
+
+
+def add_a_tensor(path: Path) -> None:
+    weights = load_file(path / "model.safetensors")
+    save_file(
+        weights | {"model.encoder.layer_norm.weight": torch.ones(16)}, path / "model.safetensors", {"format": "pt"}
+    )
+
+
+def change_vocabulary(**changes: int) -> Callable[[Path], None]:
+    def change(path: Path) -> None:
+        ids = json.loads((path / "vocab.json").read_bytes())
+        (path / "vocab.json").write_text(json.dumps(ids | changes), encoding="utf-8")
+
+    return change
+
+
+@pytest.mark.parametrize(
+    ("damage", "finding"),
+    [
+        (remove_a_tensor, r"Transformers has missing keys: \['model\.encoder\.layers\.1\.fc1\.bias'\]"),
+        (add_a_tensor, r"Transformers has unexpected keys: \['model\.encoder\.layer_norm\.weight'\]"),
+        (lambda path: (path / "model.safetensors").write_bytes(b"no weights"), "Transformers cannot load it"),
+        (lambda path: (path / "source.spm").unlink(), "Transformers cannot load it"),
+        (change_vocabulary(word=100), r"vocab\.json: has the id 100; the model ends at 99"),
+        (change_vocabulary(word=3), r"vocab\.json: gives \d+ pieces \d+ ids"),
+        (change_vocabulary(**{"</s>": 98}), r"the id of '</s>' is (0 and 98|98 and 0) in its files"),
+    ],
+)
+def test_damage_is_named(folder: Callable[..., Path], damage: Callable[[Path], object], finding: str) -> None:
+    path = folder()
+    damage(path)
+    with pytest.raises(BundleError, match=f"model.*{finding}"):
+        FORMAT.read(path, None)
+
+
+def test_a_tokenizer_beside_its_own_is_refused(folder: Callable[..., Path], tmp_path: Path) -> None:
+    path = folder()
+    with pytest.raises(UserError, match=r"other\.spm: .*model has a tokenizer of its own"):
+        FORMAT.read(path, tmp_path / "other.spm")
+
+
+def test_its_folders_are_recognised(folder: Callable[..., Path], tmp_path: Path) -> None:
+    assert isinstance(FORMAT, ImportFormat)
+    assert FORMAT.recognises(folder())
+    assert not FORMAT.recognises(tmp_path)
+    for content in ("{", "[]", '{"model_type": "t5"}'):
+        (tmp_path / "config.json").write_text(content, encoding="utf-8")
+        assert not FORMAT.recognises(tmp_path)

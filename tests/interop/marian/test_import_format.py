@@ -1,0 +1,372 @@
+import io
+import json
+import subprocess
+from collections.abc import Callable, Sequence
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import sentencepiece
+import torch
+
+from transduce.bundle import Bundle, BundleDescription, load_tensors, model_tensors, save_bundle
+from transduce.errors import BundleError, UserError
+from transduce.interop.marian.archive import read_archive, write_archive
+from transduce.interop.marian.export_format import FORMAT as EXPORT
+from transduce.interop.marian.import_format import FORMAT
+from transduce.interop.marian.runtime import find_marian
+from transduce.interop.marian.vocabulary import write_vocabulary
+from transduce.interop.measurement import measure
+from transduce.interop.runtime import ImportedModel, ImportFormat
+from transduce.model import NEVER, Transformer
+from transduce.translation import ForcedDecoder, score_ids
+
+pytest.importorskip("ctranslate2")
+
+needs_marian = pytest.mark.skipif(find_marian() is None, reason="the package pymarian, with Marian, is not installed")
+
+ENGLISH = ("a small dog runs over the meadow", "the old man reads a book", "two birds sing in the tall tree")
+GERMAN = ("ein kleiner hund läuft über die wiese", "der alte mann liest ein buch", "zwei vögel singen im hohen baum")
+TEXTS = [*ENGLISH, "the dog  sings ☃ 漢字", "Zwei, alte ... BOOK!"]
+D_MODEL, D_FF = 16, 24
+
+
+@cache
+def sentencepiece_model(sentences: tuple[str, ...]) -> bytes:
+    """As Marian trains it: `</s>` is 0, `<unk>` is 1."""
+    model = io.BytesIO()
+    sentencepiece.SentencePieceTrainer.train(
+        sentence_iterator=iter(sentences),
+        model_writer=model,
+        vocab_size=60,
+        hard_vocab_limit=False,
+        eos_id=0,
+        unk_id=1,
+        bos_id=-1,
+        minloglevel=2,
+    )
+    return model.getvalue()
+
+
+def pieces_of(sentences: tuple[str, ...]) -> list[str]:
+    processor = sentencepiece.SentencePieceProcessor(model_proto=sentencepiece_model(sentences))
+    return [processor.id_to_piece(index) for index in range(processor.get_piece_size())]
+
+
+def settings_text(**settings: object) -> str:
+    """As Marian writes it: names in order, lists below each other."""
+    usual = {
+        "dec-depth": 1,
+        "dim-emb": D_MODEL,
+        "enc-depth": 2,
+        "tied-embeddings": False,
+        "tied-embeddings-all": False,
+        "tied-embeddings-src": False,
+        "transformer-decoder-autoreg": "self-attention",
+        "transformer-dim-ffn": D_FF,
+        "transformer-ffn-activation": "swish",
+        "transformer-ffn-depth": 2,
+        "transformer-heads": 2,
+        "transformer-postprocess": "dan",
+        "transformer-postprocess-emb": "d",
+        "transformer-postprocess-top": '""',
+        "transformer-preprocess": '""',
+        "transformer-tied-layers": "\n  []",
+        "type": "transformer",
+    }
+    chosen = usual | {name.replace("_", "-"): value for name, value in settings.items()}
+    return "".join(f"{name}: {json.dumps(v) if v is True or v is False else v}\n" for name, v in sorted(chosen.items()))
+
+
+def arrays_of(num_sources: int, num_targets: int, tied: str, *, pre: bool) -> dict[str, torch.Tensor]:
+    """Random ones by Marian's names; of what the type `transformer` needs."""
+    torch.manual_seed(0)
+    shapes: dict[str, tuple[int, int]] = {"decoder_ff_logit_out_b": (1, num_targets)}
+    if tied == "all":
+        shapes["Wemb"] = (num_sources, D_MODEL)
+    else:
+        shapes |= {"encoder_Wemb": (num_sources, D_MODEL), "decoder_Wemb": (num_targets, D_MODEL)}
+    if tied == "none":
+        shapes["decoder_ff_logit_out_W"] = (D_MODEL, num_targets)
+    suffix = "_pre" if pre else ""
+    for layer, attentions in {"encoder_l1": "s", "encoder_l2": "s", "decoder_l1": "sc"}.items():
+        for attention in ("self", "context")[: len(attentions)]:
+            for one in "qkvo":
+                shapes |= {
+                    f"{layer}_{attention}_W{one}": (D_MODEL, D_MODEL),
+                    f"{layer}_{attention}_b{one}": (1, D_MODEL),
+                }
+            shapes |= {f"{layer}_{attention}_Wo_ln_{one}{suffix}": (1, D_MODEL) for one in ("scale", "bias")}
+        shapes |= {f"{layer}_ffn_W1": (D_MODEL, D_FF), f"{layer}_ffn_b1": (1, D_FF)}
+        shapes |= {f"{layer}_ffn_W2": (D_FF, D_MODEL), f"{layer}_ffn_b2": (1, D_MODEL)}
+        shapes |= {f"{layer}_ffn_ffn_ln_{one}{suffix}": (1, D_MODEL) for one in ("scale", "bias")}
+    if pre:
+        shapes |= {
+            f"{stack}_top_ln_{one}": (1, D_MODEL) for stack in ("encoder", "decoder") for one in ("scale", "bias")
+        }
+    return {name: torch.randn(shape) * 0.4 + ("ln_scale" in name) for name, shape in shapes.items()}
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Callable[..., Path]:
+    """A model as OPUS-MT publishes it: YAML vocabularies, source.spm and target.spm, decoder.yml."""
+
+    def make(tied: str = "all", *, separate: bool = False, **settings: Any) -> Path:
+        path = tmp_path / "model"
+        path.mkdir()
+        source, target = (["</s>", "<unk>", *pieces_of(side)[2:]] for side in (ENGLISH, GERMAN))
+        if not separate:
+            source = target = list(dict.fromkeys([*source, *target, ">>deu<<", ">>fra<<"]))
+        for name, pieces, sentences in (("source", source, ENGLISH), ("target", target, GERMAN)):
+            write_vocabulary(path / f"{name}.yml", pieces)
+            (path / f"{name}.spm").write_bytes(sentencepiece_model(sentences))
+        # One row more than there are pieces, as where the number was rounded up.
+        arrays = arrays_of(len(source) + 1, len(target) + 1, tied, pre=settings.get("transformer_preprocess") == "n")
+        flags = {"all": {"tied_embeddings_all": True}, "two": {"tied_embeddings": True}, "none": {}}[tied]
+        sizes = f"\n  - {len(source) + 1}\n  - {len(target) + 1}"
+        write_archive(path / "opus.npz", settings_text(dim_vocabs=sizes, **flags, **settings), arrays)
+        lines = [
+            "models:",
+            "  - opus.npz",
+            "vocabs:",
+            "  - source.yml",
+            "  - target.yml",
+            "beam-size: 6",
+            "normalize: 1",
+        ]
+        (path / "decoder.yml").write_text("\n".join(lines), encoding="utf-8")
+        return path
+
+    return make
+
+
+def decoder_of(imported: ImportedModel) -> ForcedDecoder:
+    model = Transformer(imported.config)
+    load_tensors(model, imported.tensors, "imported")
+    return ForcedDecoder(model.eval(), imported.tokenizer, imported.search)
+
+
+PRE = {"transformer_preprocess": "n", "transformer_postprocess": "da", "transformer_postprocess_top": "n"}
+VARIANTS: list[dict[str, Any]] = [
+    {},
+    {"tied": "two", "separate": True, "transformer_ffn_activation": "relu"},
+    {"tied": "none", "separate": True, **PRE},
+    {"tied": "none", **PRE},
+]
+
+
+def test_it_is_a_format() -> None:
+    assert isinstance(FORMAT, ImportFormat)
+
+
+def test_what_it_recognises(folder: Callable[..., Path], tmp_path: Path) -> None:
+    path = folder()
+    assert FORMAT.recognises(path)
+    assert FORMAT.recognises(path / "opus.npz")
+    assert not FORMAT.recognises(path / "decoder.yml")
+    assert not FORMAT.recognises(tmp_path)
+
+
+@pytest.mark.parametrize("settings", VARIANTS, ids=str)
+def test_ctranslate2_computes_the_same(folder: Callable[..., Path], settings: dict[str, Any]) -> None:
+    imported = FORMAT.read(folder(**settings), None)
+    assert "converter of Marian models" in imported.runtime.name
+    measured = measure(decoder_of(imported), imported.runtime, TEXTS)
+    assert max(map(max, measured.differences)) < 1e-5
+    assert measured.gaps == {}
+    assert imported.runtime.encode(TEXTS) == measured.sources
+    assert (imported.search.beam, imported.search.length_penalty) == (6, 1.0)
+
+
+@needs_marian
+@pytest.mark.parametrize("settings", VARIANTS, ids=str)
+def test_marian_itself_computes_the_same(folder: Callable[..., Path], tmp_path: Path, settings: dict[str, Any]) -> None:
+    path = folder(**settings)
+    imported = FORMAT.read(path, None)
+    tokenizer, targets = imported.tokenizer, [*GERMAN, GERMAN[1], GERMAN[0]]
+    rows = tokenizer.encode_all(TEXTS), tokenizer.encode_targets(targets)
+    for name, side in zip(("source", "target"), rows, strict=True):
+        lines = [" ".join(tokenizer.pieces(row)) + "\n" for row in side]
+        (tmp_path / name).write_text("".join(lines), encoding="utf-8")
+    found = marian_scores(path, [tmp_path / "source", tmp_path / "target"])
+    ends = ([[*row, 1] for row in side] for side in rows)
+    expected = [one.token_scores for one in score_ids(decoder_of(imported), *ends)]
+    assert list(map(len, found)) == list(map(len, expected))
+    for ours, theirs in zip(expected, found, strict=True):
+        # Five decimals, and 1e-6 added to variances instead of 1e-5.
+        assert ours == pytest.approx(theirs, abs=2e-4)
+
+
+def marian_scores(path: Path, texts: Sequence[Path]) -> list[list[float]]:
+    command = [str(find_marian()), "score", "--model", str(path / "opus.npz"), "--word-scores", "--quiet"]
+    command += [
+        "--vocabs",
+        str(path / "source.yml"),
+        str(path / "target.yml"),
+        "--cpu-threads",
+        "1",
+        "--workspace",
+        "64",
+    ]
+    command += ["--train-sets", *map(str, texts)]
+    done = subprocess.run(command, capture_output=True, encoding="utf-8", check=True)
+    return [[float(score) for score in line.partition("WordScores=")[2].split()] for line in done.stdout.splitlines()]
+
+
+def test_separate_vocabularies_become_one(folder: Callable[..., Path]) -> None:
+    path = folder("two", separate=True)
+    imported = FORMAT.read(path, None)
+    pieces = imported.tokenizer.pieces(range(imported.tokenizer.pad_id))
+    source, target = pieces_of(ENGLISH), pieces_of(GERMAN)
+    assert pieces[:2] == ["<unk>", "</s>"]
+    assert set(pieces) == {*source, *target, *(one for one in pieces if one.startswith("<id "))}
+    is_never = (imported.tensors["projection.bias"][:-1] == NEVER).tolist()
+    assert [piece for piece, never in zip(pieces, is_never, strict=True) if never] == [
+        piece for piece in pieces if (piece in source and piece not in target) or piece == f"<id {len(source)}>"
+    ]
+    arrays = read_archive(path / "opus.npz").arrays
+    alone = next(piece for piece in target if piece not in source)
+    place = pieces.index(alone)
+    assert not imported.tensors["source_embedding.weight"][place].any()
+    assert torch.equal(
+        imported.tensors["target_embedding.weight"][place].sort().values,
+        arrays["decoder_Wemb"][target.index(alone)].sort().values,
+    )
+
+
+def test_a_vocabulary_can_be_a_sentencepiece_model(tmp_path: Path) -> None:
+    model = sentencepiece_model(ENGLISH)
+    (tmp_path / "vocab.spm").write_bytes(model)
+    pieces = pieces_of(ENGLISH)
+    write_archive(
+        tmp_path / "m.npz",
+        settings_text(tied_embeddings_all=True),
+        arrays_of(len(pieces), len(pieces), "all", pre=False),
+    )
+    imported = FORMAT.read(tmp_path / "m.npz", None)
+    assert imported.config.tied_embeddings == "three_way"
+    expected = sentencepiece.SentencePieceProcessor(model_proto=model).encode(TEXTS, out_type=str)
+    found = imported.tokenizer.encode_all(TEXTS)
+    unknown = [[piece if piece in pieces else "<unk>" for piece in row] for row in expected]
+    assert [imported.tokenizer.pieces(row) for row in found] == unknown
+
+
+def test_a_language_token_is_one(folder: Callable[..., Path]) -> None:
+    imported = FORMAT.read(folder(), None)
+    assert imported.tokenizer.pieces(imported.tokenizer.encode(">>fra<< a dog"))[0] == ">>fra<<"
+    (encoded,) = imported.runtime.encode([">>fra<< a dog"]) or []
+    assert encoded == [*imported.tokenizer.encode(">>fra<< a dog"), 1]
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {},
+        {"norm_order": "pre", "positions": "learned", "max_positions": 30},
+        {"tied_embeddings": "none", "output_bias": True, "activation": "swish", "positions": "none"},
+    ],
+    ids=str,
+)
+def test_what_was_exported_comes_back_bit_for_bit(
+    make_bundle: Callable[..., Bundle], tmp_path: Path, settings: dict[str, Any]
+) -> None:
+    bundle = make_bundle(**settings)
+    (tmp_path / "out").mkdir()
+    EXPORT.write(bundle, tmp_path / "out", "float32")
+    imported = FORMAT.read(tmp_path / "out", None)
+    assert imported.config.model_copy(update={"max_positions": 0}) == bundle.model_config.model_copy(
+        update={"max_positions": 0}
+    )
+    assert imported.tokenizer.model_bytes == bundle.load_tokenizer().model_bytes
+    assert imported.tokenizer.is_joint
+    expected = model_tensors(bundle.load_model())
+    assert imported.tensors.keys() == expected.keys()
+    for name, tensor in expected.items():
+        kept = slice(None, -1) if name.startswith("projection") else slice(None)  # nobody asks for the logit of <pad>
+        assert torch.equal(imported.tensors[name][kept], tensor[kept]), name
+
+
+def test_a_model_with_two_tokenizers_goes_there_and_back(folder: Callable[..., Path], tmp_path: Path) -> None:
+    first = FORMAT.read(folder("two", separate=True), None)
+    description = BundleDescription(model=first.config)
+    save_bundle(tmp_path / "bundle", decoder_of(first).model, first.tokenizer, description)
+    (tmp_path / "out").mkdir()
+    EXPORT.write(Bundle.open(tmp_path / "bundle"), tmp_path / "out", "float32")
+    second = FORMAT.read(tmp_path / "out", None)
+    assert second.config == first.config
+    assert second.tokenizer.files == first.tokenizer.files
+    assert all(torch.equal(second.tensors[name][:-1], tensor[:-1]) for name, tensor in first.tensors.items())
+    measured = measure(decoder_of(second), second.runtime, TEXTS)
+    assert max(map(max, measured.differences)) < 1e-5
+    assert second.runtime.encode(TEXTS) == measured.sources
+    vocabulary = (tmp_path / "out" / "vocabulary.json").read_text(encoding="utf-8")
+    (tmp_path / "out" / "vocabulary.json").write_text(vocabulary.replace('"▁', '"_'), encoding="utf-8")
+    with pytest.raises(BundleError, match=r"vocabulary\.json: has other pieces than source\.vocab\.yml"):
+        FORMAT.read(tmp_path / "out", None)
+
+
+def test_what_only_targets_have_is_unknown_in_a_source(folder: Callable[..., Path]) -> None:
+    # SentencePiece leaves a letter that it does not know as it is, and so may be called a piece of the other side.
+    imported = FORMAT.read(folder("two", separate=True), None)
+    only = set(pieces_of(GERMAN)) - set(pieces_of(ENGLISH))
+    (letter,) = [piece for piece in ("ä", "ü", "ö") if piece in only][:1]
+    assert imported.runtime.encode([f"a {letter}"]) == [[*imported.tokenizer.encode(f"a {letter}"), 1]]
+    assert 0 in imported.tokenizer.encode(f"a {letter}")
+
+
+def change(path: Path, **arrays: torch.Tensor | None) -> Path:
+    archive = read_archive(path / "opus.npz")
+    changed = {name: array for name, array in {**archive.arrays, **arrays}.items() if array is not None}
+    write_archive(path / "opus.npz", archive.text, changed)
+    return path
+
+
+@pytest.mark.parametrize(
+    ("arrays", "words"),
+    [
+        ({"encoder_l2_self_Wk": None}, "has no array 'encoder_l2_self_Wk'"),
+        ({"Wemb": None}, "has no array 'Wemb'"),
+        ({"encoder_l1_ffn_W1": None}, "has no array 'encoder_l1_ffn_W1'"),
+        ({"encoder_l1_self_Wq": torch.ones(5, 16)}, "its arrays do not fit together"),
+        ({"decoder_l1_context_enc2_Wq": torch.ones(1, 1)}, "nothing like its arrays decoder_l1_context_enc2_Wq"),
+        ({"encoder_l1_self_bq": torch.ones(2, 2, 2)}, "encoder_l1_self_bq has 3 axes"),
+        ({"encoder_l1_ffn_W1": torch.ones(16)}, "its arrays do not fit together"),
+    ],
+)
+def test_arrays_that_do_not_fit_are_named(folder: Callable[..., Path], arrays: dict[str, Any], words: str) -> None:
+    with pytest.raises(BundleError) as caught:
+        FORMAT.read(change(folder(), **arrays), None)
+    assert "opus.npz" in str(caught.value)
+    assert words in str(caught.value)
+
+
+def test_a_model_of_another_kind_is_refused(folder: Callable[..., Path]) -> None:
+    with pytest.raises(BundleError, match=r"cannot be imported:\n  transformer-decoder-autoreg = 'rnn'"):
+        FORMAT.read(folder(transformer_decoder_autoreg="rnn"), None)
+
+
+def test_pieces_without_their_model_are_asked_for(folder: Callable[..., Path], tmp_path: Path) -> None:
+    path = folder()
+    (tmp_path / "given").mkdir()
+    for name in ("source.spm", "target.spm"):
+        (path / name).rename(tmp_path / "given" / name)
+    with pytest.raises(UserError, match="give it with --tokenizer"):
+        FORMAT.read(path, None)
+    assert FORMAT.read(path, tmp_path / "given").tokenizer.encode("a dog")
+
+
+def test_a_search_that_is_none_is_refused(folder: Callable[..., Path]) -> None:
+    path = folder()
+    text = (path / "decoder.yml").read_text(encoding="utf-8")
+    (path / "decoder.yml").write_text(text.replace("beam-size: 6", "beam-size: many"), encoding="utf-8")
+    with pytest.raises(BundleError, match=r"decoder\.yml: beam: Input should be a valid integer"):
+        FORMAT.read(path, None)
+
+
+def test_a_pickle_is_refused(folder: Callable[..., Path]) -> None:
+    path = folder()
+    np.savez(path / "opus.npz", **{"special:model.yml": np.array([{}], object)})
+    with pytest.raises(BundleError, match="Object arrays cannot be loaded"):
+        FORMAT.read(path, None)
