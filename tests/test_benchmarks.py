@@ -19,7 +19,17 @@ def run(script: str, *arguments: str) -> str:
 
 @pytest.mark.parametrize(
     "script",
-    ["argos.py", "batches.py", "corpus_scale.py", "kept.py", "ranks.py", "resume.py", "training.py", "translation.py"],
+    [
+        "argos.py",
+        "batches.py",
+        "corpus_scale.py",
+        "kept.py",
+        "parity.py",
+        "ranks.py",
+        "resume.py",
+        "training.py",
+        "translation.py",
+    ],
 )
 def test_they_say_what_they_do(script: str) -> None:
     assert f"usage: {script}" in run(script, "--help")

@@ -35,6 +35,9 @@ def test_an_exported_folder_translates_as_the_bundle_does(bundle: Bundle, tmp_pa
         load_translator(tmp_path / "out", engine, device="cpu", precision="int8")
     with pytest.raises(ConfigError, match=rf"was exported to {engine}: use --engine {engine}"):
         load_translator(tmp_path / "out")
+    (other,) = ENGINES.keys() - {engine}
+    with pytest.raises(ConfigError, match=rf"was exported to {engine}: use --engine {engine}"):
+        load_translator(tmp_path / "out", other)
 
 
 @pytest.mark.parametrize("engine", ENGINES)

@@ -83,10 +83,10 @@ def load_translator(
         MissingExtraError: the engine is not installed.
         ParityError: it does not compute the same.
     """
+    for name, foreign in ENGINES.items():
+        if name != engine and (model / foreign.file).is_file():
+            raise ConfigError(f"{model} was exported to {name}: use --engine {name}")
     if engine == NATIVE:
-        for name, foreign in ENGINES.items():
-            if (model / foreign.file).is_file():
-                raise ConfigError(f"{model} was exported to {name}: use --engine {name}")
         if precision not in NATIVE_PRECISIONS:
             known = ", ".join(NATIVE_PRECISIONS)
             raise ConfigError(f"precision = {precision!r}: the native engine has {known}; others have more")

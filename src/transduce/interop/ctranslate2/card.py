@@ -24,7 +24,7 @@ translator = ctranslate2.Translator(folder)
 
 texts = ["One sentence.", "And another."]
 results = translator.translate_batch(source.encode(texts, out_type=str), beam_size={beam})
-print([target.decode(result.hypotheses[0]) for result in results])
+print([target.decode(result.hypotheses[0]){spaced} for result in results])
 ```
 
 CTranslate2 itself puts an end symbol behind every source if the model wants one (`add_source_eos` in `config.json`).
@@ -41,6 +41,8 @@ def ctranslate2_card(description: BundleDescription, precision: str, *, is_joint
         precision=precision,
         source_model=SOURCE_MODEL,
         target_model=SOURCE_MODEL if is_joint else TARGET_MODEL,
+        # A piece that the target's model does not have keeps its sign for a space.
+        spaced="" if is_joint else '.replace("▁", " ").strip()',
         beam=description.search.beam,
         max_pieces=description.search.max_pieces,
     )
