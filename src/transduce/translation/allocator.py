@@ -10,8 +10,9 @@ M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3
 KERNELS_KEPT = 64
 """More than one update has shapes, so that the layers of a model share them."""
 
-KERNELS_OF_TRANSLATION = 256
-"""Twice as many take 160 MB more and are not faster; with half as many, some are built again and again."""
+KERNELS_OF_TRANSLATION = 128
+"""Twice as many are a tenth faster with the same lines again and again; with ever new lines they are not, and a process
+grows to over 1 GB in 30,000 lines."""
 
 
 def keep_freed_memory() -> None:
