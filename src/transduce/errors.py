@@ -12,6 +12,7 @@ A message names the value that was found, the rule it breaks and what to do abou
     │   └── MissingExtraError    an optional package that is not installed
     ├── TrainingError            training that cannot go on
     ├── EndedElsewhere           another rank of the run has ended, and says why
+    ├── Refusal                  a server does not do now what it was asked; its kinds are in serving/refusals.py
     └── Interrupted              exit code 130: Ctrl-C or SIGTERM, after the state was saved
 """
 
@@ -67,6 +68,10 @@ class TrainingError(TransduceError):
 
 class EndedElsewhere(TransduceError):  # noqa: N818 - the error is another rank's
     """Another of the ranks that train together has ended first and says why: nothing is left to say here."""
+
+
+class Refusal(TransduceError):  # noqa: N818 - nothing is wrong but the moment
+    """A server does not do now what it was asked, and would at another time; nothing needs to be corrected."""
 
 
 class Interrupted(TransduceError):  # noqa: N818 - it is a wish that was granted, not an error

@@ -44,6 +44,13 @@ COMMANDS = {
     "import": "Make a bundle of another program's model, with the proof that it is the same.",
     "info": "Describe a preset, recipe, run or bundle: parameters, shapes, sizes, settings.",
     "config": "Show the settings of a recipe, or the schema of all settings.",
+    "serve": "Translate over HTTP, for clients of LibreTranslate and DeepL, and for browsers.\n\n"
+    "http://127.0.0.1:5000/ is a page that shows the Transformer at work, /docs describes the API. SIGTERM or Ctrl-C "
+    "lets nobody in any more, finishes what was accepted, and ends with exit code 0. A model whose files change is "
+    "loaded anew, and no request is lost. /v1/score, /v1/inspect, and keeping tags and terms need the native engine.",
+    "inspect": "Write a page that shows how a sentence is translated.\n\n"
+    "Attention, the arithmetic of each head, the search as a tree, and what each layer predicts: one file, which opens "
+    "from disk in any browser, without a network.",
     "demo": "Make data, train a small model on it in under three minutes, and test it.\n\n"
     "The data are numbers, years and dates in English and German. It takes two processor cores and no network. The "
     "bundle works with every other command.",

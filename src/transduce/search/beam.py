@@ -1,5 +1,7 @@
 """Beam search with a length penalty (paper section 6.1; Wu et al. 2016, section 7)."""
 
+from collections.abc import Sequence
+
 import torch
 from torch import Tensor
 
@@ -50,7 +52,26 @@ def beam_search(
         SentenceSearch(limit, end_id=task.end_id, beam=beam, alpha=alpha, num_best=num_best, automaton=automaton)
         for limit, automaton in zip(task.max_lengths, _automata(task, habits), strict=True)
     ]
-    places = searches  # the sentences of the batch, some of them perhaps done
+    search_sentences(step, state, searches, task, beam=beam, device=device)
+    return [sentence.finished[:num_best] for sentence in searches]
+
+
+@torch.no_grad()
+def search_sentences(
+    step: StepFunction[StateT],
+    state: StateT,
+    searches: Sequence[SentenceSearch],
+    task: SearchTask,
+    *,
+    beam: int,
+    device: torch.device | str = "cpu",
+) -> None:
+    """Takes the searches of all sentences of `task` further until each is done: the loop of `beam_search`.
+
+    Raises:
+        TransduceError: a log-probability is NaN.
+    """
+    places = list(searches)  # the sentences of the batch, some of them perhaps done
     last_ids = torch.full((len(places), 1), task.start_id, device=device)
     num_steps = 0
     while places:
@@ -75,7 +96,6 @@ def beam_search(
         if leaving is not None or any(row != list(range(last_ids.shape[1])) for row in parents):
             state = state.select(leaving, torch.tensor(parents, device=device))
         last_ids = torch.tensor([sentence.last_ids() for sentence in places], device=device)
-    return [sentence.finished[:num_best] for sentence in searches]
 
 
 def _kept(places: list[SentenceSearch]) -> list[int]:

@@ -76,17 +76,17 @@ class NativeEngine:
         self, model: Transformer, end_id: int, precision: Precision = "float32", ensemble: Sequence[Transformer] = ()
     ) -> None:
         self.model = model
-        self._models = (model, *ensemble)
+        self.models = (model, *ensemble)
         device = next(model.parameters()).device
         few, many = (settled_precision(precision, device, model.config.d_model, few=few) for few in (True, False))
-        for_many = make_ensemble([make_network(one, many) for one in self._models])
+        for_many = make_ensemble([make_network(one, many) for one in self.models])
         self._engine = NetworkEngine(
             for_many,
             end_id,
             model.config.vocabulary,
-            longest=min(one.longest for one in self._models),
+            longest=min(one.longest for one in self.models),
             device=device,
-            for_few=for_many if few == many else make_ensemble([make_network(one, few) for one in self._models]),
+            for_few=for_many if few == many else make_ensemble([make_network(one, few) for one in self.models]),
         )
 
     def search(
@@ -97,14 +97,14 @@ class NativeEngine:
         constraints: Sequence[Constraints] | None = None,
     ) -> list[list[Hypothesis]]:
         """See `Engine`."""
-        with evaluating(self._models):
+        with evaluating(self.models):
             return self._engine.search(sources, config, num_best, constraints)
 
     def sample(
         self, sources: Sequence[Sequence[int]], config: SearchConfig, num_samples: int, sampling: Sampling, seed: int
     ) -> list[list[Hypothesis]]:
         """See `Engine`."""
-        with evaluating(self._models):
+        with evaluating(self.models):
             return self._engine.sample(sources, config, num_samples, sampling, seed)
 
 

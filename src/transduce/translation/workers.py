@@ -33,12 +33,12 @@ class Workers:
     def _started(self, count: int) -> ThreadPoolExecutor:
         with _starting:
             if self._executor is None or self._count != count:
-                self._executor, self._count = _executor(count), count
+                self._executor, self._count = threads_of_one_core(count), count
             return self._executor
 
 
-def _executor(count: int) -> ThreadPoolExecutor:
-    """Threads for each of which PyTorch's number of threads is 1; for all others it is what it was.
+def threads_of_one_core(count: int) -> ThreadPoolExecutor:
+    """So many threads, for each of which PyTorch's number of threads is 1; for all others it is what it was.
 
     The number is each thread's own once it was asked for, but setting it also sets what threads find that ask later: so
     all of these ask now, and then it is put back.

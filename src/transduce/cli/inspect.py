@@ -1,0 +1,87 @@
+"""`transduce inspect`."""
+
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any
+
+from cyclopts import Parameter
+
+from transduce.bundle import Bundle, find_bundle
+from transduce.cli.console import say
+from transduce.errors import UserError
+from transduce.inspection import EVERYTHING, QUICK, Head, InspectedModel, InspectionRequest, inspect_text
+from transduce.serving.pages import standalone_page
+from transduce.translation import Translator
+
+
+@Parameter(name="*")
+@dataclass(frozen=True)
+class Wanted:
+    """What is computed.
+
+    Args:
+        reference: a translation by people, which the model then judges token by token.
+        beam: hypotheses kept in the search, at most 16; the model's own setting unless given.
+        head: ATTENTION.LAYER.HEAD, from 1, as in encoder_decoder.1.3: one whose numbers are all in the page; may be
+            given several times. Others are there besides, as many as fit.
+        quick: leave out what takes long: the translation without each single head, and with other words.
+    """
+
+    reference: str | None = None
+    beam: int | None = None
+    head: Annotated[tuple[str, ...], Parameter(negative=())] = ()
+    quick: bool = False
+
+    def request(self, sentence: str) -> InspectionRequest:
+        """It, of a sentence."""
+        return InspectionRequest.checked(
+            text=sentence,
+            reference=self.reference,
+            beam=self.beam,
+            arithmetic=[Head.parse(text) for text in self.head],
+            include=[*QUICK, "arithmetic"] if self.quick else list(EVERYTHING),
+        )
+
+
+def inspect(
+    model: Path,
+    sentence: str,
+    /,
+    *,
+    output: Path,
+    compare: Annotated[tuple[Path, ...], Parameter(negative=())] = (),
+    wanted: Wanted | None = None,
+    device: str = "auto",
+) -> None:
+    """Write a page that shows how a sentence is translated, number by number; it opens from disk in any browser.
+
+    Args:
+        model: a bundle, or the folder of a run.
+        sentence: the source text.
+        output: the page to write, as in page.html; an older file is replaced.
+        compare: another model or checkpoint, shown beside the first; may be given several times.
+        wanted: what is computed.
+        device: cpu, cuda, mps or auto.
+    """
+    started = time.monotonic()
+    request = (wanted or Wanted()).request(sentence)
+    if output.is_dir() or not output.parent.is_dir():
+        raise UserError(f"--output {output}: must be a file in a folder that exists, as in page.html")
+    documents = [_document(path, request, device) for path in (model, *compare)]
+    page = standalone_page(documents).encode("utf-8")
+    beside = output.with_name(output.name + ".tmp")
+    try:
+        beside.write_bytes(page)
+        beside.replace(output)
+    finally:
+        beside.unlink(missing_ok=True)
+    say(f"{output} written in {time.monotonic() - started:.1f} s: {len(page) / 1e6:.1f} MB; open it in a browser")
+
+
+def _document(path: Path, request: InspectionRequest, device: str) -> dict[str, Any]:
+    bundle = Bundle.open(find_bundle(path))
+    folder = bundle.folder.resolve()
+    name = folder.parent.name if folder.name in {"best", "last"} else folder.name
+    translator = Translator.load(bundle.folder, device=device, precision="float32")
+    return inspect_text(translator, request, InspectedModel.of(bundle, name), say=lambda text: say(f"{name}: {text}"))

@@ -1,0 +1,111 @@
+"""`transduce serve`."""
+
+import re
+from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Annotated, Literal
+
+from cyclopts import Parameter
+
+from transduce.cli.computation import Computation
+from transduce.errors import ConfigError, MissingExtraError
+from transduce.serving.limits import Limits
+
+_PACKAGES = {
+    "fastapi": "fastapi",
+    "uvicorn": "uvicorn",
+    "httptools": "httptools",
+    "prometheus_client": "prometheus-client",
+    "python_multipart": "python-multipart",
+    "py3langid": "py3langid",
+}
+"""Modules of the extra, and what has them."""
+
+
+@Parameter(name="*")
+@dataclass(frozen=True)
+class Door:
+    """Where the service is, and who may come in.
+
+    Args:
+        host: address to listen at; 127.0.0.1 is for programs of this machine alone, 0.0.0.0 for all networks.
+        port: likewise; 0 is any that is free.
+        api_key_file: a file with one key a line; without it, no key is needed.
+        requests_per_minute: of the same address; 0 is any number.
+        cors: an origin, as in https://example.org, whose pages may use the service from a browser; may be given several
+            times; "*" for all.
+    """
+
+    host: str = "127.0.0.1"
+    port: int = 5000
+    api_key_file: Path | None = None
+    requests_per_minute: int = 0
+    cors: Annotated[tuple[str, ...], Parameter(negative=())] = ()
+
+    def check(self) -> None:
+        """That it can be opened.
+
+        Raises:
+            ConfigError: a value is not as it must be.
+        """
+        if not 0 <= self.port <= 65_535:
+            raise ConfigError(f"--port {self.port}: must be from 0 to 65535")
+        if self.requests_per_minute < 0:
+            raise ConfigError(f"--requests-per-minute {self.requests_per_minute}: must be at least 1, or 0 for any")
+        for origin in self.cors:
+            if origin != "*" and not re.fullmatch(r"https?://[^/\s*]+", origin):
+                raise ConfigError(f"--cors {origin}: must be an origin, as in https://example.org, or * for all")
+
+
+_DOOR, _LIMITS, _COMPUTATION = Door(), Limits(), Computation()
+
+
+def serve(
+    model: Path,
+    /,
+    *more: Path,
+    door: Door = _DOOR,
+    limits: Annotated[Limits, Parameter(name="*")] = _LIMITS,
+    computation: Computation = _COMPUTATION,
+    log_format: Literal["text", "json"] = "text",
+) -> None:
+    """Translate over HTTP, for clients of LibreTranslate and DeepL, and for browsers.
+
+    Args:
+        model: a bundle, the folder of a run, or for another engine what was exported to it.
+        more: further ones, each for another pair of languages.
+        door: where the service is, and who may come in.
+        limits: what requests may cost.
+        computation: what computes.
+        log_format: of the lines on standard error: one about each request, none of which has a text, key or address.
+    """
+    door.check()
+    for module, package in _PACKAGES.items():
+        if find_spec(module) is None:
+            raise MissingExtraError(package, "serve", "transduce serve")
+    # These import the packages.
+    from transduce.serving.app import make_app  # noqa: PLC0415
+    from transduce.serving.authorization import Authorization  # noqa: PLC0415
+    from transduce.serving.detection import Detector  # noqa: PLC0415
+    from transduce.serving.logs import log, start_logging  # noqa: PLC0415
+    from transduce.serving.reception import Reception  # noqa: PLC0415
+    from transduce.serving.request_rate import RequestRate  # noqa: PLC0415
+    from transduce.serving.server import is_local, listen, run  # noqa: PLC0415
+    from transduce.serving.service import Service  # noqa: PLC0415
+
+    authorization = Authorization() if door.api_key_file is None else Authorization.read(door.api_key_file)
+    start_logging(log_format)
+    with listen(door.host, door.port) as listening:
+        service = Service(
+            (model, *more),
+            engine=computation.engine,
+            device=computation.device,
+            precision=computation.settled(),
+            limits=limits,
+            say=log,
+        )
+        reception = Reception(service, authorization, RequestRate(door.requests_per_minute), Detector())
+        if not (is_local(listening) or authorization.is_required):
+            log(f"anybody who reaches {door.host} can use this service: --api-key-file asks for keys")
+        run(make_app(reception, cors=door.cors), reception, listening, log)

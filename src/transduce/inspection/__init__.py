@@ -1,0 +1,8 @@
+"""Looking inside: attention, arithmetic, search and layers of one translation, as one document."""
+
+from transduce.inspection.document import InspectionDocument
+from transduce.inspection.network_parts import Head
+from transduce.inspection.request import EVERYTHING, QUICK, InspectionRequest
+from transduce.inspection.text_inspection import InspectedModel, inspect_text
+
+__all__ = ["EVERYTHING", "QUICK", "Head", "InspectedModel", "InspectionDocument", "InspectionRequest", "inspect_text"]

@@ -1,0 +1,3 @@
+"""HTTP: dialects, batching of concurrent requests, limits, metrics, and the page that looks inside."""
+
+__all__: list[str] = []

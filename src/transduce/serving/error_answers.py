@@ -1,0 +1,86 @@
+"""Errors as each dialect writes them: LibreTranslate's `{"error"}`, DeepL's `{"message"}`, our problems (RFC 9457)."""
+
+from http import HTTPStatus
+from typing import Any
+
+from fastapi.exceptions import RequestValidationError
+from starlette.exceptions import HTTPException
+from starlette.responses import JSONResponse
+
+from transduce.errors import Refusal, UserError
+from transduce.serving.refusals import DeadlineExceeded, TooLong, UnknownPair
+from transduce.serving.request_errors import BodyTooLarge, BodyTooSlow, NotAuthorized, RateExceeded, WrongMediaType
+
+_STATUSES: dict[type[Exception], tuple[int, int, int]] = {
+    NotAuthorized: (400, 403, 401),
+    BodyTooLarge: (413, 413, 413),
+    BodyTooSlow: (408, 408, 408),
+    WrongMediaType: (415, 415, 415),
+    TooLong: (400, 413, 413),
+    UnknownPair: (400, 400, 404),
+    RateExceeded: (429, 429, 429),
+    DeadlineExceeded: (504, 504, 504),
+    Refusal: (503, 503, 503),
+    RequestValidationError: (400, 400, 422),
+    UserError: (400, 400, 422),
+}
+"""For LibreTranslate's clients, DeepL's, and ours; the first that an error is counts."""
+
+_RETRY_AFTER = 5
+"""Seconds to wait for a service that starts or ends: another one may take its place by then."""
+
+
+def error_answer(error: Exception, path: str) -> JSONResponse:
+    """What a client gets for an error, in the dialect of the path that it asked for.
+
+    An error that is not meant for clients is called by no name: what it says may hold somebody's text.
+    """
+    status = _status(error, path)
+    headers: dict[str, str] = dict(getattr(error, "headers", None) or {})
+    if isinstance(error, Refusal) and status != HTTPStatus.GATEWAY_TIMEOUT:
+        headers["Retry-After"] = str(getattr(error, "retry_after", _RETRY_AFTER))
+    if status == HTTPStatus.UNAUTHORIZED:
+        headers["WWW-Authenticate"] = "Bearer"
+    message = _message(error, status)
+    if is_own(path):
+        details: dict[str, Any] = {"title": HTTPStatus(status).phrase, "status": status, "detail": message}
+        if isinstance(error, RequestValidationError):
+            details["errors"] = [
+                {"location": [*map(str, one["loc"])], "message": one["msg"]} for one in error.errors()[:20]
+            ]
+        return JSONResponse(details, status, headers, media_type="application/problem+json")
+    return JSONResponse({"message" if is_deepl(path) else "error": message}, status, headers)
+
+
+def is_own(path: str) -> bool:
+    """Whether the path is of our own dialect."""
+    return path.startswith("/v1/")
+
+
+def is_deepl(path: str) -> bool:
+    """Whether the path is of DeepL's dialect."""
+    return path.startswith("/v2/")
+
+
+def _status(error: Exception, path: str) -> int:
+    if isinstance(error, HTTPException):
+        return error.status_code
+    if isinstance(error, NotAuthorized) and not error.is_missing and not is_own(path):
+        return HTTPStatus.FORBIDDEN
+    for kind, statuses in _STATUSES.items():
+        if isinstance(error, kind):
+            return statuses[1 if is_deepl(path) else 2 if is_own(path) else 0]
+    return HTTPStatus.INTERNAL_SERVER_ERROR
+
+
+def _message(error: Exception, status: int) -> str:
+    match error:
+        case HTTPException():
+            return str(error.detail)
+        case RequestValidationError():
+            first = error.errors()[0]
+            return f"{'.'.join(map(str, first['loc']))}: {first['msg']}"
+    if status >= HTTPStatus.INTERNAL_SERVER_ERROR and not isinstance(error, Refusal):
+        return "the service has failed at this request; its log says at which place"
+    # Lone surrogates cannot be written.
+    return str(error).encode("utf-8", "backslashreplace").decode("utf-8")

@@ -1,0 +1,53 @@
+"""What one request, and all of them together, may cost."""
+
+from dataclasses import dataclass, fields
+
+from transduce.errors import ConfigError
+
+
+@dataclass(frozen=True)
+class Limits:
+    """Bounds that are checked before anything is computed; each is above 0 unless it says otherwise.
+
+    Args:
+        max_characters: of all texts of a request, with what is asked for in words: a book of 80,000 words.
+        max_texts: texts of a request, or pairs to be scored.
+        max_terms: required and forbidden phrases, and terms of a glossary, of a request: searching takes longer with
+            each.
+        max_body_bytes: of a request's body, which is not read any further: the characters in UTF-8, and their JSON.
+        max_queue_tokens: source tokens that wait, of all requests. A request may take half of what is left of them, so
+            that there always is room for a short one.
+        batch_tokens: source tokens, those of a sentence for each of its hypotheses, that are translated together on a
+            core: with more, a batch takes longer, and is no more efficient.
+        batch_seconds: that translating them may take, about: whoever comes next waits for them.
+        max_delay_milliseconds: how long a sentence waits, at most, for companions that are likely to come; may be 0.
+        deadline_seconds: from a request's arrival to its answer; what is not translated by then is not translated.
+        max_alternatives: beside the best translation; may be 0. The beam must hold them.
+        max_beam: hypotheses, or samples, of a sentence: time and memory grow with them.
+        drain_seconds: for what was accepted, once the service is told to stop.
+        reload_seconds: between two looks at the models' files.
+
+    Raises:
+        ConfigError: one of them is below what it may be.
+    """
+
+    max_characters: int = 500_000
+    max_texts: int = 1_000
+    max_terms: int = 100
+    max_body_bytes: int = 4_000_000
+    max_queue_tokens: int = 400_000
+    batch_tokens: int = 4_096
+    batch_seconds: float = 2.0
+    max_delay_milliseconds: float = 20.0
+    deadline_seconds: float = 60.0
+    max_alternatives: int = 7
+    max_beam: int = 16
+    drain_seconds: float = 30.0
+    reload_seconds: float = 1.0
+
+    def __post_init__(self) -> None:
+        for field in fields(self):
+            value = getattr(self, field.name)
+            may_be_nothing = field.name in {"max_delay_milliseconds", "max_alternatives"}
+            if value < 0 or (value == 0 and not may_be_nothing):
+                raise ConfigError(f"{field.name} = {value}: must be {'at least' if may_be_nothing else 'above'} 0")

@@ -1,0 +1,215 @@
+"""HTML and XML: what of a text is translated, and what around and in it is kept, character for character."""
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from html import escape, unescape
+
+from transduce.serving.markup_parts import Part, parts
+
+# Names of elements of HTML; lists of words are easier to read than lists of strings.
+_INLINE = frozenset(
+    "a abbr acronym b bdi bdo big cite code data del dfn em font i img ins kbd label mark math nobr q rb rp rt ruby s "  # noqa: SIM905
+    "samp small span strike strong sub sup svg time tt u var wbr".split()
+)
+"""Those that stand in a sentence; any other begins and ends a paragraph."""
+
+_UNTRANSLATED = frozenset("code kbd math noscript samp script style svg template textarea var xmp".split())  # noqa: SIM905
+_ENDS_ITSELF = frozenset("dd dt li option p td th tr".split())  # noqa: SIM905
+"""Those whose end tag may be left out where the next one of them begins."""
+
+_KEPT = re.compile(r"""\btranslate\s*=\s*["']?no\b|\bclass\s*=\s*["']?[^"'>]{0,200}\bnotranslate\b""", re.IGNORECASE)
+_SPACES = re.compile(r"[ \t\n\r\f]+")
+
+
+@dataclass(frozen=True)
+class Rules:
+    """How markup is read.
+
+    Args:
+        is_xml: names are as they are written, and an element is inline where it stands beside text.
+        splitting: elements that begin and end a paragraph, beyond those that do anyway.
+        non_splitting: elements that are inline in any case.
+        ignored: elements whose text is kept.
+    """
+
+    is_xml: bool = False
+    splitting: frozenset[str] = frozenset()
+    non_splitting: frozenset[str] = frozenset()
+    ignored: frozenset[str] = frozenset()
+
+    def is_inline(self, name: str, *, is_beside_text: bool) -> bool:
+        """Whether an element of that name stands in a sentence."""
+        if name in self.splitting:
+            return False
+        return name in self.non_splitting or (is_beside_text if self.is_xml else name in _INLINE)
+
+
+@dataclass(frozen=True)
+class Passage:
+    """What is translated together: text with inline tags in it.
+
+    Args:
+        parts: in order; no space is at either end.
+        keeps_spaces: whether line ends and runs of spaces mean something, as in `<pre>`.
+    """
+
+    parts: tuple[Part, ...]
+    keeps_spaces: bool = False
+
+    def texts(self) -> list[str]:
+        """What a reader sees of each part that is text."""
+        shown = [unescape(part.raw) for part in self.parts if part.shape == "text"]
+        return shown if self.keeps_spaces else [_SPACES.sub(" ", text) for text in shown]
+
+    def marks(self) -> list[str]:
+        """What stands for each tag in a translation: `<m0>` and `</m0>` for a pair, `<m1/>` for any other."""
+        everything = "".join(self.texts())
+        letters = "m"
+        while f"<{letters}" in everything or f"</{letters}" in everything:  # a text about marks
+            letters += "m"
+        tags = [part for part in self.parts if part.shape != "text"]
+        marks = [f"<{letters}{place}/>" for place in range(len(tags))]
+        for start, end in _pairs(tags):
+            marks[start], marks[end] = f"<{letters}{start}>", f"</{letters}{start}>"
+        return marks
+
+    def marked(self) -> str:
+        """The passage as it is translated, with marks for its tags."""
+        texts, marks = iter(self.texts()), iter(self.marks())
+        return "".join(next(texts) if part.shape == "text" else next(marks) for part in self.parts)
+
+    def rebuilt(self, translation: str) -> str | None:
+        """Markup of a translation of `marked`; None if a mark is missing, came twice or is in another place."""
+        marks = self.marks()
+        letters = marks[0].strip("</>0123456789") if marks else ""
+        pieces = re.split(rf"(</?{letters}\d+/?>)", translation) if marks else [translation]
+        if pieces[1::2] != marks:
+            return None
+        tags = [*(part.raw for part in self.parts if part.shape != "text"), ""]
+        return "".join(escaped(text) + tag for text, tag in zip(pieces[::2], tags, strict=True))
+
+    def rebuilt_from_parts(self, translations: Iterable[str]) -> str:
+        """Markup of translations of each of `texts`."""
+        texts = iter(translations)
+        return "".join(escaped(next(texts)) if part.shape == "text" else part.raw for part in self.parts)
+
+
+def escaped(text: str) -> str:
+    """Text as markup; quotation marks mean nothing between tags."""
+    return escape(text, quote=False)
+
+
+def divided(markup: str, rules: Rules) -> list[str | Passage]:
+    """The text in order: what is kept as it is, and what is translated; joined, they are the text again."""
+    found: list[str | Passage] = []
+    waiting: list[Part] = []
+    keeps_spaces = False
+    for part, is_inline in _with_roles(list(parts(markup, is_xml=rules.is_xml)), rules):
+        if is_inline:
+            waiting.append(part)
+            continue
+        found += [*_trimmed(waiting, keeps_spaces=keeps_spaces), part.raw]
+        waiting = []
+        if part.name == "pre":
+            keeps_spaces = part.shape == "start"
+    return found + _trimmed(waiting, keeps_spaces=keeps_spaces)
+
+
+def _with_roles(all_parts: Sequence[Part], rules: Rules) -> Iterator[tuple[Part, bool]]:
+    """Each part, and whether it is inline; an element whose text is kept is one part."""
+    beside_text = _beside_text(all_parts) if rules.is_xml else frozenset[int]()
+    elements = _OpenElements(rules)
+    kept: list[str] = []
+    is_inline = False
+    for place, part in enumerate(all_parts):
+        were_kept = elements.are_kept
+        elements.read(part)
+        if not were_kept:
+            is_inline = part.shape in {"text", "other"} or rules.is_inline(
+                part.name, is_beside_text=place in beside_text
+            )
+        if were_kept or elements.are_kept:
+            kept.append(part.raw)
+            if not elements.are_kept:
+                yield Part("".join(kept), "single"), is_inline
+                kept = []
+        else:
+            yield part, is_inline
+    if kept:
+        yield Part("".join(kept), "single"), False
+
+
+class _OpenElements:
+    """The elements that are open at a place, and whether their text is kept."""
+
+    def __init__(self, rules: Rules) -> None:
+        self._kept = rules.ignored if rules.is_xml else rules.ignored | _UNTRANSLATED
+        self._ends_itself = frozenset[str]() if rules.is_xml else _ENDS_ITSELF
+        self._names: list[str] = []
+        self._counts: Counter[str] = Counter()
+        self._kept_from = 0  # number of open elements, the last of which is the outermost that is kept; 0: none is
+
+    @property
+    def are_kept(self) -> bool:
+        return self._kept_from > 0
+
+    def read(self, part: Part) -> None:
+        """Go on behind a part."""
+        if part.shape == "start":
+            if part.name in self._ends_itself and self._names[-1:] == [part.name]:
+                self._close()
+            self._names.append(part.name)
+            self._counts[part.name] += 1
+            if not self._kept_from and (part.name in self._kept or _KEPT.search(part.raw)):
+                self._kept_from = len(self._names)
+        elif part.shape == "end" and self._counts[part.name]:
+            while self._close() != part.name:
+                pass
+
+    def _close(self) -> str:
+        name = self._names.pop()
+        self._counts[name] -= 1
+        if len(self._names) < self._kept_from:
+            self._kept_from = 0
+        return name
+
+
+def _pairs(tags: Sequence[Part]) -> Iterator[tuple[int, int]]:
+    """Places of start tags and of the end tags that close them."""
+    stack: list[int] = []
+    for place, tag in enumerate(tags):
+        if tag.shape == "start":
+            stack.append(place)
+        elif tag.shape == "end" and stack and tags[stack[-1]].name == tag.name:
+            yield stack.pop(), place
+
+
+def _beside_text(all_parts: Sequence[Part]) -> frozenset[int]:
+    """Places of tags of elements whose parent has text of its own, as sentences have."""
+    parents: dict[int, int] = {}
+    with_text: set[int] = set()
+    stack = [-1]
+    for place, part in enumerate(all_parts):
+        if part.shape == "text" and part.raw.strip():
+            with_text.add(stack[-1])
+        elif part.shape in {"start", "single"}:
+            parents[place] = stack[-1]
+            if part.shape == "start":
+                stack.append(place)
+        elif part.shape == "end" and len(stack) > 1:
+            parents[place] = parents[stack.pop()]
+    return frozenset(place for place, parent in parents.items() if parent in with_text)
+
+
+def _trimmed(inline: Sequence[Part], *, keeps_spaces: bool) -> list[str | Passage]:
+    """A passage, and the space at its edges; all of it is kept where there is no text."""
+    if not any(part.shape == "text" and part.raw.strip() for part in inline):
+        return ["".join(part.raw for part in inline)] if inline else []
+    first, last = inline[0].raw, inline[-1].raw
+    before, behind = first[: len(first) - len(first.lstrip())], last[len(last.rstrip()) :]
+    inner = list(inline)
+    inner[0] = inner[0]._replace(raw=inner[0].raw[len(before) :])
+    inner[-1] = inner[-1]._replace(raw=inner[-1].raw.removesuffix(behind) if behind else inner[-1].raw)
+    return [before, Passage(tuple(part for part in inner if part.raw), keeps_spaces), behind]

@@ -1,0 +1,178 @@
+"""Our own dialect, `/v1/*`: everything that the engine can do."""
+
+import asyncio
+import json
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Body, Depends, Request, Response
+from pydantic import BaseModel
+
+from transduce.errors import ConfigError
+from transduce.inspection import InspectionDocument, InspectionRequest
+from transduce.serving.languages import find_language
+from transduce.serving.markup import Rules
+from transduce.serving.native_answers import (
+    ModelAnswer,
+    ModelsAnswer,
+    ScoreAnswer,
+    ScoresAnswer,
+    TokenAnswer,
+    TranslateAnswer,
+    TranslationAnswer,
+)
+from transduce.serving.native_requests import ScoreRequest, TranslateRequest
+from transduce.serving.reception import Delivery, Order, Pair, Reception
+from transduce.serving.refusals import UnknownPair
+from transduce.serving.request_errors import ParameterError
+
+PROBLEM = "#/components/schemas/Problem"
+"""Where the OpenAPI document describes what goes wrong; see `openapi`."""
+
+_RULES = {"text": None, "html": Rules(), "xml": Rules(is_xml=True)}
+_PROBLEMS = {
+    400: "The body cannot be read.",
+    401: "A key is needed, or this one is not known.",
+    404: "No model translates between these languages.",
+    408: "The body did not arrive in time.",
+    413: "The body is too large, or there are too many texts or characters.",
+    422: "A value is not as it should be, values contradict each other, or no translation has what was asked for.",
+    429: "This client asks too often: see Retry-After.",
+    503: "Too much is waiting, or the service starts or ends: see Retry-After.",
+    504: "It could not be done in time.",
+}
+_RESPONSES: dict[int | str, dict[str, Any]] = {
+    status: {"description": text, "content": {"application/problem+json": {"schema": {"$ref": PROBLEM}}}}
+    for status, text in _PROBLEMS.items()
+}
+
+
+async def check_unicode(request: Request) -> None:
+    """That no text in a body has half of a character, which JSON can write and nothing else can.
+
+    Raises:
+        ParameterError: one has.
+    """
+    body = await request.body()
+    if b"\\u" not in body:
+        return
+    try:
+        json.dumps(json.loads(body), ensure_ascii=False).encode("utf-8")
+    except UnicodeEncodeError:
+        raise ParameterError("the body has half of a character (a lone surrogate): send the whole one") from None
+
+
+router = APIRouter(prefix="/v1", tags=["Transduce"], responses=_RESPONSES, dependencies=[Depends(check_unicode)])
+
+
+def reception_of(request: Request) -> Reception:
+    """The one of the app that was asked."""
+    found: Reception = request.app.state.reception
+    return found
+
+
+@router.post("/translate", response_model=TranslateAnswer, summary="Translate texts")
+async def translate(request: Request, asked: Annotated[TranslateRequest, Body()]) -> Response:
+    """Texts are divided into sentences, which are translated and put back with all that stood between them."""
+    reception = reception_of(request)
+    with reception.admitted(request):
+        source, target = _languages(reception, asked.source, asked.target, may_detect=True)
+        texts = [asked.text] if isinstance(asked.text, str) else asked.text
+        rules = _RULES[asked.format]
+        order = Order(texts, source, target, asked.wish(), rules, asked.deadline_seconds)
+        deliveries = await reception.translate(request, order)
+        return _json(TranslateAnswer(target=target, translations=[_translation(one) for one in deliveries]))
+
+
+@router.post("/score", response_model=ScoresAnswer, summary="Score given translations")
+async def score(request: Request, asked: Annotated[ScoreRequest, Body()]) -> Response:
+    """How probable the model finds translations; a score is what the same pieces would have as a translation."""
+    reception = reception_of(request)
+    with reception.admitted(request):
+        pair = _pair(reception, request, asked.source, asked.target)
+        pairs = [(one.text, one.translation) for one in asked.pairs]
+        found = await reception.service.score(pair, pairs, deadline_seconds=asked.deadline_seconds)
+        scores = [
+            ScoreAnswer(
+                score=one.score,
+                log_probability=one.log_probability,
+                tokens=[
+                    TokenAnswer(piece=piece, log_probability=log_probability)
+                    for piece, log_probability in zip(one.pieces, one.log_probabilities, strict=True)
+                ],
+                is_long=one.is_long,
+            )
+            for one in found
+        ]
+        return _json(ScoresAnswer(scores=scores))
+
+
+@router.post("/inspect", response_model=InspectionDocument, summary="Look inside a translation")
+async def inspect(request: Request, asked: Annotated[InspectionRequest, Body()]) -> Response:
+    """Attention, arithmetic, search and layers of the translation of one sentence, as the page draws them."""
+    reception = reception_of(request)
+    with reception.admitted(request):
+        pair = _pair(reception, request, asked.source, asked.target)
+        document = await reception.service.inspect(pair, asked.model_dump())
+        # Some megabytes: others are answered meanwhile.
+        content = await asyncio.to_thread(json.dumps, document, allow_nan=False, separators=(",", ":"))
+        return Response(content, media_type="application/json")
+
+
+@router.get("/models", response_model=ModelsAnswer, summary="Say which models are loaded")
+async def models(request: Request) -> Response:
+    """One for each pair of languages."""
+    reception = reception_of(request)
+    with reception.admitted(request):
+        return _json(ModelsAnswer(models=[ModelAnswer.model_validate(one) for one in reception.service.languages]))
+
+
+def _translation(delivery: Delivery) -> TranslationAnswer:
+    translated = delivery.translated
+    return TranslationAnswer.model_validate(
+        {
+            "source": delivery.source,
+            "source_probability": delivery.probability,
+            **{name: getattr(translated, name) for name in ("text", "score", "alternatives", "sentences")},
+        }
+    )
+
+
+def _json(answer: BaseModel) -> Response:
+    return Response(answer.model_dump_json(), media_type="application/json")
+
+
+def _pair(reception: Reception, request: Request, source: str | None, target: str | None) -> Pair:
+    """The pair of languages that is meant, none of which is detected."""
+    found_source, found_target = _languages(reception, source, target, may_detect=False)
+    pair = found_source or "", found_target
+    request.state.pair = "-".join(pair)
+    return pair
+
+
+def _languages(
+    reception: Reception, source: str | None, target: str | None, *, may_detect: bool
+) -> tuple[str | None, str]:
+    """Codes of the loaded models that are meant; no source where each text's is to be detected."""
+    languages = reception.languages
+    found_source = None
+    if source is not None and not (may_detect and source == "auto"):
+        found_source = find_language(source, languages.sources)
+        if found_source is None:
+            raise UnknownPair(f"no model translates from {source[:50]!r}; there are {', '.join(languages.sources)}")
+    targets = languages.targets if found_source is None else languages.targets_of(found_source)
+    found_target = _only(targets, "target") if target is None else find_language(target, targets)
+    if found_target is None:
+        raise UnknownPair(f"no model translates into {str(target)[:50]!r}; there are {', '.join(targets)}")
+    if found_source is None:
+        sources = languages.sources_of(found_target)
+        if len(sources) == 1 and source is None:
+            found_source = sources[0]
+        elif not may_detect:
+            found_source = _only(sources, "source")
+    return found_source, found_target
+
+
+def _only(codes: tuple[str, ...], side: str) -> str:
+    if len(codes) != 1:
+        raise ConfigError(f"{side} = null: there is more than one, {', '.join(codes)}; say which")
+    return codes[0]

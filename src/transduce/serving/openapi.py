@@ -1,0 +1,117 @@
+"""The OpenAPI document, with the languages and limits of this very service in it."""
+
+from typing import Any
+
+from fastapi import FastAPI
+from fastapi.openapi.utils import get_openapi
+
+from transduce.serving.deepl import language_codes
+from transduce.serving.libretranslate import AUTO
+from transduce.serving.native_answers import Problem
+from transduce.serving.reception import Reception
+
+_LIMITS = {
+    "TranslateRequest.num_best": "max_best",
+    "TranslateRequest.beam": "max_beam",
+    "TranslateRequest.num_samples": "max_beam",
+    "TranslateRequest.deadline_seconds": "deadline_seconds",
+    "ScoreRequest.deadline_seconds": "deadline_seconds",
+}
+_LANGUAGES = {
+    "TranslateRequest.source": "sources-or-auto",
+    "TranslateRequest.target": "targets",
+    "ScoreRequest.source": "sources",
+    "ScoreRequest.target": "targets",
+    "InspectionRequest.source": "sources",
+    "InspectionRequest.target": "targets",
+}
+_SCHEMES = {
+    "key": {"type": "http", "scheme": "bearer", "description": "An API key."},
+    "deepl_key": {
+        "type": "apiKey",
+        "in": "header",
+        "name": "Authorization",
+        "description": '"DeepL-Auth-Key KEY", as clients of DeepL have it.',
+    },
+}
+_WITH_KEY = {"Transduce": "key", "DeepL": "deepl_key"}
+_METHODS = {"get", "post"}
+
+
+def openapi_document(app: FastAPI, reception: Reception) -> dict[str, Any]:
+    """The document; it is made once for the languages of the loaded models."""
+    made: tuple[tuple[str, ...], dict[str, Any]] | None = getattr(app.state, "openapi", None)
+    languages = reception.languages
+    pairs = tuple(f"{source}-{target}" for source in languages.sources for target in languages.targets_of(source))
+    if made is None or made[0] != pairs:
+        made = pairs, _document(app, reception)
+        app.state.openapi = made
+    return made[1]
+
+
+def _document(app: FastAPI, reception: Reception) -> dict[str, Any]:
+    document = get_openapi(
+        title=app.title, version=app.version, description=app.description, routes=app.routes, openapi_version="3.1.0"
+    )
+    languages = reception.languages
+    codes = {
+        "sources": list(languages.sources),
+        "sources-or-auto": [AUTO, *languages.sources],
+        "targets": list(languages.targets),
+        "deepl-sources": [*language_codes(languages.sources, "sources"), ""],
+        "deepl-targets": language_codes(languages.targets, "targets"),
+    }
+    limits = reception.service.limits
+    most: dict[str, int | float] = {
+        "max_alternatives": limits.max_alternatives,
+        "max_best": limits.max_alternatives + 1,
+        "max_beam": limits.max_beam,
+        "deadline_seconds": limits.deadline_seconds,
+    }
+    schemas = document["components"]["schemas"]
+    problem = Problem.model_json_schema(ref_template="#/components/schemas/{model}")
+    schemas |= {"Problem": problem, **problem.pop("$defs")}
+    for place, name in _LIMITS.items():
+        _plain(_property(schemas, place))["maximum"] = most[name]
+    for place, name in _LANGUAGES.items():
+        _plain(_property(schemas, place))["enum"] = codes[name]
+    document = dict(_filled(document, codes, most))
+    if reception.authorization.is_required:
+        document["components"]["securitySchemes"] = _SCHEMES
+        for methods in document["paths"].values():
+            for operation in methods.values():
+                for tag in operation.get("tags", ()):
+                    if tag in _WITH_KEY:
+                        operation["security"] = [{_WITH_KEY[tag]: []}]
+    return document
+
+
+def _property(schemas: dict[str, Any], place: str) -> dict[str, Any]:
+    schema, _, name = place.partition(".")
+    found: dict[str, Any] = schemas[schema]["properties"][name]
+    return found
+
+
+def _plain(schema: dict[str, Any]) -> dict[str, Any]:
+    """What a value is that may be null as well."""
+    found: dict[str, Any] = schema["anyOf"][0] if "anyOf" in schema else schema
+    return found
+
+
+def _filled(node: Any, codes: dict[str, list[str]], most: dict[str, int | float]) -> Any:  # noqa: ANN401 - any JSON
+    """The same with codes and limits in place of their names."""
+    if isinstance(node, list):
+        return [_filled(one, codes, most) for one in node]
+    if not isinstance(node, dict):
+        return node
+    filled = {name: _filled(value, codes, most) for name, value in node.items() if not name.startswith("x-")}
+    if "x-languages" in node:
+        filled["enum"] = [*codes[node["x-languages"]], *([None] if "null" in node["type"] else [])]
+    if "x-limit" in node:
+        limit = int(most[node["x-limit"]])
+        if "pattern" in node:
+            filled["enum"] = [str(number) for number in range(limit + 1)]
+            del filled["pattern"]
+        else:
+            filled["maximum"] = limit
+    return filled

@@ -1,0 +1,127 @@
+// Where inspections come from: out of the file that the page is, or from the server that gave the page.
+
+import { ask, Problem } from "transduce/server";
+import { joined } from "transduce/pieces";
+
+/** @typedef {import("./types.js").Inspection} Inspection */
+/** @typedef {import("./types.js").Head} Head */
+/** @typedef {{source: string, target: string, name: string}} Model */
+/** @typedef {{text: string, source?: string, target?: string, reference?: string, prefix?: number[], beam?: number}} Request */
+
+/** Both kinds; null stands for what a file does not hold.
+ * @typedef {Object} Documents
+ * @property {boolean} live  whether new sentences can be asked for
+ * @property {Inspection[]} list
+ * @property {() => Promise<Model[]>} models
+ * @property {(request: Request) => Promise<number>} translate  adds to the list, gives the place in it
+ * @property {(inspection: Inspection, position: number, token: number) =>
+ *   Promise<?{continuation: import("./types.js").Continuation, place: ?number}>} goOn
+ * @property {(inspection: Inspection, head: Head) => ?import("./types.js").Arithmetic} arithmeticAtHand
+ * @property {(inspection: Inspection, head: Head) => Promise<?import("./types.js").Arithmetic>} arithmetic
+ * @property {(inspection: Inspection, head: Head) => Promise<?import("./types.js").HeadOff>} headOff
+ * @property {(inspection: Inspection) => Promise<void>} allHeadsOff
+ */
+
+/** @returns {Documents} */
+export function createDocuments() {
+  const embedded = document.getElementById("documents");
+  return embedded ? fromFile(JSON.parse(embedded.textContent)) : fromServer();
+}
+
+/** @param {Head} head @returns {(one: Head) => boolean} */
+export const sameHead = (head) => (one) =>
+  one.attention === head.attention && one.layer === head.layer && one.head === head.head;
+
+const arithmeticAtHand = (inspection, head) => inspection.arithmetic?.find(sameHead(head)) ?? null;
+const headOffAtHand = (inspection, head) => inspection.heads_off?.find(sameHead(head)) ?? null;
+
+/** @param {Inspection[]} list @returns {Documents} */
+function fromFile(list) {
+  const notHere = () => Promise.reject(new Problem("This page is a file and holds one sentence. `transduce serve` takes new ones."));
+  return {
+    live: false,
+    list,
+    models: async () => [],
+    translate: notHere,
+    goOn: async (inspection, position, token) => {
+      const continuation = inspection.continuations?.find((one) => one.position === position && one.token === token);
+      return continuation ? { continuation, place: null } : null;
+    },
+    arithmeticAtHand,
+    arithmetic: async (inspection, head) => arithmeticAtHand(inspection, head),
+    headOff: async (inspection, head) => headOffAtHand(inspection, head),
+    allHeadsOff: notHere,
+  };
+}
+
+const WHOLE = ["attention", "search", "layers", "positions"];
+
+/** @returns {Documents} */
+function fromServer() {
+  /** @type {Inspection[]} */
+  const list = [];
+  /** What was asked for each inspection: what is wanted later is asked in the same words.
+   * @type {WeakMap<Inspection, Request>} */
+  const requests = new WeakMap();
+  const more = (inspection, wish) => ask("./v1/inspect", { include: [], ...requests.get(inspection), ...wish });
+
+  async function translate(request) {
+    const inspection = await ask("./v1/inspect", { ...request, include: WHOLE });
+    requests.set(inspection, request);
+    return list.push(inspection) - 1;
+  }
+
+  return {
+    live: true,
+    list,
+    models: async () => (await ask("./v1/models")).models,
+    translate,
+    goOn: async (inspection, position, token) => {
+      const prefix = [...inspection.target.ids.slice(0, position), token];
+      const place = await translate({ ...requests.get(inspection), prefix });
+      return { continuation: asContinuation(list[place], position), place };
+    },
+    arithmeticAtHand,
+    arithmetic: async (inspection, head) => {
+      const known = arithmeticAtHand(inspection, head);
+      if (known) return known;
+      const [found] = (await more(inspection, { arithmetic: [head] })).arithmetic;
+      (inspection.arithmetic ??= []).push(found);
+      return found;
+    },
+    headOff: async (inspection, head) => {
+      const known = headOffAtHand(inspection, head);
+      if (known) return known;
+      const found = asHeadOff(await more(inspection, { heads_off: [head], reference: inspection.target.text }), head, inspection);
+      (inspection.heads_off ??= []).push(found);
+      return found;
+    },
+    allHeadsOff: async (inspection) => {
+      inspection.heads_off = (await more(inspection, { include: ["heads_off"] })).heads_off;
+    },
+  };
+}
+
+const total = (side) => (side?.log_probabilities ?? []).reduce((all, one) => all + one, 0);
+
+function asContinuation(inspection, position) {
+  const { text, pieces, ids, log_probabilities } = inspection.target;
+  const token = ids[position];
+  return { position, token, piece: pieces[position], probability: Math.exp(log_probabilities[position]), text, pieces, log_probabilities };
+}
+
+function asHeadOff(without, head, inspection) {
+  const text = without.target.text;
+  return {
+    ...head, text, log_probability: total(without.target), changed: text !== inspection.target.text,
+    log_probability_of_target: total(without.reference),
+  };
+}
+
+/** How an inspection is called where there are several. @param {Inspection} inspection @param {Inspection[]} list */
+export function nameOf(inspection, list) {
+  const { name, source_language: source, target_language: target } = inspection.model;
+  const sameModel = list.filter((one) => one.model.name === name && one.model.digest === inspection.model.digest);
+  const languages = source && target && !name.includes(`${source}-${target}`) ? ` (${source} → ${target})` : "";
+  return sameModel.length > 1 ? `${joined(inspection.target.pieces).slice(0, 60)} · ${name}` : `${name}${languages}`;
+}

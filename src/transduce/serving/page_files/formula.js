@@ -1,0 +1,39 @@
+// Formulas in MathML, so that they are set well and read aloud well.
+
+import { m } from "transduce/dom";
+
+/** A formula. @param {...any} parts */
+export const formula = (...parts) => m("math", {}, m("mrow", {}, ...parts.map(part)));
+
+/** A formula on a line of its own. @param {...any} parts */
+export const display = (...parts) => m("math", { display: "block" }, m("mrow", {}, ...parts.map(part)));
+
+const part = (one) => (typeof one === "string" ? symbol(one) : typeof one === "number" ? number(String(one)) : one);
+
+/** A letter, an operator or a number, as its text tells. @param {string} text */
+function symbol(text) {
+  if (/^[−-]?[\d.,]+$/.test(text)) return number(text);
+  return /^[\p{L}∞]+$/u.test(text) ? letter(text) : m("mo", {}, text);
+}
+
+const number = (text) => m("mn", {}, text);
+
+/** Names of several letters stand upright, as functions do. @param {string} text */
+const letter = (text) => m("mi", {}, text);
+
+/** @param {...any} parts */
+export const group = (...parts) => m("mrow", {}, ...parts.map(part));
+export const sub = (base, below) => m("msub", {}, part(base), part(below));
+export const sup = (base, above) => m("msup", {}, part(base), part(above));
+export const both = (base, below, above) => m("msubsup", {}, part(base), part(below), part(above));
+export const fraction = (above, below) => m("mfrac", {}, part(above), part(below));
+export const root = (...parts) => m("msqrt", {}, ...parts.map(part));
+/** A sum over what stands below. */
+export const sumOver = (below) => m("munder", {}, m("mo", { largeop: "true", movablelimits: "false" }, "∑"), part(below));
+/** A vector or a matrix: bold. */
+export const bold = (text) => m("mi", { class: "bold" }, text);
+/** A coloured part: "source" or "target". */
+export const tinted = (side, ...parts) => m("mrow", { class: side }, ...parts.map(part));
+
+export const d_k = () => sub("d", "k");
+export const d_model = () => sub("d", "model");

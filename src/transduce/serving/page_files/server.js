@@ -1,0 +1,63 @@
+// The server's side of the conversation: one question, one answer, and plain words where there is none.
+
+/** Something that the reader is told; `needsKey` where the server wants an API key. */
+export class Problem extends Error {
+  /** @param {string} message @param {boolean} [needsKey] */
+  constructor(message, needsKey = false) {
+    super(message);
+    this.needsKey = needsKey;
+  }
+}
+
+let key = "";
+
+/** The API key that goes with every question from now on; kept in memory only. @param {string} text */
+export function useKey(text) {
+  key = text.trim();
+}
+
+/** Ask the server that gave the page; addresses are relative, so that it may be anywhere behind a proxy.
+ * @param {string} address
+ * @param {Object<string, any>} [body]  sent as JSON; without it the question is a GET
+ * @returns {Promise<any>}
+ * @throws {Problem} with what went wrong and what to do */
+export async function ask(address, body) {
+  const headers = { ...(body && { "Content-Type": "application/json" }), ...(key && { Authorization: `Bearer ${key}` }) };
+  let response;
+  try {
+    response = await fetch(address, { method: body ? "POST" : "GET", headers, body: body && JSON.stringify(body) });
+  } catch {
+    throw new Problem("The server does not answer. Is it still running, and are you connected to it?");
+  }
+  const text = await response.text();
+  if (response.ok) return JSON.parse(text);
+  throw problemOf(response, said(text));
+}
+
+/** @param {Response} response @param {string} said */
+function problemOf(response, said) {
+  const wait = Number(response.headers.get("Retry-After"));
+  const later = wait ? ` Try again in ${wait} ${wait === 1 ? "second" : "seconds"}.` : " Try again in a moment.";
+  const words = {
+    401: "This server wants an API key.",
+    403: said || "This server does not accept that API key.",
+    413: said || "The text is too long to look inside.",
+    429: `Too many questions at once.${later}`,
+    503: `The server is busy, or is about to stop.${later}`,
+    504: "The server ran out of time. A shorter sentence, or a smaller beam, takes less.",
+  };
+  const other = response.status < 500 ? said || `The server refused: ${response.status}.` : `The server failed: ${said || response.status}.`;
+  return new Problem(words[response.status] ?? other, [401, 403].includes(response.status));
+}
+
+/** What the body of a refusal says, in any of the forms that servers have. @param {string} text */
+function said(text) {
+  try {
+    const body = JSON.parse(text);
+    const message = body.error?.message ?? body.error ?? body.message ?? body.detail;
+    if (Array.isArray(message)) return message.map((one) => one.msg ?? String(one)).join("; ");
+    return typeof message === "string" ? message : "";
+  } catch {
+    return "";
+  }
+}

@@ -1,0 +1,219 @@
+"""Where requests of all dialects come in: who asks, in which language, and in which form the text is."""
+
+import asyncio
+from collections import defaultdict
+from collections.abc import Awaitable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, replace
+
+from starlette.requests import Request
+
+from transduce.errors import ConfigError
+from transduce.interop import NATIVE
+from transduce.serving.answers import TranslatedText
+from transduce.serving.authorization import Authorization
+from transduce.serving.detection import Detected, Detector
+from transduce.serving.languages import Languages
+from transduce.serving.markup import Passage, Rules, divided
+from transduce.serving.refusals import Draining, TooLong
+from transduce.serving.request_rate import RequestRate
+from transduce.serving.service import Service
+from transduce.serving.wishes import TranslationWish
+
+Pair = tuple[str, str]
+
+
+@dataclass(frozen=True)
+class Order:
+    """Texts to be translated.
+
+    Args:
+        texts: anything.
+        source: the language code of a model; None: each text's is detected.
+        target: likewise.
+        wish: how they are translated.
+        rules: how markup is read; None for plain text.
+        deadline_seconds: for the whole; None: what the service allows.
+    """
+
+    texts: Sequence[str]
+    source: str | None
+    target: str
+    wish: TranslationWish
+    rules: Rules | None = None
+    deadline_seconds: float | None = None
+
+
+@dataclass(frozen=True)
+class Delivery:
+    """The translation of one text of an order; `source` is its language, with a probability if it was detected."""
+
+    source: str
+    probability: float
+    translated: TranslatedText
+
+
+class Reception:
+    """Lets requests in, and brings texts into the form that the service takes, and back.
+
+    Args:
+        service: translates.
+        authorization: knows the keys.
+        rate: knows how often clients may ask.
+        detector: knows languages.
+    """
+
+    def __init__(self, service: Service, authorization: Authorization, rate: RequestRate, detector: Detector) -> None:
+        self.service = service
+        self.authorization = authorization
+        self.detector = detector
+        self.num_characters = 0
+        self._rate = rate
+        self._is_open = True
+        self._num_requests = 0
+        self._is_empty = asyncio.Event()
+        self._is_empty.set()
+
+    @property
+    def languages(self) -> Languages:
+        """Of the models that are loaded now."""
+        return Languages(self.service.languages)
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether requests are let in, and the service takes them."""
+        return self._is_open and self.service.is_ready
+
+    @contextmanager
+    def admitted(self, request: Request, key: str | None = None) -> Iterator[None]:
+        """Within, a request is answered; it may ask the service for several things.
+
+        Args:
+            request: its header may have a key.
+            key: as parameters have it.
+
+        Raises:
+            Draining: nobody is let in any more.
+            NotAuthorized: it needs another key.
+            RateExceeded: its client asks too often.
+        """
+        if not self._is_open:
+            self.service.metrics.refused("draining")
+            raise Draining("this service is about to end")
+        # Before the key is looked at, so that keys cannot be tried out one after the other.
+        self._rate.count(request.client.host if request.client else "")
+        self.authorization.check(request, key)
+        self._num_requests += 1
+        self._is_empty.clear()
+        try:
+            yield
+        finally:
+            self._num_requests -= 1
+            if not self._num_requests:
+                self._is_empty.set()
+
+    async def close(self) -> None:
+        """Let nobody in, finish what was let in within `Limits.drain_seconds`, and end the service."""
+        self._is_open = False
+        with suppress(TimeoutError):
+            async with asyncio.timeout(self.service.limits.drain_seconds):
+                await self._is_empty.wait()
+        await self.service.drain()
+
+    async def translate(self, request: Request, order: Order) -> list[Delivery]:
+        """The translation of each text; one that is in the target language already is its own.
+
+        Raises:
+            ConfigError: what is wished does not go with markup.
+            TransduceError: see `Service.translate`.
+        """
+        self._check(order)
+        detected = self._detected(order)
+        places: defaultdict[str, list[int]] = defaultdict(list)
+        for place, language in enumerate(detected):
+            places[language.language].append(place)
+        request.state.pair = f"{next(iter(places)) if len(places) == 1 else '*'}-{order.target}"
+        found: dict[int, TranslatedText] = {}
+
+        async def translate_from(source: str) -> None:
+            texts = [order.texts[place] for place in places[source]]
+            translated = (
+                [TranslatedText(text, None, (), ()) for text in texts]
+                if source == order.target and order.source is None
+                else await self._translated((source, order.target), texts, order)
+            )
+            found.update(zip(places[source], translated, strict=True))
+
+        await _together([translate_from(source) for source in places])
+        self.num_characters += sum(map(len, order.texts))
+        return [Delivery(*language, found[place]) for place, language in enumerate(detected)]
+
+    def _check(self, order: Order) -> None:
+        limits = self.service.limits
+        for count, most, what in (
+            (len(order.texts), limits.max_texts, "texts"),
+            (sum(map(len, order.texts)), limits.max_characters, "characters"),
+        ):
+            if count > most:
+                self.service.metrics.refused("too long")
+                raise TooLong(f"{count:,} {what}: this service takes up to {most:,} in a request; divide it")
+        wish = order.wish
+        if order.rules and (wish.num_best > 1 or wish.prefix or wish.require or wish.forbid or wish.align):
+            raise ConfigError("alternatives, prefixes, phrases and alignments are of plain text: leave the markup out")
+
+    def _detected(self, order: Order) -> list[Detected]:
+        if order.source is not None:
+            return [Detected(order.source, 1.0)] * len(order.texts)
+        sources = self.languages.sources_of(order.target)
+        if not sources:  # the service says what there is
+            return [Detected("auto", 0.0)] * len(order.texts)
+        return [self.detector.rank(text, (*sources, order.target))[0] for text in order.texts]
+
+    async def _translated(self, pair: Pair, texts: Sequence[str], order: Order) -> list[TranslatedText]:
+        if order.rules is None:
+            return await self.service.translate(pair, texts, order.wish, deadline_seconds=order.deadline_seconds)
+        rules = order.rules
+        documents = await asyncio.to_thread(lambda: [divided(text, rules) for text in texts])
+        passages = [part for document in documents for part in document if isinstance(part, Passage)]
+        markups = iter(await self._translated_passages(pair, passages, order))
+        joined = ["".join(part if isinstance(part, str) else next(markups) for part in one) for one in documents]
+        return [TranslatedText(text, None, (), ()) for text in joined]
+
+    async def _translated_passages(self, pair: Pair, passages: Sequence[Passage], order: Order) -> list[str]:
+        """Markup of the translation of each: its tags where the words are that they marked, if the engine can tell."""
+        engines = {(one.source, one.target): one.engine for one in self.service.languages}
+        marks = [bool(passage.marks()) and engines.get(pair) == NATIVE for passage in passages]
+        kept = replace(order.wish, protect=tuple(dict.fromkeys((*order.wish.protect, "tag"))))
+        whole = [passage for passage, is_marked in zip(passages, marks, strict=True) if is_marked]
+        translations = iter(await self._texts(pair, [passage.marked() for passage in whole], kept, order))
+        markups = [
+            passage.rebuilt(next(translations)) if is_marked else None
+            for passage, is_marked in zip(passages, marks, strict=True)
+        ]
+        in_parts = [passage for passage, markup in zip(passages, markups, strict=True) if markup is None]
+        texts = [text for passage in in_parts for text in passage.texts()]
+        parts = iter(await self._texts(pair, texts, order.wish, order))
+        return [
+            passage.rebuilt_from_parts(next(parts) for _ in passage.texts()) if markup is None else markup
+            for passage, markup in zip(passages, markups, strict=True)
+        ]
+
+    async def _texts(self, pair: Pair, texts: Sequence[str], wish: TranslationWish, order: Order) -> list[str]:
+        """Translations of passages, of which a request may have more than the service takes texts at a time."""
+        most = self.service.limits.max_texts
+        found: list[str] = []
+        for start in range(0, len(texts), most):
+            chunk = texts[start : start + most]
+            translated = await self.service.translate(pair, chunk, wish, deadline_seconds=order.deadline_seconds)
+            found += [one.text for one in translated]
+        return found
+
+
+async def _together(work: Sequence[Awaitable[None]]) -> None:
+    """All of it at the same time; if some of it fails, the rest is given up, and the first error is raised."""
+    tasks = [asyncio.ensure_future(one) for one in work]
+    try:
+        await asyncio.gather(*tasks)
+    finally:
+        for task in tasks:
+            task.cancel()

@@ -1,0 +1,275 @@
+import json
+from collections.abc import Callable
+from copy import deepcopy
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from transduce.bundle import LogisticFit, RecordedConfidence
+from transduce.config import SearchConfig
+from transduce.errors import ConfigError, UserError
+from transduce.inspection import (
+    EVERYTHING,
+    Head,
+    InspectedModel,
+    InspectionDocument,
+    InspectionRequest,
+    inspect_text,
+)
+from transduce.inspection.head_switches import all_heads
+from transduce.inspection.sentence_searches import SentenceSearches
+from transduce.model import Transformer
+from transduce.text import Tokenizer
+from transduce.translation import Confidence, NativeEngine, Translator, score_ids, score_pairs
+from transduce.translation.engine import NetworkEngine
+from transduce.translation.forced_decoding import ForcedDecoder
+from transduce.translation.network import ModelNetwork
+
+SENTENCE = "moon bird salt"
+MakeModel = Callable[..., Transformer]
+MakeTranslator = Callable[..., Translator]
+
+
+def test_all_kinds_of_models_are_looked_into(
+    model: Transformer, make_translator: MakeTranslator, unpacked: Callable[..., np.ndarray]
+) -> None:
+    translator = make_translator(model)
+    request = InspectionRequest(text=SENTENCE, reference="salt moon", include=list(EVERYTHING), beam=3)
+    with torch.enable_grad():
+        document = inspect_text(translator, request)
+    assert InspectionDocument.model_validate(document).model_dump(mode="json") == document
+    assert json.loads(json.dumps(document, allow_nan=False)) == document
+    best = translator.with_search({"beam": 3}).translations([SENTENCE], num_best=1)[0].alternatives[0]
+    assert document["target"]["text"] == best.text
+    assert document["target"]["pieces"] == list(best.pieces)
+    assert document["greedy"]["text"] == translator.translate([SENTENCE], beam=1)[0]
+    decoder = ForcedDecoder(model, translator.tokenizer, translator.search)
+    for name, text in (("target", None), ("greedy", None), ("reference", "salt moon")):
+        side = document[name]
+        assert len({len(side[part]) for part in ("pieces", "ids", "words", "log_probabilities", "steps")}) == 1
+        (scored,) = score_ids(decoder, [document["source"]["ids"]], [side["ids"]])
+        assert side["log_probabilities"] == pytest.approx(scored.token_scores, abs=1e-5)
+        if text is not None:
+            (pair,) = score_pairs(decoder, [(SENTENCE, text)])
+            assert (side["text"], side["pieces"]) == (text, list(pair.pieces))
+    assert document["alternatives"][0]["log_probabilities"] == pytest.approx(
+        document["target"]["log_probabilities"], abs=2e-5
+    )
+    queries, keys, config = len(document["target"]["ids"]), len(document["source"]["ids"]), model.config
+    shapes = {
+        "encoder": (config.num_encoder_layers, keys, keys),
+        "decoder": (config.num_decoder_layers, queries, queries),
+        "encoder_decoder": (config.num_decoder_layers, queries, keys),
+    }
+    for name, (layers, num_queries, num_keys) in shapes.items():
+        maps = document["attention"][name]
+        weights, norms = unpacked(maps["weights"]), unpacked(maps["norms"])
+        assert weights.shape == norms.shape == (layers, 4, num_queries, num_keys)
+        assert (maps["layers"], maps["heads"], maps["queries"], maps["keys"]) == weights.shape
+        assert weights.sum(axis=-1) == pytest.approx(np.ones((layers, 4, num_queries)), abs=1e-3)
+        assert norms.max() > 0
+    length = max(queries, keys)
+    if config.positions == "none":
+        assert document["positions"] == {"kind": "none", "table": None}
+    else:
+        assert unpacked(document["positions"]["table"]) == pytest.approx(model.positions(length).numpy())
+    assert len(document["heads_off"]) == len(all_heads(config))
+    assert document["model"]["parameters"] == model.num_parameters
+    assert document["model"]["config"] == config.model_dump(mode="json")
+
+
+def test_what_is_not_asked_for_is_not_there(make_model: MakeModel, make_translator: MakeTranslator) -> None:
+    document = inspect_text(make_translator(make_model()), InspectionRequest(text=SENTENCE, include=[]))
+    assert [name for name, value in document.items() if value is None] == [
+        "reference", "confidence", "attention", "positions", "search", "layers",
+    ]  # fmt: skip
+    assert [name for name, value in document.items() if value == []] == [
+        "arithmetic", "switched_off", "heads_off", "continuations",
+    ]  # fmt: skip
+
+
+def test_layers_and_their_lens(model: Transformer, make_translator: MakeTranslator, watch: Callable[..., Any]) -> None:
+    document = inspect_text(make_translator(model), InspectionRequest(text=SENTENCE, include=["layers"]))
+    predictions, norms = document["layers"]["predictions"], document["layers"]["norms"]
+    seen = watch(model, document["source"]["ids"], document["target"]["ids"])
+    for position, step in enumerate(document["target"]["steps"]):
+        expected = [{"piece": one["piece"], "probability": one["probability"]} for one in step["alternatives"][:3]]
+        assert predictions[-1][position] == expected
+    for layer, (of_layer, lengths) in enumerate(zip(predictions, norms, strict=True)):
+        output = seen[f"decoder.layers.{layer}"].outputs[0] if f"decoder.layers.{layer}" in seen else None
+        assert output is not None
+        assert lengths == pytest.approx(output[0].norm(dim=-1).tolist(), abs=1e-3)
+        final = model.decoder.final
+        logits = model.projection(output if final is None else final(output, torch.ones(output.shape[:2]).bool()))
+        best = logits[0].softmax(dim=-1).max(dim=-1).values
+        assert [row[0]["probability"] for row in of_layer] == pytest.approx(best.tolist(), abs=2e-6)
+
+
+def test_a_translation_goes_on_from_a_prefix(make_model: MakeModel, make_translator: MakeTranslator) -> None:
+    translator = make_translator(make_model(), beam=2)
+    document = inspect_text(translator, InspectionRequest(text=SENTENCE, prefix=[44, 12], include=["continuations"]))
+    assert document["target"]["ids"][:2] == document["greedy"]["ids"][:2] == [44, 12]
+    assert all(one["position"] >= 2 for one in document["continuations"])
+    ended = inspect_text(translator, InspectionRequest(text=SENTENCE, prefix=[44, 1], include=list(EVERYTHING)))
+    assert ended["target"]["ids"] == ended["greedy"]["ids"] == [44, 1]
+    assert ended["continuations"] == []
+    assert {one["text"] for one in ended["heads_off"]} == {ended["target"]["text"]}
+
+
+def test_continuations_begin_with_the_target_and_another_token(
+    make_model: MakeModel, make_translator: MakeTranslator
+) -> None:
+    translator = make_translator(make_model(), beam=3)
+    document = inspect_text(translator, InspectionRequest(text=SENTENCE, include=["continuations"]))
+    target = document["target"]
+    assert len(document["continuations"]) == 4 * len(target["ids"])
+    decoder = ForcedDecoder(translator.engine.model, translator.tokenizer, translator.search)
+    for one in document["continuations"][:: 2 * len(target["ids"]) - 1]:
+        begin = [*target["ids"][: one["position"]], one["token"]]
+        assert one["token"] != target["ids"][one["position"]]
+        assert one["pieces"][: len(begin)] == translator.tokenizer.pieces(begin)
+        again = inspect_text(translator, InspectionRequest(text=SENTENCE, prefix=begin, beam=1, include=[]))["target"]
+        assert (one["text"], one["pieces"]) == (again["text"], again["pieces"])
+        (scored,) = score_ids(decoder, [document["source"]["ids"]], [again["ids"]])
+        assert one["log_probabilities"] == pytest.approx(scored.token_scores, abs=2e-5)
+        assert one["probability"] == pytest.approx(np.exp(scored.token_scores[one["position"]]), abs=1e-5)
+
+
+def test_continuations_that_habits_forbid_are_left_out(make_model: MakeModel, make_translator: MakeTranslator) -> None:
+    translator = make_translator(make_model(), beam=1, no_repeat_ngram=1)
+    document = inspect_text(translator, InspectionRequest(text=SENTENCE, include=["continuations"]))
+    assert document["continuations"]
+    for one in document["continuations"]:
+        assert len(set(one["pieces"])) == len(one["pieces"])
+
+
+def test_a_head_off_in_the_request_is_that_head_off_alone(
+    make_model: MakeModel, make_translator: MakeTranslator, unpacked: Callable[..., np.ndarray]
+) -> None:
+    translator = make_translator(make_model(num_encoder_layers=1, num_decoder_layers=1), beam=2)
+    messages: list[str] = []
+    document = inspect_text(translator, InspectionRequest(text=SENTENCE, include=["heads_off"]), say=messages.append)
+    assert messages[-1] == "12 of 12 heads switched off, one at a time"
+    assert any(one["changed"] for one in document["heads_off"])
+    assert len(document["heads_off"]) == 12
+    for one in document["heads_off"][::4]:
+        head = Head(attention=one["attention"], layer=one["layer"], head=one["head"])
+        reference = document["target"]["text"]
+        request = InspectionRequest(text=SENTENCE, heads_off=[head], reference=reference, include=["attention"])
+        off = inspect_text(translator, request)
+        assert off["switched_off"] == [head.model_dump()]
+        assert one["text"] == off["target"]["text"]
+        assert one["changed"] == (one["text"] != document["target"]["text"])
+        assert one["log_probability"] == pytest.approx(sum(off["target"]["log_probabilities"]), abs=1e-4)
+        if off["reference"]["ids"] == document["target"]["ids"]:
+            total = sum(off["reference"]["log_probabilities"])
+            assert one["log_probability_of_target"] == pytest.approx(total, abs=1e-4)
+        norms = unpacked(off["attention"][one["attention"]]["norms"])
+        assert not norms[one["layer"], one["head"]].any()
+
+
+def test_more_threads_find_the_same(make_model: MakeModel, make_translator: MakeTranslator) -> None:
+    translator = make_translator(make_model(num_encoder_layers=1, num_decoder_layers=1), beam=2)
+    request = InspectionRequest(text="moon", include=["heads_off", "continuations"])
+    alone = inspect_text(translator, request)
+    torch.set_num_threads(2)
+    try:
+        together = inspect_text(translator, request)
+    finally:
+        torch.set_num_threads(1)
+    for name in ("heads_off", "continuations"):
+        assert [one["text"] for one in together[name]] == [one["text"] for one in alone[name]]
+
+
+def test_confidence_is_that_of_the_calibration(make_model: MakeModel, make_translator: MakeTranslator) -> None:
+    fit = LogisticFit(intercept=0.3, minimum=0.2, mean=0.4)
+    names = {"share_right", "calibration_error_before", "calibration_error", "auc", "chrf_error", "chrf_error_of_mean"}
+    figures: dict[str, Any] = dict.fromkeys(names, 0.5)
+    recorded = RecordedConfidence(words=fit, sentences=fit, data={}, beam=1, num_pairs=2, num_words=1, **figures)
+    confidence = Confidence(recorded)
+    translator = make_translator(make_model())
+    document = inspect_text(translator, InspectionRequest(text=SENTENCE), InspectedModel("toy", "abc", confidence))
+    target = document["target"]
+    words = confidence.words(target["pieces"], target["log_probabilities"])
+    found = [(one["word"], one["confidence"]) for one in document["confidence"]["words"]]
+    assert [word for word, _ in found] == target["text"].split() == [word for word, _ in words]
+    assert [certain for _, certain in found] == pytest.approx([certain for _, certain in words], abs=1e-4)
+    assert document["confidence"]["sentence"] == pytest.approx(
+        confidence.sentence(target["log_probabilities"]), abs=0.01
+    )
+    assert (document["model"]["name"], document["model"]["digest"]) == ("toy", "abc")
+
+
+@pytest.mark.parametrize(
+    ("values", "words"),
+    [
+        ({"text": "  "}, "text: is blank"),
+        ({"text": "moon " * 60}, "this model reads 40 at a time"),
+        ({"prefix": [310]}, "prefix: .310. must be ids of this model's tokens, from 0 to 308"),
+        ({"prefix": [-1]}, "prefix: .-1. must be ids"),
+        ({"prefix": [1, 33]}, "prefix: .1, 33. goes on behind 1"),
+        ({"heads_off": [Head(attention="encoder", layer=2, head=0)]}, r"head encoder.3.1 \(from 1\): this model has 2"),
+        ({"arithmetic": [Head(attention="decoder", layer=0, head=4)]}, "head decoder.1.5"),
+        ({"reference": "zzzz " * 100}, "reference: has .* tokens, </s> included, and at most 128 can be looked at"),
+    ],
+)
+def test_what_cannot_be_looked_into_is_said(
+    make_model: MakeModel, make_translator: MakeTranslator, tokenizer: Tokenizer, values: dict[str, Any], words: str
+) -> None:
+    assert tokenizer.vocabulary == 310
+    with pytest.raises(UserError, match=words):
+        inspect_text(make_translator(make_model()), InspectionRequest(**{"text": SENTENCE, **values}))
+
+
+def test_long_sides_are_refused(
+    make_model: MakeModel, make_translator: MakeTranslator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    translator = make_translator(make_model(), max_pieces=200, min_length=8)
+    with pytest.raises(UserError, match=r"text: has 131 tokens, </s> included, and at most 128 can be looked at"):
+        inspect_text(translator, InspectionRequest(text="moon " * 130))
+    learned = make_translator(make_model("learned"), max_pieces=200)
+    with pytest.raises(UserError, match=r"reference: has \d+ tokens, </s> included, and at most 60 "):
+        inspect_text(learned, InspectionRequest(text=SENTENCE, reference="moon " * 70))
+    monkeypatch.setattr("transduce.inspection.checked_request.MOST_TOKENS", 6)
+    with pytest.raises(UserError, match=r"translation: has \d tokens, </s> included, and at most 6 can be looked at"):
+        inspect_text(translator, InspectionRequest(text=SENTENCE, beam=1))
+
+
+def test_only_one_native_model_is_looked_into(
+    make_model: MakeModel, make_translator: MakeTranslator, tokenizer: Tokenizer
+) -> None:
+    model = make_model()
+    foreign = NetworkEngine(ModelNetwork(model), tokenizer.end_id, tokenizer.vocabulary)
+    ensemble = NativeEngine(model, tokenizer.end_id, ensemble=[make_model(seed=1)])
+    for engine, words in ((foreign, "NetworkEngine does not show"), (ensemble, "an ensemble of 2 models")):
+        with pytest.raises(ConfigError, match=words):
+            inspect_text(Translator(engine, tokenizer, SearchConfig()), InspectionRequest(text=SENTENCE))
+
+
+def test_the_mode_of_the_model_is_put_back(make_model: MakeModel, make_translator: MakeTranslator) -> None:
+    model = deepcopy(make_model()).train()
+    first, second = (inspect_text(make_translator(model), InspectionRequest(text=SENTENCE)) for _ in range(2))
+    assert model.training
+    assert first == second
+
+
+def test_the_engines_precision_does_not_matter(
+    make_model: MakeModel, make_translator: MakeTranslator, tokenizer: Tokenizer
+) -> None:
+    model = make_model()
+    exact = make_translator(model)
+    rough = Translator(NativeEngine(model, tokenizer.end_id, "bfloat16"), tokenizer, exact.search, "en", "xx")
+    request = InspectionRequest(text=SENTENCE, beam=2)
+    assert inspect_text(rough, request) == inspect_text(exact, request)
+
+
+def test_searches_are_those_of_the_request(
+    make_searches: Callable[..., SentenceSearches], make_model: MakeModel
+) -> None:
+    searches = make_searches(make_model())
+    assert searches.text([searches.tokenizer.end_id]) == ""
+    assert searches.task([(), (44,), (44, 1)]).max_lengths == [
+        len(searches.source) + 4, len(searches.source) + 5, 2,
+    ]  # fmt: skip

@@ -1,0 +1,70 @@
+"""What stands around all dialects: headers for browsers, methods, health, and metrics."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+
+@pytest.mark.parametrize("path", ["/health", "/v1/models", "/nothing", "/docs", "/", "/docs/reference.js"])
+def test_browsers_are_told_what_may_not_be(client: httpx.Client, path: str) -> None:
+    headers = client.get(path).headers
+    assert "default-src 'none'" in headers["Content-Security-Policy"]
+    assert "frame-ancestors 'none'" in headers["Content-Security-Policy"]
+    assert "unsafe" not in headers["Content-Security-Policy"]
+    assert headers["X-Content-Type-Options"] == "nosniff"
+    assert headers["Referrer-Policy"] == "no-referrer"
+    assert "server" not in headers
+
+
+def test_no_other_origin_unless_asked(client: httpx.Client, make_running: Callable[..., Any], bundle: Path) -> None:
+    asked = {"Origin": "https://example.org", "Access-Control-Request-Method": "POST"}
+    assert "Access-Control-Allow-Origin" not in client.get("/health", headers=asked).headers
+    assert "Access-Control-Allow-Origin" not in client.options("/translate", headers=asked).headers
+    server = make_running(bundle, cors=("https://example.org",))
+    answer = httpx.options(f"{server.url}/translate", headers=asked)
+    assert answer.headers["Access-Control-Allow-Origin"] == "https://example.org"
+    assert "Access-Control-Allow-Credentials" not in answer.headers
+    other = httpx.get(f"{server.url}/health", headers={"Origin": "https://example.com"})
+    assert "Access-Control-Allow-Origin" not in other.headers
+    refused = httpx.post(f"{server.url}/v1/translate", json={}, headers={"Origin": "https://example.org"})
+    assert (refused.status_code, refused.headers["Access-Control-Allow-Origin"]) == (422, "https://example.org")
+
+
+@pytest.mark.parametrize(("path", "allowed"), [("/languages", "GET, POST"), ("/translate", "POST"), ("/livez", "GET")])
+def test_methods_that_are_not_there(client: httpx.Client, path: str, allowed: str) -> None:
+    answer = client.request("DELETE", path)
+    assert (answer.status_code, answer.headers["Allow"]) == (405, allowed)
+
+
+def test_ready_is_more_than_alive(client: httpx.Client, server: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    for path in ("/livez", "/readyz", "/health", "/v2/health/live", "/v2/health/ready"):
+        assert (client.get(path).status_code, client.get(path).json()) == (200, {"status": "ok"})
+    monkeypatch.setattr(server.reception, "_is_open", False)
+    for path in ("/livez", "/health", "/v2/health/live"):
+        assert client.get(path).status_code == 200
+    for path in ("/readyz", "/v2/health/ready"):
+        assert client.get(path).status_code == 503
+    for path, name in (("/detect", "error"), ("/v2/translate", "message"), ("/v1/translate", "detail")):
+        answer = client.post(path, json={"q": "Sun.", "text": "Sun."} if path == "/detect" else {"text": "Sun."})
+        assert answer.status_code == 503
+        assert int(answer.headers["Retry-After"]) > 0
+        assert name in answer.json()
+
+
+def test_metrics(client: httpx.Client) -> None:
+    client.post("/translate", json={"q": "Sun.", "source": "en", "target": "de"})
+    answer = client.get("/metrics")
+    assert answer.headers["Content-Type"].startswith("text/plain; version=")
+    assert 'transduce_requests_total{pair="en-de",route="/translate",status="200"}' in answer.text
+    assert "transduce_requests_in_flight 1.0" in answer.text  # this one
+
+
+def test_the_page_and_its_files(client: httpx.Client) -> None:
+    page = client.get("/")
+    assert page.headers["Content-Type"] == "text/html; charset=utf-8"
+    assert client.get("/page/main.js").headers["Content-Type"].startswith("text/javascript")
+    for name in ("index.html", "..%2fpages.py", "nothing.js", "%2e%2e/app.py"):
+        assert client.get(f"/page/{name}").status_code == 404

@@ -1,0 +1,63 @@
+"""What DeepL's clients send beyond what the official one does; that one is in `test_clients`."""
+
+from typing import Any
+
+import httpx
+import pytest
+
+from transduce.translation import Translator
+
+
+def test_a_form_repeats_its_texts(client: httpx.Client, offline: Translator) -> None:
+    form = {"text": ["Sun.", "Moon."], "target_lang": "DE", "source_lang": "EN"}
+    answer = client.post("/v2/translate", data=form)
+    sun, moon = offline.translations(["Sun.", "Moon."])
+    assert answer.json() == {
+        "translations": [
+            {"detected_source_language": "EN", "text": one.text, "billed_characters": len(text)}
+            for text, one in (("Sun.", sun), ("Moon.", moon))
+        ]
+    }
+
+
+def test_what_is_in_the_target_language_is_its_own_translation(client: httpx.Client) -> None:
+    text = "Die Sonne und der Mond scheinen heute auf den Fluss."
+    (found,) = client.post("/v2/translate", json={"text": [text], "target_lang": "DE"}).json()["translations"]
+    assert (found["text"], found["detected_source_language"]) == (text, "DE")
+
+
+def test_languages_by_query(client: httpx.Client) -> None:
+    assert client.get("/v2/languages").json() == [{"language": "EN", "name": "English"}]
+    target = {"language": "DE", "name": "German", "supports_formality": False}
+    assert client.get("/v2/languages", params={"type": "target"}).json() == [target]
+    assert client.get("/v2/languages", params={"type": "other"}).status_code == 400
+
+
+def test_usage_counts_characters(client: httpx.Client) -> None:
+    before = client.get("/v2/usage").json()["character_count"]
+    client.post("/v2/translate", json={"text": ["Sun.", "Moon."], "target_lang": "DE"})
+    assert client.get("/v2/usage").json()["character_count"] == before + len("Sun.Moon.")
+
+
+@pytest.mark.parametrize(
+    ("asked", "status", "message"),
+    [
+        ({"target_lang": "DE"}, 400, "Parameter 'text' not specified"),
+        ({"text": [], "target_lang": "DE"}, 400, "Parameter 'text' not specified"),
+        ({"text": ["Sun."]}, 400, "Parameter 'target_lang' not specified"),
+        ({"text": [1], "target_lang": "DE"}, 400, "text must be text"),
+        ({"text": ["Sun."], "target_lang": "DE", "split_sentences": "2"}, 400, "must be one of 0, 1, nonewlines"),
+        ({"text": ["Sun."], "target_lang": "DE", "style_id": "x"}, 400, "style_id is not offered"),
+        ({"text": ["a"] * 1_001, "target_lang": "DE"}, 413, "1,001 texts"),
+    ],
+)
+def test_errors_are_messages(client: httpx.Client, asked: dict[str, Any], status: int, message: str) -> None:
+    answer = client.post("/v2/translate", json=asked)
+    assert answer.status_code == status
+    assert set(answer.json()) == {"message"}
+    assert message in answer.json()["message"]
+
+
+def test_what_is_not_there_is_a_message(client: httpx.Client) -> None:
+    answer = client.get("/v2/document/1")
+    assert (answer.status_code, answer.json()) == (404, {"message": "Not Found"})

@@ -1,0 +1,161 @@
+import asyncio
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from transduce.serving.fair_queue import TURN, FairQueue, Item, Request
+
+EVERYTHING = 10**9
+
+
+@dataclass(frozen=True)
+class Echo:
+    name: str = ""
+    width: int = 1
+
+    def compute(self, payloads: Sequence[Any]) -> list[Any]:
+        return list(payloads)
+
+
+def in_loop(test: Callable[[], None]) -> None:
+    """Requests belong to a loop."""
+
+    async def run() -> None:
+        test()
+
+    asyncio.run(run())
+
+
+def request(lengths: Sequence[int], work: Echo | None = None, arrived: float = 0.0, deadline: float = 1e9) -> Request:
+    return Request(work or Echo(), [(place, length) for place, length in enumerate(lengths)], arrived, deadline)
+
+
+def emptied(queue: FairQueue, most_items: int = EVERYTHING, most_tokens: int = EVERYTHING) -> list[list[Item]]:
+    batches = []
+    while batch := queue.take(most_items, most_tokens):
+        batches.append(batch)
+    return batches
+
+
+@given(
+    st.lists(st.tuples(st.lists(st.integers(1, 50), min_size=1, max_size=40), st.integers(0, 2)), max_size=12),
+    st.integers(1, 60),
+    st.integers(1, 200),
+)
+def test_everything_is_taken_once_in_batches_that_are_not_too_large(
+    requests: list[tuple[list[int], int]], most_items: int, most_tokens: int
+) -> None:
+    def check() -> None:
+        queue = FairQueue(0.0)
+        added = [request(lengths, Echo(str(kind), kind + 1)) for lengths, kind in requests]
+        for one in added:
+            queue.add(one)
+        batches = emptied(queue, most_items, most_tokens)
+        taken = [item for batch in batches for item in batch]
+        assert {id(item) for item in taken} == {id(item) for item in set(taken)}
+        assert len(taken) == sum(len(lengths) for lengths, _ in requests)
+        assert (queue.num_items, queue.num_tokens) == (0, 0)
+        for batch in batches:
+            work = batch[0].request.work
+            assert all(item.request.work == work for item in batch)
+            assert len(batch) == 1 or sum(item.num_tokens for item in batch) * work.width <= most_tokens
+            assert len(batch) < most_items + TURN
+        for one in added:
+            assert [item.place for item in taken if item.request is one] == list(
+                range(len(one.waiting) or len(one._results))
+            )
+
+    in_loop(check)
+
+
+def test_a_short_request_comes_into_the_next_batch_however_long_the_one_before_it_is() -> None:
+    def check() -> None:
+        queue = FairQueue(0.0)
+        book, line = request([10] * 5000), request([7])
+        queue.add(book)
+        first = queue.take(EVERYTHING, 1000)
+        assert {item.request for item in first} == {book}
+        queue.add(line)
+        assert line in {item.request for item in queue.take(EVERYTHING, 1000)}
+
+    in_loop(check)
+
+
+def test_requests_of_the_same_size_advance_alike() -> None:
+    def check() -> None:
+        queue = FairQueue(0.0)
+        requests = [request([5] * 200) for _ in range(4)]
+        for one in requests:
+            queue.add(one)
+        for _ in range(10):
+            queue.take(50, EVERYTHING)
+            waiting = [len(one.waiting) for one in requests]
+            assert max(waiting) - min(waiting) <= 2 * TURN
+
+    in_loop(check)
+
+
+def test_a_request_of_a_turn_is_not_torn_apart() -> None:
+    def check() -> None:
+        queue = FairQueue(0.0)
+        for _ in range(3):
+            queue.add(request([5] * TURN))
+        sizes = [len(batch) for batch in emptied(queue, most_items=TURN + 1)]
+        assert sizes == [2 * TURN, TURN]
+
+    in_loop(check)
+
+
+def test_kinds_of_work_take_turns() -> None:
+    def check() -> None:
+        queue = FairQueue(0.0)
+        for name in "aaab":
+            queue.add(request([5] * 30, Echo(name)))
+        kinds = [batch[0].request.work.name for batch in emptied(queue, most_items=30)]  # type: ignore[attr-defined]
+        assert kinds.index("b") == 1
+
+    in_loop(check)
+
+
+def test_what_is_discarded_or_past_its_deadline_is_not_taken() -> None:
+    def check() -> None:
+        queue = FairQueue(0.0)
+        gone, late, kept = request([5, 5]), request([5, 5], deadline=1.0), request([5, 5], deadline=2.0)
+        for one in (gone, late, kept):
+            queue.add(one)
+        queue.discard(gone)
+        queue.discard(gone)
+        queue.expire(now=1.0)
+        assert isinstance(late.answer.exception(), TimeoutError)
+        assert {item.request for batch in emptied(queue) for item in batch} == {kept}
+
+    in_loop(check)
+
+
+def test_the_oldest_says_when_a_batch_is_due() -> None:
+    def check() -> None:
+        queue = FairQueue(max_delay=0.5)
+        assert queue.due_in(10.0) == float("inf")
+        queue.add(request([5], arrived=3.0))
+        queue.add(request([5], Echo("other"), arrived=2.0))
+        assert queue.due_in(2.1) == pytest.approx(0.4)
+        assert queue.due_in(10.0) == 0.0
+
+    in_loop(check)
+
+
+def test_an_answer_has_the_results_in_order_or_the_first_error() -> None:
+    def check() -> None:
+        good, bad = request([1, 1, 1]), request([1, 1])
+        for place in (2, 0, 1):
+            good.deliver(place, f"result {place}")
+        assert good.answer.result() == ["result 0", "result 1", "result 2"]
+        bad.deliver(1, ValueError("first"))
+        bad.deliver(0, ValueError("second"))
+        assert str(bad.answer.exception()) == "first"
+
+    in_loop(check)

@@ -1,0 +1,156 @@
+"""What clients send that are not tested themselves, and what they are told."""
+
+import re
+from typing import Any
+
+import httpx
+import pytest
+
+from transduce.translation import Translator
+
+ASKED = {"q": "Sun.\nMoon.", "source": "en", "target": "de"}
+
+
+@pytest.fixture
+def expected(offline: Translator) -> str:
+    return "\n".join(one.text for one in offline.translations(["Sun.", "Moon."]))
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"json": ASKED},
+        {"data": ASKED},
+        {"params": ASKED},
+        {"files": {name: (None, value) for name, value in ASKED.items()}},
+        {"params": {"source": "en", "target": "fr"}, "data": {"q": ASKED["q"], "target": "de"}},
+        {"params": {"q": "River.", "source": "en"}, "json": {"q": ASKED["q"], "target": "de"}},
+        {"json": ASKED | {"format": None, "api_key": None, "alternatives": None}},  # Mastodon
+        {"data": ASKED | {"api_key": "", "format": ""}},  # Weblate
+        {"json": ASKED | {"source": "EN-us", "target": "DE", "anything": [1]}},
+    ],
+)
+def test_every_way_to_ask(client: httpx.Client, expected: str, given: dict[str, Any]) -> None:
+    answer = client.post("/translate", **given)
+    assert (answer.status_code, answer.json()) == (200, {"translatedText": expected})
+
+
+def test_forms_write_line_ends_as_two_characters(client: httpx.Client, expected: str) -> None:
+    body = "q=Sun.%0D%0AMoon.&source=en&target=de"
+    headers = {"Content-Type": "application/x-www-form-urlencoded; charset=UTF-8"}
+    assert client.post("/translate", content=body, headers=headers).json() == {"translatedText": expected}
+
+
+def test_json_without_a_media_type(client: httpx.Client, expected: str) -> None:
+    answer = client.post("/translate", content='{"q": "Sun.\\nMoon.", "source": "en", "target": "de"}')
+    assert answer.json() == {"translatedText": expected}
+
+
+def test_a_list_gets_lists(client: httpx.Client, offline: Translator) -> None:
+    asked = {"q": ["Sun and moon.", "", " 😀"], "source": "auto", "target": "de", "alternatives": 1}
+    answer = client.post("/translate", json=asked).json()
+    (best, *_) = offline.translations(["Sun and moon."], num_best=2)
+    assert answer["translatedText"] == [best.alternatives[0].text, "", " 😀"]
+    assert answer["alternatives"] == [[best.alternatives[1].text], [], []]
+    assert [one["language"] for one in answer["detectedLanguage"]] == ["en", "en", "en"]
+    assert [one["confidence"] for one in answer["detectedLanguage"]][1:] == [0, 0]
+
+
+def test_one_text_with_alternatives(client: httpx.Client, offline: Translator) -> None:
+    found = offline.translations(["Sun and moon."], num_best=2)[0].alternatives
+    form = {"q": "Sun and moon.", "source": "en", "target": "de", "alternatives": "1"}
+    answer = client.post("/translate", data=form).json()
+    assert answer == {"translatedText": found[0].text, "alternatives": [found[1].text]}
+
+
+def test_html(client: httpx.Client, offline: Translator) -> None:
+    html = "<p>Sun &amp; moon.</p>\n<!-- c --><ul><li>River.<li class=notranslate>Salt.</ul>"
+    sun, river = (one.text for one in offline.translations(["Sun & moon.", "River."]))
+    answer = client.post(
+        "/translate", json={"q": html, "source": "en", "target": "de", "format": "html", "alternatives": 1}
+    )
+    escaped = sun.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+    expected = f"<p>{escaped}</p>\n<!-- c --><ul><li>{river}<li class=notranslate>Salt.</ul>"
+    assert answer.json() == {"translatedText": expected, "alternatives": []}
+
+
+def test_inline_tags_stay_in_their_order(client: httpx.Client) -> None:
+    html = '<p><a href="x">Sun</a> and the <b>moon and <i>river</i></b>.<br>Wind <img src=1> and salt.</p>'
+    answer = client.post("/translate", json={"q": html, "source": "en", "target": "de", "format": "html"})
+    assert re.findall("<[^>]*>", answer.json()["translatedText"]) == re.findall("<[^>]*>", html)
+
+
+def test_detection(client: httpx.Client) -> None:
+    german, english = (
+        client.post("/detect", data={"q": "Ein Mann und eine Frau gehen durch den Wald."}).json()[:2],
+        None,
+    )
+    assert german[0]["language"] == "de"
+    assert german[0]["confidence"] > 90
+    english = client.post("/detect", json={"q": "A man and a woman are walking through the wood."}).json()
+    assert english[0]["language"] == "en"
+    assert client.get("/detect").status_code == 405
+
+
+def test_what_there_is(client: httpx.Client) -> None:
+    languages = [{"code": "en", "name": "English", "targets": ["de"]}, {"code": "de", "name": "German", "targets": []}]
+    for method in ("GET", "POST"):
+        assert client.request(method, "/languages", data={"api_key": ""}).json() == languages
+    settings = client.get("/frontend/settings").json()
+    assert settings["charLimit"] == 500_000
+    assert settings["language"] == {
+        "source": {"code": "en", "name": "English"},
+        "target": {"code": "de", "name": "German"},
+    }
+    assert not settings["keyRequired"]
+    assert client.get("/health").json() == {"status": "ok"}
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"json": {"source": "en", "target": "de"}}, "Invalid request: missing q parameter"),
+        ({"json": {"q": "", "source": "en", "target": "de"}}, "Invalid request: missing q parameter"),
+        ({"json": {"q": "Sun.", "target": "de"}}, "Invalid request: missing source parameter"),
+        ({"json": {"q": "Sun.", "source": "en", "target": None}}, "Invalid request: missing target parameter"),
+        ({"json": ASKED | {"source": "zz"}}, "zz is not supported"),
+        ({"json": ASKED | {"target": "zz"}}, "zz is not supported"),
+        (
+            {"json": ASKED | {"target": "en"}},
+            "English (en) is not available as a target language from English (en)",
+        ),
+        ({"json": ASKED | {"q": 1}}, "Invalid request: q must be text"),
+        ({"json": ASKED | {"q": ["Sun.", None]}}, "Invalid request: q must be text"),
+        ({"json": ASKED | {"format": "pdf"}}, "Invalid request: format = 'pdf': must be one of text, html"),
+        ({"json": ASKED | {"alternatives": 8}}, "Invalid request: alternatives must be a whole number from 0 to 7"),
+        ({"json": ASKED | {"alternatives": True}}, "Invalid request: alternatives must be a whole number from 0 to 7"),
+        ({"data": ASKED | {"alternatives": "-1"}}, "Invalid request: alternatives must be a whole number from 0 to 7"),
+        ({"json": [ASKED]}, "Invalid request: the body must be a JSON object"),
+        ({"content": b'{"q": "\xff"}'}, "Invalid request: the body is not JSON in UTF-8"),
+        ({"content": b'{"q": "\\ud800", "source": "en", "target": "de"}'}, "lone surrogate"),
+        ({"content": b'{"q":' + b"[" * 100_000}, "Invalid request: the body is not JSON in UTF-8"),
+        ({"content": b'{"alternatives": ' + b"9" * 5_000 + b"}"}, "Invalid request: the body is not JSON in UTF-8"),
+        ({"content": b'{"alternatives": NaN}'}, "Invalid request: the body is not JSON in UTF-8"),
+        ({"json": ASKED | {"q": "a" * 500_001}}, "500,001 characters: this service takes up to 500,000 in a request"),
+        ({"json": ASKED | {"q": ["a"] * 1_001}}, "1,001 texts: this service takes up to 1,000 in a request"),
+        (
+            {"content": b"q=%FF", "headers": {"Content-Type": "application/x-www-form-urlencoded"}},
+            "Invalid request: the form is not UTF-8",
+        ),
+    ],
+)
+def test_errors_say_what_is_wrong(client: httpx.Client, given: dict[str, Any], message: str) -> None:
+    answer = client.post("/translate", **given)
+    assert answer.status_code == 400
+    assert message in answer.json()["error"]
+
+
+def test_other_media_types_are_refused(client: httpx.Client) -> None:
+    answer = client.post("/translate", content="<q>Sun.</q>", headers={"Content-Type": "text/xml"})
+    assert (answer.status_code, answer.json()) == (415, {"error": "a body must be JSON or a form, and not text/xml"})
+
+
+def test_files_are_refused(client: httpx.Client) -> None:
+    answer = client.post("/translate", data={"source": "en", "target": "de"}, files={"q": ("name.txt", b"Sun.")})
+    assert answer.status_code == 400
+    assert set(answer.json()) == {"error"}

@@ -1,0 +1,139 @@
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from transduce.serving.markup import Passage, Rules, divided
+
+HTML, XML = Rules(), Rules(is_xml=True)
+FRAGMENTS = [
+    "<p>",
+    "</p>",
+    "<b>",
+    "</b>",
+    "<i>",
+    "</i>",
+    "<br>",
+    "<li>",
+    "<code>",
+    "</code>",
+    "<pre>",
+    "</pre>",
+    "<!--c-->",
+    " ",
+    "\n",
+    "Sun",
+    "moon.",
+    "<p translate=no>",
+    "<m0>",
+    "&amp;",
+    "&lt;m",
+    "<x/>",
+    "<",
+]
+
+
+def shown(markup: str, rules: Rules = HTML) -> str:
+    """The text with passages as they are translated in brackets."""
+    return "".join(f"[{one.marked()}]" if isinstance(one, Passage) else one for one in divided(markup, rules))
+
+
+@pytest.mark.parametrize(
+    ("markup", "expected"),
+    [
+        ("<p>A <b>big</b> man.</p>", "<p>[A <m0>big</m0> man.]</p>"),
+        ("<p>One</p> <p>two</p>", "<p>[One]</p> <p>[two]</p>"),
+        ("one<br>two", "[one]<br>[two]"),
+        ("a <img src=x> b", "[a <m0/> b]"),
+        ("a\n   b", "[a b]"),
+        ("<pre>a\n   b</pre>a\n b", "<pre>[a\n   b]</pre>[a b]"),
+        ("  a  ", "  [a]  "),
+        ("a &amp; b &lt;c&gt; &eacute;", "[a & b <c> é]"),
+        ("a <code>x = 1</code> b", "[a <m0/> b]"),
+        ("<script>a</script><style>b</style>", "<script>a</script><style>b</style>"),
+        ("<div class='x notranslate y'>a <b>b</b></div>c", "<div class='x notranslate y'>a <b>b</b></div>[c]"),
+        ("<ul><li translate=no>a<li>b</ul>c", "<ul><li translate=no>a<li>[b]</ul>[c]"),
+        ("a <b>b <i>c</b> d</i>", "[a <m0/>b <m1>c<m2/> d</m1>]"),
+        ("a &lt;m0&gt; <b>c</b>", "[a <m0> <mm0>c</mm0>]"),
+        ("<!-- a --> <b></b>", "<!-- a --> <b></b>"),
+        ("<title>A &amp; B</title>", "<title>[A & B]</title>"),
+        ("", ""),
+    ],
+)
+def test_passages_of_html(markup: str, expected: str) -> None:
+    assert shown(markup) == expected
+
+
+@pytest.mark.parametrize(
+    ("markup", "rules", "expected"),
+    [
+        ("<d><p>a <b>c</b></p><p>e</p></d>", XML, "<d><p>[a <m0>c</m0>]</p><p>[e]</p></d>"),
+        ("<d><k>a</k> <p>b</p></d>", Rules(is_xml=True, ignored=frozenset("k")), "<d><k>a</k> <p>[b]</p></d>"),
+        ("<d>a <k>b</k> c</d>", Rules(is_xml=True, splitting=frozenset("k")), "<d>[a] <k>[b]</k> [c]</d>"),
+        ("<d><k>a</k><k>b</k></d>", Rules(is_xml=True, non_splitting=frozenset("k")), "<d>[<m0>a</m0><m2>b</m2>]</d>"),
+        ("a <b>c</b>", Rules(splitting=frozenset("b")), "[a] <b>[c]</b>"),
+        ("<p>a</p>", Rules(non_splitting=frozenset("p")), "[<m0>a</m0>]"),
+    ],
+)
+def test_rules(markup: str, rules: Rules, expected: str) -> None:
+    assert shown(markup, rules) == expected
+
+
+@settings(deadline=None)
+@given(st.lists(st.sampled_from(FRAGMENTS), max_size=30).map("".join), st.booleans())
+def test_what_is_not_changed_is_the_same_text(markup: str, is_xml: bool) -> None:
+    """A translation that is its source gives the source, but for spaces and entities within passages."""
+    rebuilt = []
+    for one in divided(markup, Rules(is_xml=is_xml)):
+        if isinstance(one, Passage):
+            raw = "".join(part.raw for part in one.parts)
+            again = one.rebuilt(one.marked())
+            assert again is not None
+            assert again == one.rebuilt_from_parts(one.texts())
+            assert [part.raw for part in one.parts if part.shape != "text"] == [
+                part.raw for part in one.parts if part.raw in again and part.shape != "text"
+            ]
+            rebuilt.append(raw)
+        else:
+            rebuilt.append(one)
+    assert "".join(rebuilt) == markup
+
+
+@pytest.mark.parametrize("translation", ["x", "<m0>x", "</m0>x<m0>", "<m0>x</m0><m0>", "<m0>x</m0> <m1/>"])
+def test_a_translation_that_loses_tags_is_none(translation: str) -> None:
+    (passage,) = (one for one in divided("a <b>c</b>", HTML) if isinstance(one, Passage))
+    assert passage.rebuilt(translation) is None
+
+
+def test_what_a_translation_says_is_no_markup() -> None:
+    (passage,) = (one for one in divided("a <b>c</b>", HTML) if isinstance(one, Passage))
+    assert passage.rebuilt("<x> & <m0>1 < 2</m0>") == "&lt;x&gt; &amp; <b>1 &lt; 2</b>"
+    assert passage.rebuilt_from_parts(["<script>", "</b>"]) == "&lt;script&gt;<b>&lt;/b&gt;</b>"
+
+
+@pytest.mark.parametrize(
+    "pattern",
+    [
+        "<b>",
+        "</b><b>",
+        '<a ="',
+        "<a class='",
+        "<!--",
+        "<x ",
+        "<script>",
+        "<",
+        "<b>x",
+        "<p>x",
+        "<b></c>",
+        "<m",
+        "&",
+        "<a ='=\"",
+    ],
+)
+def test_hostile_markup_takes_linear_time(pattern: str, time_growth: Callable[..., float]) -> None:
+    def work(markup: str) -> Any:
+        return [one.marked() for one in divided(markup, HTML) if isinstance(one, Passage)]
+
+    assert time_growth(work, pattern * 500, pattern * 4_000) < 24  # 8 times the text; squares would be 64

@@ -1,0 +1,177 @@
+"""Our own dialect: everything that the engine can do, and errors that say what is wrong."""
+
+import json
+from typing import Any
+
+import httpx
+import pytest
+
+from transduce.serving.native_requests import TranslateRequest
+from transduce.serving.wishes import TranslationWish
+from transduce.translation import ForcedDecoder, Translator, score_pairs
+
+TEXT = "Sun and moon.\n\n  River, salt and wind. 12"
+
+
+def post(client: httpx.Client, path: str, **asked: Any) -> dict[str, Any]:
+    answer = client.post(path, json=asked)
+    assert answer.status_code == 200, answer.text
+    found: dict[str, Any] = answer.json()
+    return found
+
+
+def test_everything_about_a_translation(client: httpx.Client, offline: Translator) -> None:
+    answer = post(client, "/v1/translate", text=TEXT, num_best=2)
+    sources = ["Sun and moon.", "River, salt and wind.", "12"]
+    expected = offline.translations(sources, num_best=2)
+    (found,) = answer["translations"]
+    assert (answer["target"], found["source"], found["source_probability"]) == ("de", "en", 1.0)
+    assert [one["source"] for one in found["sentences"]] == sources
+    for sentence, translation in zip(found["sentences"], expected, strict=True):
+        assert [one["text"] for one in sentence["translations"]] == [one.text for one in translation.alternatives]
+        scores = [one["score"] for one in sentence["translations"]]
+        assert scores == pytest.approx([one.score for one in translation.alternatives], abs=1e-4)
+        best = translation.alternatives[0]
+        assert [one["piece"] for one in sentence["tokens"]] == list(best.pieces)
+        assert [one["log_probability"] for one in sentence["tokens"]] == pytest.approx(best.token_scores, abs=1e-4)
+    first = [one.alternatives[0] for one in expected]
+    assert found["text"] == f"{first[0].text}\n\n  {first[1].text} {first[2].text}"
+    assert found["score"] == pytest.approx(sum(one.score for one in first), abs=1e-4)
+    assert len(found["alternatives"]) == 1
+
+
+@pytest.mark.parametrize(
+    "wish",
+    [
+        {"beam": 3},
+        {"length_penalty": 1.0},
+        {"min_length": 6},
+        {"no_repeat_ngram": 2},
+        {"repetition_penalty": 1.5},
+        {"diversity": 0.5},
+        {"prefix": "The"},
+        {"require": ["tree"]},
+        {"forbid": ["a"]},
+        {"protect": ["url", "number"]},
+        {"glossary": {"moon": "Mond"}},
+        {"guard": True},
+        {"num_samples": 3, "temperature": 0.5, "top_k": 5, "top_p": 0.9, "seed": 7, "num_best": 2},
+        {"num_samples": 4, "minimum_bayes_risk": True},
+        {"split_sentences": False},
+        {"align": True},
+        {"deadline_seconds": 20},
+        {"source": "auto"},
+        {"source": None, "target": None},
+        {"format": "html"},
+        {"format": "xml"},
+    ],
+)
+def test_every_wish_is_granted(client: httpx.Client, wish: dict[str, Any]) -> None:
+    (found,) = post(client, "/v1/translate", text="The sun and the moon are shining.", **wish)["translations"]
+    assert isinstance(found["text"], str)
+    assert found["text"].startswith(wish.get("prefix", ""))
+    assert all(phrase in found["text"] for phrase in wish.get("require", ()))
+    assert not any(phrase in found["text"].split() for phrase in wish.get("forbid", ()))
+    assert ("Mond" in found["text"]) or "glossary" not in wish
+    if "num_best" in wish:
+        assert len(found["alternatives"]) == wish["num_best"] - 1
+    if "align" in wish:
+        assert found["sentences"][0]["alignment"] is not None
+
+
+def test_the_request_has_all_that_a_wish_has() -> None:
+    about_texts = {"text", "source", "target", "format", "deadline_seconds"}
+    assert set(TranslateRequest.model_fields) - about_texts == set(TranslationWish.__dataclass_fields__)
+    assert TranslateRequest(text="x").wish() == TranslationWish()
+
+
+def test_a_seed_repeats_its_samples(client: httpx.Client) -> None:
+    asked = {"text": "Sun and moon.", "num_samples": 2, "num_best": 2}
+    first, again, other = (post(client, "/v1/translate", seed=seed, **asked) for seed in (1, 1, 2))
+    assert first == again != other
+
+
+def test_several_texts_in_order(client: httpx.Client) -> None:
+    texts = ["Sun.", "", "Moon and stone.", "\n"]
+    found = post(client, "/v1/translate", text=texts)["translations"]
+    alone = [post(client, "/v1/translate", text=text)["translations"][0]["text"] for text in texts]
+    assert [one["text"] for one in found] == alone
+    assert post(client, "/v1/translate", text=[])["translations"] == []
+
+
+def test_scores_are_those_of_the_command(client: httpx.Client, offline: Translator, bundle: Any) -> None:
+    pairs = [("Sun and moon.", "Wind."), ("", ""), ("Sun.", "")]
+    asked = [{"text": source, "translation": target} for source, target in pairs]
+    found = post(client, "/v1/score", pairs=asked)["scores"]
+    expected = score_pairs(ForcedDecoder.load(bundle, device="cpu"), pairs)
+    for one, score in zip(found, expected, strict=True):
+        assert one["score"] == pytest.approx(score.score, abs=1e-4)
+        assert one["log_probability"] == pytest.approx(score.log_probability, abs=1e-4)
+        assert [token["piece"] for token in one["tokens"]] == list(score.pieces)
+
+
+def test_a_translation_scores_what_it_was_found_with(client: httpx.Client) -> None:
+    (found,) = post(client, "/v1/translate", text="Sun and moon.")["translations"]
+    (score,) = post(client, "/v1/score", pairs=[{"text": "Sun and moon.", "translation": found["text"]}])["scores"]
+    pieces = [one["piece"] for one in found["sentences"][0]["tokens"]]
+    if [one["piece"] for one in score["tokens"]] == pieces:  # a text may be spelled in several ways
+        assert score["score"] == pytest.approx(found["score"], abs=1e-4)
+
+
+def test_inspection(client: httpx.Client) -> None:
+    found = post(client, "/v1/inspect", text="Sun and moon.", include=["attention"], reference="Wind.")
+    assert found["format"] == "transduce-inspection"
+    assert found["model"]["name"]
+    assert found["attention"]["encoder"]["heads"] == 4
+    assert found["reference"]["text"] == "Wind."
+    assert found["search"] is None
+
+
+def test_models(client: httpx.Client) -> None:
+    (found,) = post_models = client.get("/v1/models").json()["models"]
+    assert len(post_models) == 1
+    assert (found["source"], found["target"], found["engine"], found["precision"]) == ("en", "de", "native", "float32")
+    assert len(found["digest"]) == 64
+
+
+@pytest.mark.parametrize(
+    ("path", "asked", "status", "detail"),
+    [
+        ("translate", {}, 422, "body.text: Field required"),
+        ("translate", {"text": 1}, 422, "body.text"),
+        ("translate", {"text": "Sun.", "beem": 4}, 422, "body.beem: Extra inputs are not permitted"),
+        ("translate", {"text": "Sun.", "beam": "4"}, 422, "body.beam: Input should be a valid integer"),
+        ("translate", {"text": "Sun.", "beam": 0}, 422, "body.beam: Input should be greater than or equal to 1"),
+        ("translate", {"text": "Sun.", "beam": 17}, 422, "beam = 17: this service allows up to 16"),
+        ("translate", {"text": "Sun.", "num_best": 9}, 422, "num_best = 9: this service allows up to 8"),
+        ("translate", {"text": "Sun.", "num_samples": 2, "guard": True}, 422, "ask for one of them"),
+        ("translate", {"text": "Sun.", "require": [" "]}, 422, "body.require.0"),
+        ("translate", {"text": "Sun.", "glossary": {"a": "\ud800"}}, 422, "lone surrogate"),
+        ("translate", {"text": "Sun. \udfff"}, 422, "lone surrogate"),
+        ("translate", {"text": "Sun.", "format": "html", "num_best": 2}, 422, "are of plain text"),
+        ("translate", {"text": "Sun.", "deadline_seconds": 61}, 422, "deadline_seconds = 61"),
+        ("translate", {"text": "Sun.", "source": "fr"}, 404, "no model translates from 'fr'; there are en"),
+        ("translate", {"text": "Sun.", "target": "fr"}, 404, "no model translates into 'fr'; there are de"),
+        ("translate", {"text": "a" * 500_001}, 413, "500,001 characters"),
+        ("score", {"pairs": [{"text": "Sun."}]}, 422, "body.pairs.0.translation: Field required"),
+        ("score", {"pairs": [{"text": "Sun.", "translation": "x"}], "source": "auto"}, 404, "no model translates from"),
+        ("score", {"pairs": [{"text": "a", "translation": "b"}] * 501}, 413, "1,002 texts"),
+        ("inspect", {"text": " "}, 422, "text"),
+        ("inspect", {"text": "Sun.", "heads_off": [{"attention": "encoder", "layer": 5, "head": 0}]}, 422, ""),
+        ("inspect", {"text": "sun " * 400}, 422, "this model reads 40 at a time"),
+    ],
+)
+def test_problems(client: httpx.Client, path: str, asked: dict[str, Any], status: int, detail: str) -> None:
+    answer = client.post(f"/v1/{path}", content=json.dumps(asked), headers={"Content-Type": "application/json"})
+    assert answer.headers["Content-Type"] == "application/problem+json"
+    problem = answer.json()
+    assert (answer.status_code, problem["status"]) == (status, status)
+    assert detail in problem["detail"]
+
+
+def test_a_body_that_is_no_json(client: httpx.Client) -> None:
+    headers = {"Content-Type": "application/json"}
+    for body in (b"{", b"\xff", b"[" * 100_000, b'{"text": ' + b"9" * 5_000 + b"}"):
+        answer = client.post("/v1/translate", content=body, headers=headers)
+        assert answer.status_code in {400, 422}
+        assert answer.headers["Content-Type"] == "application/problem+json"

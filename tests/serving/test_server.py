@@ -1,0 +1,116 @@
+"""The server as a process: how it ends, and that nothing that it accepted is lost."""
+
+import json
+import signal
+import socket
+import subprocess
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+import httpx
+import pytest
+
+from transduce.errors import UserError
+from transduce.serving.server import is_local, listen
+
+Serve = Callable[..., tuple[subprocess.Popen[bytes], str]]
+
+
+def wait_until_two_are_in_flight(url: str) -> None:
+    """The one that is waited for, and this one."""
+    with httpx.Client(base_url=url) as client:
+        while "requests_in_flight 2.0" not in client.get("/metrics").text:
+            time.sleep(0.005)
+
+
+def test_what_was_accepted_is_done_before_it_ends(serve: Serve) -> None:
+    """Markup asks the service several times; all of it is done, while nobody else is let in."""
+    process, url = serve("--log-format=json")
+    answers: list[httpx.Response] = []
+    texts = ["<p>Sun and <b>moon</b> and river. Stone and bird. </p>" * 40] * 10
+
+    def ask() -> None:
+        answers.append(httpx.post(f"{url}/v1/translate", json={"text": texts, "format": "html"}, timeout=60))
+
+    asking = threading.Thread(target=ask)
+    asking.start()
+    with httpx.Client(base_url=url) as client:
+        client.get("/livez")
+        wait_until_two_are_in_flight(url)
+        process.send_signal(signal.SIGTERM)
+        statuses = []
+        while asking.is_alive():
+            try:
+                statuses.append(client.get("/readyz").status_code)
+            except httpx.TransportError:
+                break
+            time.sleep(0.01)
+        asking.join()
+    assert answers[0].status_code == 200
+    translations = answers[0].json()["translations"]
+    assert [one["text"].count("<b>") for one in translations] == [40] * 10
+    assert set(statuses) <= {200, 503}
+    output, messages = process.communicate(timeout=30)
+    assert (process.returncode, output) == (0, b"")
+    lines = [json.loads(line) for line in messages.decode().splitlines()]
+    assert "taking nothing more, and finishing what was accepted" in [line["message"] for line in lines]
+
+
+def test_a_second_signal_ends_it_at_once(serve: Serve) -> None:
+    process, url = serve()
+    body = json.dumps({"text": ["Sun and moon and river. " * 400] * 40}).encode()
+    headers = ["Host: a", "Content-Type: application/json", f"Content-Length: {len(body)}"]
+    head = "\r\n".join(["POST /v1/translate HTTP/1.1", *headers, "", ""]).encode()
+    with socket.create_connection(_address(url)) as connection:
+        connection.sendall(head + body)
+        wait_until_two_are_in_flight(url)
+        process.send_signal(signal.SIGINT)
+        assert process.stderr
+        while b"taking nothing more" not in process.stderr.readline():
+            pass
+        process.send_signal(signal.SIGTERM)
+        _, messages = process.communicate(timeout=30)
+    assert process.returncode == 130
+    assert messages.decode().splitlines()[-1] == "transduce: interrupted"
+
+
+def test_requests_that_are_no_http(server: Any) -> None:
+    """Each gets an answer or a closed connection, and the next one is served."""
+    hostile = [
+        b"\x00" * 1_000,
+        b"GET / HTTP/9.9\r\n\r\n",
+        b"GET /" + b"a" * 100_000 + b" HTTP/1.1\r\nHost: a\r\n\r\n",
+        b"GET / HTTP/1.1\r\nHost: a\r\nA: " + b"b" * 100_000 + b"\r\n\r\n",
+        b"POST /translate HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n",
+        b"POST /translate HTTP/1.1\r\nHost: a\r\nContent-Length: 5\r\n\r\nab",
+        b"GET /%ff%00 HTTP/1.1\r\nHost: \xff\r\n\r\n",
+        b"GET http://[ HTTP/1.1\r\nHost: [\r\n\r\n",
+        b"\x16\x03\x01\x02\x00\x01\x00",
+    ]
+    for request in hostile:
+        with socket.create_connection(_address(server.url), timeout=10) as connection:
+            connection.sendall(request)
+            connection.shutdown(socket.SHUT_WR)
+            answer = connection.recv(100)
+            assert not answer or answer.split(b" ")[1].startswith(b"4"), (request[:50], answer)
+    assert httpx.get(f"{server.url}/livez").status_code == 200
+
+
+def test_listening() -> None:
+    with listen("localhost", 0) as found:
+        assert is_local(found)
+        with pytest.raises(UserError, match="choose --host and --port"):
+            listen(*found.getsockname()[:2])
+    with listen("0.0.0.0", 0) as found:  # noqa: S104 - for a moment
+        assert not is_local(found)
+    with pytest.raises(UserError, match=r"cannot listen at 'no\.such\.host\.invalid'"):
+        listen("no.such.host.invalid", 0)
+    with pytest.raises(UserError, match="cannot listen"):
+        listen("a" * 70 + ".b", 0)
+
+
+def _address(url: str) -> tuple[str, int]:
+    host, port = url.removeprefix("http://").split(":")
+    return host, int(port)

@@ -1,0 +1,350 @@
+import asyncio
+import os
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from transduce.errors import ConfigError, UserError
+from transduce.serving.limits import Limits
+from transduce.serving.refusals import DeadlineExceeded, Draining, QueueFull, TooLong, UnknownPair
+from transduce.serving.service import Service
+from transduce.serving.wishes import TranslationWish
+from transduce.translation import ForcedDecoder, Translator, score_pairs
+
+EN_DE = ("en", "de")
+WHOLE = TranslationWish(split_sentences=False)
+Sentences = Callable[..., list[str]]
+
+
+def served(
+    test: Callable[[Service], Awaitable[None]], *models: Path, limits: Limits | None = None, **options: Any
+) -> list[str]:
+    """Runs the test with a service that has started, and gives what it said."""
+    said: list[str] = []
+
+    async def run() -> None:
+        service = Service(models, device="cpu", limits=limits, say=said.append, **options)
+        assert not service.is_ready
+        torch.set_num_threads(2)  # two batches at a time, on any machine
+        await service.start()
+        torch.set_num_threads(1)
+        assert service.is_ready
+        try:
+            await test(service)
+        finally:
+            await service.drain()
+        assert not service.is_ready
+
+    asyncio.run(run())
+    return said
+
+
+def test_whatever_is_asked_together_each_gets_what_it_would_get_alone(
+    bundle: Path, offline: Translator, make_sentences: Sentences
+) -> None:
+    texts = [make_sentences(count, seed=count) for count in (1, 12, 2, 1, 20)]
+    assert len({text for some in texts for text in offline.translate(some)}) > 20
+
+    async def check(service: Service) -> None:
+        found = await asyncio.gather(*(service.translate(EN_DE, some, WHOLE) for some in texts))
+        for some, answers in zip(texts, found, strict=True):
+            expected = offline.translations(some)
+            assert [answer.text for answer in answers] == [one.text for one in expected]
+            assert [answer.score for answer in answers] == pytest.approx(
+                [one.alternatives[0].score for one in expected], abs=1e-4
+            )
+        for some, answers in zip(texts, found, strict=True):
+            (alone,) = await service.translate(EN_DE, some[:1], WHOLE)
+            assert alone.text == answers[0].text
+
+    served(check, bundle)
+
+
+def test_a_text_keeps_what_stands_between_its_sentences(bundle: Path, offline: Translator) -> None:
+    text = "Sun moon.  River stone!\n\n - Bird tree. \n"
+
+    async def check(service: Service) -> None:
+        sun, river, bird = offline.translate(["Sun moon.", "River stone!", "Bird tree."])
+        (answer,) = await service.translate(EN_DE, [text])
+        assert answer.text == f"{sun}  {river}\n\n - {bird} \n"
+        assert [sentence.source for sentence in answer.sentences] == ["Sun moon.", "River stone!", "Bird tree."]
+        assert sum(len(sentence.tokens) for sentence in answer.sentences) > 3
+        assert [one.text for one in await service.translate(EN_DE, ["", " \n", "?! …", "🙂"])] == [
+            "",
+            " \n",
+            "?! …",
+            "🙂",
+        ]
+        assert await service.translate(EN_DE, []) == []
+
+    served(check, bundle)
+
+
+def test_alternatives_are_those_of_the_search(bundle: Path, offline: Translator) -> None:
+    async def check(service: Service) -> None:
+        wish = TranslationWish(num_best=4, split_sentences=False)
+        (answer,) = await service.translate(EN_DE, ["Sun moon."], wish)
+        (expected,) = offline.translations(["Sun moon."], beam=4, num_best=4)
+        assert [answer.text, *(one.text for one in answer.alternatives)] == [one.text for one in expected.alternatives]
+        both = (await service.translate(EN_DE, ["Sun moon. River stone!"], TranslationWish(num_best=2)))[0]
+        (second,) = both.alternatives
+        assert second.text == " ".join(sentence.translations[1].text for sentence in both.sentences)
+
+    served(check, bundle)
+
+
+def test_what_is_asked_for_is_there(bundle: Path) -> None:
+    async def check(service: Service) -> None:
+        (required,) = await service.translate(EN_DE, ["Sun moon. River."], TranslationWish(require=("lamp",), beam=8))
+        assert required.text.split().count("lamp") + required.text.split().count("lamp.") == 1
+        assert len(required.sentences) == 1
+        (prefixed,) = await service.translate(EN_DE, ["Sun moon."], TranslationWish(prefix="Door"))
+        assert prefixed.text.startswith("Door")
+        url = "See https://example.org/x for sun."
+        (kept,) = await service.translate(EN_DE, [url], TranslationWish(protect=("url",)))
+        assert kept.text.count("https://example.org/x") == 1
+        assert kept.sentences[0].how is not None
+        (term,) = await service.translate(EN_DE, ["The sun."], TranslationWish(glossary=(("sun", "Sonne"),)))
+        assert "Sonne" in term.text
+        (aligned,) = await service.translate(EN_DE, ["Sun moon."], TranslationWish(align=True))
+        assert all("-" in link for link in (aligned.sentences[0].alignment or "").split())
+        drawn = [await service.translate(EN_DE, ["Sun."], TranslationWish(num_samples=3, seed=4)) for _ in range(2)]
+        assert drawn[0] == drawn[1]
+
+    served(check, bundle)
+
+
+def test_what_cannot_be_granted_is_said(bundle: Path) -> None:
+    async def check(service: Service) -> None:
+        with pytest.raises(UserError, match=r"sun moon.*has what is asked for"):
+            await service.translate(EN_DE, ["sun moon " * 30], TranslationWish(require=("lamp",)))
+        with pytest.raises(ConfigError, match="length_penalty"):
+            await service.translate(EN_DE, ["Sun."], TranslationWish(length_penalty=-1.0))
+        with pytest.raises(ConfigError, match="num_best = 3: must be from 1 to the beam, 2"):
+            await service.translate(EN_DE, ["Sun."], TranslationWish(num_best=3, beam=2))
+        with pytest.raises(ConfigError, match="beam = 17: this service allows up to 16"):
+            await service.translate(EN_DE, ["Sun."], TranslationWish(beam=17))
+        with pytest.raises(ConfigError, match="cannot be combined"):
+            await service.translate(EN_DE, ["Sun."], TranslationWish(protect=("url",), forbid=("x",)))
+        with pytest.raises(UnknownPair, match="no model translates from 'de' to 'en'; there are en-de"):
+            await service.translate(("de", "en"), ["Sun."])
+        with pytest.raises(ConfigError, match="deadline_seconds = 61"):
+            await service.translate(EN_DE, ["Sun."], deadline_seconds=61.0)
+
+    served(check, bundle)
+
+
+def test_size_is_checked_before_anything_is_done(bundle: Path) -> None:
+    async def check(service: Service) -> None:
+        with pytest.raises(TooLong, match="4 texts: this service takes up to 3"):
+            await service.translate(EN_DE, ["a"] * 4)
+        with pytest.raises(TooLong, match="21 characters: this service takes up to 20"):
+            await service.translate(EN_DE, ["a" * 18], TranslationWish(forbid=("abc",)))
+        with pytest.raises(TooLong, match="24 characters"):
+            await service.score(EN_DE, [("a" * 12, "b" * 12)])
+        await service.translate(EN_DE, ["a " * 10])
+
+    served(check, bundle, limits=Limits(max_texts=3, max_characters=20))
+
+
+def test_a_deadline_ends_a_request_and_what_it_waits_for(bundle: Path, make_sentences: Sentences) -> None:
+    async def check(service: Service) -> None:
+        with pytest.raises(DeadlineExceeded, match=r"not done within 0\.001 s"):
+            await service.translate(EN_DE, make_sentences(200), WHOLE, deadline_seconds=0.001)
+        assert (await service.translate(EN_DE, ["Sun."]))[0].text
+        assert service.metrics.registry.get_sample_value("transduce_queue_sentences") == 0
+
+    served(check, bundle)
+
+
+def test_more_than_may_wait_is_refused(bundle: Path, make_sentences: Sentences) -> None:
+    async def check(service: Service) -> None:
+        requests = [service.translate(EN_DE, make_sentences(10, seed), WHOLE) for seed in range(12)]
+        found = await asyncio.gather(*requests, return_exceptions=True)
+        refused = [one for one in found if isinstance(one, QueueFull)]
+        assert refused
+        assert all(one.retry_after >= 1 for one in refused)
+        done = [one for one in found if not isinstance(one, QueueFull)]
+        assert done
+        assert all(isinstance(one, list) and len(one) == 10 for one in done)
+
+    served(check, bundle, limits=Limits(max_queue_tokens=300))
+
+
+def test_scores_are_those_of_scoring_and_a_poisoned_pair_fails_alone(
+    make_bundle: Callable[..., Path], tmp_path: Path
+) -> None:
+    path = make_bundle(tmp_path / "learned", positions="learned", max_positions=48)
+    good, poisoned = [("sun moon", "stone"), ("", "bird"), ("", "")], [("sun", "lamp " * 60)]
+
+    async def check(service: Service) -> None:
+        requests = [service.score(EN_DE, pairs) for pairs in (good, poisoned, good[::-1])]
+        first, error, last = await asyncio.gather(*requests, return_exceptions=True)
+        assert isinstance(error, UserError)
+        assert "learned positions up to 48" in str(error)
+        expected = score_pairs(ForcedDecoder.load(path, device="cpu"), good)
+        for found in (first, last[::-1] if isinstance(last, list) else []):
+            assert [one.score for one in found] == pytest.approx([one.score for one in expected], abs=1e-4)
+
+    served(check, path)
+
+
+def test_an_inspection_is_the_document(bundle: Path) -> None:
+    async def check(service: Service) -> None:
+        document = await service.inspect(EN_DE, {"text": "Sun moon.", "include": ["search"]})
+        (answer,) = await service.translate(EN_DE, ["Sun moon."], WHOLE)
+        assert document["target"]["text"] == answer.text
+        assert document["model"]["name"] == "small"
+        assert document["model"]["digest"] == service.languages[0].digest
+        with pytest.raises(ConfigError, match=r"include\.0: Input should be"):
+            await service.inspect(EN_DE, {"text": "Sun.", "include": ["no_such_part"]})
+        with pytest.raises(UserError, match="is blank"):
+            await service.inspect(EN_DE, {"text": " "})
+
+    served(check, bundle)
+
+
+def test_draining_finishes_what_was_accepted_and_takes_nothing_more(
+    bundle: Path, offline: Translator, make_sentences: Sentences
+) -> None:
+    texts = make_sentences(30)
+
+    async def run() -> None:
+        service = Service([bundle], device="cpu")
+        await service.start()
+        accepted = [asyncio.create_task(service.translate(EN_DE, [text], WHOLE)) for text in texts]
+        await asyncio.sleep(0)
+        draining = asyncio.create_task(service.drain())
+        await asyncio.sleep(0)
+        assert not service.is_ready
+        with pytest.raises(Draining):
+            await service.translate(EN_DE, ["Sun."])
+        found = await asyncio.gather(*accepted)
+        await draining
+        assert [answer.text for (answer,) in found] == offline.translate(texts)
+
+    asyncio.run(run())
+
+
+def test_what_does_not_end_in_time_is_told_so(bundle: Path, make_sentences: Sentences) -> None:
+    async def run() -> None:
+        service = Service([bundle], device="cpu", limits=Limits(drain_seconds=0.01))
+        await service.start()
+        accepted = asyncio.create_task(service.translate(EN_DE, make_sentences(200), WHOLE))
+        await asyncio.sleep(0)
+        await service.drain()
+        with pytest.raises(Draining):
+            await accepted
+
+    asyncio.run(run())
+
+
+async def until(has_happened: Callable[[], bool]) -> None:
+    for _ in range(1500):
+        if has_happened():
+            return
+        await asyncio.sleep(0.02)
+    raise TimeoutError
+
+
+def test_a_changed_model_takes_the_place_of_the_old_one_and_no_request_is_lost(
+    make_bundle: Callable[..., Path], tmp_path: Path, make_sentences: Sentences
+) -> None:
+    path, texts = make_bundle(tmp_path / "model"), make_sentences(4)
+    old = Translator.load(path, device="cpu", precision="float32").translate(texts)
+    new_path = make_bundle(tmp_path / "new", seed=1)
+    new = Translator.load(new_path, device="cpu", precision="float32").translate(texts)
+    assert old != new
+
+    async def check(service: Service) -> None:
+        digest = service.languages[0].digest
+        answers: list[str] = []
+        stopped = False
+
+        async def client(number: int) -> None:
+            while not stopped:
+                (answer,) = await service.translate(EN_DE, [texts[number]], WHOLE)
+                assert answer.text in {old[number], new[number]}
+                answers.append(answer.text)
+
+        clients = [asyncio.create_task(client(number)) for number in range(len(texts))]
+        path.rename(tmp_path / "aside")
+        new_path.rename(path)
+        await until(lambda: service.languages[0].digest != digest)
+        stopped = True
+        await asyncio.gather(*clients)
+        assert len(answers) >= len(texts)
+        assert [answer.text for answer in await service.translate(EN_DE, texts, WHOLE)] == new
+        assert service.metrics.registry.get_sample_value("transduce_reloads_total", {"outcome": "loaded"}) == 1
+
+    said = served(check, path, limits=Limits(reload_seconds=0.05))
+    assert any("loaded anew" in line for line in said)
+
+
+@pytest.mark.parametrize("damage", ["damaged", "other languages"])
+def test_a_new_model_that_does_not_do_is_refused_and_the_old_one_stays(
+    damage: str, make_bundle: Callable[..., Path], tmp_path: Path
+) -> None:
+    path = make_bundle(tmp_path / "model")
+
+    async def check(service: Service) -> None:
+        before = await service.translate(EN_DE, ["Sun moon."], WHOLE)
+        new = make_bundle(tmp_path / "new", seed=1, target="fr")
+        if damage == "damaged":
+            os.truncate(new / "weights.safetensors", 1000)
+        path.rename(tmp_path / "aside")
+        new.rename(path)
+        refused = lambda: service.metrics.registry.get_sample_value(  # noqa: E731
+            "transduce_reloads_total", {"outcome": "refused"}
+        )
+        await until(lambda: refused() == 1)
+        assert await service.translate(EN_DE, ["Sun moon."], WHOLE) == before
+        await asyncio.sleep(0.2)
+        assert refused() == 1
+
+    said = served(check, path, limits=Limits(reload_seconds=0.05))
+    assert len([line for line in said if "is refused" in line and "the old model stays" in line]) == 1
+
+
+def test_several_pairs_are_served_and_each_by_one_model(make_bundle: Callable[..., Path], tmp_path: Path) -> None:
+    forth, back = make_bundle(tmp_path / "forth"), make_bundle(tmp_path / "back", seed=2, source="de", target="en")
+
+    async def check(service: Service) -> None:
+        assert [(one.source, one.target, one.model) for one in service.languages] == [
+            ("en", "de", "forth"),
+            ("de", "en", "back"),
+        ]
+        for pair, path in ((EN_DE, forth), (("de", "en"), back)):
+            (answer,) = await service.translate(pair, ["Sun moon."], WHOLE)
+            assert [answer.text] == Translator.load(path, device="cpu", precision="float32").translate(["Sun moon."])
+
+    served(check, forth, back)
+    nothing = make_bundle(tmp_path / "nothing", source="")
+    for models, message in (
+        ((forth, forth.parent / "." / "back", forth.parent / "back"), "both translate de-en: give one of them"),
+        ((nothing,), "does not say which languages it translates"),
+        ((), "there is no model to serve"),
+    ):
+        with pytest.raises(ConfigError, match=message):
+            asyncio.run(Service(models, device="cpu").start())
+
+
+def test_another_engine_translates_and_does_not_look_inside(bundle: Path, offline: Translator, tmp_path: Path) -> None:
+    pytest.importorskip("ctranslate2")
+
+    async def check(service: Service) -> None:
+        (answer,) = await service.translate(EN_DE, ["Sun moon."], WHOLE)
+        assert [answer.text] == offline.translate(["Sun moon."])
+        assert service.languages[0].engine == "ctranslate2"
+        for request in (
+            service.score(EN_DE, [("Sun.", "Moon.")]),
+            service.inspect(EN_DE, {"text": "Sun."}),
+            service.translate(EN_DE, ["Sun."], TranslationWish(protect=("url",))),
+        ):
+            with pytest.raises(ConfigError, match="native"):
+                await request
+
+    served(check, bundle, engine="ctranslate2")
