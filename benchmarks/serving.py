@@ -92,13 +92,13 @@ async def measure_speed(arguments: argparse.Namespace, text: Text) -> dict:
     single_lines = await load(server, text, arguments.clients, short, (1,), lines)
     single_line = await load(server, text, 1, short, (1,), line)
     everything = (got, alone, lines, line)
-    found = {
+    return {
         "sentences/s": round(statistics.median(rates), 1),
         "offline float32, sentences/s": round(statistics.median(bases), 1),
         "offline auto, sentences/s": round(automatic, 1),
         "of offline": round(statistics.median(map(float.__truediv__, rates, bases)), 3),
         "requests": sum(got.statuses.values()),
-        "failed": sum(sum(one.statuses.values()) - one.statuses[200] + one.lost for one in everything),
+        "failed": sum(sum(one.statuses.values()) - one.statuses[200] + len(one.lost) for one in everything),
         "wrong": sum(one.wrong for one in everything),
         "p50, s": round(got.percentile(0.5), 3),
         "p99, s": round(got.percentile(0.99), 3),
@@ -114,7 +114,6 @@ async def measure_speed(arguments: argparse.Namespace, text: Text) -> dict:
         "sentences of a batch": round(server.metric("batch_sentences_sum") / server.metric("batch_sentences_count"), 1),
         "exit code": server.end(),
     }
-    return found
 
 
 async def measure_overload(arguments: argparse.Namespace, text: Text) -> dict:
@@ -127,7 +126,7 @@ async def measure_overload(arguments: argparse.Namespace, text: Text) -> dict:
     return {
         "statuses": dict(got.statuses),
         "without Retry-After": got.without_retry,
-        "lost": got.lost,
+        "lost": len(got.lost),
         "wrong": got.wrong,
         "sentences/s": round(rate, 1),
         "p99, s": round(got.percentile(0.99), 3),
@@ -156,16 +155,18 @@ async def measure_reload(arguments: argparse.Namespace, text: Text) -> dict:
         reloads = server.metric("reloads_total", '{outcome="loaded"}')
         ending = asyncio.create_task(load(server, text, arguments.clients, 60, arguments.mix, last))
         await asyncio.sleep(3)
+        told = time.monotonic()
         exit_code = await asyncio.to_thread(server.end)
         await ending
     return {
         "reloads": reloads,
         "statuses": dict(got.statuses),
-        "lost": got.lost,
+        "lost": len(got.lost),
         "wrong": got.wrong,
         "SIGTERM: exit code": exit_code,
         "SIGTERM: statuses": dict(last.statuses),
-        "SIGTERM: lost": last.lost,
+        "SIGTERM: lost of those sent before": sum(sent < told for sent in last.lost),
+        "SIGTERM: unanswered of those sent after": sum(sent >= told for sent in last.lost),
         "SIGTERM: wrong": last.wrong,
     }
 
@@ -186,8 +187,8 @@ async def measure_leavers(arguments: argparse.Namespace, text: Text) -> dict:
 
     await asyncio.gather(*(leave() for _ in range(20)))
     started = time.monotonic()
-    while await asyncio.to_thread(server.metric, "queue_sentences"):
-        await asyncio.sleep(0.05)
+    while server.metric("queue_sentences"):
+        time.sleep(0.05)  # noqa: ASYNC251 - nothing else is under way
     emptied = time.monotonic() - started
     after = Answers()
     await load(server, text, 1, 2, (1,), after)
@@ -207,13 +208,7 @@ async def measure_hostile(arguments: argparse.Namespace, text: Text) -> dict:
     chance = random.Random(1)  # noqa: S311 - nothing here is secret
     got, after = Answers(), Answers()
     paths = ("/translate", "/detect", "/v2/translate", "/v1/translate", "/v1/score", "/v1/inspect", "/languages")
-    kinds = (
-        "application/json",
-        "application/x-www-form-urlencoded",
-        "multipart/form-data; boundary=x",
-        "text/plain",
-        "",
-    )
+    kinds = ("application/json", "application/x-www-form-urlencoded", "multipart/form-data; boundary=x", "text/plain")
 
     async def client() -> None:
         async with Connection(server.port) as connection:
@@ -222,34 +217,19 @@ async def measure_hostile(arguments: argparse.Namespace, text: Text) -> dict:
                 try:
                     status, _, _ = await connection.receive()
                 except ConnectionError:
-                    got.lost += 1
+                    got.lost.append(time.monotonic())
                 else:
                     got.statuses[status] += 1
 
     await asyncio.gather(*(client() for _ in range(16)))
     await load(server, text, 1, 2, (1,), after)
     server.end()
-    return {"statuses": dict(sorted(got.statuses.items())), "lost": got.lost, "afterwards": dict(after.statuses)}
+    return {"statuses": dict(sorted(got.statuses.items())), "lost": len(got.lost), "afterwards": dict(after.statuses)}
 
 
 def hostile_body(chance: random.Random) -> bytes:
     """Something that no client should send, and some do."""
-    values = (
-        None,
-        -1,
-        1e308,
-        10**30,
-        "",
-        "\ud800",
-        "\x00",
-        "a" * 20_000,
-        [],
-        {},
-        [[]] * 50,
-        {"q": {}},
-        True,
-        "🏳️‍🌈" * 500,
-    )
+    values = (None, -1, 1e308, 10**30, "", "\ud800", "\x00", "a" * 20_000, [], {}, [[]] * 50, {"q": {}}, True)
     names = ("q", "text", "source", "target", "format", "alternatives", "pairs", "beam", "glossary", "target_lang", "x")
     match chance.randrange(6):
         case 0:

@@ -6,6 +6,7 @@ import re
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections import Counter
 from dataclasses import dataclass, field
@@ -26,8 +27,8 @@ class Server:
                 break
         else:
             raise SystemExit("the server did not start")
-        # Nobody reads on: the pipe must not fill.
-        self._rest = subprocess.Popen(["cat"], stdin=self.process.stderr, stdout=subprocess.DEVNULL)
+        # The log: the pipe must not fill.
+        threading.Thread(target=self.process.stderr.read, daemon=True).start()
 
     def metric(self, name: str, labels: str = "") -> float:
         """What /metrics says; 0 if it says nothing."""
@@ -56,7 +57,7 @@ class Answers:
         seconds: of each request that was answered with 200.
         sentences: that were translated.
         wrong: answers that are not the offline translation.
-        lost: requests whose connection ended without an answer.
+        lost: when each request was sent whose connection ended without an answer, by `time.monotonic`.
         without_retry: refusals that do not say when to ask again.
     """
 
@@ -64,7 +65,7 @@ class Answers:
     seconds: list[float] = field(default_factory=list)
     sentences: int = 0
     wrong: int = 0
-    lost: int = 0
+    lost: list[float] = field(default_factory=list)
     without_retry: int = 0
 
     def percentile(self, share: float) -> float:
@@ -80,7 +81,7 @@ class Connection:
         self._reader: asyncio.StreamReader | None = None
         self._writer: asyncio.StreamWriter | None = None
 
-    async def __aenter__(self) -> "Connection":
+    async def __aenter__(self) -> "Connection":  # noqa: PYI034 - as everywhere here
         return self
 
     async def __aexit__(self, *_: object) -> None:
@@ -134,7 +135,7 @@ async def ask(connection: Connection, texts: list[str], expected: list[str], num
     try:
         status, headers, answer = await connection.receive()
     except ConnectionError:
-        got.lost += 1
+        got.lost.append(started)
         return True
     got.statuses[status] += 1
     if status == 200:

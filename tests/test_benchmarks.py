@@ -27,6 +27,7 @@ def run(script: str, *arguments: str) -> str:
         "parity.py",
         "ranks.py",
         "resume.py",
+        "serving.py",
         "training.py",
         "translation.py",
     ],

@@ -52,7 +52,9 @@ def test_a_port_that_is_taken(transduce: Any, run_folder: Path) -> None:
     assert "choose --host and --port" in answer.messages
 
 
-@pytest.mark.parametrize("module", ["fastapi", "uvicorn", "httptools", "prometheus_client", "python_multipart", "py3langid"])
+@pytest.mark.parametrize(
+    "module", ["fastapi", "uvicorn", "httptools", "prometheus_client", "python_multipart", "py3langid"]
+)
 def test_a_missing_package_is_named(
     transduce: Any, run_folder: Path, monkeypatch: pytest.MonkeyPatch, module: str
 ) -> None:

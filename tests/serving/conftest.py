@@ -61,7 +61,9 @@ def tokenizer(make_sentences: Callable[..., list[str]]) -> Tokenizer:
 def make_bundle(tokenizer: Tokenizer) -> Callable[..., Path]:
     """Saves one, in place of another that is there."""
 
-    def make(folder: Path, seed: int = 0, source: str = "en", target: str = "de", **settings: object) -> Path:
+    def make(
+        folder: Path, seed: int = 0, source: str = "en", target: str = "de", scale: float = 4, **settings: object
+    ) -> Path:
         torch.manual_seed(seed)
         sizes = {"num_encoder_layers": 1, "num_decoder_layers": 1, "d_model": 32, "d_ff": 48, "num_heads": 4}
         config = TransformerConfig.model_validate({"vocabulary": tokenizer.vocabulary, **sizes, **settings})
@@ -73,7 +75,7 @@ def make_bundle(tokenizer: Tokenizer) -> Callable[..., Path]:
         model = Transformer(config).eval()
         with torch.no_grad():
             for parameter in model.parameters():
-                parameter *= 4 if parameter.dim() > 1 else 1  # so that other sources have other translations
+                parameter.mul_(scale if parameter.dim() > 1 else 1)  # so that other sources have other translations
         save_bundle(folder, model, tokenizer, description)
         return folder
 

@@ -54,6 +54,19 @@ def test_ready_is_more_than_alive(client: httpx.Client, server: Any, monkeypatch
         assert name in answer.json()
 
 
+def test_while_models_load_clients_are_told_to_come_again(
+    client: httpx.Client, server: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(server.reception.service, "_takes_requests", False)
+    monkeypatch.setattr(server.reception.service._models, "_loaded", {})
+    for path, asked in (
+        ("/translate", {"q": "Sun.", "source": "en", "target": "de"}),
+        ("/v2/translate", {"text": "Sun.", "target_lang": "DE"}),
+        ("/v1/translate", {"text": "Sun."}),
+    ):
+        assert client.post(path, json=asked).status_code == 503
+
+
 def test_metrics(client: httpx.Client) -> None:
     client.post("/translate", json={"q": "Sun.", "source": "en", "target": "de"})
     answer = client.get("/metrics")

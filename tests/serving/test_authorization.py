@@ -98,3 +98,7 @@ def test_what_is_no_file_of_keys(tmp_path: Path, content: str) -> None:
     path.write_text(content, encoding="utf-8")
     with pytest.raises(ConfigError, match="key"):
         Authorization.read(path)
+
+
+def test_a_body_is_not_looked_at_without_a_key(locked: Any) -> None:
+    assert httpx.post(f"{locked.url}/v1/translate", json={"beem": 4}).status_code == 401

@@ -20,6 +20,7 @@ class Inverting:
     """1 / payload, which 0 does not have."""
 
     width: int = 1
+    takes_as_long_as_its_tokens: bool = True
 
     def compute(self, payloads: Sequence[Any]) -> list[float]:
         return [1 / payload for payload in payloads]
@@ -29,6 +30,7 @@ class Gate:
     """Work that waits until it is let through, and counts its batches."""
 
     width = 1
+    takes_as_long_as_its_tokens = True
 
     def __init__(self) -> None:
         self.opened = threading.Event()
@@ -189,6 +191,7 @@ def test_threads_compute_on_one_core_each_and_share_what_waits() -> None:
     @dataclass(frozen=True)
     class Asking:
         width: int = 1
+        takes_as_long_as_its_tokens: bool = True
 
         def compute(self, payloads: Sequence[Any]) -> list[Any]:
             together.wait(20)

@@ -16,6 +16,7 @@ EVERYTHING = 10**9
 class Echo:
     name: str = ""
     width: int = 1
+    takes_as_long_as_its_tokens: bool = True
 
     def compute(self, payloads: Sequence[Any]) -> list[Any]:
         return list(payloads)
@@ -81,6 +82,19 @@ def test_a_short_request_comes_into_the_next_batch_however_long_the_one_before_i
         assert {item.request for item in first} == {book}
         queue.add(line)
         assert line in {item.request for item in queue.take(EVERYTHING, 1000)}
+
+    in_loop(check)
+
+
+def test_a_short_request_does_not_wait_for_much_of_a_long_one_in_its_batch() -> None:
+    def check() -> None:
+        queue = FairQueue(0.0)
+        book, line = request([10] * 5000), request([7])
+        queue.add(book)
+        queue.add(line)
+        batch = queue.take(EVERYTHING, 4000)
+        assert [item.request for item in batch] == [book] * TURN + [line]
+        assert len(queue.take(EVERYTHING, 4000)) == 400
 
     in_loop(check)
 

@@ -1,11 +1,14 @@
 """What clients send that are not tested themselves, and what they are told."""
 
 import re
+from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
 
+from transduce.serving.limits import Limits
 from transduce.translation import Translator
 
 ASKED = {"q": "Sun.\nMoon.", "source": "en", "target": "de"}
@@ -154,3 +157,12 @@ def test_files_are_refused(client: httpx.Client) -> None:
     answer = client.post("/translate", data={"source": "en", "target": "de"}, files={"q": ("name.txt", b"Sun.")})
     assert answer.status_code == 400
     assert set(answer.json()) == {"error"}
+
+
+def test_markup_has_one_deadline_however_often_the_service_is_asked(
+    make_running: Callable[..., Any], bundle: Path
+) -> None:
+    server = make_running(bundle, limits=Limits(deadline_seconds=0.3, max_texts=1))
+    asked = {"q": "<p>Sun and moon.</p>" * 1_000, "source": "en", "target": "de", "format": "html"}
+    answer = httpx.post(f"{server.url}/translate", json=asked, timeout=60)
+    assert (answer.status_code, answer.elapsed.total_seconds() < 2) == (504, True)

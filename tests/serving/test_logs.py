@@ -122,3 +122,10 @@ def test_tracebacks_of_others_say_places_only(lines: Any) -> None:
     (line,) = lines(1)
     assert (line["message"], line["error"]) == ("failed", "ZeroDivisionError")
     assert SECRET not in json.dumps(line)
+
+
+def test_errors_that_nobody_has_asked_for_say_nothing(lines: Any) -> None:
+    """A loop writes them behind its message."""
+    logging.getLogger("asyncio").error("Future exception was never retrieved\nfuture: %r", ZeroDivisionError(SECRET))
+    (line,) = lines(1)
+    assert line["message"] == "Future exception was never retrieved"

@@ -155,7 +155,7 @@ def test_models(client: httpx.Client) -> None:
         ("translate", {"text": "a" * 500_001}, 413, "500,001 characters"),
         ("score", {"pairs": [{"text": "Sun."}]}, 422, "body.pairs.0.translation: Field required"),
         ("score", {"pairs": [{"text": "Sun.", "translation": "x"}], "source": "auto"}, 404, "no model translates from"),
-        ("score", {"pairs": [{"text": "a", "translation": "b"}] * 501}, 413, "1,002 texts"),
+        ("score", {"pairs": [{"text": "a", "translation": "b"}] * 1_001}, 413, "1,001 texts"),
         ("inspect", {"text": " "}, 422, "text"),
         ("inspect", {"text": "Sun.", "heads_off": [{"attention": "encoder", "layer": 5, "head": 0}]}, 422, ""),
         ("inspect", {"text": "sun " * 400}, 422, "this model reads 40 at a time"),
@@ -175,3 +175,31 @@ def test_a_body_that_is_no_json(client: httpx.Client) -> None:
         answer = client.post("/v1/translate", content=body, headers=headers)
         assert answer.status_code in {400, 422}
         assert answer.headers["Content-Type"] == "application/problem+json"
+
+
+@pytest.mark.parametrize("body", [b"\\u", b'{"text": "\\u00e4"}'])
+def test_a_body_that_is_not_said_to_be_json(client: httpx.Client, body: bytes) -> None:
+    assert client.post("/v1/translate", content=body, headers={"Content-Type": "text/plain"}).status_code == 422
+
+
+@pytest.mark.parametrize(
+    ("path", "asked"),
+    [
+        ("translate", {"text": [1] * 100_000}),
+        ("translate", {"text": "Sun.", "require": [1] * 100_000}),
+        ("score", {"pairs": [1] * 100_000}),
+        ("inspect", {"text": "Sun.", "include": ["x"] * 100_000}),
+    ],
+)
+def test_of_a_million_mistakes_the_first_is_told(client: httpx.Client, path: str, asked: dict[str, Any]) -> None:
+    answer = client.post(f"/v1/{path}", json=asked)
+    assert answer.status_code == 422
+    assert len(answer.json()["errors"]) <= 2
+
+
+@pytest.mark.parametrize("place", ["body", "glossary", "pairs"])
+def test_an_object_has_no_more_names_than_it_can_need(client: httpx.Client, place: str) -> None:
+    wide = {f"n{number}": 1 for number in range(1_001)}
+    asked = {"body": wide, "glossary": {"text": "Sun.", "glossary": wide}, "pairs": {"pairs": [wide]}}[place]
+    answer = client.post(f"/v1/{'score' if place == 'pairs' else 'translate'}", json=asked)
+    assert (answer.status_code, answer.json()["detail"]) == (422, "an object in the body has more than 1,000 names")

@@ -145,6 +145,9 @@ def test_size_is_checked_before_anything_is_done(bundle: Path) -> None:
             await service.translate(EN_DE, ["a" * 18], TranslationWish(forbid=("abc",)))
         with pytest.raises(TooLong, match="24 characters"):
             await service.score(EN_DE, [("a" * 12, "b" * 12)])
+        with pytest.raises(TooLong, match="4 texts"):
+            await service.score(EN_DE, [("a", "b")] * 4)
+        assert len(await service.score(EN_DE, [("a", "b")] * 3)) == 3
         await service.translate(EN_DE, ["a " * 10])
 
     served(check, bundle, limits=Limits(max_texts=3, max_characters=20))

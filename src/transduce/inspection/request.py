@@ -1,6 +1,6 @@
 """What may be asked of an inspection."""
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import Field, ValidationError
 
@@ -25,6 +25,9 @@ EVERYTHING: tuple[Part, ...] = (*QUICK, "arithmetic", "heads_off", "continuation
 """All parts."""
 
 Text = Annotated[str, Field(max_length=MOST_CHARACTERS)]
+_T = TypeVar("_T")
+_List = Annotated[list[_T], Field(fail_fast=True)]
+"""Of which the first wrong item is an error, and not each of a million."""
 
 
 class InspectionRequest(Settings):
@@ -42,19 +45,19 @@ class InspectionRequest(Settings):
     reference: Text | None = None
     """A translation by people, which the model then judges token by token."""
 
-    prefix: list[int] = Field(default_factory=list, max_length=MOST_TOKENS)
+    prefix: _List[int] = Field(default_factory=list, max_length=MOST_TOKENS)
     """Ids with which the translation is made to begin; `</s>` at their end ends it."""
 
     beam: int | None = Field(default=None, ge=1, le=MOST_BEAM)
     """Hypotheses kept; the model's own number unless given."""
 
-    arithmetic: list[Head] = Field(default_factory=list, max_length=64)
+    arithmetic: _List[Head] = Field(default_factory=list, max_length=64)
     """Heads whose every number is wanted; with "arithmetic" in `include`, as many others besides as fit."""
 
-    heads_off: list[Head] = Field(default_factory=list, max_length=4096)
+    heads_off: _List[Head] = Field(default_factory=list, max_length=4096)
     """Heads that are switched off, all at once, in everything that is computed."""
 
-    include: list[Part] = Field(default=list(QUICK))
+    include: _List[Part] = Field(default=list(QUICK))
     """The parts that are wanted; "heads_off" tries what happens without each single head."""
 
     @classmethod

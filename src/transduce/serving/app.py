@@ -50,13 +50,13 @@ def make_app(reception: Reception, *, cors: Sequence[str] = ()) -> FastAPI:
     # The last one is the outermost.
     app.add_middleware(Disconnection)
     app.add_middleware(BodyLimit, max_bytes=reception.service.limits.max_body_bytes)
+    app.add_middleware(RequestLog, metrics=reception.service.metrics)
     if cors:
         headers = ["Authorization", "Content-Type", "X-Request-ID"]
         app.add_middleware(
             CORSMiddleware, allow_origins=list(cors), allow_methods=["GET", "POST"], allow_headers=headers
         )
     app.add_middleware(SecurityHeaders)
-    app.add_middleware(RequestLog, metrics=reception.service.metrics)
     return app
 
 

@@ -168,6 +168,8 @@ class Batcher:
             item.request.deliver(item.place, result)
         seconds = max(loop.time() - started, 1e-6)
         self._metrics.batch_computed(seconds, sum(isinstance(result, Exception) for result in results))
+        if not items[0].request.work.takes_as_long_as_its_tokens:
+            return
         num_tokens = sum(lengths)
         self._tokens_per_second += LEARNING * (num_tokens * len(self._lanes) / seconds - self._tokens_per_second)
         self._learn_most_tokens(num_tokens * items[0].request.work.width, max(own_seconds, 1e-6))

@@ -22,6 +22,11 @@ class Work(Hashable, Protocol):
         """How many hypotheses of each payload are computed at a time."""
         ...
 
+    @property
+    def takes_as_long_as_its_tokens(self) -> bool:
+        """Whether how long it takes says how long as many tokens of other work will take."""
+        ...
+
     def compute(self, payloads: Sequence[Any]) -> Sequence[Any]:
         """The result of each payload, or the exception that is its result."""
         ...
@@ -110,6 +115,9 @@ class FairQueue:
     def take(self, most_items: int, most_tokens: int) -> list[Item]:
         """The next batch, of equal work; nothing if nothing waits.
 
+        A batch with the last payloads of a request is not filled up with second turns of others, which would only make
+        it wait.
+
         Args:
             most_items: of the batch; up to a turn more, if a request would be torn apart.
             most_tokens: of the batch, with all hypotheses; a longer payload is a batch of its own.
@@ -119,13 +127,17 @@ class FairQueue:
         work = next(iter(self._groups))
         group = self._groups[work] = self._groups.pop(work)
         chosen: list[Item] = []
-        room = most_tokens // work.width
+        room, completes_one = most_tokens // work.width, False
         for turn in _turns(group):
-            request, is_long = turn[0].request, len(turn[0].request.waiting) > TURN
+            request = turn[0].request
+            if completes_one and turn[0] is not next(iter(request.waiting)):
+                break
+            is_long = len(request.waiting) > TURN
             offered = turn[: most_items - len(chosen)] if is_long else turn
             taken = _fitting(offered, room) or ([] if chosen else turn[:1])
             chosen += taken
             room -= sum(item.num_tokens for item in taken)
+            completes_one = completes_one or len(taken) == len(request.waiting)
             if len(taken) == len(turn):
                 group[request] = group.pop(request)  # it has had its turn
             if len(taken) < len(turn) or len(chosen) >= most_items:

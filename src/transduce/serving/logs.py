@@ -101,15 +101,16 @@ class _Lines(logging.Formatter):
 
     def format(self, record: logging.LogRecord) -> str:
         """The line of a record."""
+        message = record.getMessage().partition("\n")[0]  # asyncio writes errors, with what they say, behind it
         moment = datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds")
         facts = dict(getattr(record, "facts", {}))
         if record.exc_info and record.exc_info[1] is not None:
             facts |= failure(record.exc_info[1])
         if self._is_json:
-            line = {"time": moment, "level": record.levelname.lower(), "message": record.getMessage(), **facts}
+            line = {"time": moment, "level": record.levelname.lower(), "message": message, **facts}
             return json.dumps(line, ensure_ascii=True)
         told = " ".join(f"{name}={value}" for name, value in facts.items() if value != "")
-        return f"{moment} {record.levelname.lower()} {record.getMessage()} {told}".rstrip()
+        return f"{moment} {record.levelname.lower()} {message} {told}".rstrip()
 
 
 def start_logging(log_format: LogFormat) -> None:

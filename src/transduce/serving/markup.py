@@ -19,7 +19,7 @@ _UNTRANSLATED = frozenset("code kbd math noscript samp script style svg template
 _ENDS_ITSELF = frozenset("dd dt li option p td th tr".split())  # noqa: SIM905
 """Those whose end tag may be left out where the next one of them begins."""
 
-_KEPT = re.compile(r"""\btranslate\s*=\s*["']?no\b|\bclass\s*=\s*["']?[^"'>]{0,200}\bnotranslate\b""", re.IGNORECASE)
+_KEPT = re.compile(r"""\btranslate\s*=\s*["']?no\b|\bclass\s*+=\s*+["']?[^"'>]{0,200}\bnotranslate\b""", re.IGNORECASE)
 _SPACES = re.compile(r"[ \t\n\r\f]+")
 
 

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+from collections.abc import AsyncIterator
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Body, Depends, Request, Response
@@ -46,84 +47,98 @@ _RESPONSES: dict[int | str, dict[str, Any]] = {
 }
 
 
-async def check_unicode(request: Request) -> None:
-    """That no text in a body has half of a character, which JSON can write and nothing else can.
+_MOST_NAMES = 1_000
+"""Of an object in a body: each that is wrong would be an error of its own, and they take long to be collected."""
+
+
+async def admitted(request: Request) -> AsyncIterator[Reception]:
+    """Lets a request in before its body is held against what may be asked; see `Reception.admitted`.
 
     Raises:
-        ParameterError: one has.
+        ParameterError: a text in the body has half of a character, or an object too many names.
     """
-    body = await request.body()
-    if b"\\u" not in body:
-        return
+    found: Reception = request.app.state.reception
+    with found.admitted(request):
+        check_body(await request.body())
+        yield found
+
+
+def check_body(body: bytes) -> None:
+    """That validating a body takes no longer than reading it; what is no JSON is refused by others.
+
+    Raises:
+        ParameterError: a text has half of a character, which JSON can write and nothing else can, or an object has more
+            names than anything that may be asked.
+    """
     try:
-        json.dumps(json.loads(body), ensure_ascii=False).encode("utf-8")
+        value = json.loads(body, object_pairs_hook=_object)
+        if b"\\u" in body:
+            json.dumps(value, ensure_ascii=False).encode("utf-8")
     except UnicodeEncodeError:
         raise ParameterError("the body has half of a character (a lone surrogate): send the whole one") from None
+    except ParameterError:
+        raise
+    except (ValueError, RecursionError):
+        return
 
 
-router = APIRouter(prefix="/v1", tags=["Transduce"], responses=_RESPONSES, dependencies=[Depends(check_unicode)])
+def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    if len(pairs) > _MOST_NAMES:
+        raise ParameterError(f"an object in the body has more than {_MOST_NAMES:,} names")
+    return dict(pairs)
 
 
-def reception_of(request: Request) -> Reception:
-    """The one of the app that was asked."""
-    found: Reception = request.app.state.reception
-    return found
+router = APIRouter(prefix="/v1", tags=["Transduce"], responses=_RESPONSES)
+
+_Admitted = Annotated[Reception, Depends(admitted)]
 
 
 @router.post("/translate", response_model=TranslateAnswer, summary="Translate texts")
-async def translate(request: Request, asked: Annotated[TranslateRequest, Body()]) -> Response:
+async def translate(request: Request, reception: _Admitted, asked: Annotated[TranslateRequest, Body()]) -> Response:
     """Texts are divided into sentences, which are translated and put back with all that stood between them."""
-    reception = reception_of(request)
-    with reception.admitted(request):
-        source, target = _languages(reception, asked.source, asked.target, may_detect=True)
-        texts = [asked.text] if isinstance(asked.text, str) else asked.text
-        rules = _RULES[asked.format]
-        order = Order(texts, source, target, asked.wish(), rules, asked.deadline_seconds)
-        deliveries = await reception.translate(request, order)
-        return _json(TranslateAnswer(target=target, translations=[_translation(one) for one in deliveries]))
+    source, target = _languages(reception, asked.source, asked.target, may_detect=True)
+    texts = [asked.text] if isinstance(asked.text, str) else asked.text
+    rules = _RULES[asked.format]
+    order = Order(texts, source, target, asked.wish(), rules, asked.deadline_seconds)
+    deliveries = await reception.translate(request, order)
+    return _json(TranslateAnswer(target=target, translations=[_translation(one) for one in deliveries]))
 
 
 @router.post("/score", response_model=ScoresAnswer, summary="Score given translations")
-async def score(request: Request, asked: Annotated[ScoreRequest, Body()]) -> Response:
+async def score(request: Request, reception: _Admitted, asked: Annotated[ScoreRequest, Body()]) -> Response:
     """How probable the model finds translations; a score is what the same pieces would have as a translation."""
-    reception = reception_of(request)
-    with reception.admitted(request):
-        pair = _pair(reception, request, asked.source, asked.target)
-        pairs = [(one.text, one.translation) for one in asked.pairs]
-        found = await reception.service.score(pair, pairs, deadline_seconds=asked.deadline_seconds)
-        scores = [
-            ScoreAnswer(
-                score=one.score,
-                log_probability=one.log_probability,
-                tokens=[
-                    TokenAnswer(piece=piece, log_probability=log_probability)
-                    for piece, log_probability in zip(one.pieces, one.log_probabilities, strict=True)
-                ],
-                is_long=one.is_long,
-            )
-            for one in found
-        ]
-        return _json(ScoresAnswer(scores=scores))
+    pair = _pair(reception, request, asked.source, asked.target)
+    pairs = [(one.text, one.translation) for one in asked.pairs]
+    found = await reception.service.score(pair, pairs, deadline_seconds=asked.deadline_seconds)
+    scores = [
+        ScoreAnswer(
+            score=one.score,
+            log_probability=one.log_probability,
+            tokens=[
+                TokenAnswer(piece=piece, log_probability=log_probability)
+                for piece, log_probability in zip(one.pieces, one.log_probabilities, strict=True)
+            ],
+            is_long=one.is_long,
+        )
+        for one in found
+    ]
+    return _json(ScoresAnswer(scores=scores))
 
 
 @router.post("/inspect", response_model=InspectionDocument, summary="Look inside a translation")
-async def inspect(request: Request, asked: Annotated[InspectionRequest, Body()]) -> Response:
+async def inspect(request: Request, reception: _Admitted, asked: Annotated[InspectionRequest, Body()]) -> Response:
     """Attention, arithmetic, search and layers of the translation of one sentence, as the page draws them."""
-    reception = reception_of(request)
-    with reception.admitted(request):
-        pair = _pair(reception, request, asked.source, asked.target)
-        document = await reception.service.inspect(pair, asked.model_dump())
-        # Some megabytes: others are answered meanwhile.
-        content = await asyncio.to_thread(json.dumps, document, allow_nan=False, separators=(",", ":"))
-        return Response(content, media_type="application/json")
+    pair = _pair(reception, request, asked.source, asked.target)
+    document = await reception.service.inspect(pair, asked.model_dump())
+    # Some megabytes: others are answered meanwhile.
+    content = await asyncio.to_thread(json.dumps, document, allow_nan=False, separators=(",", ":"))
+    return Response(content, media_type="application/json")
 
 
 @router.get("/models", response_model=ModelsAnswer, summary="Say which models are loaded")
-async def models(request: Request) -> Response:
+async def models(reception: _Admitted) -> Response:
     """One for each pair of languages."""
-    reception = reception_of(request)
-    with reception.admitted(request):
-        return _json(ModelsAnswer(models=[ModelAnswer.model_validate(one) for one in reception.service.languages]))
+    return _json(ModelsAnswer(models=[ModelAnswer.model_validate(one) for one in reception.service.languages]))
 
 
 def _translation(delivery: Delivery) -> TranslationAnswer:

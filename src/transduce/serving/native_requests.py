@@ -1,6 +1,6 @@
 """What may be asked of `/v1/translate` and `/v1/score`."""
 
-from typing import Annotated, Literal
+from typing import Annotated, Literal, TypeVar
 
 from pydantic import Field
 
@@ -9,12 +9,15 @@ from transduce.serving.wishes import TranslationWish
 from transduce.text import Kind
 
 Phrase = Annotated[str, Field(min_length=1, pattern=r"\S")]
+_T = TypeVar("_T")
+_List = Annotated[list[_T], Field(fail_fast=True)]
+"""Of which the first wrong item is an error, and not each of a million."""
 
 
 class TranslateRequest(Settings):
     """Texts, their languages, and how they are to be translated; all but the texts may be left out."""
 
-    text: str | list[str] = Field(examples=["A man is riding a bike. It is late."])
+    text: str | _List[str] = Field(examples=["A man is riding a bike. It is late."])
     """A text, or a list of them: sentences, documents, anything."""
 
     source: str | None = Field(default=None, examples=["en"])
@@ -53,13 +56,13 @@ class TranslateRequest(Settings):
     prefix: str = ""
     """How the translation of each text begins."""
 
-    require: list[Phrase] = Field(default=[])
+    require: _List[Phrase] = Field(default=[])
     """Phrases that the translation of each text contains exactly once."""
 
-    forbid: list[Phrase] = Field(default=[])
+    forbid: _List[Phrase] = Field(default=[])
     """Phrases that it does not contain."""
 
-    protect: list[Kind] = Field(default=[])
+    protect: _List[Kind] = Field(default=[])
     """Kinds of spans that are kept as they are."""
 
     glossary: dict[Phrase, Phrase] = Field(default={}, examples=[{"bike": "Rad"}])
@@ -113,7 +116,7 @@ class Pair(Settings):
 class ScoreRequest(Settings):
     """Pairs to be scored."""
 
-    pairs: list[Pair]
+    pairs: _List[Pair]
     """Each is scored by itself."""
 
     source: str | None = Field(default=None, examples=["en"])

@@ -83,6 +83,7 @@ def _document(app: FastAPI, reception: Reception) -> dict[str, Any]:
                 for tag in operation.get("tags", ()):
                     if tag in _WITH_KEY:
                         operation["security"] = [{_WITH_KEY[tag]: []}]
+        document["paths"]["/metrics"]["get"]["security"] = [{"key": []}]
     return document
 
 

@@ -5,6 +5,7 @@ from collections import defaultdict
 from collections.abc import Awaitable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
+from typing import TypeVar
 
 from starlette.requests import Request
 
@@ -15,12 +16,13 @@ from transduce.serving.authorization import Authorization
 from transduce.serving.detection import Detected, Detector
 from transduce.serving.languages import Languages
 from transduce.serving.markup import Passage, Rules, divided
-from transduce.serving.refusals import Draining, TooLong
+from transduce.serving.refusals import DeadlineExceeded, Draining, TooLong
 from transduce.serving.request_rate import RequestRate
 from transduce.serving.service import Service
 from transduce.serving.wishes import TranslationWish
 
 Pair = tuple[str, str]
+_ResultT = TypeVar("_ResultT")
 
 
 @dataclass(frozen=True)
@@ -93,13 +95,13 @@ class Reception:
             key: as parameters have it.
 
         Raises:
-            Draining: nobody is let in any more.
+            Draining: nobody is let in yet, or any more.
             NotAuthorized: it needs another key.
             RateExceeded: its client asks too often.
         """
-        if not self._is_open:
+        if not self.is_ready:
             self.service.metrics.refused("draining")
-            raise Draining("this service is about to end")
+            raise Draining("this service takes no requests now: it is starting, or about to end")
         # Before the key is looked at, so that keys cannot be tried out one after the other.
         self._rate.count(request.client.host if request.client else "")
         self.authorization.check(request, key)
@@ -115,10 +117,11 @@ class Reception:
     async def close(self) -> None:
         """Let nobody in, finish what was let in within `Limits.drain_seconds`, and end the service."""
         self._is_open = False
+        until = asyncio.get_running_loop().time() + self.service.limits.drain_seconds
         with suppress(TimeoutError):
-            async with asyncio.timeout(self.service.limits.drain_seconds):
+            async with asyncio.timeout_at(until):
                 await self._is_empty.wait()
-        await self.service.drain()
+        await self.service.drain(max(0.0, until - asyncio.get_running_loop().time()))
 
     async def translate(self, request: Request, order: Order) -> list[Delivery]:
         """The translation of each text; one that is in the target language already is its own.
@@ -128,7 +131,7 @@ class Reception:
             TransduceError: see `Service.translate`.
         """
         self._check(order)
-        detected = self._detected(order)
+        detected = await asyncio.to_thread(self._detected, order)
         places: defaultdict[str, list[int]] = defaultdict(list)
         for place, language in enumerate(detected):
             places[language.language].append(place)
@@ -175,9 +178,18 @@ class Reception:
         rules = order.rules
         documents = await asyncio.to_thread(lambda: [divided(text, rules) for text in texts])
         passages = [part for document in documents for part in document if isinstance(part, Passage)]
-        markups = iter(await self._translated_passages(pair, passages, order))
+        markups = iter(await self._in_time(self._translated_passages(pair, passages, order), order.deadline_seconds))
         joined = ["".join(part if isinstance(part, str) else next(markups) for part in one) for one in documents]
         return [TranslatedText(text, None, (), ()) for text in joined]
+
+    async def _in_time(self, work: Awaitable[_ResultT], deadline_seconds: float | None) -> _ResultT:
+        """The result of work that asks the service several times, each of which it would give all of the time."""
+        seconds = deadline_seconds or self.service.limits.deadline_seconds
+        try:
+            return await asyncio.wait_for(work, seconds)
+        except TimeoutError:
+            self.service.metrics.refused("deadline")
+            raise DeadlineExceeded(f"not done within {seconds:g} s: ask for less, or when less is waiting") from None
 
     async def _translated_passages(self, pair: Pair, passages: Sequence[Passage], order: Order) -> list[str]:
         """Markup of the translation of each: its tags where the words are that they marked, if the engine can tell."""

@@ -60,6 +60,7 @@ def make_server(app: FastAPI) -> uvicorn.Server:
         uvicorn.Config(
             app,
             http=LimitedProtocol,
+            ws="none",  # nothing here speaks it, and it would pass by limits and logs
             log_config=None,
             access_log=False,  # addresses may have texts and keys in them
             lifespan="off",
@@ -103,8 +104,8 @@ async def _run(
     # It answers from the beginning that it lives and is not ready, as whoever has started it may ask.
     serving = asyncio.create_task(server.serve([listening]))
     ending = asyncio.create_task(told.wait())
+    starting = asyncio.create_task(reception.service.start())
     try:
-        starting = asyncio.create_task(reception.service.start())
         await asyncio.wait({serving, starting, ending}, return_when=asyncio.FIRST_COMPLETED)
         if starting.done():
             starting.result()
@@ -116,6 +117,7 @@ async def _run(
         raise KeyboardInterrupt from None
     finally:
         ending.cancel()
+        starting.cancel()
         server.should_exit = True
         await serving
 

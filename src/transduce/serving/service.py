@@ -27,6 +27,9 @@ from transduce.translation import PairScore
 CHARACTERS_OF_A_TOKEN = 4
 """About; fewer for what is rare. What waits for its tokens to be counted is measured so."""
 
+PREPARING = 4
+"""Requests that are divided into sentences at a time: a one-liner need not wait for a book."""
+
 _ResultT = TypeVar("_ResultT")
 
 _DEFAULTS = TranslationWish()
@@ -69,7 +72,7 @@ class Service:
         self.metrics = metrics or Metrics()
         self._models = Models(models, ModelSettings(engine, device, precision), self.metrics, say)
         self._batcher = Batcher(self.limits, self.metrics)
-        self._preparing = ThreadPoolExecutor(1, "preparing")
+        self._preparing = ThreadPoolExecutor(PREPARING, "preparing")
         self._num_characters = self._num_requests = 0  # in flight
         self._is_idle = asyncio.Event()
         self._takes_requests = False
@@ -100,8 +103,8 @@ class Service:
         self._is_idle.set()
         self._takes_requests = True
 
-    async def drain(self) -> None:
-        """Take nothing more, finish what was accepted within `Limits.drain_seconds`, and end.
+    async def drain(self, seconds: float | None = None) -> None:
+        """Take nothing more, finish what was accepted within `seconds`, `Limits.drain_seconds` unless given, and end.
 
         What is not done by then is cancelled, and raises `Draining` for whoever waits for it.
         """
@@ -109,7 +112,7 @@ class Service:
         if self._watcher is not None:
             self._watcher.cancel()
         with suppress(TimeoutError):
-            async with asyncio.timeout(self.limits.drain_seconds):
+            async with asyncio.timeout(self.limits.drain_seconds if seconds is None else seconds):
                 await self._is_idle.wait()
         await self._batcher.stop()
         self._preparing.shutdown(wait=False, cancel_futures=True)
@@ -136,7 +139,7 @@ class Service:
         """
         model = self._model(pair)
         wish.check(self.limits)
-        self._check_size(texts, wish.num_characters)
+        self._check_size(len(texts), texts, wish.num_characters)
         async with self._accepted(texts, deadline_seconds) as deadline:
             prepared = await self._prepare(prepared_texts, model, texts, wish)
             found = await self._batcher.submit(Translating(model, wish), prepared.sentences, deadline)
@@ -153,7 +156,7 @@ class Service:
         """
         model = self._model(pair)
         sides = [side for sides in pairs for side in sides]
-        self._check_size(sides)
+        self._check_size(len(pairs), sides)
         model.decoder("scores")
         async with self._accepted(sides, deadline_seconds) as deadline:
             return await self._batcher.submit(
@@ -170,7 +173,7 @@ class Service:
         model = self._model(pair)
         model.decoder("inspections")
         asked = _inspection(request)
-        self._check_size([asked.text, asked.reference or ""])
+        self._check_size(1, [asked.text, asked.reference or ""])
         async with self._accepted([asked.text]) as deadline:
             # As long as a batch may be: it is one by itself.
             documents = await self._batcher.submit(Inspecting(model), [(asked, self.limits.batch_tokens)], deadline)
@@ -186,11 +189,11 @@ class Service:
             raise UnknownPair(f"no model translates from {pair[0]!r} to {pair[1]!r}; there are {known}")
         return model
 
-    def _check_size(self, texts: Sequence[str], more: int = 0) -> None:
+    def _check_size(self, num_texts: int, texts: Sequence[str], more: int = 0) -> None:
         limits = self.limits
         num_characters = sum(map(len, texts)) + more
         for count, what, most in (
-            (len(texts), "texts", limits.max_texts),
+            (num_texts, "texts", limits.max_texts),
             (num_characters, "characters", limits.max_characters),
         ):
             if count > most:

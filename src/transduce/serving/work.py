@@ -18,6 +18,7 @@ class Translating:
 
     model: LoadedModel
     wish: TranslationWish
+    takes_as_long_as_its_tokens: bool = True
 
     @property
     def width(self) -> int:
@@ -70,6 +71,7 @@ class Scoring:
 
     model: LoadedModel
     width: int = 1
+    takes_as_long_as_its_tokens: bool = False  # no search
 
     def compute(self, pairs: Sequence[tuple[str, str]]) -> list[PairScore]:
         """The score of each."""
@@ -82,6 +84,7 @@ class Inspecting:
 
     model: LoadedModel
     width: int = 1
+    takes_as_long_as_its_tokens: bool = False
 
     def compute(self, requests: Sequence[InspectionRequest]) -> list[dict[str, Any]]:
         """The document of each."""

@@ -70,8 +70,15 @@ export function colour(ramp, value) {
   return `rgb(${bytes[i]} ${bytes[i + 1]} ${bytes[i + 2]})`;
 }
 
-/** The ink that is read on `colour(ramp, value)`. @param {number} value 0 to 1 */
-export const inkOn = (value) => (value > (isDark() ? 0.45 : 0.5) ? "var(--on-strong)" : "var(--ink)");
+/** Black or white, whichever has more contrast (WCAG 2: at least 4.5 on any background).
+ * @param {string} background as `colour` gives it */
+export function inkOn(background) {
+  const [red, green, blue] = background.match(/\d+/g).map((byte) => {
+    const value = Number(byte) / 255;
+    return value <= 0.04045 ? value / 12.92 : ((value + 0.055) / 1.055) ** 2.4;
+  });
+  return 0.2126 * red + 0.7152 * green + 0.0722 * blue > 0.179 ? "#000000" : "#ffffff";
+}
 
 /** The ramp of an attention: one side's hue where a side looks at itself, a third one where target looks at source.
  * @param {import("./types.js").Attention} attention

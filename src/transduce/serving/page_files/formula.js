@@ -3,10 +3,10 @@
 import { m } from "transduce/dom";
 
 /** A formula. @param {...any} parts */
-export const formula = (...parts) => m("math", {}, m("mrow", {}, ...parts.map(part)));
+export const formula = (...parts) => m("math", {}, group(...parts));
 
 /** A formula on a line of its own. @param {...any} parts */
-export const display = (...parts) => m("math", { display: "block" }, m("mrow", {}, ...parts.map(part)));
+export const display = (...parts) => m("math", { display: "block" }, group(...parts));
 
 const part = (one) => (typeof one === "string" ? symbol(one) : typeof one === "number" ? number(String(one)) : one);
 
@@ -22,7 +22,21 @@ const number = (text) => m("mn", {}, text);
 const letter = (text) => m("mi", {}, text);
 
 /** @param {...any} parts */
-export const group = (...parts) => m("mrow", {}, ...parts.map(part));
+export const group = (...parts) => m("mrow", {}, ...fenced(parts.map(part)));
+
+/** Parentheses that are as high as a line unless a fraction is between them: without a font for mathematics, browsers
+ * draw them too high around a letter. @param {Element[]} parts */
+function fenced(parts) {
+  const open = [];
+  parts.forEach((one, i) => {
+    if (one.textContent === "(") open.push(i);
+    if (one.textContent !== ")" || !open.length) return;
+    const start = open.pop();
+    const isHigh = parts.slice(start, i).some((between) => between.localName === "mfrac" || between.querySelector?.("mfrac"));
+    for (const fence of [parts[start], one]) fence.setAttribute("stretchy", String(isHigh));
+  });
+  return parts;
+}
 export const sub = (base, below) => m("msub", {}, part(base), part(below));
 export const sup = (base, above) => m("msup", {}, part(base), part(above));
 export const both = (base, below, above) => m("msubsup", {}, part(base), part(below), part(above));

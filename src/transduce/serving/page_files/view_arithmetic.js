@@ -163,9 +163,9 @@ function comparison({ head }) {
   const { weights, attended, norms } = differences(head);
   const line = (name, symbol, value) => h("tr", {}, h("th", { scope: "row" }, name, " ", symbol), h("td", {}, power(value)), h("td", {}, value < TOLERANCE ? "agrees" : "differs"));
   return step("Compare with the model", h("p", {}, `PyTorch computed the same in single precision. Shown is the largest difference over ${head.query.shape[0]} queries and ${head.keys.shape[0]} keys; single precision and another order of summation explain about 10⁻⁶.`),
-    h("table", { class: "numbers check" }, h("caption", { class: "unseen" }, "Largest differences to the model's numbers"),
+    h("div", { class: "wide", tabindex: 0, role: "region", "aria-label": "Largest differences to the model's numbers" }, h("table", { class: "numbers check" }, h("caption", { class: "unseen" }, "Largest differences to the model's numbers"),
       h("thead", {}, h("tr", {}, h("th", { scope: "col" }, "numbers"), h("th", { scope: "col" }, "largest difference"), h("th", { scope: "col" }, "below 10⁻⁴"))),
-      h("tbody", {}, line("weights", formula("α"), weights), line("sums", formula(bold("u")), attended), line("norms", formula("‖", bold("u"), sup("W", "O"), "‖"), norms))));
+      h("tbody", {}, line("weights", formula("α"), weights), line("sums", formula(bold("u")), attended), line("norms", formula("‖", bold("u"), sup("W", "O"), "‖"), norms)))));
 }
 
 /** Whether the browser and the model agree, in one line. */

@@ -32,9 +32,9 @@ function lens({ inspection: { layers, target }, state, set }) {
   const cell = (predictions, layer, position) => {
     const [best] = predictions;
     const right = best.piece === target.pieces[position];
-    const value = 0.8 * best.probability;
+    const background = colour("target", 0.8 * best.probability);
     return h("td", {
-      class: `${right ? "right" : ""}${position === state.target ? " chosen" : ""}`, style: { "background-color": colour("target", value), color: inkOn(value) },
+      class: `${right ? "right" : ""}${position === state.target ? " chosen" : ""}`, style: { "background-color": background, color: inkOn(background) },
       title: predictions.map((one) => `${plain(one.piece)} ${percent(one.probability)}`).join(", "),
     }, plain(best.piece), h("small", {}, percent(best.probability)));
   };
@@ -83,10 +83,10 @@ function grid({ inspection, state, set }, attention, known) {
   const chosen = state.attention === attention ? state.layer * heads + state.head : -1;
   const buttons = all.map((head) => {
     const one = known.find(sameHead(head));
-    const value = one ? loss(inspection, one) / scale : 0;
+    const background = colour("signed", one ? loss(inspection, one) / scale : 0);
     return {
       id: `off-${attention}-${head.layer}-${head.head}`, class: `tile${one?.changed ? " changed" : ""}${one ? "" : " unknown"}`,
-      style: { "background-color": colour("signed", value), color: inkOn(Math.abs(value)) }, content: one ? (one.changed ? "●" : "") : "",
+      style: { "background-color": background, color: inkOn(background) }, content: one ? (one.changed ? "●" : "") : "",
       aria: `layer ${head.layer + 1}, head ${head.head + 1}${one ? `: ${fixed(loss(inspection, one), 2)} nats${one.changed ? ", changes the translation" : ""}` : ""}`,
     };
   });

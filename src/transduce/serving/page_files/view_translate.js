@@ -31,8 +31,8 @@ export function translateView(context) {
 
 /** How a piece of this probability is coloured: the less sure, the stronger. */
 function surprise(probability) {
-  const value = 0.75 * (1 - probability);
-  return { style: { "background-color": colour("target", value), color: inkOn(value) }, class: probability < 0.5 ? "unsure" : "" };
+  const background = colour("target", 0.75 * (1 - probability));
+  return { style: { "background-color": background, color: inkOn(background) }, class: probability < 0.5 ? "unsure" : "" };
 }
 
 /** Pieces of a target coloured by their probability. */

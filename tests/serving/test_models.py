@@ -1,0 +1,70 @@
+import asyncio
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from transduce.bundle import Bundle
+from transduce.errors import BundleError
+from transduce.serving.metrics import Metrics
+from transduce.serving.models import LoadedModel, Models, ModelSettings, fingerprint
+from transduce.serving.wishes import TranslationWish
+
+SETTINGS = ModelSettings(device="cpu")
+
+
+def test_a_model_says_what_it_is(bundle: Path) -> None:
+    model = LoadedModel.load(bundle, SETTINGS)
+    languages = model.languages
+    assert (languages.source, languages.target, languages.model) == ("en", "de", "small")
+    assert languages.digest == Bundle.open(bundle).digest
+    assert (languages.engine, languages.precision, languages.beam, languages.max_pieces) == ("native", "float32", 2, 40)
+    assert languages.num_parameters == Bundle.open(bundle).load_model().num_parameters
+    assert model.confidence is None
+    assert model.alignment_head.layer == 0
+
+
+def test_a_run_is_called_by_its_name(bundle: Path, tmp_path: Path) -> None:
+    shutil.copytree(bundle, tmp_path / "my-run" / "best")
+    for path in (tmp_path / "my-run", tmp_path / "my-run" / "best"):
+        assert LoadedModel.load(path, SETTINGS).languages.model == "my-run"
+
+
+def test_a_wish_changes_the_search_and_nothing_else(bundle: Path) -> None:
+    model = LoadedModel.load(bundle, SETTINGS)
+    granted = model.line_translator(TranslationWish(beam=5, length_penalty=1.5))
+    assert (granted.translator.search.beam, granted.translator.search.length_penalty) == (5, 1.5)
+    assert model.translator.search.beam == 2
+    assert granted.translator.engine is model.translator.engine
+
+
+def test_a_fingerprint_changes_with_the_files(make_bundle: Callable[..., Path], tmp_path: Path) -> None:
+    path = make_bundle(tmp_path / "model")
+    first = fingerprint(path)
+    assert fingerprint(path) == first
+    make_bundle(tmp_path / "model", seed=1)
+    assert fingerprint(path) != first
+    with pytest.raises(BundleError, match="no such folder"):
+        fingerprint(tmp_path / "nothing")
+
+
+def test_a_model_that_is_gone_stays_loaded_and_one_that_comes_back_is_not_loaded_again(
+    make_bundle: Callable[..., Path], tmp_path: Path
+) -> None:
+    path, said = make_bundle(tmp_path / "model"), list[str]()
+
+    async def run() -> None:
+        models = Models([path], SETTINGS, Metrics(), said.append)
+        models.load()
+        watching = asyncio.create_task(models.watch(0.01))
+        path.rename(tmp_path / "aside")
+        await asyncio.sleep(0.1)
+        (tmp_path / "aside").rename(path)
+        await asyncio.sleep(0.1)
+        watching.cancel()
+        assert models.of(("en", "de")) is not None
+        assert models.of(("de", "en")) is None
+
+    asyncio.run(run())
+    assert said == [f"{path}: translates en-de"]

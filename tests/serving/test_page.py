@@ -1,0 +1,264 @@
+"""The page in a real browser, used as a person would."""
+
+import re
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from axe_playwright_python.sync_playwright import Axe
+from playwright.sync_api import Browser, ConsoleMessage, Page, expect, sync_playwright
+
+from transduce.inspection import EVERYTHING, InspectedModel, InspectionRequest, inspect_text
+from transduce.serving.pages import standalone_page
+from transduce.translation import Translator
+
+VIEWS = ("translate", "attention", "arithmetic", "positions", "beam", "layers", "compare")
+PHONE = {"width": 360, "height": 740}
+SWITCHES = """async () => {
+    const times = [];
+    for (const [layer, head] of [[0, 1], [0, 2], [0, 3], [0, 0], [0, 1]]) {
+        const start = performance.now();
+        document.getElementById(`grid-${layer}-${head}`).click();
+        await new Promise(requestAnimationFrame);
+        times.push(performance.now() - start);
+    }
+    return times.sort((a, b) => a - b)[2];
+}"""
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    path = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+    if path is None:
+        pytest.skip("needs Chromium: apt-get install chromium")
+    with sync_playwright() as driver:
+        browser = driver.chromium.launch(executable_path=path, args=["--no-sandbox"])
+        yield browser
+        browser.close()
+
+
+@pytest.fixture(scope="module")
+def file(make_bundle: Callable[..., Path], tmp_path_factory: pytest.TempPathFactory) -> str:
+    """The address of a page with two models, and everything that a file can hold."""
+    folder = tmp_path_factory.mktemp("page")
+    documents = [
+        inspect_text(
+            Translator.load(path, device="cpu", precision="float32"),
+            InspectionRequest.checked(
+                text="River stone bird.", reference="Moon salt.", beam=3, include=list(EVERYTHING)
+            ),
+            InspectedModel(path.name),
+        )
+        for path in (make_bundle(folder / "one", scale=1), make_bundle(folder / "other", seed=5, scale=1))
+    ]
+    (folder / "page.html").write_text(standalone_page(documents), encoding="utf-8")
+    return (folder / "page.html").as_uri()
+
+
+@pytest.fixture
+def open_page(browser: Browser) -> Iterator[Callable[..., Page]]:
+    """Opens an address; behind the test, the console of the page must have said nothing."""
+    said: list[str] = []
+    pages: list[Page] = []
+
+    def hear(message: ConsoleMessage) -> None:
+        if message.type in {"error", "warning"} and "401 (Unauthorized)" not in message.text:  # browsers say that
+            said.append(message.text)
+
+    def open_page(address: str, **options: object) -> Page:
+        page = browser.new_page(**options)
+        page.set_default_timeout(20_000)
+        page.on("console", hear)
+        page.on("pageerror", lambda error: said.append(str(error)))
+        page.goto(address)
+        page.wait_for_selector("main h1")
+        pages.append(page)
+        return page
+
+    yield open_page
+    for page in pages:
+        page.close()
+    assert not said
+
+
+def text(page: Page, selector: str) -> str:
+    return page.locator(selector).first.inner_text()
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_no_view_keeps_anybody_out(open_page: Callable[..., Page], file: str, scheme: str) -> None:
+    page = open_page(file, color_scheme=scheme)
+    for view in VIEWS:
+        page.click(f"#tab-{view}")
+        found = Axe().run(page).response["violations"]
+        serious = [(one["id"], one["nodes"][0]["html"]) for one in found if one["impact"] in {"serious", "critical"}]
+        assert not serious, view
+
+
+@pytest.mark.parametrize("view", VIEWS)
+def test_a_phone_is_wide_enough(open_page: Callable[..., Page], file: str, view: str) -> None:
+    page = open_page(f"{file}#view={view}", viewport=PHONE)
+    assert page.evaluate("document.documentElement.scrollWidth") <= PHONE["width"]
+
+
+def test_nothing_is_fetched(open_page: Callable[..., Page], browser: Browser, file: str) -> None:
+    page = browser.new_page()
+    asked: list[str] = []
+    page.on("request", lambda request: asked.append(request.url))
+    page.goto(file)
+    page.wait_for_selector("main h1")
+    page.close()
+    assert {address.partition(":")[0] for address in asked} <= {"file", "data"}
+
+
+def test_another_word_is_taken_and_taken_back(open_page: Callable[..., Page], file: str) -> None:
+    page = open_page(file)
+    page.click("#large-target-1")
+    assert page.get_attribute("#large-target-1", "aria-checked") == "true"
+    page.locator(".choices button:enabled").first.click()
+    assert text(page, "#variation .text")
+    page.click("#take-back")
+    assert page.locator("#variation").count() == 0
+
+
+def test_heads_are_chosen_and_rows_and_columns_by_keyboard(open_page: Callable[..., Page], file: str) -> None:
+    page = open_page(f"{file}#view=attention")
+    for name, word in (("encoder", "encoder"), ("decoder", "decoder"), ("encoder_decoder", "encoder–decoder")):
+        page.check(f"#attention-{name}", force=True)
+        assert text(page, ".picture h2").startswith(word)
+    page.click("#grid-0-2")
+    assert text(page, ".picture h2").endswith("head 3")
+    before = text(page, ".picture .readout")
+    page.focus(".picture .cells")
+    page.keyboard.press("ArrowRight")
+    page.keyboard.press("ArrowDown")
+    assert text(page, ".picture .readout") != before
+    assert "source=2" in page.url
+    assert "target=2" in page.url
+    page.reload()  # the address is what is looked at
+    assert text(page, ".picture h2").endswith("head 3")
+
+
+def test_a_matrix_is_lines_and_a_table_too(open_page: Callable[..., Page], file: str) -> None:
+    page = open_page(f"{file}#view=attention")
+    page.check("#picture-lines", force=True)
+    assert page.locator(".picture svg").count() == 1
+    page.check("#picture-matrix", force=True)
+    page.check("#by-norm", force=True)
+    page.check("#unit-word", force=True)
+    page.locator(".picture details.behind summary").click()
+    assert page.locator(".picture details.behind tbody tr").count() > 1
+
+
+def test_every_head_is_computed_again(open_page: Callable[..., Page], file: str) -> None:
+    page = open_page(f"{file}#view=arithmetic")
+    for attention in ("encoder", "decoder", "encoder_decoder"):
+        page.check(f"#arithmetic-attention-{attention}", force=True)
+        for head in range(4):
+            page.select_option("#arithmetic-head", index=head)
+            assert float(page.get_attribute("#verdict", "data-difference") or "nan") < 1e-4
+    page.select_option("#query", index=1)
+    page.select_option("#key", index=2)
+    assert "Do not trust" not in text(page, "main")
+
+
+def test_a_number_that_is_not_the_models_is_noticed(open_page: Callable[..., Page], file: str, tmp_path: Path) -> None:
+    html = Path(file.removeprefix("file://")).read_text(encoding="utf-8")
+    # The numbers of each head's first query, every one of them another.
+    wrong = re.sub(
+        r'("query":\{"dtype":"float32","shape":\[\d+,\d+\],"scale":1.0,"data":")[^"]{16}', r"\1zczMPs3MzD7NzMw+", html
+    )
+    assert wrong != html
+    (tmp_path / "wrong.html").write_text(wrong, encoding="utf-8")
+    page = open_page((tmp_path / "wrong.html").as_uri() + "#view=arithmetic")
+    assert "Do not trust this head" in text(page, "#verdict")
+
+
+def test_a_pair_of_dimensions_turns(open_page: Callable[..., Page], file: str) -> None:
+    page = open_page(f"{file}#view=positions")
+    assert "dimensions 0 and 1" in text(page, "main")
+    page.focus("main input[type=range]")
+    page.keyboard.press("ArrowRight")
+    assert "dimensions 2 and 3" in text(page, "main")
+
+
+def test_the_tree_is_walked(open_page: Callable[..., Page], file: str) -> None:
+    page = open_page(f"{file}#view=beam")
+    assert "Beam 3" in text(page, "main")
+    ranks = page.locator(".ranking button")
+    assert ranks.count() >= 2
+    first = text(page, "main section .text")
+    ranks.nth(1).click()
+    assert text(page, "main section .text") != first
+    with_dropped = page.locator("main svg g").count()
+    page.get_by_label("Dropped ones").uncheck()
+    assert page.locator("main svg g").count() < with_dropped
+
+
+def test_a_head_is_turned_off(open_page: Callable[..., Page], file: str) -> None:
+    page = open_page(f"{file}#view=layers")
+    assert page.locator("main table.lens tbody tr").count() == 1
+    page.click("#off-encoder-0-1")
+    assert "Without encoder" in text(page, "#without h3")
+    assert "nats" in text(page, "#without")
+
+
+def test_two_models_are_compared(open_page: Callable[..., Page], file: str) -> None:
+    page = open_page(f"{file}#view=compare")
+    assert page.locator("main .matrix").count() == 2
+    page.select_option("#compare-document", index=1)
+    assert "other" in text(page, "#masthead")
+
+
+def test_colours_are_switched_and_stay(open_page: Callable[..., Page], file: str) -> None:
+    page = open_page(file, color_scheme="light")
+    page.click("#theme")
+    expect(page.locator("html")).to_have_attribute("data-theme", "dark")
+
+
+def test_every_view_shows_the_lines_of_code(open_page: Callable[..., Page], file: str) -> None:
+    page = open_page(file)
+    for view in VIEWS:
+        page.click(f"#tab-{view}")
+        page.evaluate("document.querySelector('main details.code').open = true")
+        assert page.locator("main details[open] pre").first.inner_text().strip()
+
+
+def test_switching_heads_takes_no_time(open_page: Callable[..., Page], file: str) -> None:
+    page = open_page(f"{file}#view=attention")
+    assert page.evaluate(SWITCHES) < 500  # 50 ms is the aim on an idle machine; tests share theirs
+
+
+def test_a_server_gives_the_page_and_answers_it(
+    open_page: Callable[..., Page],
+    make_running: Callable[..., object],
+    make_bundle: Callable[..., Path],
+    tmp_path: Path,
+) -> None:
+    server = make_running(make_bundle(tmp_path / "served", scale=1))
+    page = open_page(server.url)  # type: ignore[attr-defined]
+    page.fill("#text", "River stone bird.")
+    page.click("button[type=submit]")
+    page.wait_for_selector("#large-target-0")
+    page.locator(".choices button:enabled").first.click()
+    page.wait_for_selector("#variation")
+    page.click("#tab-arithmetic")
+    page.wait_for_selector("#verdict")
+    assert float(page.get_attribute("#verdict", "data-difference") or "nan") < 1e-4
+    page.click("#tab-layers")
+    page.click("#all-heads")
+    page.wait_for_selector(".tile:not(.unknown)")
+    page.click("#off-decoder-0-1")
+    assert "nats" in text(page, "#without")
+
+
+def test_what_the_server_refuses_is_said(
+    open_page: Callable[..., Page], make_running: Callable[..., object], bundle: Path
+) -> None:
+    server = make_running(bundle, keys=("a-key-of-sixteen-letters",))
+    page = open_page(server.url)  # type: ignore[attr-defined]
+    page.wait_for_selector("#api-key")
+    page.fill("#api-key", "a-key-of-sixteen-letters")
+    page.click("button[type=submit]")
+    page.wait_for_selector("#large-target-0")
