@@ -24,6 +24,7 @@ def run(script: str, *arguments: str) -> str:
         "batches.py",
         "corpus_scale.py",
         "kept.py",
+        "page.py",
         "parity.py",
         "ranks.py",
         "resume.py",

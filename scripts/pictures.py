@@ -1,0 +1,46 @@
+"""The README's pictures, from a model of your own: python scripts/pictures.py BUNDLE; needs Chromium."""
+
+import argparse
+import shutil
+import tempfile
+from pathlib import Path
+
+from playwright.sync_api import sync_playwright
+
+from transduce.bundle import Bundle
+from transduce.inspection import QUICK, InspectedModel, InspectionRequest, inspect_text
+from transduce.serving.pages import standalone_page
+from transduce.translation import Translator
+
+PICTURES = Path(__file__).parents[1] / "docs" / "pictures"
+SENTENCE = "A man in an orange hat starring at something."
+VIEWS = {
+    "attention": "view=attention&layer=3&head=2&source=8&target=7",
+    "arithmetic": "view=arithmetic&layer=3&head=2&source=8&target=7",
+    "beam": "view=beam",
+}
+
+
+def main() -> None:
+    """Compute one page, and take the pictures of its views."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("bundle", type=Path)
+    bundle = Bundle.open(parser.parse_args().bundle)
+    translator = Translator.load(bundle.folder, precision="float32")
+    request = InspectionRequest.checked(text=SENTENCE, beam=4, include=[*QUICK, "arithmetic"])
+    document = inspect_text(translator, request, InspectedModel.of(bundle, "multi30k-en-de"))
+    with tempfile.TemporaryDirectory() as folder, sync_playwright() as driver:
+        path = Path(folder) / "page.html"
+        path.write_text(standalone_page([document]), encoding="utf-8")
+        browser = driver.chromium.launch(executable_path=shutil.which("chromium"), args=["--no-sandbox"])
+        page = browser.new_page(viewport={"width": 1180, "height": 860}, color_scheme="light")
+        for name, state in VIEWS.items():
+            page.goto(f"{path.as_uri()}#{state}")
+            page.reload()
+            page.wait_for_selector("main h1")
+            page.screenshot(path=PICTURES / f"{name}.png")
+        browser.close()
+
+
+if __name__ == "__main__":
+    main()
