@@ -17,7 +17,7 @@ demo: .venv/installed-demo  ## make data, train a small Transformer on it, test 
 	$(BIN)/transduce demo
 
 test: .venv/installed-test  ## run the whole test suite
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 3 --dist worksteal
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist worksteal
 
 check: .venv/installed-test  ## format, lint and types; changes nothing
 	scripts/check

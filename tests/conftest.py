@@ -9,6 +9,11 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 import pytest
+from hypothesis import settings
+
+# How long an example takes says more about the machine than about the code.
+settings.register_profile("suite", deadline=None)
+settings.load_profile("suite")
 
 # A shell without job control lets its background processes ignore Ctrl-C, and every process that they start in turn.
 signal.signal(signal.SIGINT, signal.default_int_handler)

@@ -109,9 +109,9 @@ def detector() -> Detector:
     return Detector()
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")  # no longer: beartype draws random numbers in their threads, which hypothesis notices
 def make_running(detector: Detector) -> Iterator[Callable[..., RunningServer]]:
-    """Starts servers, all of which end with the tests."""
+    """Starts servers, all of which end with the tests of a file."""
     stops: list[Callable[[], None]] = []
 
     def make(
@@ -153,7 +153,7 @@ def make_running(detector: Detector) -> Iterator[Callable[..., RunningServer]]:
         stop()
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def server(make_running: Callable[..., RunningServer], bundle: Path) -> RunningServer:
     """Translates en to de, for everybody."""
     return make_running(bundle)

@@ -24,7 +24,7 @@ OPEN = (
 )
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def locked(make_running: Callable[..., Any], bundle: Path) -> Any:
     return make_running(bundle, keys=KEYS)
 

@@ -13,7 +13,7 @@ from transduce.serving.limits import Limits
 LIMIT = 1_000
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def small(make_running: Callable[..., Any], bundle: Path) -> Any:
     return make_running(bundle, limits=Limits(max_body_bytes=LIMIT))
 

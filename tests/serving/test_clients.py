@@ -25,7 +25,7 @@ ENGLISH = "The sun and the moon are shining on the river today."
 GERMAN = "Die Sonne und der Mond scheinen heute auf den Fluss."
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def both_ways(make_running: Callable[..., Any], make_bundle: Callable[..., Path], tmp_path_factory: Any) -> Any:
     """Translates both ways, for those who have the key."""
     folder = tmp_path_factory.mktemp("both-ways")
@@ -34,7 +34,7 @@ def both_ways(make_running: Callable[..., Any], make_bundle: Callable[..., Path]
     return make_running(*models, keys=(KEY,))
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def expected(both_ways: Any, tmp_path_factory: Any) -> Callable[[str, str], str]:
     """What the model of a source language makes of one sentence, without a server."""
     translators = {

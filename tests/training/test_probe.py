@@ -1,6 +1,7 @@
 """What the probe finds, and that nothing shows that it was there."""
 
 import copy
+import re
 import signal
 import sys
 from collections.abc import Callable, Iterator
@@ -197,7 +198,9 @@ def test_what_a_run_will_take_is_said_before_its_first_update(
     before = told.said[: told.said.index("an update")]
     assert "for 2 updates, validations not counted" in before[-1]
     if sys.platform == "linux":
-        assert before[-1].startswith("training needs 0.")
+        found = re.match(r"training needs ([0-9.]+) GB", before[-1])
+        assert found is not None
+        assert float(found[1]) < 4  # of which the tests' own process has most
     assert not any("do not fit" in text for text in told.said)
 
 

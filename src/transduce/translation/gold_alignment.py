@@ -29,7 +29,8 @@ def read_gold_alignments(path: Path, num_pairs: int) -> list[GoldAlignment]:
     Raises:
         CorpusError: it cannot be read, has another number of lines, or a link is written otherwise.
     """
-    alignments = [_parsed(line, f"{path}, line {number}") for number, line in enumerate(read_lines(path), start=1)]
+    lines = list(read_lines(path))  # to its end: a wrong link leaves no file open
+    alignments = [_parsed(line, f"{path}, line {number}") for number, line in enumerate(lines, start=1)]
     if len(alignments) != num_pairs:
         raise CorpusError(
             f"{path} has {len(alignments)} lines and its text has {num_pairs} pairs: there must be one line for each"
