@@ -14,11 +14,7 @@ from transduce.translation import Translator
 
 PICTURES = Path(__file__).parents[1] / "docs" / "pictures"
 SENTENCE = "A man in an orange hat starring at something."
-VIEWS = {
-    "attention": "view=attention&layer=3&head=2&source=8&target=7",
-    "arithmetic": "view=arithmetic&layer=3&head=2&source=8&target=7",
-    "beam": "view=beam",
-}
+VIEWS = ("attention", "arithmetic", "beam")
 
 
 def main() -> None:
@@ -34,8 +30,8 @@ def main() -> None:
         path.write_text(standalone_page([document]), encoding="utf-8")
         browser = driver.chromium.launch(executable_path=shutil.which("chromium"), args=["--no-sandbox"])
         page = browser.new_page(viewport={"width": 1180, "height": 860}, color_scheme="light")
-        for name, state in VIEWS.items():
-            page.goto(f"{path.as_uri()}#{state}")
+        for name in VIEWS:
+            page.goto(f"{path.as_uri()}#view={name}")
             page.reload()
             page.wait_for_selector("main h1")
             page.screenshot(path=PICTURES / f"{name}.png")

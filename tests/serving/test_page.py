@@ -96,10 +96,16 @@ def test_no_view_keeps_anybody_out(open_page: Callable[..., Page], file: str, sc
         assert not serious, view
 
 
-@pytest.mark.parametrize("view", VIEWS)
+@pytest.mark.parametrize("view", [*VIEWS, "attention&picture=lines"])
 def test_a_phone_is_wide_enough(open_page: Callable[..., Page], file: str, view: str) -> None:
     page = open_page(f"{file}#view={view}", viewport=PHONE)
+    page.evaluate("document.querySelectorAll('main details').forEach(one => { one.open = true; })")
     assert page.evaluate("document.documentElement.scrollWidth") <= PHONE["width"]
+
+
+def test_the_current_tab_is_in_sight_on_a_phone(open_page: Callable[..., Page], file: str) -> None:
+    page = open_page(f"{file}#view=compare", viewport=PHONE)
+    expect(page.locator("#tab-compare")).to_be_in_viewport(ratio=0.95)
 
 
 def test_nothing_is_fetched(open_page: Callable[..., Page], browser: Browser, file: str) -> None:
@@ -123,10 +129,10 @@ def test_another_word_is_taken_and_taken_back(open_page: Callable[..., Page], fi
 
 
 def test_heads_are_chosen_and_rows_and_columns_by_keyboard(open_page: Callable[..., Page], file: str) -> None:
-    page = open_page(f"{file}#view=attention")
+    page = open_page(f"{file}#view=attention&source=2&target=2")
     for name, word in (("encoder", "encoder"), ("decoder", "decoder"), ("encoder_decoder", "encoder–decoder")):
         page.check(f"#attention-{name}", force=True)
-        assert text(page, ".picture h2").startswith(word)
+        assert text(page, ".picture h2").lower().startswith(word)
     page.click("#grid-0-2")
     assert text(page, ".picture h2").endswith("head 3")
     before = text(page, ".picture .readout")
@@ -134,15 +140,33 @@ def test_heads_are_chosen_and_rows_and_columns_by_keyboard(open_page: Callable[.
     page.keyboard.press("ArrowRight")
     page.keyboard.press("ArrowDown")
     assert text(page, ".picture .readout") != before
-    assert "source=2" in page.url
-    assert "target=2" in page.url
+    page.wait_for_url(re.compile("source=3.*target=3"))
     page.reload()  # the address is what is looked at
     assert text(page, ".picture h2").endswith("head 3")
+
+
+def test_the_first_look_is_at_the_least_certain_piece(open_page: Callable[..., Page], file: str) -> None:
+    page = open_page(file)
+    names = page.locator("[id^=large-target-]").evaluate_all("all => all.map(one => one.ariaLabel)")
+    chosen = page.locator("[id^=large-target-][aria-checked=true]").evaluate("one => one.ariaLabel")
+    shares = {name: float(re.sub("[^0-9.]", "", name.rsplit(", ", 1)[1])) for name in names if "</s>" not in name}
+    assert shares[chosen] == min(shares.values())
+
+
+def test_where_a_query_looks_is_seen_in_the_sentence(open_page: Callable[..., Page], file: str) -> None:
+    page = open_page(f"{file}#view=attention&attention=encoder_decoder")
+    shares = page.locator("#stage .strip.source button").evaluate_all(
+        "all => all.map(one => Number(one.style.getPropertyValue('--share')))"
+    )
+    assert sum(shares) == pytest.approx(1, abs=0.01)
 
 
 def test_a_matrix_is_lines_and_a_table_too(open_page: Callable[..., Page], file: str) -> None:
     page = open_page(f"{file}#view=attention")
     page.check("#picture-lines", force=True)
+    page.focus(".ends.queries [aria-checked=true]")
+    page.keyboard.press("End")
+    assert text(page, ".picture .readout").startswith("“</s>”")
     assert page.locator(".picture svg").count() == 1
     page.check("#picture-matrix", force=True)
     page.check("#by-norm", force=True)
@@ -206,7 +230,8 @@ def test_a_head_is_turned_off(open_page: Callable[..., Page], file: str) -> None
 
 def test_two_models_are_compared(open_page: Callable[..., Page], file: str) -> None:
     page = open_page(f"{file}#view=compare")
-    assert page.locator("main .matrix").count() == 2
+    assert page.locator("main .matrix").count() >= 2
+    assert page.locator("#figures tbody tr").count() >= 5
     page.select_option("#compare-document", index=1)
     assert "other" in text(page, "#masthead")
 
@@ -243,6 +268,11 @@ def test_a_server_gives_the_page_and_answers_it(
     page.wait_for_selector("#large-target-0")
     page.locator(".choices button:enabled").first.click()
     page.wait_for_selector("#variation")
+    page.click("#look-inside")
+    page.wait_for_selector("#inspection")  # two can be chosen between now, however often the page was drawn
+    assert page.locator("#inspection option").count() == 2
+    page.click("#tab-layers")
+    assert "nats" in text(page, "#without")
     page.click("#tab-arithmetic")
     page.wait_for_selector("#verdict")
     assert float(page.get_attribute("#verdict", "data-difference") or "nan") < 1e-4

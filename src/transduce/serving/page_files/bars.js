@@ -1,7 +1,7 @@
 // Vectors as bars that stand up and hang down, one below the other, so that a column is one dimension.
 
 import { h, s } from "transduce/dom";
-import { fixed, largest } from "transduce/numbers";
+import { largest } from "transduce/numbers";
 
 const HEIGHT = 56;
 
@@ -49,6 +49,3 @@ function one({ values, kind }, width, cursor) {
   return s("svg", { viewBox: `0 0 ${width} ${HEIGHT}`, preserveAspectRatio: "none", "aria-hidden": "true" }, cursor,
     s("path", { d: `M0 ${HEIGHT / 2}H${width}`, class: "zero" }), rectangles);
 }
-
-/** As in "−1.20 to 2.13". @param {ArrayLike<number>} values */
-export const range = (values) => `${fixed(Math.min(...values))} to ${fixed(Math.max(...values))}`;

@@ -22,16 +22,19 @@ export function table(ramp) {
     for (let i = 0; i < STEPS; i++) {
       const value = ramp === "signed" ? (2 * i) / (STEPS - 1) - 1 : i / (STEPS - 1);
       const hue = ramp === "signed" && value < 0 ? HUES.negative : HUES[ramp];
-      bytes.set([...colourAt(Math.abs(value), hue, dark), 255], 4 * i);
+      bytes.set([...colourAt(Math.abs(value), hue, dark, ramp === "signed" ? 0 : FAINTEST), 255], 4 * i);
     }
     tables.set(name, bytes);
   }
   return tables.get(name);
 }
 
-function colourAt(value, hue, dark) {
+/** A ramp of one hue has a trace of it at zero; between two hues, zero is grey. */
+const FAINTEST = 0.04;
+
+function colourAt(value, hue, dark, faintest) {
   const lightness = dark ? 0.235 + 0.62 * value : 0.97 - 0.6 * value;
-  const chroma = 0.15 * Math.sin(Math.PI * Math.min(1, 0.04 + 0.72 * value));
+  const chroma = 0.15 * Math.sin(Math.PI * Math.min(1, faintest + 0.72 * value));
   return fromOklch(lightness, chroma, hue);
 }
 

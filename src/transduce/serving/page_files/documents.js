@@ -5,7 +5,7 @@ import { joined } from "transduce/pieces";
 
 /** @typedef {import("./types.js").Inspection} Inspection */
 /** @typedef {import("./types.js").Head} Head */
-/** @typedef {{source: string, target: string, name: string}} Model */
+/** @typedef {{source: string, target: string, model: string}} Model */
 /** @typedef {{text: string, source?: string, target?: string, reference?: string, prefix?: number[], beam?: number}} Request */
 
 /** Both kinds; null stands for what a file does not hold.
@@ -104,18 +104,19 @@ function fromServer() {
 
 const total = (side) => (side?.log_probabilities ?? []).reduce((all, one) => all + one, 0);
 
-function asContinuation(inspection, position) {
-  const { text, pieces, ids, log_probabilities } = inspection.target;
-  const token = ids[position];
-  return { position, token, piece: pieces[position], probability: Math.exp(log_probabilities[position]), text, pieces, log_probabilities };
-}
-
+/** From an inspection of the model without the head, to which the unchanged translation was given as reference. */
 function asHeadOff(without, head, inspection) {
-  const text = without.target.text;
+  const { text } = without.target;
   return {
     ...head, text, log_probability: total(without.target), changed: text !== inspection.target.text,
     log_probability_of_target: total(without.reference),
   };
+}
+
+function asContinuation(inspection, position) {
+  const { text, pieces, ids, log_probabilities } = inspection.target;
+  const token = ids[position];
+  return { position, token, piece: pieces[position], probability: Math.exp(log_probabilities[position]), text, pieces, log_probabilities };
 }
 
 /** How an inspection is called where there are several. @param {Inspection} inspection @param {Inspection[]} list */

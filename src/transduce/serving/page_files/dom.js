@@ -36,19 +36,23 @@ function filled(element, attributes, children) {
   return element;
 }
 
+/** Where elements have been scrolled to, by their ids; listened for, as asking would lay out the page each time.
+ * @type {Map<string, [number, number]>} */
+const scrolled = new Map();
+addEventListener("scroll", ({ target }) => target.id && scrolled.set(target.id, [target.scrollLeft, target.scrollTop]), { capture: true, passive: true });
+
 /** Put new content into an element; what has an id keeps its focus, its scroll position, and being open.
  * @param {HTMLElement} container
  * @param {...any} children */
 export function replace(container, ...children) {
   const focused = container.contains(document.activeElement) ? document.activeElement.id : "";
-  const kept = [...container.querySelectorAll("[id]")].map((one) => [one.id, one.scrollLeft, one.scrollTop, one.open]);
+  const kept = [...container.querySelectorAll("[id]")].filter((one) => one.open || scrolled.has(one.id)).map((one) => [one.id, one.open]);
   container.replaceChildren(...children.flat(Infinity).filter((child) => child !== null && child !== undefined && child !== false));
-  for (const [id, left, top, open] of kept) {
-    const element = (left || top || open) && document.getElementById(id);
+  for (const [id, open] of kept) {
+    const element = document.getElementById(id);
     if (!element) continue;
     if (open) element.open = true;
-    if (left) element.scrollLeft = left;
-    if (top) element.scrollTop = top;
+    if (scrolled.has(id)) [element.scrollLeft, element.scrollTop] = scrolled.get(id);
   }
   if (focused) document.getElementById(focused)?.focus({ preventScroll: true });
 }

@@ -2,7 +2,7 @@
 
 import { h } from "transduce/dom";
 
-/** @param {{number: number, title: string, text: any[], formula?: Node, topics: string[]}} given
+/** @param {{number: number, title: string, text: any[], formula?: Node | Node[], topics: string[]}} given
  * @param {import("./types.js").Inspection} inspection */
 export function explanation({ number, title, text, formula, topics }, inspection) {
   const known = topics.filter((topic) => inspection.code?.[topic]);

@@ -13,7 +13,9 @@ const part = (one) => (typeof one === "string" ? symbol(one) : typeof one === "n
 /** A letter, an operator or a number, as its text tells. @param {string} text */
 function symbol(text) {
   if (/^[−-]?[\d.,]+$/.test(text)) return number(text);
-  return /^[\p{L}∞]+$/u.test(text) ? letter(text) : m("mo", {}, text);
+  if (/^[\p{L}∞]+$/u.test(text)) return letter(text);
+  // The bars of a norm or of a condition are as high as a line, whatever stands between them.
+  return m("mo", { stretchy: /[‖|]/.test(text) ? "false" : null }, text);
 }
 
 const number = (text) => m("mn", {}, text);
@@ -42,12 +44,13 @@ export const sup = (base, above) => m("msup", {}, part(base), part(above));
 export const both = (base, below, above) => m("msubsup", {}, part(base), part(below), part(above));
 export const fraction = (above, below) => m("mfrac", {}, part(above), part(below));
 export const root = (...parts) => m("msqrt", {}, ...parts.map(part));
+/** The length of a sequence: |y|. */
+export const size = (text) => m("mrow", {}, bar(), part(text), bar());
+const bar = () => m("mo", { stretchy: "false", lspace: "0", rspace: "0" }, "|");
 /** A sum over what stands below. */
 export const sumOver = (below) => m("munder", {}, m("mo", { largeop: "true", movablelimits: "false" }, "∑"), part(below));
 /** A vector or a matrix: bold. */
 export const bold = (text) => m("mi", { class: "bold" }, text);
-/** A coloured part: "source" or "target". */
-export const tinted = (side, ...parts) => m("mrow", { class: side }, ...parts.map(part));
 
 export const d_k = () => sub("d", "k");
 export const d_model = () => sub("d", "model");

@@ -1,13 +1,16 @@
 // A matrix as a picture: a canvas with labels, gone through with the mouse, a finger or the arrow keys.
 
 import { h } from "transduce/dom";
-import { colour, table } from "transduce/colour";
+import { table } from "transduce/colour";
 
 /** @typedef {import("./pieces.js").Unit} Unit */
 
+/** Drawn by the processor: these pictures are small and drawn once, and a GPU takes longer to get ready. */
+const IN_MEMORY = { willReadFrequently: true };
+
 /** Cells as wide as there is room for.
  * @param {number} columns @param {number} most  the widest that a cell is, in pixels @param {number} [room] pixels */
-export function cellSize(columns, most = 34, room = Math.min(innerWidth - 60, 760)) {
+export function cellSize(columns, most = 44, room = Math.min(innerWidth - 60, 760)) {
   return Math.max(11, Math.min(most, Math.floor((room - 96) / columns)));
 }
 
@@ -15,7 +18,7 @@ export function cellSize(columns, most = 34, room = Math.min(innerWidth - 60, 76
  *   most: number, ramp: import("./colour.js").Ramp, chosen: {row: number, column: number}, size?: number,
  *   choose: (row: number, column: number) => void, describe: (row: number, column: number) => string,
  *   hidden?: (row: number, column: number) => boolean}} given
- *   `value / most` is drawn from 0 to 1, and from -1 in the ramp "signed"; `hidden` cells are hatched */
+ *   `value / most` is drawn from 0 to 1, and from -1 in the ramp "signed"; `hidden` cells have a dot instead */
 export function heatmap(given) {
   const { id, label, rows, columns, chosen, choose, describe } = given;
   const size = given.size ?? cellSize(columns.length);
@@ -67,19 +70,31 @@ function drawn({ rows, columns, value, most, ramp, hidden }, size) {
   const ratio = Math.min(3, devicePixelRatio || 1);
   const canvas = h("canvas", { width: columns.length * size * ratio, height: rows.length * size * ratio, "aria-hidden": "true" });
   canvas.style.width = `${columns.length * size}px`;
-  const pen = canvas.getContext("2d");
+  const pen = canvas.getContext("2d", IN_MEMORY);
   pen.scale(ratio, ratio);
-  const gap = size >= 14 ? 1.5 : size >= 8 ? 1 : 0;
-  const empty = getComputedStyle(document.documentElement).getPropertyValue("--rule");
-  for (let i = 0; i < rows.length; i++) {
-    for (let j = 0; j < columns.length; j++) {
-      const isHidden = hidden?.(i, j);
-      pen.fillStyle = isHidden ? empty : colour(ramp, value(i, j) / most);
-      if (isHidden) pen.fillRect((j + 0.42) * size, (i + 0.42) * size, size * 0.16, size * 0.16);
-      else pen.fillRect(j * size + gap / 2, i * size + gap / 2, size - gap, size - gap);
+  const [width, height] = [columns.length * size, rows.length * size];
+  // All cells at once: one by one, thousands of them take longer than a frame.
+  const numbers = Float32Array.from({ length: rows.length * columns.length }, (_, i) => value(Math.floor(i / columns.length), i % columns.length));
+  pen.imageSmoothingEnabled = false;
+  pen.drawImage(thumbnail(numbers, columns.length, most, ramp), 0, 0, width, height);
+  const gap = size >= 14 ? 1.5 : 1;
+  for (let i = 0; i <= rows.length; i++) pen.clearRect(0, i * size - gap / 2, width, gap);
+  for (let j = 0; j <= columns.length; j++) pen.clearRect(j * size - gap / 2, 0, gap, height);
+  if (hidden) dotted(pen, rows.length, columns.length, size, hidden);
+  return canvas;
+}
+
+/** A dot in place of each cell that is hidden. */
+function dotted(pen, rows, columns, size, hidden) {
+  pen.fillStyle = getComputedStyle(document.documentElement).getPropertyValue("color");
+  pen.globalAlpha = 0.2;
+  for (let i = 0; i < rows; i++) {
+    for (let j = 0; j < columns; j++) {
+      if (!hidden(i, j)) continue;
+      pen.clearRect(j * size, i * size, size, size);
+      pen.fillRect((j + 0.42) * size, (i + 0.42) * size, size * 0.16, size * 0.16);
     }
   }
-  return canvas;
 }
 
 /** A picture of one dot for each number, to be stretched by CSS.
@@ -95,6 +110,6 @@ export function thumbnail(numbers, columns, most, ramp) {
     const share = ramp === "signed" ? (numbers[i] / most + 1) / 2 : numbers[i] / most;
     bytes[i] = colours[Math.max(0, Math.min(255, Math.round(share * 255)))];
   }
-  canvas.getContext("2d").putImageData(new ImageData(new Uint8ClampedArray(bytes.buffer), columns), 0, 0);
+  canvas.getContext("2d", IN_MEMORY).putImageData(new ImageData(new Uint8ClampedArray(bytes.buffer), columns), 0, 0);
   return canvas;
 }

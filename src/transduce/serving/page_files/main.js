@@ -25,9 +25,12 @@ const documents = createDocuments();
 const place = (id) => document.getElementById(id);
 const state = createState(draw);
 const theme = followTheme(draw);
-const form = documents.live ? requestForm(documents, (index) => state.set({ document: index, source: 0, target: 0, key: 0, node: -1 })) : null;
+const form = documents.live ? requestForm(documents, (index) => state.set({ document: index, source: -1, target: -1, key: 0, node: -1 })) : null;
 const sentencePlace = h("div");
 place("stage").append(...[form, sentencePlace].filter(Boolean));
+
+/** The view whose tab was last brought into sight. */
+let tabbed = "";
 
 /** Everything that depends on what is chosen. */
 function draw() {
@@ -36,8 +39,9 @@ function draw() {
   const view = state.get().view;
   document.documentElement.dataset.view = view;
   if (!inspection) {
-    replace(place("masthead"), masthead(null));
+    replace(place("masthead"), masthead(null, null));
     replace(place("view"), welcome());
+    replace(place("colophon"), colophon());
     place("views").hidden = true;
     return;
   }
@@ -48,11 +52,13 @@ function draw() {
     // What is drawn is what is meant: a place beyond the end of this sentence is its last one.
     set: (changes, quietly) => state.set({ ...shown, ...changes }, quietly),
   };
-  replace(place("masthead"), masthead(inspection.model));
+  replace(place("masthead"), masthead(inspection.model, inspectionChoice(context)));
   // The first view is the sentence itself, and larger.
-  replace(sentencePlace, inspectionChoice(context), view === "translate" ? null : sentence(context));
+  replace(sentencePlace, view === "translate" ? null : sentence(context));
   place("views").hidden = false;
   replace(place("views"), tabs(shown));
+  if (view !== tabbed) showTab();
+  tabbed = view;
   replace(place("view"), viewOf(VIEWS[view][1], context));
   replace(place("colophon"), colophon());
   document.title = `${VIEWS[view][0]}: ${inspection.source.text.slice(0, 60)}`;
@@ -73,21 +79,29 @@ function say(message) {
   place("announcements").textContent = message;
 }
 
-function masthead(model) {
+/** @param {?Inspection["model"]} model @param {?HTMLElement} several  the choice where there are several */
+function masthead(model, several) {
   const mark = s("svg", { viewBox: "0 0 32 32", class: "mark", "aria-hidden": "true" },
     s("path", { d: "M9 9L21 23M16 9L10 23M23 9V23", class: "between" }), s("path", { d: "M5 9H27", class: "source" }), s("path", { d: "M5 23H27", class: "target" }));
   return [
     h("p", { class: "brand" }, mark, h("span", {}, "Transduce"), h("span", { class: "quiet" }, "look inside a translation")),
-    model && h("p", { class: "model" }, h("b", {}, model.name), h("span", { class: "quiet" }, ` ${counted(model.parameters)} parameters`)),
+    model && h("div", { class: "model" }, several ?? h("b", {}, model.name), h("span", { class: "quiet" }, ` ${counted(model.parameters)} parameters`)),
     h("button", { id: "theme", type: "button", class: "plain", onclick: () => theme.switch() },
       document.documentElement.dataset.theme === "dark" ? "Light" : "Dark", h("span", { class: "unseen" }, " colours")),
   ];
 }
 
 function tabs(shown) {
-  return h("ol", {}, Object.entries(VIEWS).map(([name, [title]], index) => h("li", {},
+  return h("ol", { id: "tabs" }, Object.entries(VIEWS).map(([name, [title]], index) => h("li", {},
     h("a", { id: `tab-${name}`, href: written({ ...shown, view: name }), "aria-current": shown.view === name ? "page" : null },
       h("span", { class: "number", "aria-hidden": "true" }, String(index + 1)), title))));
+}
+
+/** On a narrow screen the tabs are scrolled, and the current one may be out of sight. */
+function showTab() {
+  const [list, current] = [place("tabs"), place("views").querySelector("[aria-current]")];
+  const [left, right] = [current.offsetLeft - list.offsetLeft, current.offsetLeft - list.offsetLeft + current.offsetWidth];
+  if (left < list.scrollLeft || right > list.scrollLeft + list.clientWidth) list.scrollLeft = left - 24;
 }
 
 function welcome() {

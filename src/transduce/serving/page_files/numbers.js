@@ -61,6 +61,9 @@ export function fixed(value, digits = 2) {
   return (Number(text) === 0 ? text.replace("-", "") : text).replace("-", "−");
 }
 
+/** With so many digits, or as a power of ten where those would all be zero. @param {number} value @param {number} digits */
+export const figure = (value, digits) => (value !== 0 && Math.abs(value) < 0.5 * 10 ** -digits ? power(value) : fixed(value, digits));
+
 /** As in "42 %"; with a decimal below ten per cent, "<0.1 %" where that would be nothing. @param {number} share */
 export function percent(share) {
   const value = share * 100;

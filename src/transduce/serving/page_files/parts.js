@@ -62,10 +62,12 @@ export function strip({ id, side, pieces, chosen, label: name, choose, look }) {
 }
 
 /** The scale of a ramp with what its ends mean.
- * @param {import("./colour.js").Ramp} ramp @param {string} low @param {string} high @param {string} meaning */
-export function legend(ramp, low, high, meaning) {
-  const canvas = h("canvas", { width: 256, height: 1, "aria-hidden": "true" });
-  canvas.getContext("2d").putImageData(new ImageData(new Uint8ClampedArray(table(ramp)), 256, 1), 0, 0);
+ * @param {import("./colour.js").Ramp} ramp @param {string} low @param {string} high @param {string} meaning
+ * @param {number} [end] the share of the ramp that is used */
+export function legend(ramp, low, high, meaning, end = 1) {
+  const width = Math.round(256 * end);
+  const canvas = h("canvas", { width, height: 1, "aria-hidden": "true" });
+  canvas.getContext("2d").putImageData(new ImageData(table(ramp).slice(0, 4 * width), width, 1), 0, 0);
   return h("p", { class: "legend" }, h("span", {}, low), canvas, h("span", {}, high), h("span", { class: "quiet" }, meaning));
 }
 

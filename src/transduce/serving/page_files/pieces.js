@@ -14,14 +14,14 @@ export const continues = (pieces, place) => place > 0 && pieces[place] !== END &
 /** A piece without SentencePiece's mark of a beginning word. @param {string} piece */
 export const plain = (piece) => (piece === "▁" ? "␣" : piece.replace(/^▁/, "").replaceAll("▁", " "));
 
-/** A piece as a label: "·t" where it continues a word. @param {string[]} pieces @param {number} place */
-export const label = (pieces, place) => (continues(pieces, place) ? "·" : "") + plain(pieces[place]);
+/** A piece as a label: "·t" where letters continue a word. @param {string[]} pieces @param {number} place */
+export const label = (pieces, place) => (continues(pieces, place) && /^[\p{L}\p{N}]/u.test(pieces[place]) ? "·" : "") + plain(pieces[place]);
 
 /** Pieces put together, without the end. @param {string[]} pieces */
 export const joined = (pieces) => pieces.filter((piece) => piece !== END).join("").replaceAll("▁", " ").trim();
 
 /** For every word the places of its pieces. @param {Side} side @returns {number[][]} */
-export function words(side) {
+function words(side) {
   const places = [];
   side.words.forEach((word, place) => {
     if (place > 0 && side.words[place - 1] === word) places.at(-1).push(place);

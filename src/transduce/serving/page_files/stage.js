@@ -1,22 +1,37 @@
 // What stays above the views: the sentence, piece by piece, and on a server the place to type another one.
 
 import { h, replace } from "transduce/dom";
-import { formula, sub } from "transduce/formula";
+import { formula } from "transduce/formula";
 import { nameOf } from "transduce/documents";
+import { headNumbers } from "transduce/heads";
 import { problem, selection, strip } from "transduce/parts";
 import { useKey } from "transduce/server";
+import { chosenCell } from "transduce/state";
 
 const EXAMPLES = ["A small dog runs across the grass.", "Two men are cooking dinner in a kitchen."];
 
 /** The source and the target; what is chosen here is chosen in every view. @param {import("./types.js").Context} context */
 export function sentence({ inspection, state, set }) {
   const { source, target, model } = inspection;
+  const shares = sharesOf(inspection, state);
+  const look = (side) => (shown) => ({ style: { "--share": shares.side === side ? (shares.values[shown] ?? 0).toFixed(3) : "0" } });
   const line = (side, pieces, letter, chosen, choose) => h("div", { class: "line" },
     h("span", { class: `side ${side}` }, side, " ", formula(letter), h("span", { class: "quiet" }, ` ${model[`${side}_language`] ?? ""}`)),
-    strip({ id: `stage-${side}`, side, pieces, chosen, label: `${side} piece`, choose }));
+    strip({ id: `stage-${side}`, side, pieces, chosen, label: `${side} piece`, choose, look: look(side) }));
   return h("section", { class: "sentence", "aria-label": "The sentence" },
     line("source", source.pieces, "x", state.source, (place) => set({ source: place })),
     line("target", target.pieces, "y", state.target, (place) => set({ target: place })));
+}
+
+/** How much the chosen query looks at each piece, where a head is looked at: a bar under each piece of that side.
+ * @returns {{side: string, values: ArrayLike<number>}} */
+function sharesOf(inspection, state) {
+  if (!["attention", "arithmetic"].includes(state.view)) return { side: "", values: [] };
+  const { keys } = inspection.attention[state.attention];
+  const query = chosenCell(state).query;
+  const values = headNumbers(inspection, state, "weight").subarray(query * keys, (query + 1) * keys);
+  // Position t of the decoder reads the piece before it.
+  return state.attention === "decoder" ? { side: "target", values: values.subarray(1) } : { side: "source", values };
 }
 
 /** The choice among several inspections. @param {import("./types.js").Context} context */
@@ -78,5 +93,5 @@ export function requestForm(documents, done) {
 /** What went wrong; where the server wants a key, a place for it. */
 function refused(status, error) {
   const field = h("input", { id: "api-key", type: "password", autocomplete: "off", oninput: () => useKey(field.value) });
-  replace(status, problem(error), error.needsKey && h("label", { class: "key" }, h("span", {}, "API key"), field));
+  replace(status, problem(error), error.needsKey && h("label", { class: "api-key" }, h("span", {}, "API key"), field));
 }

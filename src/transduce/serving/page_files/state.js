@@ -1,10 +1,13 @@
 // What is looked at, kept in the address after "#": a link, a reload and the back button show the same again.
 
+import { begun } from "transduce/beginning";
+
 /** @typedef {import("./types.js").State} State */
 
-/** @type {State} */
+/** Minus one stands for what is worth a look first, see beginning.js.
+ * @type {State} */
 const START = {
-  view: "translate", document: 0, other: 1, attention: "encoder_decoder", layer: 0, head: 0, source: 0, target: 0,
+  view: "translate", document: 0, other: 1, attention: "encoder_decoder", layer: -1, head: -1, source: -1, target: -1,
   key: 0, by: "weight", unit: "piece", picture: "matrix", pool: "head", pair: 0, node: -1,
 };
 
@@ -17,7 +20,7 @@ const CHOICES = {
 };
 
 /** @param {string} hash @returns {State} */
-export function parse(hash) {
+function parse(hash) {
   const state = { ...START };
   for (const [name, text] of new URLSearchParams(hash.replace(/^#/, ""))) {
     if (name in CHOICES) {
@@ -42,6 +45,13 @@ export function written(state) {
 /** @param {() => void} changed  called after each change that is to be drawn */
 export function createState(changed) {
   let state = parse(location.hash);
+  // Browsers refuse to change the address a hundred times in a row, as a key that is held down would.
+  let timer = 0;
+  const keep = (one) => {
+    clearTimeout(timer);
+    if (location.hash !== written(one)) history.replaceState(null, "", written(one));
+  };
+  addEventListener("pagehide", () => keep(state));
   addEventListener("popstate", () => {
     state = parse(location.hash);
     changed();
@@ -52,20 +62,25 @@ export function createState(changed) {
     set(changes, quietly = false) {
       const before = state;
       state = { ...state, ...changes };
-      const address = written(state);
-      // Another view is a step that one goes back from; another cell of a matrix is not.
-      if (state.view !== before.view) history.pushState(null, "", address);
-      else history.replaceState(null, "", address);
+      if (state.view !== before.view) {
+        keep(before);
+        // Another view is a step that one goes back from; another cell of a matrix is not.
+        history.pushState(null, "", written(state));
+      } else {
+        clearTimeout(timer);
+        timer = setTimeout(() => keep(state), 100);
+      }
       if (!quietly) changed();
     },
   };
 }
 
 /** A state within the bounds of a document: the address may be of another one.
- * @param {State} state
+ * @param {State} given
  * @param {import("./types.js").Inspection} inspection
  * @returns {State} */
-export function bounded(state, inspection) {
+export function bounded(given, inspection) {
+  const state = begun(given, inspection);
   const within = (value, length) => Math.max(0, Math.min(value, length - 1));
   const maps = inspection.attention[state.attention];
   const width = inspection.model.config.d_model;

@@ -4,11 +4,11 @@ import { TOLERANCE, compute, differences, isMasked } from "transduce/arithmetic"
 import { bars } from "transduce/bars";
 import { h } from "transduce/dom";
 import { explanation } from "transduce/explanation";
-import { bold, d_k, display, formula, fraction, group, root, sub, sumOver, sup, tinted } from "transduce/formula";
+import { bold, d_k, display, formula, fraction, group, root, sub, sumOver, sup } from "transduce/formula";
 import { headName, headPicker } from "transduce/heads";
 import { thumbnail } from "transduce/heatmap";
-import { fixed, largest, percent, power, row } from "transduce/numbers";
-import { awaited, bar, choice, legend, note } from "transduce/parts";
+import { figure, fixed, largest, percent, power, row } from "transduce/numbers";
+import { awaited, bar, legend, note } from "transduce/parts";
 import { units } from "transduce/pieces";
 import { chosenCell, choosing } from "transduce/state";
 
@@ -16,7 +16,7 @@ import { chosenCell, choosing } from "transduce/state";
 
 /** @param {Context} context */
 export function arithmeticView(context) {
-  const { inspection, documents, state } = context;
+  const { inspection } = context;
   return [
     explanation({
       number: 3, title: "Arithmetic", topics: ["scaled_dot_product", "softmax", "multi_head"],
@@ -82,7 +82,7 @@ function product({ head, query, key, queryUnit, keyUnit, computed }) {
   const q = row(head.query, query);
   const k = row(head.keys, key);
   const products = Array.from(q, (one, i) => one * k[i]);
-  return step("Compare", h("p", {}, "The query of ", named(queryUnit), " meets the key of ", named(keyUnit), `. They agree in a dimension where both bars point the same way; ${formulaText(head.d_k)} products are summed.`),
+  return step("Compare", h("p", {}, "The query of ", named(queryUnit), " meets the key of ", named(keyUnit), ". They agree in a dimension where both bars point the same way; all ", formula(d_k(), "=", String(head.d_k)), " products are summed."),
     bars({
       label: `Query of ${queryUnit.aria}, key of ${keyUnit.aria} and their products`,
       rows: [
@@ -95,13 +95,11 @@ function product({ head, query, key, queryUnit, keyUnit, computed }) {
     equation(bold("q"), "·", bold("k"), "=", sumOver("i"), sub("q", "i"), sub("k", "i"), "=", result(computed.dots[key], 4)));
 }
 
-const formulaText = (d) => `d_k = ${d}`.replace("d_k", "dₖ");
-
 const named = (unit) => h("b", { class: unit.side }, unit.label);
 
 const equation = (...parts) => h("div", { class: "equation" }, display(...parts));
 
-const result = (value, digits) => group(value < 0 ? "−" : "", fixed(Math.abs(value), digits));
+const result = (value, digits) => fixed(value, digits);
 
 function division({ head, key, query, computed }) {
   const scaled = Math.abs(head.scale - 1) > 1e-9;
@@ -118,7 +116,7 @@ function softmax(walked) {
   const rows = keys.map((unit, i) => h("tr", { class: i === key ? "chosen" : computed.scores[i] === -Infinity ? "masked" : "" },
     h("th", { scope: "row" }, h("button", { type: "button", id: `key-row-${i}`, class: `plain ${unit.side}`, "aria-pressed": String(i === key), onclick: () => set(choosing(state, query, i)) }, unit.label)),
     h("td", {}, fixed(computed.dots[i], 3)), h("td", {}, fixed(computed.scores[i], 3)),
-    h("td", {}, fixed(computed.exponentials[i], 4)), h("td", { class: "weight" }, bar(computed.weights[i], fixed(computed.weights[i], 4), head.attention))));
+    h("td", {}, figure(computed.exponentials[i], 4)), h("td", { class: "weight" }, bar(computed.weights[i], figure(computed.weights[i], 4), head.attention))));
   return step("Mask and softmax", [
     h("p", {}, state.attention === "decoder" ? "Keys behind the query are masked: their score becomes −∞ and their weight 0. " : "No key is masked here: all of the source may be looked at. ",
       "Each score is raised to the power of e and divided by the sum, so that the weights sum to 1."),
@@ -126,8 +124,8 @@ function softmax(walked) {
     h("p", { class: "quiet" }, formula("max", "z"), ` = ${fixed(computed.most, 3)}, the sum of the powers is ${fixed(computed.total, 4)}.`),
   ], h("div", { class: "wide scores", id: "scores", tabindex: 0, role: "region", "aria-label": "Scores and weights of every key" }, h("table", { class: "numbers" },
     h("caption", { class: "unseen" }, "Scores and weights of every key"),
-    h("thead", {}, h("tr", {}, h("th", { scope: "col" }, "key"), h("th", { scope: "col" }, formula(bold("q"), "·", bold("k"))), h("th", { scope: "col" }, "score ", formula("z")),
-      h("th", { scope: "col" }, formula(sup("e", group("z", "−", "max")))), h("th", { scope: "col" }, "weight ", formula("α")))),
+    h("thead", {}, h("tr", {}, h("th", { scope: "col" }, "key"), h("th", { scope: "col" }, "product ", formula(bold("q"), "·", bold("k"))), h("th", { scope: "col" }, "score ", formula("z")),
+      h("th", { scope: "col" }, "power ", formula(sup("e", group("z", "−", "max")))), h("th", { scope: "col" }, "weight ", formula("α")))),
     h("tbody", {}, rows))));
 }
 
@@ -156,7 +154,7 @@ function contribution({ head, keys, computed }) {
   ], h("div", { class: "vectors", role: "img", "aria-label": "What is added, one cell for each dimension" },
     h("div", { class: "vector sum" }, h("span", { class: "vector-name" }, formula(bold("u"), sup("W", "O"))), thumbnail(computed.contribution, computed.contribution.length, most, "signed"))),
   h("h3", {}, "Where it comes from: ", formula("‖", sub("α", "s"), sub(bold("v"), "s"), sup("W", "O"), "‖")),
-  h("ul", { class: "origins" }, order.map(([one, i]) => h("li", {}, h("span", { class: keys[i].side }, keys[i].label), bar(one / order[0][0], fixed(one, 3), head.attention), h("span", { class: "quiet" }, `weight ${percent(computed.weights[i])}`)))));
+  h("ul", { class: "origins" }, order.map(([one, i]) => h("li", {}, h("span", { class: keys[i].side }, keys[i].label), bar(one / (order[0][0] || 1), figure(one, 3), head.attention), h("span", { class: "quiet" }, `weight ${percent(computed.weights[i])}`)))));
 }
 
 function comparison({ head }) {

@@ -37,7 +37,7 @@ function chooser(context) {
       h("div", {}, h("dt", {}, "distance"), h("dd", {}, fixed(distance, 1), h("small", {}, " places"))),
       end !== null && h("div", {}, h("dt", {}, "to the end </s>"), h("dd", {}, percent(end)))),
     choice({ id: "by", name: "Drawn", options: [["weight", "Weight α"], ["norm", "Norm ‖αvWᴼ‖"]], value: state.by, choose: (by) => set({ by }) }),
-    choice({ id: "pool", name: "Heads", options: [["head", "This one"], ["mean", "Layer’s mean"], ["max", "Layer’s strongest"]], value: state.pool, choose: (pool) => set({ pool }) }),
+    choice({ id: "pool", name: "Heads of the layer", options: [["head", "This one"], ["mean", "Mean"], ["max", "Strongest"]], value: state.pool, choose: (pool) => set({ pool }) }),
     choice({ id: "unit", name: "Rows and columns", options: [["piece", "Pieces"], ["word", "Words"]], value: state.unit, choose: (unit) => set({ unit }) }));
 }
 
@@ -54,7 +54,7 @@ function picture(context) {
     hidden: state.attention === "decoder" ? (row, column) => columns[column].members[0] > rows[row].members.at(-1) : undefined,
   };
   return [
-    h("div", { class: "title-row" }, h("h2", {}, titleOf(state)),
+    h("div", { class: "title-row" }, h("h2", { class: "sentence-case" }, titleOf(state)),
       choice({ id: "picture", name: "Picture", options: [["matrix", "Matrix"], ["lines", "Lines"]], value: state.picture, choose: (one) => set({ picture: one }) })),
     state.picture === "matrix" ? heatmap(given) : lines(given),
     state.by === "weight" ? legend(given.ramp, "0", "1", "weight") : legend(given.ramp, "0", fixed(shown.most), "norm; the most of all heads is the darkest"),
@@ -69,14 +69,15 @@ function picture(context) {
 const titleOf = (state) => (state.pool === "head" ? headName(state)
   : `${attentionName(state.attention).toLowerCase()} attention, layer ${state.layer + 1}, ${state.pool === "mean" ? "mean of its heads" : "strongest of its heads"}`);
 
-function axes({ attention, unit }) {
+function axes({ attention, unit, picture: kind }) {
   const merged = unit === "word" ? " A word’s row is the mean over its pieces, its column their sum." : "";
   const places = {
     encoder: "Rows: the source piece that asks. Columns: the source piece that is looked at.",
     decoder: "Rows: the piece that is about to be written. Columns: the pieces already written, behind the zero vector that starts the target; dots mark what the mask hides.",
     encoder_decoder: "Rows: the target piece that is about to be written. Columns: the source piece that is looked at.",
   };
-  return places[attention] + merged;
+  const text = places[attention] + merged;
+  return kind === "lines" ? text.replace("Rows:", "Left:").replace("Columns:", "Right:").replace("; dots mark what the mask hides", "") : text;
 }
 
 function sentenceAbout({ attention, by }, query, key, value) {
@@ -94,6 +95,7 @@ export function matrix(inspection, state) {
   const pooled = state.pool === "head" ? [state.head] : Array.from({ length: heads }, (_, head) => head);
   const numbers = pooled.map((head) => headNumbers(inspection, { ...state, head }, state.by));
   const at = (query, key) => {
+    if (numbers.length === 1) return numbers[0][query * keys + key];
     const list = numbers.map((one) => one[query * keys + key]);
     return state.pool === "max" ? Math.max(...list) : list.reduce((all, one) => all + one, 0) / list.length;
   };

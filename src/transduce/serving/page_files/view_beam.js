@@ -2,9 +2,9 @@
 
 import { h, replace } from "transduce/dom";
 import { explanation } from "transduce/explanation";
-import { display, formula, fraction, group, sup } from "transduce/formula";
+import { display, formula, fraction, group, size, sup } from "transduce/formula";
 import { fixed, percent } from "transduce/numbers";
-import { bar, choice, note, tableBehind } from "transduce/parts";
+import { bar, note, tableBehind } from "transduce/parts";
 import { END, joined, plain } from "transduce/pieces";
 import { neighbour, pathTo, picture, treeOf } from "transduce/tree";
 
@@ -19,7 +19,7 @@ export function beamView(context) {
     number: 5, title: "Beam", topics: ["beam_search", "length_penalty"],
     text: ["At each step the ", formula("b"), ` = ${search?.beam ?? "…"} likeliest beginnings are kept and all others dropped; one that takes </s> is finished. `,
       "Finished sentences are ranked by log-probability divided by ", formula("lp"), ", because every further piece costs probability and short sentences would otherwise win."],
-    formula: display("score", "(", "y", ")", "=", fraction(group("log", "P", "(", "y", "|", "x", ")"), group("lp", "(", "y", ")")), ",", "lp", "(", "y", ")", "=", sup(group("(", fraction(group("5", "+", "|", "y", "|"), "6"), ")"), "α")),
+    formula: [display("score", "(", "y", ")", "=", fraction(group("log", "P", "(", "y", "|", "x", ")"), group("lp", "(", "y", ")"))), display("lp", "(", "y", ")", "=", sup(group("(", fraction(group("5", "+", size("y")), "6"), ")"), "α"))],
   }, inspection);
   if (!search?.nodes.length) return [head, note("The search of this translation was not recorded.")];
   if (shown.search !== search) Object.assign(shown, { search, step: 0 });

@@ -5,11 +5,14 @@ import { marked } from "transduce/difference";
 import { h } from "transduce/dom";
 import { sameHead } from "transduce/documents";
 import { explanation } from "transduce/explanation";
-import { bold, display, group, sub, sup, formula } from "transduce/formula";
+import { bold, display, formula, sub } from "transduce/formula";
 import { ATTENTIONS, attentionName, headName } from "transduce/heads";
 import { fixed, percent, sum } from "transduce/numbers";
-import { awaited, legend, note, problem, roving, tableBehind } from "transduce/parts";
+import { awaited, legend, note, problem, roving } from "transduce/parts";
 import { END, label, plain } from "transduce/pieces";
+
+/** The share of the ramp that is used: behind text, all of it is too dark. */
+const STRONGEST = 0.6;
 
 /** @param {import("./types.js").Context} context */
 export function layersView(context) {
@@ -32,7 +35,7 @@ function lens({ inspection: { layers, target }, state, set }) {
   const cell = (predictions, layer, position) => {
     const [best] = predictions;
     const right = best.piece === target.pieces[position];
-    const background = colour("target", 0.8 * best.probability);
+    const background = colour("target", STRONGEST * best.probability);
     return h("td", {
       class: `${right ? "right" : ""}${position === state.target ? " chosen" : ""}`, style: { "background-color": background, color: inkOn(background) },
       title: predictions.map((one) => `${plain(one.piece)} ${percent(one.probability)}`).join(", "),
@@ -47,7 +50,7 @@ function lens({ inspection: { layers, target }, state, set }) {
     h("div", { class: "wide", id: "lens", tabindex: 0, role: "region", "aria-label": "Prediction of each layer at each position" },
       h("table", { class: "lens" }, h("caption", { class: "unseen" }, "The likeliest piece after each decoder layer; the last layer is the model’s own prediction"),
         h("thead", {}, h("tr", {}, h("th", { scope: "col", class: "quiet" }, "written"), head)), h("tbody", {}, rows.reverse()))),
-    h("div", { class: "under" }, legend("target", "0 %", "100 %", "probability; a line below marks what was written in the end")),
+    h("div", { class: "under" }, legend("target", "0 %", "100 %", "probability; a line below marks what was written in the end", STRONGEST)),
     h("h3", {}, "At ", h("b", { class: "target" }, label(target.pieces, state.target))),
     h("ol", { class: "thoughts" }, chosen.reverse()));
 }

@@ -1,14 +1,13 @@
 // 4: what tells the positions apart: the whole table as a heat map, and one pair of dimensions as clock hands.
 
-import { h, s } from "transduce/dom";
+import { h, replace, s } from "transduce/dom";
 import { explanation } from "transduce/explanation";
 import { d_model, display, formula, fraction, group, sub, sup } from "transduce/formula";
 import { thumbnail } from "transduce/heatmap";
-import { fixed, largest, row, values } from "transduce/numbers";
-import { choice, legend, note, tableBehind } from "transduce/parts";
+import { fixed, largest, power, row, values } from "transduce/numbers";
+import { legend, note, tableBehind } from "transduce/parts";
 import { END, label } from "transduce/pieces";
 import { dot } from "transduce/arithmetic";
-import { replace } from "transduce/dom";
 
 /** @param {import("./types.js").Context} context */
 export function positionsView(context) {
@@ -18,38 +17,71 @@ export function positionsView(context) {
     number: 4, title: "Positions", topics: ["positions", "embedding"],
     text: ["Attention alone sees a set and no order, so ", formula("PE", "(", "pos", ")"), " is added to every embedding. ",
       "Each pair of dimensions is the hand of a clock that turns at its own speed: however far two positions are in, the same distance is always the same turn."],
-    formula: display(sub("PE", group("pos", ",", "2i")), "=", "sin", "(", fraction("pos", sup("10000", group("2i", "/", d_model()))), ")", ",", sub("PE", group("pos", ",", "2i+1")), "=", "cos", "(", "…", ")"),
+    formula: [display(sub("PE", group("pos", ",", "2i")), "=", "sin", "(", fraction("pos", sup("10000", group("2i", "/", d_model()))), ")"), display(sub("PE", group("pos", ",", "2i+1")), "=", "cos", "(", fraction("pos", sup("10000", group("2i", "/", d_model()))), ")")],
   }, inspection);
   if (!table) return [head, note("This model has no positions: nothing marks the order, and a sentence is a set of pieces to its encoder.")];
   const learned = kind === "learned" ? note("The positions of this model were learned (Table 3, row E): nothing makes its pairs of dimensions clock hands, but their similarity may still fall with distance.") : null;
-  return [head, learned, heat(table, context), kind === "sinusoidal" ? clocks(context, table) : null, similarity(context, table)];
+  return [head, learned, heat(kind === "sinusoidal" ? sinusoids(table) : asTable(table), context), kind === "sinusoidal" ? clocks(context, table) : null, similarity(context, kind === "sinusoidal" ? sinusoids(table) : asTable(table))];
 }
 
-function heat(table, { state, set }) {
-  const [length, width] = table.shape;
-  const most = largest(Array.from(values(table), Math.abs)) || 1;
-  const readout = h("p", { class: "readout" }, `${length} positions of ${width} dimensions`);
+/** @typedef {{length: number, width: number, numbers: Float32Array|Float64Array, known: number, difference: ?number}} Table
+ *  `known`: so many rows are the model's own; `difference`: the largest one between those and the formula */
+
+/** At least so many positions are drawn: a short sentence shows too little of a wave. */
+const FEWEST = 64;
+
+/** @param {import("./types.js").Packed} packed @returns {Table} */
+function asTable(packed) {
+  const [length, width] = packed.shape;
+  return { length, width, numbers: values(packed), known: length, difference: null };
+}
+
+/** The model's rows, gone on with by the formula, which is first held against them.
+ * @param {import("./types.js").Packed} packed @returns {Table} */
+function sinusoids(packed) {
+  const [known, width] = packed.shape;
+  const length = Math.max(FEWEST, known);
+  const numbers = new Float64Array(length * width);
+  let difference = 0;
+  for (let i = 0; i < numbers.length; i++) {
+    const [position, dimension] = [Math.floor(i / width), i % width];
+    const angle = position / 10000 ** ((dimension - (dimension % 2)) / width);
+    numbers[i] = dimension % 2 ? Math.cos(angle) : Math.sin(angle);
+    if (position >= known) continue;
+    const own = values(packed)[i];
+    difference = Math.max(difference, Math.abs(numbers[i] - own));
+    numbers[i] = own;
+  }
+  return { length, width, numbers, known, difference };
+}
+
+function heat({ length, width, numbers, known, difference }, { state, set }) {
+  const most = largest(Array.from(numbers, Math.abs)) || 1;
+  const whole = `${length} positions of ${width} dimensions`;
+  const readout = h("p", { class: "readout" }, whole);
   const at = (event) => {
     const box = event.currentTarget.getBoundingClientRect();
     const within = (value, count) => Math.max(0, Math.min(count - 1, Math.floor(value * count)));
     return [within((event.clientY - box.top) / box.height, length), within((event.clientX - box.left) / box.width, width)];
   };
-  const picture = thumbnail(values(table), width, most, "signed");
+  const picture = thumbnail(numbers, width, most, "signed");
   picture.classList.add("wide-heat");
-  picture.style.height = `${Math.min(440, Math.max(150, length * 12))}px`;
+  picture.style.height = `${Math.min(440, Math.max(150, length * 5))}px`;
   picture.addEventListener("pointermove", (event) => {
     const [position, dimension] = at(event);
-    readout.textContent = `position ${position}, dimension ${dimension}: ${fixed(row(table, position)[dimension], 4)}`;
+    readout.textContent = `position ${position}, dimension ${dimension}: ${fixed(numbers[position * width + dimension], 4)}`;
   });
+  picture.addEventListener("pointerleave", () => { readout.textContent = whole; });
   picture.addEventListener("click", (event) => set({ pair: Math.floor(at(event)[1] / 2) }));
   const mark = h("span", { class: "pair-mark", id: "pair-mark", style: { left: `${(200 * state.pair) / width}%`, width: `${200 / width}%` } });
   return h("section", { class: "card" }, h("h2", {}, "The table"), readout,
-    h("div", { class: "heat-frame", role: "img", "aria-label": `Heat map of ${length} positions by ${width} dimensions` }, picture, mark),
+    h("div", { class: "heat-frame", role: "img", "aria-label": `Heat map of ${length} positions by ${width} dimensions` }, picture, mark, known < length && h("span", { class: "known-mark", style: { height: `${(100 * known) / length}%` } }, h("small", {}, "this sentence"))),
     h("p", { class: "axis quiet" }, h("span", {}, "↓ position"), h("span", {}, "dimension →")),
     legend("signed", fixed(-most, 1), fixed(most, 1), ""),
+    difference !== null && h("p", { class: "quiet" }, `The rows of this sentence are the model’s own, the others your browser’s by the formula above; where both are known they differ by at most ${power(difference)}.`),
     tableBehind({
       id: "positions-table", summary: "The same as a table", caption: "Encodings of the positions, first 16 dimensions", head: ["position", ...Array.from({ length: Math.min(16, width) }, (_, i) => String(i))],
-      rows: () => Array.from({ length }, (_, position) => [String(position), ...row(table, position).subarray(0, 16)]),
+      rows: () => Array.from({ length }, (_, position) => [String(position), ...numbers.subarray(position * width, position * width + Math.min(16, width))]),
     }));
 }
 
@@ -88,11 +120,10 @@ function clock(encoding, pair, name, position) {
 }
 
 /** How alike two positions are, by their distance. */
-function similarity({ state }, table) {
-  const length = table.shape[0];
+function similarity({ state }, { length, width, numbers }) {
   const from = Math.min(state.source, length - 1);
-  const here = row(table, from);
-  const all = Array.from({ length }, (_, position) => dot(here, row(table, position)));
+  const encoding = (position) => numbers.subarray(position * width, (position + 1) * width);
+  const all = Array.from({ length }, (_, position) => dot(encoding(from), encoding(position)));
   const [low, high] = [Math.min(0, ...all), Math.max(...all)];
   const [w, t] = [Math.max(360, Math.min(760, innerWidth - 100)), 140];
   const x = (position) => (length > 1 ? 12 + (position / (length - 1)) * (w - 24) : w / 2);

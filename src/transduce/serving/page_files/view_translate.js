@@ -10,7 +10,8 @@ import { awaited, bar, legend, note, strip } from "transduce/parts";
 import { END, joined, label } from "transduce/pieces";
 
 /** Which other piece was taken in which place, until another sentence is looked at.
- * @type {WeakMap<import("./types.js").Inspection, {position: number, token: number}>} */
+ * `found`: how it goes on, asked once.
+ * @type {WeakMap<import("./types.js").Inspection, {position: number, token: number, found: Promise<any>}>} */
 const taken = new WeakMap();
 
 /** @param {import("./types.js").Context} context */
@@ -29,9 +30,12 @@ export function translateView(context) {
   ];
 }
 
+/** The share of the ramp that is used: behind text, all of it is too dark. */
+const STRONGEST = 0.6;
+
 /** How a piece of this probability is coloured: the less sure, the stronger. */
 function surprise(probability) {
-  const background = colour("target", 0.75 * (1 - probability));
+  const background = colour("target", STRONGEST * (1 - probability));
   return { style: { "background-color": background, color: inkOn(background) }, class: probability < 0.5 ? "unsure" : "" };
 }
 
@@ -57,7 +61,7 @@ function sides({ inspection, state, set }) {
     h("div", { class: "line" }, h("h2", { class: "side target" }, `target ${model.target_language ?? ""}`),
       colouredStrip({ id: "large-target", side: target, name: "Target piece", chosen: state.target, choose: (place) => set({ target: place }) })),
     h("div", { class: "under" },
-      legend("target", "sure", "unsure", ""),
+      legend("target", "sure", "unsure", "", STRONGEST),
       h("p", { class: "quiet" }, formula("log", "P", "(", "y", "|", "x", ")"), ` = ${fixed(total)}, ${fixed(total / target.pieces.length)} a piece`,
         confidence && `; calibrated confidence ${Math.round(confidence.sentence)} of 100`)),
     confidence && h("details", { id: "word-confidence" }, h("summary", {}, "How sure each word may be taken to be"),
@@ -76,7 +80,7 @@ function place(context) {
     const isChosen = one.token === inspection.target.ids[at];
     const held = documents.live || inspection.continuations?.some((known) => known.position === at && known.token === one.token);
     const take = () => {
-      taken.set(inspection, { position: at, token: one.token });
+      taken.set(inspection, { position: at, token: one.token, found: documents.goOn(inspection, at, one.token) });
       say(`Going on from ${one.piece.replace("▁", "")}`);
       redraw();
     };
@@ -89,7 +93,7 @@ function place(context) {
     h("h2", {}, "What could stand here"),
     h("p", { class: "beginning" }, h("span", { class: "quiet" }, before || "at the beginning"), " ", h("b", { class: "target" }, pieces[at] === END ? END : label(pieces, at))),
     h("ol", { class: "choices" }, choices),
-    h("p", { class: "quiet" }, "Taken: number ", String(step.chosen_rank), " of all pieces by probability. Entropy ", formula("H"), ` = ${fixed(step.entropy)} nats, as undecided as between ${fixed(Math.exp(step.entropy), 1)} equally likely pieces.`),
+    h("p", { class: "quiet" }, "Taken: number ", String(step.chosen_rank), " of all pieces by probability. Entropy ", formula("H"), ` = ${fixed(step.entropy)} nats, as undecided as between ${fixed(Math.exp(step.entropy), step.entropy < 2.3 ? 1 : 0)} equally likely pieces.`),
     variation({ inspection, documents, set, redraw }));
 }
 
@@ -101,14 +105,14 @@ function variation({ inspection, documents, set, redraw }) {
     taken.delete(inspection);
     redraw();
   };
-  return awaited(documents.goOn(inspection, choice.position, choice.token), (found) => {
+  return awaited(choice.found, (found) => {
     if (!found) return note("How it would go on from there is not kept in this file.");
     const { pieces, log_probabilities: scores, text } = found.continuation;
     const difference = sum(scores) - sum(inspection.target.log_probabilities);
     return h("div", { class: "variation", id: "variation", role: "region", "aria-label": "Another way on" },
       h("h3", {}, "Another way on"),
       h("p", { class: "text", lang: inspection.model.target_language }, marked(inspection.target.text, text)),
-      h("p", { class: "quiet" }, formula("log", "P"), ` = ${fixed(sum(scores))}, ${fixed(Math.abs(difference))} ${difference < 0 ? "less" : "more"} than the translation above, from the piece “${pieces[choice.position].replace("▁", "")}” on by greedy search.`),
+      h("p", { class: "quiet" }, formula("log", "P"), ` = ${fixed(sum(scores))}, ${fixed(Math.abs(difference))} ${difference < 0 ? "less" : "more"} than the translation above, from the piece “${pieces[choice.position].replace("▁", "")}” on${documents.live ? "" : " by greedy search"}.`),
       h("p", { class: "actions" }, found.place !== null && h("button", { type: "button", id: "look-inside", onclick: () => set({ document: found.place, target: choice.position }) }, "Look inside this one"),
         h("button", { type: "button", id: "take-back", class: "plain", onclick: back }, "Take back")));
   }, "Going on from there.");
