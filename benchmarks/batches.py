@@ -26,12 +26,15 @@ def main() -> None:
     parser.add_argument("reference", type=Path, nargs="?", help="its translations")
     parser.add_argument("--inputs", type=int, default=2000)
     parser.add_argument("--precision", default="auto", help="beside float32")
+    parser.add_argument("--beam", type=int, help="the bundle's own unless given")
     arguments = parser.parse_args()
     lines = arguments.source.read_text(encoding="utf-8").splitlines()
     found: dict[str, dict[str, float]] = {}
     texts: dict[str, list[str]] = {}
     for precision in dict.fromkeys(("float32", arguments.precision)):
         translator = Translator.load(arguments.bundle, device="cpu", precision=precision)
+        if arguments.beam:
+            translator = translator.with_search({"beam": arguments.beam})
         inputs = random_inputs(translator, lines, arguments.inputs)
         different = count_different(translator, inputs)
         texts[precision] = translator.translate(lines)

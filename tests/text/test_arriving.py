@@ -25,21 +25,21 @@ def test_a_file_comes_in_blocks_as_large_as_they_may_be(tmp_path: Path) -> None:
     path.write_bytes("\n".join(lines).encode())
     for most in (1, 7, 2048, 10_000):
         with path.open("rb") as stream:
-            blocks = list(arriving_blocks(stream, "text", most))
+            blocks = list(arriving_blocks(stream, "text", lambda most=most: most))
         assert [line for block in blocks for line in block] == lines
         assert {len(block) for block in blocks[:-1]} <= {most}
         assert 0 < len(blocks[-1]) <= most
 
 
 def test_what_is_held_in_memory_is_read_like_a_file() -> None:
-    assert list(arriving_blocks(io.BytesIO(b"a\nb\r\nc"), "text", 2)) == [["a", "b"], ["c"]]
-    assert list(arriving_blocks(io.BytesIO(b""), "text", 2)) == []
-    assert list(arriving_blocks(None, "text", 2)) == []
+    assert list(arriving_blocks(io.BytesIO(b"a\nb\r\nc"), "text", lambda: 2)) == [["a", "b"], ["c"]]
+    assert list(arriving_blocks(io.BytesIO(b""), "text", lambda: 2)) == []
+    assert list(arriving_blocks(None, "text", lambda: 2)) == []
 
 
 def test_a_line_does_not_wait_for_the_next(pipe: tuple[BinaryIO, BinaryIO]) -> None:
     reader, writer = pipe
-    blocks = arriving_blocks(reader, "standard input", 100)
+    blocks = arriving_blocks(reader, "standard input", lambda: 100)
     for number in range(3):
         writer.write(f"line {number}\n".encode())
         assert next(blocks) == [f"line {number}"]  # nobody writes meanwhile, and nobody closes the pipe
@@ -58,7 +58,7 @@ def test_what_comes_quickly_comes_together(pipe: tuple[BinaryIO, BinaryIO]) -> N
         writer.close()
 
     threading.Thread(target=write).start()
-    blocks = list(arriving_blocks(reader, "standard input", 100))
+    blocks = list(arriving_blocks(reader, "standard input", lambda: 100))
     assert [line for block in blocks for line in block] == [str(number) for number in range(30)]
     assert len(blocks) < 15
 
@@ -68,7 +68,7 @@ def test_what_stands_before_an_error_is_handed_on(tmp_path: Path, *, in_memory: 
     data = b"one\ntwo\n\xff\nfour\n"
     (tmp_path / "text").write_bytes(data)
     with io.BytesIO(data) if in_memory else (tmp_path / "text").open("rb") as stream:
-        blocks = arriving_blocks(stream, "text", 100)
+        blocks = arriving_blocks(stream, "text", lambda: 100)
         assert next(blocks) == ["one", "two"]
         with pytest.raises(CorpusError, match="text, line 3"):
             next(blocks)
@@ -76,7 +76,7 @@ def test_what_stands_before_an_error_is_handed_on(tmp_path: Path, *, in_memory: 
 
 def test_half_a_line_does_not_hold_back_a_whole_one(pipe: tuple[BinaryIO, BinaryIO]) -> None:
     reader, writer = pipe
-    blocks = arriving_blocks(reader, "standard input", 100)
+    blocks = arriving_blocks(reader, "standard input", lambda: 100)
     writer.write(b"first\nhalf of the sec")
     assert next(blocks) == ["first"]  # the rest is not written before this is there
     writer.write(b"ond\n")

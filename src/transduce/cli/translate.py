@@ -13,6 +13,7 @@ from cyclopts import Parameter
 from transduce.bundle import Bundle, find_bundle
 from transduce.cli.computation import Computation
 from transduce.cli.console import say, standard_input
+from transduce.cli.line_progress import LARGEST_BLOCK, LineProgress
 from transduce.errors import ConfigError
 from transduce.interop import NATIVE
 from transduce.search import Sampling
@@ -27,9 +28,6 @@ from transduce.translation import (
     TextConstraints,
 )
 from transduce.translation.allocator import give_back_freed_memory
-
-LINES_AT_A_TIME = 2048
-"""Lines read from a file before they are translated: enough to find companions of similar length."""
 
 Words = Annotated[tuple[str, ...], Parameter(negative=())]
 
@@ -193,25 +191,30 @@ def _check_engine(engine: str, asked: dict[str, bool]) -> None:
 
 
 def _translate_lines(translator: LineTranslator, details: LineDetails | None) -> int:
-    num_lines = 0
-    for block in arriving_blocks(standard_input(), "standard input", LINES_AT_A_TIME):
-        for number, line in enumerate(translator.translate(block), start=num_lines + 1):
-            if details is not None:
-                sys.stdout.write(
-                    dumps({"line": number, **details.of(line)}, ensure_ascii=False, allow_nan=False) + "\n"
-                )
-            else:
-                sys.stdout.writelines(text + "\n" for text in _output(number, line, translator.options.num_best))
-            if line.has_failed:
-                say(f"line {number}: no translation has what is asked for, or the line is too long; it is left blank")
-            if line.translation.num_parts > 1:
-                parts = f"read in {line.translation.num_parts} parts"
-                say(f"line {number} is longer than the model reads at a time: {parts}")
-        sys.stdout.flush()  # somebody may wait for this block before writing the next
-        num_lines += len(block)
-        if len(block) == LINES_AT_A_TIME:  # of a long text: blocks of all sizes come and go, and gaps add up
-            give_back_freed_memory()
+    num_lines, stream = 0, standard_input()
+    with LineProgress(stream) as progress:
+        for block in arriving_blocks(stream, "standard input", progress.block_size):
+            started = time.monotonic()
+            for number, line in enumerate(translator.translate(block), start=num_lines + 1):
+                _write(number, line, translator.options.num_best, details)
+            sys.stdout.flush()  # somebody may wait for this block before writing the next
+            num_lines += len(block)
+            progress.done(len(block), time.monotonic() - started)
+            if len(block) == LARGEST_BLOCK:  # of a long text: blocks of all sizes come and go, and gaps add up
+                give_back_freed_memory()
     return num_lines
+
+
+def _write(number: int, line: Line, num_best: int, details: LineDetails | None) -> None:
+    if details is not None:
+        sys.stdout.write(dumps({"line": number, **details.of(line)}, ensure_ascii=False, allow_nan=False) + "\n")
+    else:
+        sys.stdout.writelines(text + "\n" for text in _output(number, line, num_best))
+    if line.has_failed:
+        say(f"line {number}: no translation has what is asked for, or the line is too long; it is left blank")
+    if line.translation.num_parts > 1:
+        parts = f"read in {line.translation.num_parts} parts"
+        say(f"line {number} is longer than the model reads at a time: {parts}")
 
 
 def _translate_document(translator: LineTranslator) -> int:

@@ -5,7 +5,7 @@ import os
 import select
 import stat
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 
 from transduce.errors import CorpusError
 from transduce.text.lines import read_stream
@@ -51,8 +51,8 @@ class _Descriptor:
         self._is_at_end = not found
 
 
-def arriving_blocks(stream: Iterable[bytes] | None, name: str, most: int) -> Iterator[list[str]]:
-    """The lines of a stream in blocks of at most `most`; see `read_stream` for what a line is.
+def arriving_blocks(stream: Iterable[bytes] | None, name: str, most: Callable[[], int]) -> Iterator[list[str]]:
+    """The lines of a stream in blocks; see `read_stream` for what a line is.
 
     A file's blocks are as large as they may be. What comes through a pipe or from a terminal is handed on as soon as
     nothing more comes for a twentieth of a second. Before an error is raised, what stands before it is handed on.
@@ -60,7 +60,7 @@ def arriving_blocks(stream: Iterable[bytes] | None, name: str, most: int) -> Ite
     Args:
         stream: binary, at its start; None is empty.
         name: what errors call it.
-        most: lines of a block.
+        most: says, before each block, how many lines it may have.
 
     Raises:
         CorpusError: a line is not UTF-8, or the stream breaks off.
@@ -73,12 +73,13 @@ def arriving_blocks(stream: Iterable[bytes] | None, name: str, most: int) -> Ite
         source = None
     given: Iterable[bytes] = stream if source is None else source
     block: list[str] = []
+    room = most()
     try:
         for line in read_stream(given, name):
             block.append(line)
-            if len(block) == most or (source is not None and not source.has_more()):
+            if len(block) >= room or (source is not None and not source.has_more()):
                 yield block
-                block = []
+                block, room = [], most()
     except CorpusError:
         if block:
             yield block
