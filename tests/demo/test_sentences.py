@@ -153,14 +153,19 @@ def test_what_is_excluded_does_not_occur_on_either_side() -> None:
     assert pairs[:5] == [pair for pair in ONCE if not excluded & set(pair)][:5]
 
 
-def test_training_and_unseen_share_no_sentence() -> None:
-    seen, unseen = (set(chain.from_iterable(pairs)) for pairs in (training_pairs(60_000, 1), unseen_pairs()))
+@pytest.fixture(scope="module")
+def trained_on() -> list[tuple[str, str]]:
+    return training_pairs(60_000, 1)
+
+
+def test_training_and_unseen_share_no_sentence(trained_on: list[tuple[str, str]]) -> None:
+    seen, unseen = (set(chain.from_iterable(pairs)) for pairs in (trained_on, unseen_pairs()))
     assert not seen & unseen
     assert len(unseen_pairs()) == 1000
 
 
-def test_what_cannot_be_guessed_is_seen() -> None:
-    seen = {word for source, _ in training_pairs(60_000, 1) for word in re.split(r"[ ,-]+", source)}
+def test_what_cannot_be_guessed_is_seen(trained_on: list[tuple[str, str]]) -> None:
+    seen = {word for source, _ in trained_on for word in re.split(r"[ ,-]+", source)}
     assert {word for source, _ in unseen_pairs() for word in re.split(r"[ ,-]+", source)} <= seen
 
 

@@ -273,3 +273,30 @@ def test_searches_are_those_of_the_request(
     assert searches.task([(), (44,), (44, 1)]).max_lengths == [
         len(searches.source) + 4, len(searches.source) + 5, 2,
     ]  # fmt: skip
+
+
+def test_whatever_a_checkpoint_raises_ends_it_there(make_model: MakeModel, make_translator: MakeTranslator) -> None:
+    """Every search and every pass is divided by checkpoints, so that nobody waits long for the end."""
+    translator = make_translator(make_model())
+    request = InspectionRequest(text=SENTENCE, include=list(EVERYTHING))
+    passed = 0
+
+    def checkpoint() -> None:
+        nonlocal passed
+        passed += 1
+        if passed == last:
+            raise TimeoutError
+
+    last = -1
+    counts = []
+    for include in ([], ["heads_off"], ["continuations"], list(EVERYTHING)):
+        passed = 0
+        inspect_text(translator, InspectionRequest(text=SENTENCE, include=include), checkpoint=checkpoint)
+        counts.append(passed)
+    assert counts[0] < min(counts[1:3]) <= max(counts[1:3]) < counts[3]
+    num_checkpoints = counts[3]
+    for last in (1, num_checkpoints // 2, num_checkpoints):
+        passed = 0
+        with pytest.raises(TimeoutError):
+            inspect_text(translator, request, checkpoint=checkpoint)
+        assert passed == last

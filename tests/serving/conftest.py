@@ -9,6 +9,7 @@ import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import httpx
 import numpy as np
@@ -96,11 +97,12 @@ def offline(bundle: Path) -> Translator:
 
 @dataclass(frozen=True)
 class RunningServer:
-    """A service that listens, in a thread of this process; `log` is what it says of itself."""
+    """A service that listens, in a thread of this process, with its connections, and what it says of itself."""
 
     url: str
     reception: Reception
     loop: asyncio.AbstractEventLoop
+    connections: set[Any]
     log: list[str] = field(default_factory=list)
 
 
@@ -146,7 +148,9 @@ def make_running(detector: Detector) -> Iterator[Callable[..., RunningServer]]:
 
         stops.append(stop)
         assert is_ready.wait(30)
-        return RunningServer(f"http://127.0.0.1:{listening.getsockname()[1]}", reception, loop, log)
+        return RunningServer(
+            f"http://127.0.0.1:{listening.getsockname()[1]}", reception, loop, server.server_state.connections, log
+        )
 
     yield make
     for stop in stops:
@@ -166,22 +170,37 @@ def client(server: RunningServer) -> Iterator[httpx.Client]:
 
 
 @pytest.fixture
-def serve(bundle: Path) -> Iterator[Callable[..., tuple[subprocess.Popen[bytes], str]]]:
-    """Begin to serve at some free port, as a process; gives it and its address."""
+def begin_to_serve() -> Iterator[Callable[..., subprocess.Popen[bytes]]]:
+    """Starts `transduce serve` as a process."""
     processes: list[subprocess.Popen[bytes]] = []
-    variables = os.environ | {"PYTHONPATH": str(Path(__file__).parents[2] / "src"), "OMP_NUM_THREADS": "1"}
 
-    def begin(*arguments: str) -> tuple[subprocess.Popen[bytes], str]:
-        command = [sys.executable, "-m", "transduce", "serve", str(bundle), "--port=0", "--device=cpu", *arguments]
+    def begin(model: Path, *arguments: str, temporary: Path | None = None) -> subprocess.Popen[bytes]:
+        variables = os.environ | {"PYTHONPATH": str(Path(__file__).parents[2] / "src"), "OMP_NUM_THREADS": "1"}
+        if temporary is not None:
+            variables["TMPDIR"] = str(temporary)
+        command = [sys.executable, "-m", "transduce", "serve", str(model), "--device=cpu", *arguments]
         process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=variables)
         processes.append(process)
+        return process
+
+    yield begin
+    for process in processes:
+        process.kill()
+        process.communicate()
+
+
+@pytest.fixture
+def serve(
+    begin_to_serve: Callable[..., subprocess.Popen[bytes]], bundle: Path
+) -> Callable[..., tuple[subprocess.Popen[bytes], str]]:
+    """Serves at some free port; gives the process and its address once it is ready."""
+
+    def wait(*arguments: str) -> tuple[subprocess.Popen[bytes], str]:
+        process = begin_to_serve(bundle, "--port=0", *arguments)
         assert process.stderr
         while line := process.stderr.readline().decode():
             if found := re.search(r"at (http://[0-9.:]+)", line):
                 return process, found[1]
         pytest.fail("it has ended")
 
-    yield begin
-    for process in processes:
-        process.kill()
-        process.communicate()
+    return wait

@@ -33,10 +33,21 @@ def test_no_other_origin_unless_asked(client: httpx.Client, make_running: Callab
     assert (refused.status_code, refused.headers["Access-Control-Allow-Origin"]) == (422, "https://example.org")
 
 
-@pytest.mark.parametrize(("path", "allowed"), [("/languages", "GET, POST"), ("/translate", "POST"), ("/livez", "GET")])
+@pytest.mark.parametrize(
+    ("path", "allowed"),
+    [("/languages", "GET, POST"), ("/translate", "POST"), ("/livez", "GET, HEAD")],
+)
 def test_methods_that_are_not_there(client: httpx.Client, path: str, allowed: str) -> None:
     answer = client.request("DELETE", path)
     assert (answer.status_code, answer.headers["Allow"]) == (405, allowed)
+
+
+@pytest.mark.parametrize("path", ["/livez", "/readyz", "/health", "/", "/v2/health/live", "/v2/health/ready"])
+def test_a_head_is_what_get_has_without_its_body(client: httpx.Client, path: str) -> None:
+    head, get = client.head(path), client.get(path)
+    assert (head.status_code, head.content) == (200, b"")
+    for name in ("Content-Type", "Content-Length", "Content-Security-Policy"):
+        assert head.headers[name] == get.headers[name]
 
 
 def test_ready_is_more_than_alive(client: httpx.Client, server: Any, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -46,11 +57,14 @@ def test_ready_is_more_than_alive(client: httpx.Client, server: Any, monkeypatch
     for path in ("/livez", "/health", "/v2/health/live"):
         assert client.get(path).status_code == 200
     for path in ("/readyz", "/v2/health/ready"):
-        assert client.get(path).status_code == 503
+        answer = client.get(path)
+        assert (answer.status_code, answer.headers["Connection"]) == (503, "close")
+        assert client.head(path).status_code == 503
     for path, name in (("/detect", "error"), ("/v2/translate", "message"), ("/v1/translate", "detail")):
         answer = client.post(path, json={"q": "Sun.", "text": "Sun."} if path == "/detect" else {"text": "Sun."})
         assert answer.status_code == 503
         assert int(answer.headers["Retry-After"]) > 0
+        assert answer.headers["Connection"] == "close"
         assert name in answer.json()
 
 

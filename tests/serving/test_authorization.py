@@ -45,6 +45,8 @@ def test_every_way_to_give_one(locked: Any, key: str) -> None:
         {"json": ASKED, "headers": {"Authorization": f"DeepL-Auth-Key {key}"}},
     ):
         assert httpx.post(f"{locked.url}/translate", **given).status_code == 200
+    asked = {"text": "Sun.", "target_lang": "DE", "auth_key": key}
+    assert httpx.post(f"{locked.url}/v2/translate", data=asked).status_code == 200
     assert httpx.get(f"{locked.url}/v2/usage", params={"auth_key": key}).status_code == 200
     assert httpx.get(f"{locked.url}/metrics", headers={"Authorization": f"Bearer {key}"}).status_code == 200
 
@@ -79,9 +81,26 @@ def test_our_dialect_needs_one_in_the_header(locked: Any, path: str) -> None:
 
 
 def test_the_document_says_what_needs_one(locked: Any, server: Any) -> None:
-    paths = httpx.get(f"{locked.url}/openapi.json").json()["paths"]
-    assert paths["/v1/translate"]["post"]["security"] == [{"key": []}]
-    assert "security" not in paths["/livez"]["get"]
+    document = httpx.get(f"{locked.url}/openapi.json").json()
+    paths = document["paths"]
+    header = [{"bearer": []}, {"deepl_header": []}]
+    for place, ways in {
+        ("/v1/translate", "post"): header,
+        ("/v1/models", "get"): header,
+        ("/metrics", "get"): header,
+        ("/translate", "post"): [*header, {"api_key": []}, {}],  # or in the body
+        ("/detect", "post"): [*header, {"api_key": []}, {}],
+        ("/v2/translate", "post"): [*header, {"auth_key": []}, {}],
+        ("/v2/usage", "get"): [*header, {"auth_key": []}],
+    }.items():
+        assert paths[place[0]][place[1]]["security"] == ways
+    schemes = document["components"]["securitySchemes"]
+    assert set(schemes) == {"bearer", "deepl_header", "api_key", "auth_key"}
+    for path in OPEN:
+        assert not any("security" in operation for operation in paths.get(path, {}).values())
+    for path, name in (("/translate", "api_key"), ("/v2/translate", "auth_key")):
+        for content in paths[path]["post"]["requestBody"]["content"].values():
+            assert name in content["schema"]["properties"]
     assert "security" not in httpx.get(f"{server.url}/openapi.json").json()["paths"]["/v1/translate"]["post"]
 
 

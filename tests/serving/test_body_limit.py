@@ -7,15 +7,23 @@ from typing import Any
 import httpx
 import pytest
 
-from transduce.serving.body_limit import BodyLimit
+from transduce.serving.authorization import Authorization
+from transduce.serving.body_limit import UNKNOWN_BYTES, BodyLimit
 from transduce.serving.limits import Limits
 
 LIMIT = 1_000
+KEY = "correct-horse-battery"
+ASKED = {"q": "Sun.", "source": "en", "target": "de"}
 
 
 @pytest.fixture(scope="module")
 def small(make_running: Callable[..., Any], bundle: Path) -> Any:
     return make_running(bundle, limits=Limits(max_body_bytes=LIMIT))
+
+
+@pytest.fixture(scope="module")
+def locked(make_running: Callable[..., Any], bundle: Path) -> Any:
+    return make_running(bundle, keys=(KEY,))
 
 
 def chunks(size: int) -> Iterator[bytes]:
@@ -69,7 +77,7 @@ def test_what_comes_too_slowly_is_given_up() -> None:
         sent.append(message)
 
     scope = {"type": "http", "method": "POST", "path": "/v1/translate", "headers": []}
-    asyncio.run(BodyLimit(app, LIMIT, seconds=0.05)(scope, receive, send))
+    asyncio.run(BodyLimit(app, LIMIT, Authorization(), seconds=0.05)(scope, receive, send))
     assert sent[0]["status"] == 408
 
 
@@ -96,7 +104,7 @@ def test_bodies_of_all_requests_have_room_together() -> None:
         await limit({"type": "http", "method": "POST", "path": "/", "headers": []}, receive, send)
 
     async def all_requests() -> None:
-        limit = BodyLimit(app, LIMIT)
+        limit = BodyLimit(app, LIMIT, Authorization())
         tasks = [asyncio.create_task(request(limit)) for _ in range(35)]
         await asyncio.sleep(0.05)
         gate.set()
@@ -106,3 +114,67 @@ def test_bodies_of_all_requests_have_room_together() -> None:
         assert statuses == [503] * 3
 
     asyncio.run(all_requests())
+
+
+@pytest.mark.parametrize(
+    ("path", "header", "status"),
+    [
+        ("/v1/translate", "", b"401"),
+        ("/v1/translate?api_key=" + KEY, "", b"401"),
+        ("/v1/inspect", "Authorization: Bearer another-key-of-16", b"401"),
+        ("/translate", "Authorization: Bearer another-key-of-16", b"403"),
+        ("/translate?api_key=" + KEY, "Authorization: Bearer another-key-of-16", b"403"),
+        ("/v2/translate", "Authorization: DeepL-Auth-Key another-key-of-16", b"403"),
+    ],
+)
+def test_a_body_whose_head_has_no_known_key_is_not_waited_for(
+    locked: Any, path: str, header: str, status: bytes
+) -> None:
+    address = httpx.URL(locked.url)
+    head = [f"POST {path} HTTP/1.1", "Host: a", "Content-Length: 3000000", *([header] if header else []), "", ""]
+    with socket.create_connection((address.host, address.port or 0), timeout=10) as connection:
+        connection.sendall("\r\n".join(head).encode())
+        assert connection.recv(1000).split(b" ")[1] == status
+
+
+def test_a_body_that_is_not_read_is_no_next_request(locked: Any) -> None:
+    with httpx.Client(base_url=locked.url) as client:
+        for _ in range(2):
+            assert client.post("/v1/translate", content=b"a" * 3_000_000).status_code == 401
+            assert client.post("/v1/translate", content=chunks(300_000)).status_code == 401
+            assert client.get("/livez").status_code == 200
+
+
+def test_a_key_in_the_body_is_read_if_it_is_short(locked: Any) -> None:
+    """Only who is known may have more read."""
+    short, long = "Sun. " * 10, " " * UNKNOWN_BYTES
+    statuses = [
+        httpx.post(f"{locked.url}/translate", timeout=60, **given).status_code
+        for given in (
+            {"json": ASKED | {"q": short, "api_key": KEY}},
+            {"json": ASKED | {"q": long, "api_key": KEY}},
+            {"json": ASKED | {"q": long}, "headers": {"Authorization": f"Bearer {KEY}"}},
+            {"json": ASKED | {"q": long}, "params": {"api_key": KEY}},
+        )
+    ]
+    assert statuses == [200, 413, 200, 413]
+    answer = httpx.post(f"{locked.url}/v2/translate", json={"text": long, "target_lang": "DE"})
+    assert answer.json()["message"].endswith("more than 262,144 bytes: send the key as Authorization: Bearer KEY")
+
+
+def test_bodies_that_are_not_read_take_no_room() -> None:
+    received: list[bytes] = []
+
+    async def app(_scope: Any, receive: Any, _send: Any) -> None:
+        received.append((await receive())["body"])
+        assert (await receive())["type"] == "http.disconnect"
+
+    async def receive() -> Any:
+        return messages.pop()
+
+    messages: list[dict[str, Any]] = [{"type": "http.disconnect"}]
+    messages += [{"type": "http.request", "body": b"a" * LIMIT, "more_body": True}] * 100
+    limit = BodyLimit(app, LIMIT, Authorization([KEY]))
+    scope = {"type": "http", "method": "POST", "path": "/v1/translate", "query_string": b"", "headers": []}
+    asyncio.run(limit(scope, receive, receive))
+    assert (received, limit._held, messages) == ([b""], 0, [])

@@ -48,6 +48,10 @@ def test_usage_counts_characters(client: httpx.Client) -> None:
         ({"text": [1], "target_lang": "DE"}, 400, "text must be text"),
         ({"text": ["Sun."], "target_lang": "DE", "split_sentences": "2"}, 400, "must be one of 0, 1, nonewlines"),
         ({"text": ["Sun."], "target_lang": "DE", "style_id": "x"}, 400, "style_id is not offered"),
+        ({"text": ["Sun."], "target_lang": "DE", "translation_memory_threshold": 75}, 400, "is not offered"),
+        ({"text": ["Sun."], "target_lang": "DE", "formality": "more"}, 400, "must be one of default"),
+        ({"text": ["Sun."], "target_lang": "DE", "outline_detection": 2}, 400, "must be true or false"),
+        ({"text": ["Sun."], "target_lang": "DE", "outline_detection": "no"}, 400, "must be true or false"),
         ({"text": ["a"] * 1_001, "target_lang": "DE"}, 413, "1,001 texts"),
     ],
 )
@@ -56,6 +60,38 @@ def test_errors_are_messages(client: httpx.Client, asked: dict[str, Any], status
     assert answer.status_code == status
     assert set(answer.json()) == {"message"}
     assert message in answer.json()["message"]
+
+
+def test_outline_detection_may_be_off(client: httpx.Client) -> None:
+    """Then no element divides sentences, as if all of them were said not to, unless it is said to."""
+
+    def translated(**asked: Any) -> str:
+        text = "<d><p>Sun and moon</p><p>river and stone</p></d>"
+        answer = client.post("/v2/translate", json={"text": [text], "target_lang": "DE", "tag_handling": "xml"} | asked)
+        found: str = answer.json()["translations"][0]["text"]
+        return found
+
+    usual = translated(outline_detection=True)
+    assert translated(outline_detection=False) == translated(non_splitting_tags=["d", "p"]) != usual
+    assert translated(outline_detection=0, splitting_tags=["d", "p"]) == usual
+
+
+def test_what_makes_no_difference(client: httpx.Client) -> None:
+    asked = {"text": ["Sun and moon."], "target_lang": "DE"}
+    ignored = {
+        "context": "Weather.",
+        "enable_beta_languages": True,
+        "model_type": "quality_optimized",
+        "preserve_formatting": True,
+        "show_billed_characters": True,
+        "tag_handling_version": "v2",
+    }
+    plain, given = (client.post("/v2/translate", json=asked | more) for more in ({}, ignored))
+    assert (given.status_code, given.json()) == (200, plain.json())
+    said = client.get("/openapi.json").json()["paths"]["/v2/translate"]["post"]["requestBody"]["content"]
+    for content in said.values():
+        for name in ignored:
+            assert content["schema"]["properties"][name]["description"].startswith("Makes no difference")
 
 
 def test_what_is_not_there_is_a_message(client: httpx.Client) -> None:

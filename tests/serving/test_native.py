@@ -1,11 +1,13 @@
 """Our own dialect: everything that the engine can do, and errors that say what is wrong."""
 
 import json
+import threading
 from typing import Any
 
 import httpx
 import pytest
 
+from transduce.serving import native
 from transduce.serving.native_requests import TranslateRequest
 from transduce.serving.wishes import TranslationWish
 from transduce.translation import ForcedDecoder, Translator, score_pairs
@@ -97,6 +99,29 @@ def test_several_texts_in_order(client: httpx.Client) -> None:
     alone = [post(client, "/v1/translate", text=text)["translations"][0]["text"] for text in texts]
     assert [one["text"] for one in found] == alone
     assert post(client, "/v1/translate", text=[])["translations"] == []
+
+
+def test_a_large_answer_is_made_beside_the_loop(client: httpx.Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is the same, and others are answered meanwhile."""
+    threads: list[str] = []
+
+    def made(make: Any) -> Any:
+        def remember(*arguments: Any) -> Any:
+            threads.append(threading.current_thread().name)
+            return make(*arguments)
+
+        return remember
+
+    for name in ("_translations", "_scores"):
+        monkeypatch.setattr(native, name, made(getattr(native, name)))
+    text, pairs = "Sun.\n" * 30, [{"text": "Sun.", "translation": "Moon. " * 20}]
+    answers = []
+    for most in (native._MANY_CHARACTERS, 100):
+        monkeypatch.setattr(native, "_MANY_CHARACTERS", most)
+        answers.append((post(client, "/v1/translate", text=text), post(client, "/v1/score", pairs=pairs)))
+    assert answers[0] == answers[1]
+    loop, *_ = threads
+    assert [name == loop for name in threads] == [True, True, False, False]
 
 
 def test_scores_are_those_of_the_command(client: httpx.Client, offline: Translator, bundle: Any) -> None:

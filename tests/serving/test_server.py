@@ -1,12 +1,15 @@
 """The server as a process: how it ends, and that nothing that it accepted is lost."""
 
 import json
+import os
 import signal
 import socket
 import subprocess
 import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 import httpx
@@ -56,6 +59,42 @@ def test_what_was_accepted_is_done_before_it_ends(serve: Serve) -> None:
     assert (process.returncode, output) == (0, b"")
     lines = [json.loads(line) for line in messages.decode().splitlines()]
     assert "taking nothing more, and finishing what was accepted" in [line["message"] for line in lines]
+
+
+@pytest.mark.parametrize("engine", ["native", "ctranslate2"])
+def test_it_ends_at_once_while_models_load(
+    engine: str,
+    begin_to_serve: Callable[..., subprocess.Popen[bytes]],
+    make_bundle: Callable[..., Path],
+    tmp_path: Path,
+) -> None:
+    """This one would load for ever: nobody writes what it reads."""
+    if engine != "native":
+        pytest.importorskip(engine)
+    bundle = make_bundle(tmp_path / "endless")
+    description = json.loads((bundle / "bundle.json").read_text(encoding="utf-8"))
+    description["files"]["tokenizer.model"]["bytes"] = 0
+    (bundle / "bundle.json").write_text(json.dumps(description), encoding="utf-8")
+    (bundle / "tokenizer.model").unlink()
+    os.mkfifo(bundle / "tokenizer.model")
+    files = sorted(bundle.iterdir())
+    scratch = tmp_path / "scratch"
+    scratch.mkdir()
+    with listen("127.0.0.1", 0) as free:
+        port = free.getsockname()[1]
+    process = begin_to_serve(bundle, f"--port={port}", f"--engine={engine}", temporary=scratch)
+    with httpx.Client(base_url=f"http://127.0.0.1:{port}") as client:
+        while process.poll() is None:
+            with suppress(httpx.TransportError):
+                assert client.get("/livez").status_code == 200
+                break
+            time.sleep(0.05)
+        assert client.get("/readyz").status_code == 503
+    process.send_signal(signal.SIGTERM)
+    process.communicate(timeout=20)
+    assert process.returncode == 0
+    assert sorted(bundle.iterdir()) == files
+    assert not list(scratch.iterdir())
 
 
 def test_a_second_signal_ends_it_at_once(serve: Serve) -> None:

@@ -351,3 +351,24 @@ def test_another_engine_translates_and_does_not_look_inside(bundle: Path, offlin
                 await request
 
     served(check, bundle, engine="ctranslate2")
+
+
+@pytest.mark.parametrize("leaves", [False, True])
+def test_an_inspection_holds_no_core_for_nobody(make_bundle: Callable[..., Path], tmp_path: Path, leaves: bool) -> None:
+    """Whether its time is over or its client has left, it is given up at the next step."""
+    slow = make_bundle(tmp_path / "slow", num_encoder_layers=6, num_decoder_layers=6, num_heads=16)
+    request = {"text": "Sun and moon and river and stone.", "include": ["heads_off", "continuations"]}
+
+    async def check(service: Service) -> None:
+        asking = asyncio.create_task(service.inspect(EN_DE, request))
+        if leaves:
+            while not service._batcher._num_busy:  # noqa: ASYNC110 - nobody tells
+                await asyncio.sleep(0.001)
+            asking.cancel()
+        with pytest.raises(asyncio.CancelledError if leaves else DeadlineExceeded):
+            await asking
+        while service._batcher._num_busy:  # noqa: ASYNC110 - nobody tells
+            await asyncio.sleep(0.001)
+        assert b"transduce_failed_sentences_total 1.0" in service.metrics.exposition()[0]
+
+    served(check, slow, limits=Limits(deadline_seconds=60.0 if leaves else 0.3))

@@ -4,9 +4,10 @@ from pathlib import Path
 import pytest
 
 from transduce.bundle import Bundle
+from transduce.inspection import InspectionRequest
 from transduce.serving.answers import TranslatedSentence
 from transduce.serving.models import LoadedModel, ModelSettings
-from transduce.serving.refusals import Unsatisfiable
+from transduce.serving.refusals import DeadlineExceeded, Unsatisfiable
 from transduce.serving.wishes import TranslationWish
 from transduce.serving.work import Inspecting, Scoring, Translating
 from transduce.translation import AlignmentHead, ForcedDecoder, align_pairs
@@ -58,3 +59,14 @@ def test_alignments_are_those_of_the_last_layer(
     expected = align_pairs(decoder, [(one.source, one.translation) for one in whole], AlignmentHead(0))
     assert [one.alignment for one in whole] == list(map(str, expected))
     assert [one.alignment for one in found if isinstance(one, TranslatedSentence) and one.num_parts > 1] == [None]
+
+
+def test_an_inspection_that_nobody_waits_for_ends(model: LoadedModel) -> None:
+    work = Inspecting(model)
+    request = InspectionRequest(text="Sun moon.", include=["search"])
+    (document,) = work.compute([request])
+    assert document["search"] is not None
+    work.is_over.set()
+    with pytest.raises(DeadlineExceeded):
+        work.compute([request])
+    assert work == Inspecting(model)  # they wait in one queue

@@ -1,6 +1,11 @@
 """`transduce serve`."""
 
+import os
 import re
+import shutil
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
@@ -10,6 +15,7 @@ from cyclopts import Parameter
 
 from transduce.cli.computation import Computation
 from transduce.errors import ConfigError, MissingExtraError
+from transduce.interop import NATIVE
 from transduce.serving.limits import Limits
 
 _PACKAGES = {
@@ -96,7 +102,7 @@ def serve(
 
     authorization = Authorization() if door.api_key_file is None else Authorization.read(door.api_key_file)
     start_logging(log_format)
-    with listen(door.host, door.port) as listening:
+    with listen(door.host, door.port) as listening, _temporary_folder(computation.engine) as temporary:
         service = Service(
             (model, *more),
             engine=computation.engine,
@@ -108,4 +114,24 @@ def serve(
         reception = Reception(service, authorization, RequestRate(door.requests_per_minute), Detector())
         if not (is_local(listening) or authorization.is_required):
             log(f"anybody who reaches {door.host} can use this service: --api-key-file asks for keys")
-        run(make_app(reception, cors=door.cors), reception, listening, log)
+
+        def leave() -> None:
+            if temporary is not None:
+                shutil.rmtree(temporary, ignore_errors=True)
+            os._exit(0)
+
+        run(make_app(reception, cors=door.cors), reception, listening, log, leave)
+
+
+@contextmanager
+def _temporary_folder(engine: str) -> Iterator[str | None]:
+    """Holds models on their way to another engine, so that none outlives the process; the native one needs none."""
+    if engine == NATIVE:
+        yield None
+        return
+    with tempfile.TemporaryDirectory() as folder:
+        before, tempfile.tempdir = tempfile.tempdir, folder
+        try:
+            yield folder
+        finally:
+            tempfile.tempdir = before

@@ -1,6 +1,6 @@
 """A request, held against the model that it is put to."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from transduce.errors import ConfigError, UserError
 from transduce.inspection.head_switches import all_heads
@@ -26,7 +26,9 @@ def one_model(translator: Translator) -> Transformer:
     return engine.model
 
 
-def asked_searches(translator: Translator, model: Transformer, request: InspectionRequest) -> SentenceSearches:
+def asked_searches(
+    translator: Translator, model: Transformer, request: InspectionRequest, checkpoint: Callable[[], None]
+) -> SentenceSearches:
     """The searches for what the request asks.
 
     Raises:
@@ -36,7 +38,7 @@ def asked_searches(translator: Translator, model: Transformer, request: Inspecti
     given = translator if request.beam is None else translator.with_search({"beam": request.beam})
     source = _source(request.text, tokenizer, given.search.max_pieces)
     prefix = _prefix(request.prefix, tokenizer, model.longest)
-    return SentenceSearches(model, tokenizer, given.search, source, prefix, tuple(request.heads_off))
+    return SentenceSearches(model, tokenizer, given.search, source, prefix, tuple(request.heads_off), checkpoint)
 
 
 def check_heads(heads: Sequence[Head], model: Transformer) -> None:

@@ -45,6 +45,7 @@ def _log_probabilities_of(searches: SentenceSearches, heads: Sequence[Head], tar
     found: list[float] = []
     size = max(1, MOST_LOGITS // (len(target) * searches.model.config.vocabulary))
     for first in range(0, len(heads), size):
+        searches.checkpoint()
         chosen = heads[first : first + size]
         target_ids = torch.tensor([list(target)] * len(chosen), device=searches.device)
         switches = searches.switches([[head] for head in chosen])

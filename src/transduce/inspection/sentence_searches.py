@@ -16,7 +16,7 @@ from transduce.inspection.network_parts import Head
 from transduce.inspection.search_trace import TracedSearch
 from transduce.inspection.switched_network import SwitchedNetwork
 from transduce.model import Transformer
-from transduce.search import Constraints, Habits, Hypothesis, SearchTask, beam_search
+from transduce.search import Constraints, Habits, Hypothesis, SearchTask, StepFunction, beam_search
 from transduce.search.beam import search_sentences
 from transduce.search.constraints import Automaton
 from transduce.text import Tokenizer
@@ -27,6 +27,9 @@ from transduce.translation.products import Arithmetic
 from transduce.translation.workers import Workers
 
 _TaskT = TypeVar("_TaskT")
+
+MOST_SENTENCES = 32
+"""Of a batch: with more, its first step, which reads all sources, would take long between two checkpoints."""
 
 _LINE_ENDS = str.maketrans("\r\n", "  ")
 _WORKERS = Workers()
@@ -43,6 +46,7 @@ class SentenceSearches:
         source: ids, `</s>` included.
         prefix: ids with which every translation begins; one with `</s>` at its end is the translation.
         off: heads that are switched off, all of them at once.
+        checkpoint: is called before every search and step; what it raises ends the search.
     """
 
     model: Transformer
@@ -51,6 +55,7 @@ class SentenceSearches:
     source: Sequence[int]
     prefix: tuple[int, ...] = ()
     off: tuple[Head, ...] = ()
+    checkpoint: Callable[[], None] = lambda: None
 
     @property
     def device(self) -> torch.device:
@@ -70,7 +75,7 @@ class SentenceSearches:
             automaton = Automaton(asked, self.habits or Habits(), task.end_id)
         alpha = self.config.length_penalty
         search = TracedSearch(task.max_lengths[0], end_id=task.end_id, beam=beam, alpha=alpha, automaton=automaton)
-        search_sentences(network.step, self.start(network, 1), [search], task, beam=beam, device=self.device)
+        search_sentences(self._step(network), self.start(network, 1), [search], task, beam=beam, device=self.device)
         if search.finished[0].score == -inf:
             raise UserError("prefix: this model never begins a translation with these ids: choose others")
         return search
@@ -100,7 +105,7 @@ class SentenceSearches:
         """What `search` finds for all of the tasks; on a processor, a batch on each of its threads."""
         num_threads = torch.get_num_threads() if self.device.type == "cpu" else 1
         most = max(1, MOST_PROBABILITIES // (beam * self.model.config.vocabulary))
-        size = min(most, -(-len(tasks) // num_threads))
+        size = min(most, MOST_SENTENCES, -(-len(tasks) // num_threads))
         batches = [tasks[first : first + size] for first in range(0, len(tasks), size)] if tasks else []
         if num_threads == 1 or len(batches) == 1:
             found = list(map(search, batches))
@@ -111,7 +116,7 @@ class SentenceSearches:
     def best(self, network: Network[Any], prefixes: Sequence[tuple[int, ...]], *, beam: int) -> list[Hypothesis]:
         """The best translation with each of the prefixes, all in one batch."""
         found = beam_search(
-            network.step,
+            self._step(network),
             self.start(network, len(prefixes)),
             self.task(prefixes),
             beam=beam,
@@ -128,6 +133,7 @@ class SentenceSearches:
 
     def start(self, network: Network[Any], rows: int) -> Any:  # noqa: ANN401 - of any network
         """The state of a network that has read the source, so many times."""
+        self.checkpoint()
         source_ids = self.source_ids(rows)
         return network.start(source_ids, torch.ones_like(source_ids, dtype=torch.bool))
 
@@ -156,6 +162,13 @@ class SentenceSearches:
     def switches(self, also: Sequence[Sequence[Head]]) -> HeadSwitches:
         """For each of some rows the heads that are off anyway, and others `also`."""
         return HeadSwitches.off(self.model.config, [[*self.off, *heads] for heads in also], self.device)
+
+    def _step(self, network: Network[Any]) -> StepFunction[Any]:
+        def step(last_ids: Tensor, state: Any) -> tuple[Tensor, Any]:  # noqa: ANN401 - of any network
+            self.checkpoint()
+            return network.step(last_ids, state)
+
+        return step
 
     def _network(self, rows: int) -> Network[Any]:
         if self.off:

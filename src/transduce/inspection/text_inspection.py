@@ -59,6 +59,7 @@ def inspect_text(
     request: InspectionRequest,
     about: InspectedModel | None = None,
     say: Callable[[str], None] = lambda _: None,
+    checkpoint: Callable[[], None] = lambda: None,
 ) -> dict[str, Any]:
     """An `InspectionDocument` as a JSON object; computed in float32, whatever the precision of the engine is.
 
@@ -67,6 +68,7 @@ def inspect_text(
         request: the sentence, and what is wanted.
         about: what the document says of the model besides.
         say: is told of progress, where it takes long.
+        checkpoint: is called again and again, before every step that takes a while; what it raises ends the inspection.
 
     Raises:
         ConfigError: the engine is another one, or has several models.
@@ -74,7 +76,7 @@ def inspect_text(
     """
     model = one_model(translator)
     check_heads([*request.arithmetic, *request.heads_off], model)
-    searches = asked_searches(translator, model, request)
+    searches = asked_searches(translator, model, request, checkpoint)
     known = about or InspectedModel()
     with evaluating([model]), torch.inference_mode():
         document = _document(searches, request, _facts(translator, model, known), known.confidence, say)

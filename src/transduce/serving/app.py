@@ -49,7 +49,8 @@ def make_app(reception: Reception, *, cors: Sequence[str] = ()) -> FastAPI:
     app.openapi = partial(openapi_document, app, reception)  # type: ignore[method-assign]
     # The last one is the outermost.
     app.add_middleware(Disconnection)
-    app.add_middleware(BodyLimit, max_bytes=reception.service.limits.max_body_bytes)
+    limits, authorization = reception.service.limits, reception.authorization
+    app.add_middleware(BodyLimit, max_bytes=limits.max_body_bytes, authorization=authorization)
     app.add_middleware(RequestLog, metrics=reception.service.metrics)
     if cors:
         headers = ["Authorization", "Content-Type", "X-Request-ID"]
@@ -66,5 +67,6 @@ async def _answer(request: Request, error: Exception) -> JSONResponse:
         # Starlette names the methods of the first route of a path only.
         methods = request.app.openapi()["paths"].get(request.url.path)
         if methods:
-            answer.headers["Allow"] = ", ".join(sorted(map(str.upper, methods)))
+            also = ["HEAD"] if request.url.path in health.PROBES else []
+            answer.headers["Allow"] = ", ".join(sorted([*map(str.upper, methods), *also]))
     return answer

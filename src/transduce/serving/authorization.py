@@ -9,6 +9,7 @@ from pathlib import Path
 from starlette.requests import Request
 
 from transduce.errors import ConfigError
+from transduce.serving.error_answers import is_own
 from transduce.serving.request_errors import NotAuthorized
 from transduce.text import read_lines
 
@@ -62,14 +63,30 @@ class Authorization:
         """
         if not self._digests:
             return
-        scheme, _, of_header = request.headers.get("authorization", "").strip().partition(" ")
-        given = of_header.strip() if scheme.lower() in _SCHEMES else key
+        given = _of_header(request) or key
         if not given:
             raise NotAuthorized(is_missing=True)
-        digest = _digest(given)
-        # All are compared, whichever it is: neither its place nor how far it is right changes the time.
-        if not sum(hmac.compare_digest(digest, known) for known in self._digests):
+        if not self._knows(given):
             raise NotAuthorized(is_missing=False)
+
+    def knows_header_of(self, request: Request) -> bool | None:
+        """Whether the header of a request has a key that is known; None if it has none, and its parameters may."""
+        if not self._digests:
+            return True
+        key = _of_header(request)
+        if key:
+            return self._knows(key)
+        return False if is_own(request.scope["path"]) else None
+
+    def _knows(self, key: str) -> bool:
+        """All are compared, whichever it is: neither its place nor how far it is right changes the time."""
+        digest = _digest(key)
+        return sum(hmac.compare_digest(digest, known) for known in self._digests) > 0
+
+
+def _of_header(request: Request) -> str | None:
+    scheme, _, key = request.headers.get("authorization", "").strip().partition(" ")
+    return key.strip() if scheme.lower() in _SCHEMES else None
 
 
 def _digest(key: str) -> bytes:

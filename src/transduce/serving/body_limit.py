@@ -2,13 +2,18 @@
 
 import asyncio
 
+from starlette.requests import Request
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from transduce.serving.authorization import Authorization
 from transduce.serving.error_answers import error_answer
 from transduce.serving.request_errors import BodiesFull, BodyTooLarge, BodyTooSlow
 
 BODY_SECONDS = 30.0
 """For a body to arrive; whoever sends it byte by byte occupies a connection and nothing else."""
+
+UNKNOWN_BYTES = 262_144
+"""Of a body that may have the key in it, as LibreTranslate's clients send it: it is read before the key is known."""
 
 _DISCARDED = 16
 """Times the limit that is read and thrown away, as clients read no answer before they have sent everything."""
@@ -24,15 +29,22 @@ class _ClientLeft(Exception):  # noqa: N818 - nobody is there to be told of an e
 class BodyLimit:
     """Refuses what is too large, whether it says its size or comes in chunks without end, and what is too slow.
 
+    Nothing is read of the body of a request whose header shows that it has no key that is known: the app, which gets an
+    empty one, says so.
+
     Args:
         app: what gets the body in one piece.
         max_bytes: of a body.
-        seconds: for it to arrive.
+        authorization: knows the keys.
+        seconds: for a body to arrive.
     """
 
-    def __init__(self, app: ASGIApp, max_bytes: int, seconds: float = BODY_SECONDS) -> None:
+    def __init__(
+        self, app: ASGIApp, max_bytes: int, authorization: Authorization, seconds: float = BODY_SECONDS
+    ) -> None:
         self._app = app
         self._max_bytes = max_bytes
+        self._authorization = authorization
         self._seconds = seconds
         self._held = 0
 
@@ -42,12 +54,11 @@ class BodyLimit:
             await self._app(scope, receive, send)
             return
         chunks: list[bytes] = []
+        known = self._authorization.knows_header_of(Request(scope))
         try:
-            try:
-                async with asyncio.timeout(self._seconds):
-                    await self._read(scope, receive, chunks)
-            except TimeoutError:
-                raise BodyTooSlow(f"the body did not arrive within {self._seconds:g} s: send it again") from None
+            if known is not False:
+                most = self._max_bytes if known else min(self._max_bytes, UNKNOWN_BYTES)
+                await self._read_in_time(scope, receive, chunks, most)
         except _ClientLeft:
             self._give_up(chunks)
             return
@@ -61,16 +72,28 @@ class BodyLimit:
         first: list[Message] = [{"type": "http.request", "body": chunks[0], "more_body": False}]
 
         async def replayed() -> Message:
-            return first.pop() if first else await receive()
+            if first:
+                return first.pop()
+            while (message := await receive())["type"] == "http.request":
+                pass  # of a body that was not read
+            return message
 
         try:
             await self._app(scope, replayed, send)
         finally:
             self._give_up(chunks)
 
-    async def _read(self, scope: Scope, receive: Receive, chunks: list[bytes]) -> None:
+    async def _read_in_time(self, scope: Scope, receive: Receive, chunks: list[bytes], most: int) -> None:
+        try:
+            async with asyncio.timeout(self._seconds):
+                await self._read(scope, receive, chunks, most)
+        except TimeoutError:
+            raise BodyTooSlow(f"the body did not arrive within {self._seconds:g} s: send it again") from None
+
+    async def _read(self, scope: Scope, receive: Receive, chunks: list[bytes], most: int) -> None:
         declared = dict(scope["headers"]).get(b"content-length", b"0")
-        too_large = BodyTooLarge(f"the body has more than {self._max_bytes:,} bytes: divide the request")
+        remedy = "divide the request" if most == self._max_bytes else "send the key as Authorization: Bearer KEY"
+        too_large = BodyTooLarge(f"the body has more than {most:,} bytes: {remedy}")
         if len(declared) > 18 or not declared.isdigit() or int(declared) > _DISCARDED * self._max_bytes:
             raise too_large
         size = 0
@@ -83,14 +106,14 @@ class BodyLimit:
             size += len(chunk)
             if size > _DISCARDED * self._max_bytes:
                 raise too_large
-            if size > self._max_bytes:
+            if size > most:
                 self._give_up(chunks)
                 continue
             if self._held + len(chunk) > _HELD * self._max_bytes:
                 raise BodiesFull("too many large requests arrive: ask again in a second")
             self._held += len(chunk)
             chunks.append(chunk)
-        if size > self._max_bytes:
+        if size > most:
             raise too_large
 
     def _give_up(self, chunks: list[bytes]) -> None:

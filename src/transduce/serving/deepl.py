@@ -11,7 +11,7 @@ from transduce.serving import deepl_schemas as schemas
 from transduce.serving.languages import find_language, name_of
 from transduce.serving.markup import Rules
 from transduce.serving.parameters import Parameters, read_parameters
-from transduce.serving.reception import Order, Reception
+from transduce.serving.reception import Order, Reception, reception_of
 from transduce.serving.request_errors import ParameterError
 from transduce.serving.wishes import TranslationWish
 
@@ -27,23 +27,19 @@ _REFUSED = (
     "style_id",
     "custom_instructions",
     "translation_memory_id",
+    "translation_memory_threshold",
 )
-"""What would change a translation and is not offered; whatever else is not known is ignored, as it changes little."""
+"""What would change a translation and is not offered."""
 
 _LINES = re.compile(r"\s*\n\s*")
 
 router = APIRouter(prefix="/v2", tags=["DeepL"])
 
 
-def _reception(request: Request) -> Reception:
-    found: Reception = request.app.state.reception
-    return found
-
-
 @router.post("/translate", summary="Translate", openapi_extra=schemas.TRANSLATE, responses=schemas.TRANSLATED)
 async def translate(request: Request) -> JSONResponse:
     """Texts, as JSON or as a form in which `text` is repeated."""
-    reception = _reception(request)
+    reception = reception_of(request)
     asked = await read_parameters(request)
     with reception.admitted(request, asked.text("auth_key")):
         _check(asked)
@@ -72,7 +68,7 @@ async def translate(request: Request) -> JSONResponse:
 @router.get("/languages", summary="List languages", openapi_extra=schemas.LIST, responses=schemas.LANGUAGES)
 async def languages(request: Request) -> JSONResponse:
     """What can be translated, or with `type=target` what it can be translated into."""
-    reception = _reception(request)
+    reception = reception_of(request)
     asked = await read_parameters(request)
     with reception.admitted(request, asked.text("auth_key")):
         found = reception.languages
@@ -87,7 +83,7 @@ async def languages(request: Request) -> JSONResponse:
 @router.get("/usage", summary="Say how much was translated", responses=schemas.USAGE)
 async def usage(request: Request) -> JSONResponse:
     """Characters since the service was started; there is no limit to them."""
-    reception = _reception(request)
+    reception = reception_of(request)
     with reception.admitted(request, (await read_parameters(request)).text("auth_key")):
         return JSONResponse({"character_count": reception.num_characters, "character_limit": UNLIMITED})
 
@@ -95,14 +91,14 @@ async def usage(request: Request) -> JSONResponse:
 @router.get("/glossary-language-pairs", summary="List pairs with glossaries", responses=schemas.GLOSSARY_PAIRS)
 async def glossary_pairs(request: Request) -> JSONResponse:
     """None: glossaries are not kept here. `/v1/translate` takes one with each request."""
-    with _reception(request).admitted(request, (await read_parameters(request)).text("auth_key")):
+    with reception_of(request).admitted(request, (await read_parameters(request)).text("auth_key")):
         return JSONResponse({"supported_languages": []})
 
 
 @router.get("/glossaries", summary="List glossaries", responses=schemas.GLOSSARIES)
 async def glossaries(request: Request) -> JSONResponse:
     """None, likewise."""
-    with _reception(request).admitted(request, (await read_parameters(request)).text("auth_key")):
+    with reception_of(request).admitted(request, (await read_parameters(request)).text("auth_key")):
         return JSONResponse({"glossaries": []})
 
 
@@ -146,7 +142,8 @@ def _rules(asked: Parameters) -> Rules | None:
         return frozenset(name if handling == "xml" else name.lower() for name in found)
 
     splitting, non_splitting, ignored = map(names, ("splitting_tags", "non_splitting_tags", "ignore_tags"))
-    return Rules(handling == "xml", splitting, non_splitting, ignored) if handling else None
+    detects_outline = asked.flag("outline_detection", default=True)
+    return Rules(handling == "xml", splitting, non_splitting, ignored, detects_outline) if handling else None
 
 
 def _base(code: str) -> str:

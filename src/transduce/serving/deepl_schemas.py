@@ -14,6 +14,15 @@ def _names(description: str) -> dict[str, Any]:
     return {"anyOf": kinds, "description": description}
 
 
+def _texts(values: list[Any]) -> list[str]:
+    return [value for value in values if isinstance(value, str)]
+
+
+_FLAG = {
+    "type": ["boolean", "integer", "string", "null"],
+    "enum": [True, False, 1, 0, "1", "0", "true", "false", "", None],
+}
+_NO_DIFFERENCE = {"description": "Makes no difference."}
 _ASKED: dict[str, dict[str, Any]] = {
     "text": {
         "anyOf": [{"type": "array", "items": {"type": "string"}, "minItems": 1}, {"type": "string"}],
@@ -36,12 +45,20 @@ _ASKED: dict[str, dict[str, Any]] = {
     "splitting_tags": _names("Elements that divide sentences."),
     "non_splitting_tags": _names("Elements that do not."),
     "ignore_tags": _names("Elements whose text is kept."),
+    "outline_detection": {**_FLAG, "description": "0: no elements divide sentences but splitting_tags; else 1."},
     "formality": _choice("Makes no difference.", "default", "prefer_more", "prefer_less"),
+    "context": _NO_DIFFERENCE,
+    "enable_beta_languages": _NO_DIFFERENCE,
+    "model_type": _NO_DIFFERENCE,
+    "preserve_formatting": {"description": "Makes no difference: nothing is corrected."},
+    "show_billed_characters": {"description": "Makes no difference: they are always shown."},
+    "tag_handling_version": _NO_DIFFERENCE,
+    "auth_key": {"type": ["string", "null"], "description": "API key, if this service needs one: better in a header."},
 }
 _IN_FORM = {
     name: {**schema, "anyOf": [one for one in schema["anyOf"] if one["type"] != "null"]}
     if "anyOf" in schema
-    else {**schema, "type": "string", **({"enum": schema["enum"][:-1]} if "enum" in schema else {})}
+    else {**schema, "type": "string", **({"enum": _texts(schema["enum"])} if "enum" in schema else {})}
     for name, schema in _ASKED.items()
 }
 """The same without null, which forms cannot say."""

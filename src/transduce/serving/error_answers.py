@@ -8,7 +8,7 @@ from starlette.exceptions import HTTPException
 from starlette.responses import JSONResponse
 
 from transduce.errors import Refusal, UserError
-from transduce.serving.refusals import DeadlineExceeded, TooLong, UnknownPair
+from transduce.serving.refusals import DeadlineExceeded, Draining, TooLong, UnknownPair
 from transduce.serving.request_errors import BodyTooLarge, BodyTooSlow, NotAuthorized, RateExceeded, WrongMediaType
 
 _STATUSES: dict[type[Exception], tuple[int, int, int]] = {
@@ -39,6 +39,8 @@ def error_answer(error: Exception, path: str) -> JSONResponse:
     headers: dict[str, str] = dict(getattr(error, "headers", None) or {})
     if isinstance(error, Refusal) and status != HTTPStatus.GATEWAY_TIMEOUT:
         headers["Retry-After"] = str(getattr(error, "retry_after", _RETRY_AFTER))
+    if isinstance(error, Draining):
+        headers["Connection"] = "close"  # the next request finds another process, or this one once it is ready
     if status == HTTPStatus.UNAUTHORIZED:
         headers["WWW-Authenticate"] = "Bearer"
     message = _message(error, status)

@@ -8,7 +8,7 @@ from starlette.exceptions import HTTPException
 from starlette.responses import HTMLResponse, JSONResponse
 
 from transduce.serving.pages import content_security_policy, page, page_file
-from transduce.serving.reception import Reception
+from transduce.serving.reception import reception_of
 
 _OK = {"status": "ok"}
 _STATUS = {
@@ -18,14 +18,15 @@ _STATUS = {
     }
 }
 
+PROBES = frozenset({"/livez", "/health", "/v2/health/live", "/readyz", "/v2/health/ready"})
+"""What is asked with HEAD, too; the server leaves the body out of such an answer by itself."""
+
 router = APIRouter(tags=["Operation"])
 
 
-def _reception(request: Request) -> Reception:
-    found: Reception = request.app.state.reception
-    return found
-
-
+@router.head("/livez", include_in_schema=False)
+@router.head("/health", include_in_schema=False)
+@router.head("/v2/health/live", include_in_schema=False)
 @router.get("/livez", summary="Live?", responses={200: {"description": "It answers.", "content": _STATUS}})
 @router.get("/health", summary="Live?", responses={200: {"description": "It answers.", "content": _STATUS}})
 @router.get("/v2/health/live", summary="Live?", responses={200: {"description": "It answers.", "content": _STATUS}})
@@ -40,13 +41,16 @@ _READY: dict[int | str, dict[str, Any]] = {
 }
 
 
+@router.head("/readyz", include_in_schema=False)
+@router.head("/v2/health/ready", include_in_schema=False)
 @router.get("/readyz", summary="Ready?", responses=_READY)
 @router.get("/v2/health/ready", summary="Ready?", responses=_READY)
 async def ready(request: Request) -> JSONResponse:
     """All models are loaded and have translated something, and the service has not been told to end."""
-    if _reception(request).is_ready:
+    if reception_of(request).is_ready:
         return JSONResponse(_OK)
-    return JSONResponse({"status": "not ready"}, HTTPStatus.SERVICE_UNAVAILABLE, {"Retry-After": "5"})
+    headers = {"Retry-After": "5", "Connection": "close"}
+    return JSONResponse({"status": "not ready"}, HTTPStatus.SERVICE_UNAVAILABLE, headers)
 
 
 @router.get(
@@ -57,12 +61,13 @@ async def ready(request: Request) -> JSONResponse:
 )
 async def metrics(request: Request) -> Response:
     """Requests, latency, queue, batches, padding, models and reloads; nothing about clients or texts."""
-    reception = _reception(request)
+    reception = reception_of(request)
     reception.authorization.check(request)
     content, media_type = reception.service.metrics.exposition()
     return Response(content, headers={"Content-Type": media_type})
 
 
+@router.head("/", include_in_schema=False)
 @router.get("/", include_in_schema=False)
 async def index() -> HTMLResponse:
     """The page that looks inside."""

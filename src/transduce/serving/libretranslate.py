@@ -9,7 +9,7 @@ from transduce.serving import libretranslate_schemas as schemas
 from transduce.serving.languages import find_language, name_of
 from transduce.serving.markup import Rules
 from transduce.serving.parameters import Parameters, read_parameters
-from transduce.serving.reception import Delivery, Order, Reception
+from transduce.serving.reception import Delivery, Order, Reception, reception_of
 from transduce.serving.request_errors import ParameterError
 from transduce.serving.wishes import TranslationWish
 
@@ -18,15 +18,10 @@ AUTO = "auto"
 router = APIRouter(tags=["LibreTranslate"])
 
 
-def _reception(request: Request) -> Reception:
-    found: Reception = request.app.state.reception
-    return found
-
-
 @router.post("/translate", summary="Translate", openapi_extra=schemas.TRANSLATE, responses=schemas.TRANSLATED)
 async def translate(request: Request) -> JSONResponse:
     """A text, or a list of them. Parameters may be JSON, a form or the query, or some of each: JSON counts first."""
-    reception = _reception(request)
+    reception = reception_of(request)
     asked = await read_parameters(request)
     with reception.admitted(request, asked.text("api_key")):
         limits = reception.service.limits
@@ -48,7 +43,7 @@ async def translate(request: Request) -> JSONResponse:
 @router.post("/detect", summary="Detect the language", openapi_extra=schemas.DETECT, responses=schemas.DETECTED)
 async def detect(request: Request) -> JSONResponse:
     """Which of the languages of the loaded models a text is in; best first."""
-    reception = _reception(request)
+    reception = reception_of(request)
     asked = await read_parameters(request)
     with reception.admitted(request, asked.text("api_key")):
         text = " ".join(_needed(asked, "q"))
@@ -62,7 +57,7 @@ async def detect(request: Request) -> JSONResponse:
 @router.post("/languages", summary="List languages", responses=schemas.LANGUAGES)
 async def languages(request: Request) -> JSONResponse:
     """What can be translated, and into what."""
-    found = _reception(request).languages
+    found = reception_of(request).languages
     return JSONResponse(
         [{"code": code, "name": name_of(code), "targets": list(found.targets_of(code))} for code in found.all]
     )
@@ -71,7 +66,7 @@ async def languages(request: Request) -> JSONResponse:
 @router.get("/frontend/settings", summary="Say what a front end needs to know", responses=schemas.SETTINGS)
 async def settings(request: Request) -> JSONResponse:
     """Limits, and what is offered; suggestions and files are not."""
-    reception = _reception(request)
+    reception = reception_of(request)
     found = reception.languages
     limits = reception.service.limits
     source, target = (found.sources or ("",))[0], (found.targets or ("",))[0]

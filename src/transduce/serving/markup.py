@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from html import escape, unescape
 
-from transduce.serving.markup_parts import Part, parts
+from transduce.serving.markup_parts import Part, attributes, parts
 
 # Names of elements of HTML; lists of words are easier to read than lists of strings.
 _INLINE = frozenset(
@@ -19,7 +19,6 @@ _UNTRANSLATED = frozenset("code kbd math noscript samp script style svg template
 _ENDS_ITSELF = frozenset("dd dt li option p td th tr".split())  # noqa: SIM905
 """Those whose end tag may be left out where the next one of them begins."""
 
-_KEPT = re.compile(r"""\btranslate\s*=\s*["']?no\b|\bclass\s*+=\s*+["']?[^"'>]{0,200}\bnotranslate\b""", re.IGNORECASE)
 _SPACES = re.compile(r"[ \t\n\r\f]+")
 
 
@@ -32,18 +31,22 @@ class Rules:
         splitting: elements that begin and end a paragraph, beyond those that do anyway.
         non_splitting: elements that are inline in any case.
         ignored: elements whose text is kept.
+        detects_outline: whether elements may begin and end a paragraph without being named in `splitting`.
     """
 
     is_xml: bool = False
     splitting: frozenset[str] = frozenset()
     non_splitting: frozenset[str] = frozenset()
     ignored: frozenset[str] = frozenset()
+    detects_outline: bool = True
 
     def is_inline(self, name: str, *, is_beside_text: bool) -> bool:
         """Whether an element of that name stands in a sentence."""
         if name in self.splitting:
             return False
-        return name in self.non_splitting or (is_beside_text if self.is_xml else name in _INLINE)
+        if name in self.non_splitting or not self.detects_outline:
+            return True
+        return is_beside_text if self.is_xml else name in _INLINE
 
 
 @dataclass(frozen=True)
@@ -162,7 +165,7 @@ class _OpenElements:
                 self._close()
             self._names.append(part.name)
             self._counts[part.name] += 1
-            if not self._kept_from and (part.name in self._kept or _KEPT.search(part.raw)):
+            if not self._kept_from and (part.name in self._kept or _is_kept(part)):
                 self._kept_from = len(self._names)
         elif part.shape == "end" and self._counts[part.name]:
             while self._close() != part.name:
@@ -174,6 +177,14 @@ class _OpenElements:
         if len(self._names) < self._kept_from:
             self._kept_from = 0
         return name
+
+
+def _is_kept(tag: Part) -> bool:
+    """Whether a start tag says that its element is not to be translated."""
+    if "translate" not in tag.raw.lower():  # as of most: reading attributes takes a while
+        return False
+    found = attributes(tag)
+    return found.get("translate", "").lower() == "no" or "notranslate" in found.get("class", "").lower().split()
 
 
 def _pairs(tags: Sequence[Part]) -> Iterator[tuple[int, int]]:

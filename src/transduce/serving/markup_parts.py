@@ -5,6 +5,7 @@ Nothing is repaired or left out: the parts of a text, joined, are the text. Time
 
 import re
 from collections.abc import Iterator
+from html.parser import HTMLParser
 from typing import Literal, NamedTuple
 
 RAW = frozenset({"script", "style", "textarea", "title", "xmp"})
@@ -79,3 +80,23 @@ def _construct(markup: str, place: int, *, is_xml: bool) -> tuple[int, Shape, st
         return tag.end(), "end", name
     is_single = markup.startswith("/>", tag.end() - 2) or (name in _VOID and not is_xml)
     return tag.end(), "single" if is_single else "start", name
+
+
+def attributes(tag: Part) -> dict[str, str]:
+    """Values of a start tag's attributes by their names in small letters; the first of those that come twice."""
+    reader = _Attributes()
+    # Elements of XML may have names that are none in HTML.
+    reader.feed("<x" + tag.raw[1 + len(tag.name) :])
+    return reader.found
+
+
+class _Attributes(HTMLParser):
+    """Reads one tag."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.found: dict[str, str] = {}
+
+    def handle_starttag(self, _tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        for name, value in reversed(attrs):
+            self.found[name] = value or ""

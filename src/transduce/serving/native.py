@@ -2,7 +2,7 @@
 
 import asyncio
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable, Sequence
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Body, Depends, Request, Response
@@ -17,14 +17,16 @@ from transduce.serving.native_answers import (
     ModelsAnswer,
     ScoreAnswer,
     ScoresAnswer,
+    SentenceAnswer,
     TokenAnswer,
     TranslateAnswer,
     TranslationAnswer,
 )
 from transduce.serving.native_requests import ScoreRequest, TranslateRequest
-from transduce.serving.reception import Delivery, Order, Pair, Reception
+from transduce.serving.reception import Delivery, Order, Pair, Reception, reception_of
 from transduce.serving.refusals import UnknownPair
 from transduce.serving.request_errors import ParameterError
+from transduce.translation import PairScore
 
 PROBLEM = "#/components/schemas/Problem"
 """Where the OpenAPI document describes what goes wrong; see `openapi`."""
@@ -51,13 +53,17 @@ _MOST_NAMES = 1_000
 """Of an object in a body: each that is wrong would be an error of its own, and they take long to be collected."""
 
 
+_MANY_CHARACTERS = 20_000
+"""Of texts whose answer takes some hundredths of a second to be put together."""
+
+
 async def admitted(request: Request) -> AsyncIterator[Reception]:
     """Lets a request in before its body is held against what may be asked; see `Reception.admitted`.
 
     Raises:
         ParameterError: a text in the body has half of a character, or an object too many names.
     """
-    found: Reception = request.app.state.reception
+    found = reception_of(request)
     with found.admitted(request):
         check_body(await request.body())
         yield found
@@ -101,7 +107,7 @@ async def translate(request: Request, reception: _Admitted, asked: Annotated[Tra
     rules = _RULES[asked.format]
     order = Order(texts, source, target, asked.wish(), rules, asked.deadline_seconds)
     deliveries = await reception.translate(request, order)
-    return _json(TranslateAnswer(target=target, translations=[_translation(one) for one in deliveries]))
+    return _json(await _made(sum(map(len, texts)), _translations, target, deliveries))
 
 
 @router.post("/score", response_model=ScoresAnswer, summary="Score given translations")
@@ -110,19 +116,7 @@ async def score(request: Request, reception: _Admitted, asked: Annotated[ScoreRe
     pair = _pair(reception, request, asked.source, asked.target)
     pairs = [(one.text, one.translation) for one in asked.pairs]
     found = await reception.service.score(pair, pairs, deadline_seconds=asked.deadline_seconds)
-    scores = [
-        ScoreAnswer(
-            score=one.score,
-            log_probability=one.log_probability,
-            tokens=[
-                TokenAnswer(piece=piece, log_probability=log_probability)
-                for piece, log_probability in zip(one.pieces, one.log_probabilities, strict=True)
-            ],
-            is_long=one.is_long,
-        )
-        for one in found
-    ]
-    return _json(ScoresAnswer(scores=scores))
+    return _json(await _made(sum(len(translation) for _, translation in pairs), _scores, found))
 
 
 @router.post("/inspect", response_model=InspectionDocument, summary="Look inside a translation")
@@ -141,15 +135,47 @@ async def models(reception: _Admitted) -> Response:
     return _json(ModelsAnswer(models=[ModelAnswer.model_validate(one) for one in reception.service.languages]))
 
 
+def _translations(target: str, deliveries: Sequence[Delivery]) -> TranslateAnswer:
+    return TranslateAnswer(target=target, translations=[_translation(one) for one in deliveries])
+
+
 def _translation(delivery: Delivery) -> TranslationAnswer:
     translated = delivery.translated
     return TranslationAnswer.model_validate(
         {
             "source": delivery.source,
             "source_probability": delivery.probability,
-            **{name: getattr(translated, name) for name in ("text", "score", "alternatives", "sentences")},
+            **{name: getattr(translated, name) for name in ("text", "score", "alternatives")},
+            # One by one: within a call of pydantic, no other thread has its turn.
+            "sentences": [SentenceAnswer.model_validate(one) for one in translated.sentences],
         }
     )
+
+
+def _scores(found: Sequence[PairScore]) -> ScoresAnswer:
+    return ScoresAnswer(
+        scores=[
+            ScoreAnswer(
+                score=one.score,
+                log_probability=one.log_probability,
+                tokens=[
+                    TokenAnswer(piece=piece, log_probability=log_probability)
+                    for piece, log_probability in zip(one.pieces, one.log_probabilities, strict=True)
+                ],
+                is_long=one.is_long,
+            )
+            for one in found
+        ]
+    )
+
+
+async def _made(
+    num_characters: int,
+    make: Callable[..., BaseModel],
+    *arguments: Any,  # noqa: ANN401 - of any answer
+) -> BaseModel:
+    """An answer; one about many characters in a thread, so that others are answered meanwhile."""
+    return await asyncio.to_thread(make, *arguments) if num_characters > _MANY_CHARACTERS else make(*arguments)
 
 
 def _json(answer: BaseModel) -> Response:

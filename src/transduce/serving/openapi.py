@@ -26,15 +26,36 @@ _LANGUAGES = {
     "InspectionRequest.target": "targets",
 }
 _SCHEMES = {
-    "key": {"type": "http", "scheme": "bearer", "description": "An API key."},
-    "deepl_key": {
+    "bearer": {"type": "http", "scheme": "bearer", "description": "An API key."},
+    "deepl_header": {
         "type": "apiKey",
         "in": "header",
         "name": "Authorization",
         "description": '"DeepL-Auth-Key KEY", as clients of DeepL have it.',
     },
+    "api_key": {
+        "type": "apiKey",
+        "in": "query",
+        "name": "api_key",
+        "description": "As clients of LibreTranslate have it; or in the body, by the same name.",
+    },
+    "auth_key": {
+        "type": "apiKey",
+        "in": "query",
+        "name": "auth_key",
+        "description": "As old clients of DeepL have it; or in the body, by the same name.",
+    },
 }
-_WITH_KEY = {"Transduce": "key", "DeepL": "deepl_key"}
+_Ways = list[dict[str, list[str]]]
+_HEADER: _Ways = [{"bearer": []}, {"deepl_header": []}]
+_WITH_KEY: dict[str, _Ways] = {
+    "Transduce": _HEADER,
+    "DeepL": [*_HEADER, {"auth_key": []}],
+    "LibreTranslate": [*_HEADER, {"api_key": []}],
+}
+"""Ways to give a key in each dialect; that it may be in the body, OpenAPI can only say in words and by an empty one."""
+
+_WITHOUT_KEY = frozenset({"/languages", "/frontend/settings"})
 _METHODS = {"get", "post"}
 
 
@@ -78,12 +99,13 @@ def _document(app: FastAPI, reception: Reception) -> dict[str, Any]:
     document = dict(_filled(document, codes, most))
     if reception.authorization.is_required:
         document["components"]["securitySchemes"] = _SCHEMES
-        for methods in document["paths"].values():
+        for path, methods in document["paths"].items():
             for operation in methods.values():
-                for tag in operation.get("tags", ()):
-                    if tag in _WITH_KEY:
-                        operation["security"] = [{_WITH_KEY[tag]: []}]
-        document["paths"]["/metrics"]["get"]["security"] = [{"key": []}]
+                tag = operation["tags"][0]
+                if tag in _WITH_KEY and path not in _WITHOUT_KEY:
+                    in_body: _Ways = [{}] if "requestBody" in operation and tag != "Transduce" else []
+                    operation["security"] = [*_WITH_KEY[tag], *in_body]
+        document["paths"]["/metrics"]["get"]["security"] = _HEADER
     return document
 
 

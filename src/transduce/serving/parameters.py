@@ -10,6 +10,7 @@ from starlette.requests import Request
 from transduce.serving.request_errors import ParameterError, WrongMediaType
 
 _NUM_FIELDS = 1_000
+_FLAGS = {"0": False, "1": True, "false": False, "true": True}
 _LINE_END = re.compile(r"\r\n?")
 
 
@@ -57,6 +58,18 @@ class Parameters:
         if value is not None and value not in choices:
             raise ParameterError(f"Invalid request: {name} = {value[:50]!r}: must be one of {', '.join(choices)}")
         return default if value is None else value
+
+    def flag(self, name: str, *, default: bool) -> bool:
+        """True or false, as JSON or a form writes them; 1 and 0 are the same.
+
+        Raises:
+            ParameterError: it is something else.
+        """
+        value = self._values[name] if name in self else default
+        found = _FLAGS.get(value if isinstance(value, str) else json.dumps(value))
+        if found is None:
+            raise ParameterError(f"Invalid request: {name} must be true or false")
+        return found
 
     def integer(self, name: str, most: int) -> int:
         """A whole number from 0 to `most`; 0 if there is none.

@@ -221,6 +221,12 @@ class Reception:
         return found
 
 
+def reception_of(request: Request) -> Reception:
+    """That of the app which the request is put to."""
+    found: Reception = request.app.state.reception
+    return found
+
+
 async def _together(work: Sequence[Awaitable[None]]) -> None:
     """All of it at the same time; if some of it fails, the rest is given up, and the first error is raised."""
     tasks = [asyncio.ensure_future(one) for one in work]

@@ -71,7 +71,13 @@ def make_server(app: FastAPI) -> uvicorn.Server:
     )
 
 
-def run(app: FastAPI, reception: Reception, listening: socket.socket, say: Callable[[str], None]) -> None:
+def run(
+    app: FastAPI,
+    reception: Reception,
+    listening: socket.socket,
+    say: Callable[[str], None],
+    leave: Callable[[], None],
+) -> None:
     """Serve until SIGTERM or Ctrl-C, and then until all that was accepted is done; a second signal ends at once.
 
     Args:
@@ -79,16 +85,21 @@ def run(app: FastAPI, reception: Reception, listening: socket.socket, say: Calla
         reception: the app's; its service is started and ended here.
         listening: from `listen`.
         say: is told what somebody should know who looks after the service.
+        leave: is called when all is done, to end the process: a thread may be loading a model, and cannot be stopped.
 
     Raises:
         TransduceError: a model cannot be loaded; see `Service.start`.
         KeyboardInterrupt: it was told twice to end.
     """
-    asyncio.run(_run(make_server(app), reception, listening, say))
+    asyncio.run(_run(make_server(app), reception, listening, say, leave))
 
 
 async def _run(
-    server: uvicorn.Server, reception: Reception, listening: socket.socket, say: Callable[[str], None]
+    server: uvicorn.Server,
+    reception: Reception,
+    listening: socket.socket,
+    say: Callable[[str], None],
+    leave: Callable[[], None],
 ) -> None:
     told = asyncio.Event()
     loop = asyncio.get_running_loop()
@@ -111,8 +122,8 @@ async def _run(
             starting.result()
             _say_ready(reception, listening, say)
             await asyncio.wait({serving, ending}, return_when=asyncio.FIRST_COMPLETED)
-        say("taking nothing more, and finishing what was accepted")
-        await reception.close()
+            say("taking nothing more, and finishing what was accepted")
+            await reception.close()
     except asyncio.CancelledError:
         raise KeyboardInterrupt from None
     finally:
@@ -120,6 +131,7 @@ async def _run(
         starting.cancel()
         server.should_exit = True
         await serving
+    leave()
 
 
 def _say_ready(reception: Reception, listening: socket.socket, say: Callable[[str], None]) -> None:

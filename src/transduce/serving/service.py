@@ -174,9 +174,13 @@ class Service:
         model.decoder("inspections")
         asked = _inspection(request)
         self._check_size(1, [asked.text, asked.reference or ""])
+        work = Inspecting(model)
         async with self._accepted([asked.text]) as deadline:
-            # As long as a batch may be: it is one by itself.
-            documents = await self._batcher.submit(Inspecting(model), [(asked, self.limits.batch_tokens)], deadline)
+            try:
+                # As long as a batch may be: it is one by itself.
+                documents = await self._batcher.submit(work, [(asked, self.limits.batch_tokens)], deadline)
+            finally:
+                work.is_over.set()  # its time may be over, or its client have left, while it is computed
             return dict(documents[0])
 
     def _model(self, pair: tuple[str, str]) -> LoadedModel:

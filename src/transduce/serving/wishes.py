@@ -85,14 +85,15 @@ class TranslationWish:
             UserError: a term of the glossary is blank.
         """
         asks = bool(self.prefix or self.require or self.forbid)
+        sampling = Sampling(self.temperature, self.top_k, self.top_p)
         return LineOptions(
             num_best=self.num_best,
             constraints=TextConstraints(self.prefix, self.require, forbidden=self.forbid) if asks else None,
             protected=self.protect or None,
             glossary=Glossary(dict(self.glossary)) if self.glossary else None,
             num_samples=self.num_samples,
-            sampling=Sampling(self.temperature, self.top_k, self.top_p),
-            seed=self.seed,
+            sampling=sampling if self.num_samples or sampling != Sampling() else None,
+            seed=self.seed if self.num_samples or self.seed != 1 else None,
             minimum_bayes_risk=self.minimum_bayes_risk,
             guard=self.guard,
         )

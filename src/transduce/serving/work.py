@@ -1,15 +1,16 @@
 """What is computed of many requests at a time: each kind of work says how."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from threading import Event
 from typing import Any
 
 from transduce.inspection import InspectedModel, InspectionRequest, inspect_text
 from transduce.serving.answers import ScoredText, Token, TranslatedSentence, Word
 from transduce.serving.models import LoadedModel
-from transduce.serving.refusals import Unsatisfiable
+from transduce.serving.refusals import DeadlineExceeded, Unsatisfiable
 from transduce.serving.wishes import TranslationWish
-from transduce.translation import Line, PairScore, align_pairs, score_pairs
+from transduce.translation import Line, PairScore, align_lines, score_pairs
 
 
 @dataclass(frozen=True)
@@ -41,13 +42,13 @@ class Translating:
 
     def _answer(self, line: Line, alignment: str | None) -> TranslatedSentence:
         best = line.translation.alternatives[0]
-        # Nobody has measured how sure what was put together is.
+        # Nobody has measured how sure what was put together of parts is.
         confidence = self.model.confidence if best.pieces else None
         words = [] if confidence is None else confidence.words(best.pieces, best.token_scores)
         return TranslatedSentence(
             source=line.source,
             translations=tuple(
-                ScoredText(one.text, one.score if line.how is None else None) for one in line.translation.alternatives
+                ScoredText(one.text, one.score if line.has_score else None) for one in line.translation.alternatives
             ),
             tokens=tuple(map(Token, best.pieces, best.token_scores)),
             num_parts=line.translation.num_parts,
@@ -59,10 +60,8 @@ class Translating:
 
     def _alignments(self, lines: Sequence[Line]) -> dict[int, str]:
         """By number of the line; of those that the model reads as wholes."""
-        places = [place for place, line in enumerate(lines) if line.translation.num_parts == 1 and not line.has_failed]
-        pairs = [(lines[place].source, lines[place].translation.text) for place in places]
-        found = align_pairs(self.model.decoder("alignments"), pairs, self.model.alignment_head)
-        return dict(zip(places, map(str, found), strict=True))
+        found = align_lines(self.model.decoder("alignments"), lines, self.model.alignment_head)
+        return {place: str(alignment) for place, alignment in enumerate(found) if alignment is not None}
 
 
 @dataclass(frozen=True)
@@ -80,9 +79,15 @@ class Scoring:
 
 @dataclass(frozen=True)
 class Inspecting:
-    """Sentences that one model is watched at, one at a time."""
+    """A sentence that one model is watched at.
+
+    Args:
+        model: it.
+        is_over: set once nobody waits for the document any more, so that no more is computed of it.
+    """
 
     model: LoadedModel
+    is_over: Event = field(default_factory=Event, compare=False)
     width: int = 1
     takes_as_long_as_its_tokens: bool = False
 
@@ -90,4 +95,8 @@ class Inspecting:
         """The document of each."""
         known = self.model.languages
         about = InspectedModel(known.model, known.digest, self.model.confidence)
-        return [inspect_text(self.model.translator, request, about) for request in requests]
+        return [inspect_text(self.model.translator, one, about, checkpoint=self._checkpoint) for one in requests]
+
+    def _checkpoint(self) -> None:
+        if self.is_over.is_set():
+            raise DeadlineExceeded("nobody waits for this inspection any more")
