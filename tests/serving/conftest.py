@@ -15,6 +15,7 @@ import httpx
 import numpy as np
 import pytest
 import torch
+from httpx._config import DEFAULT_TIMEOUT_CONFIG
 
 from transduce.bundle import BundleDescription, Languages, save_bundle
 from transduce.config import SearchConfig, TransformerConfig
@@ -29,6 +30,10 @@ from transduce.serving.server import listen, make_server
 from transduce.serving.service import Service
 from transduce.text import Tokenizer
 from transduce.translation import Translator
+
+# A server that shares its cores with everything else may take longer than the five seconds that httpx waits.
+for _phase in ("connect", "read", "write", "pool"):
+    setattr(DEFAULT_TIMEOUT_CONFIG, _phase, 60.0)
 
 WORDS = ("sun", "moon", "river", "stone", "bird", "tree", "wind", "salt", "road", "lamp", "fish", "door")
 

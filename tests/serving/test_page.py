@@ -13,6 +13,8 @@ from transduce.inspection import EVERYTHING, InspectedModel, InspectionRequest, 
 from transduce.serving.pages import standalone_page
 from transduce.translation import Translator
 
+expect.set_options(timeout=60_000)
+
 VIEWS = ("translate", "attention", "arithmetic", "positions", "beam", "layers", "compare")
 PHONE = {"width": 360, "height": 740}
 SWITCHES = """async () => {
@@ -68,7 +70,7 @@ def open_page(browser: Browser) -> Iterator[Callable[..., Page]]:
 
     def open_page(address: str, **options: object) -> Page:
         page = browser.new_page(**options)
-        page.set_default_timeout(20_000)
+        page.set_default_timeout(60_000)
         page.on("console", hear)
         page.on("pageerror", lambda error: said.append(str(error)))
         page.goto(address)
