@@ -2,10 +2,10 @@
 
     python benchmarks/kept.py BUNDLE test.en test.de
 
-Puts 1 to 4 addresses, placeholders, numbers or pairs of tags at random places of each line and translates with
-protection; and translates each line with 1 to 4 words of its reference required. Prints how many lines keep each of
-them exactly once, how that was reached, and BLEU (of spans taken out again) beside that of a plain translation. Last,
-one line of JSON.
+Puts 1 to 4 addresses, placeholders, numbers (also with unit or other letters), or elements, also one within another, at
+random places of each line and translates with protection; and translates each line with 1 to 4 words of its reference
+required. Prints how many lines keep each of them exactly once, with tags in their order, how that was reached, and BLEU
+(of spans taken out again) beside that of a plain translation of the same lines. Last, one line of JSON.
 """
 
 import argparse
@@ -17,10 +17,22 @@ from collections import Counter
 from pathlib import Path
 
 from transduce.evaluation import corpus_scores
-from transduce.text import USUAL_KINDS
+from transduce.text import USUAL_KINDS, find_protected_spans
 from transduce.translation import LineOptions, LineTranslator, TextConstraints, Translator
 
-SPANS = ("https://example.org/{}?q=1", "mail{}@example.org", "{{name{}}}", "%({})s", "<b>")
+SPANS = (
+    "https://example.org/{}?q=1",
+    "mail{}@example.org",
+    "{{name{}}}",
+    "%({})s",
+    "1,0{}0",
+    "2024-01-0{}",
+    "4{}km",
+    "18{}0s",
+    "elements",
+)
+ELEMENTS = (("<b>", "</b>"), ("<b>", "<i>", "</i>", "</b>"), ('<a href="x.html">', "<b>", "</b>", "<br/>", "</a>"))
+KINDS = (*USUAL_KINDS, "number")
 
 
 def main() -> None:
@@ -30,6 +42,7 @@ def main() -> None:
     parser.add_argument("source", type=Path, help="one sentence a line")
     parser.add_argument("reference", type=Path, help="its translations")
     parser.add_argument("--precision", default="auto")
+    parser.add_argument("--terms", type=int, help="number of lines with required words; all unless given")
     arguments = parser.parse_args()
     lines, references = (
         path.read_text(encoding="utf-8").splitlines() for path in (arguments.source, arguments.reference)
@@ -37,14 +50,17 @@ def main() -> None:
     translator = Translator.load(arguments.bundle, device="cpu", precision=arguments.precision)
     chance = random.Random(1)  # noqa: S311 - nothing here is secret
     plain = translator.translate(lines)
-    found = {"plain": {"bleu": bleu(plain, references)}}
+    most = len(lines) if arguments.terms is None else arguments.terms
+    found = {
+        "plain": {"bleu": bleu(plain, references), "bleu of lines with terms": bleu(plain[:most], references[:most])}
+    }
 
     started = time.perf_counter()
     marked = [with_spans(line, chance) for line in lines]
-    keeper = LineTranslator(translator, LineOptions(protected=(*USUAL_KINDS, "number")))
+    keeper = LineTranslator(translator, LineOptions(protected=KINDS))
     kept = keeper.translate([text for text, _ in marked])
     texts = [line.translation.text for line in kept]
-    right = sum(all(text.count(span) == 1 for span in spans) for text, (_, spans) in zip(texts, marked, strict=True))
+    right = sum(keeps(text, spans) for text, (_, spans) in zip(texts, marked, strict=True))
     bare = [without(text, spans) for text, (_, spans) in zip(texts, marked, strict=True)]
     found["spans"] = {
         "kept": right,
@@ -54,6 +70,7 @@ def main() -> None:
         **Counter(line.how or "" for line in kept),
     }
 
+    lines, references = lines[:most], references[:most]
     started = time.perf_counter()
     wanted = [terms(reference, chance) for reference in references]
     wide = translator.with_search({"beam": 8})
@@ -81,18 +98,26 @@ def bleu(texts: list[str], references: list[str]) -> float:
 
 
 def with_spans(line: str, chance: random.Random) -> tuple[str, list[str]]:
-    """The line with 1 to 4 spans between its words, and what has to be kept."""
+    """The line with 1 to 4 spans between its words, and what has to be kept: tags in their order."""
     words, spans = line.split(), []
-    for number, span in enumerate(chance.sample(SPANS, chance.randint(1, 4))):
-        place = chance.randint(0, len(words))
-        if span == "<b>":
-            words[place:place] = ["<b>"]
-            words.insert(chance.randint(place + 1, len(words)), "</b>")
-            spans += ["<b>", "</b>"]
+    for number, span in enumerate(chance.sample(SPANS, chance.randint(1, 4)), start=1):
+        if span == "elements":
+            tags = chance.choice(ELEMENTS)
+            places = sorted(chance.choices(range(len(words) + 1), k=len(tags)), reverse=True)
+            for place, tag in zip(places, reversed(tags), strict=True):
+                words.insert(place, tag)
+            spans += tags
         else:
-            words.insert(place, span.format(number))
+            words.insert(chance.randint(0, len(words)), span.format(number))
             spans.append(span.format(number))
     return " ".join(words), spans
+
+
+def keeps(text: str, spans: list[str]) -> bool:
+    """Whether all spans are there, each as often as it is listed, and tags in the same order."""
+    found = [text[span.start : span.end] for span in find_protected_spans(text, KINDS)]
+    tags = [[span for span in one if span.startswith("<")] for one in (found, spans)]
+    return tags[0] == tags[1] and all(found.count(span) == spans.count(span) for span in spans)
 
 
 def without(text: str, spans: list[str]) -> str:

@@ -10,6 +10,7 @@ A message names the value that was found, the rule it breaks and what to do abou
     │   ├── RunError             a run folder that cannot be used as asked
     │   ├── BusyError            a folder that another process is writing to
     │   └── MissingExtraError    an optional package that is not installed
+    ├── WriteError               a file or folder that could not be written, as on a full disk
     ├── TrainingError            training that cannot go on
     ├── EndedElsewhere           another rank of the run has ended, and says why
     ├── Refusal                  a server does not do now what it was asked; its kinds are in serving/refusals.py
@@ -62,6 +63,10 @@ class ParityError(TransduceError):
     """Another program does not compute the same as a model; the message names the worst sentence with both scores."""
 
 
+class WriteError(TransduceError):
+    """A file or folder could not be written, as on a full disk; what was there before is still there."""
+
+
 class TrainingError(TransduceError):
     """Training cannot go on: what it computes is no number, memory or disk do not hold it, or another rank was lost."""
 
@@ -82,7 +87,18 @@ class Interrupted(TransduceError):  # noqa: N818 - it is a wish that was granted
 
 def is_out_of_memory(error: BaseException) -> bool:
     """Whether `error` is a lack of memory: Python's, or torch's, known by its words, as torch may not be loaded."""
-    words = "out of memory", "can't allocate memory"
     return isinstance(error, MemoryError) or (
-        isinstance(error, RuntimeError) and any(one in str(error) for one in words)
+        isinstance(error, RuntimeError) and any(words in str(error) for words in _REFUSED_MEMORY)
     )
+
+
+_REFUSED_MEMORY = (
+    "out of memory",  # CUDA
+    "can't allocate memory",  # torch, on a CPU
+    "not enough memory",  # torch, on Windows
+    "bad_alloc",  # C++
+    # oneDNN, which says no more than that.
+    "could not create a memory",
+    "could not create a primitive",
+    "could not execute a primitive",
+)

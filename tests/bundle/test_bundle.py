@@ -438,7 +438,7 @@ def test_a_full_disk_leaves_the_old_bundle(bundle_folder: Path) -> None:
     before = _bytes(bundle_folder)
     command = [sys.executable, "-c", DISK_FULL, str(bundle_folder), "1000"]
     finished = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert finished.stdout.startswith(f"TransduceError {bundle_folder}: could not be written"), finished.stderr
+    assert finished.stdout.startswith(f"WriteError {bundle_folder}: could not be written"), finished.stderr
     assert _bytes(bundle_folder) == before
     assert [path.name for path in bundle_folder.parent.iterdir()] == ["bundle"]
 

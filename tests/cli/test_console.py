@@ -1,8 +1,12 @@
 import os
 import pty
 import subprocess
+import sys
 from collections.abc import Callable
+from contextlib import nullcontext
+from io import FileIO, TextIOWrapper
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -42,6 +46,26 @@ def test_a_terminal_has_a_live_line(start: Callable[..., subprocess.Popen[bytes]
     # The line is gone at the end, and the cursor is there again.
     assert seen.rstrip().endswith("report.html")
     assert seen.rindex("\x1b[?25h") > seen.rindex("/40  epoch")
+
+
+def unread() -> int:
+    """The end of a pipe that nobody reads."""
+    reading, writing = os.pipe()
+    os.close(reading)
+    return writing
+
+
+@pytest.mark.parametrize("place", [lambda: "/dev/full", unread, lambda: None], ids=["full", "unread", "closed"])
+def test_a_watcher_who_goes_away_does_not_stop_a_run(
+    transduce: Any, workspace: Path, monkeypatch: pytest.MonkeyPatch, place: Callable[[], Any]
+) -> None:
+    monkeypatch.setattr("transduce.cli.console.PLAIN_EVERY_SECONDS", 0.0)
+    target = place()
+    with nullcontext() if target is None else TextIOWrapper(FileIO(target, "w"), write_through=True) as stream:
+        monkeypatch.setattr(sys, "stderr", stream)
+        answer = transduce("train", "tiny.toml")
+    assert (answer.exit_code, answer.output) == (0, b"")
+    assert (workspace / "runs" / "tiny" / "best").is_dir()
 
 
 def test_translations_stay_apart_from_messages(start: Callable[..., subprocess.Popen[bytes]], run_folder: Path) -> None:

@@ -258,7 +258,7 @@ def test_an_ensemble_of_the_same_twice_is_the_same(transduce: Any, run_folder: P
     ("options", "message"),
     [
         (["--num-best", "9"], "num_best = 9: must be from 1 to the beam, 4"),
-        (["--document", "--json"], "--document writes one text"),
+        (["--document", "--json"], "--document reads and writes one text"),
         (["--samples", "3", "--prefix", "ba"], "samples cannot be combined with required words"),
         (["--temperature", "0"], "temperature = 0.0 must be above 0"),
         (["--length-penalty", "11"], "length_penalty = 11.0: must be less than or equal to 10"),
@@ -272,3 +272,73 @@ def test_mistakes_are_explained(transduce: Any, run_folder: Path, options: list[
     answer = transduce("translate", run_folder, *options, standard_input=b"ba\n")
     assert (answer.exit_code, answer.output) == (2, b"")
     assert message in answer.messages
+
+
+def test_each_line_may_have_its_own_wishes(transduce: Any, run_folder: Path) -> None:
+    wishes = [
+        {"text": "ba do fi"},
+        {"text": "ba do fi", "require": ["ukuk"]},
+        {"text": "ba do fi", "prefix": "el"},
+        {"text": ""},
+    ]
+    given = "".join(json.dumps(wish) + "\n" for wish in wishes).encode()
+    plain, required, begun, blank = transduce("translate", run_folder, "--json-input", standard_input=given).lines
+    assert [plain] == transduce("translate", run_folder, standard_input=b"ba do fi\n").lines
+    assert required.split().count("ukuk") == 1
+    assert begun.startswith("el")
+    assert blank == ""
+    both = transduce(
+        "translate", run_folder, "--json-input", "--require=ukuk", "--prefix=el", standard_input=given[:20]
+    )
+    assert both.lines[0].startswith("el")
+    assert "ukuk" in both.lines[0]
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ('{"text": "ba", "requires": []}', "line 2: requires"),
+        ('{"require": ["ba"]}', "line 2: text"),
+        ("ba do", "line 2"),
+        ('{"text": "ba", "forbid": [""]}', "line 2"),
+    ],
+)
+def test_what_stands_before_a_line_that_is_no_wish_is_delivered(
+    transduce: Any, run_folder: Path, line: str, message: str
+) -> None:
+    given = f'{{"text": "ba do"}}\n{line}\n{{"text": "fi"}}\n'.encode()
+    answer = transduce("translate", run_folder, "--json-input", standard_input=given)
+    assert answer.exit_code == 2
+    assert answer.lines == transduce("translate", run_folder, standard_input=b"ba do\n").lines
+    assert f"standard input, {message}" in answer.messages
+
+
+def test_no_translation_is_longer_than_asked(transduce: Any, run_folder: Path) -> None:
+    text = b"ba do fi ku le\n" * 3
+    plain = transduce("translate", run_folder, "--json", standard_input=text).lines
+    short = transduce("translate", run_folder, "--json", "--max-length", "3", standard_input=text).lines
+    assert all(len(json.loads(line)["tokens"]) > 3 for line in plain)
+    assert all(len(json.loads(line)["tokens"]) == 3 for line in short)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        ("--require=ba", "--forbid=ba"),
+        ("--prefix=ba do", "--forbid=do"),
+        ("--require=",),
+        ("--temperature=2",),
+        ("--seed=7",),
+        ("--samples=4", "--beam=4"),
+        ("--min-length=9", "--max-length=8"),
+        ("--samples=2", "--temperature=inf"),
+        ("--document", "--json-input"),
+    ],
+)
+def test_what_cannot_be_is_refused_before_anything_is_read(
+    transduce: Any, run_folder: Path, options: tuple[str, ...]
+) -> None:
+    answer = transduce("translate", run_folder, *options, standard_input=b"\xff\n")
+    assert (answer.exit_code, answer.output) == (2, b"")
+    assert "UTF-8" not in answer.messages
+    assert "Traceback" not in answer.messages

@@ -30,6 +30,7 @@ A_FILE = {"source": "a", "target": "b"}
         ({"corpora": [{"pairs": "-"}]}, "one of several corpora cannot be read from standard input"),
         ({"corpora": [{"pairs": "a", "weight": 0.0}]}, "greater than 0"),
         ({"corpora": [{"pairs": "a", "weight": math.inf}]}, "finite number"),
+        ({"corpora": [{"pairs": "a", "weight": 1000.5}]}, "less than or equal to 1000"),
     ],
 )
 def test_files_that_contradict_each_other(given: dict[str, Any], message: str) -> None:

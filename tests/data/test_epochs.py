@@ -1,6 +1,7 @@
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -16,7 +17,9 @@ from transduce.data import (
     epoch_store,
     plan_batches,
     prepare,
+    remove_epochs,
 )
+from transduce.errors import WriteError
 
 Pairs = list[tuple[list[int], list[int]]]
 
@@ -70,6 +73,18 @@ def test_an_epoch_in_progress_is_found_again_and_earlier_ones_go(prepared: Prepa
     before = (epochs / "dropout-0.3-seed-1-epoch-2" / "ids.bin").stat()
     epoch_store(prepared, 0.3, 1, 2)
     assert (epochs / "dropout-0.3-seed-1-epoch-2" / "ids.bin").stat() == before
+
+
+def test_what_epochs_have_written_can_be_removed(prepared: PreparedData) -> None:
+    for seed in (1, 11):
+        epoch_store(prepared, 0.3, seed, 4)
+    remove_epochs(prepared, 0.3, 1, before=5)
+    assert [path.name for path in (prepared.folder / "epochs").iterdir()] == ["dropout-0.3-seed-11-epoch-4"]
+
+
+def test_a_full_cache_is_named_by_its_setting(prepared: PreparedData, largest_file: Callable[[int], Any]) -> None:
+    with largest_file(100), pytest.raises(WriteError, match=r"^data\.cache: .*cache \(File too large\)"):
+        epoch_store(prepared, 0.3, 1, 0)
 
 
 @pytest.fixture

@@ -1,11 +1,14 @@
+import os
 from collections.abc import Callable
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import pytest
 
-from transduce.config import TextConfig
-from transduce.errors import ConfigError, CorpusError
+from transduce.config import DataConfig, TextConfig
+from transduce.data import prepare
+from transduce.errors import ConfigError, CorpusError, WriteError
 from transduce.text import Tokenizer
 
 Corpus = list[tuple[str, str]]
@@ -215,11 +218,31 @@ def test_a_full_disk_leaves_nothing(
     for pairs in ("train.tsv", "-"):
         with (
             path.open("rb") as preparation.standard_input,
-            pytest.raises(OSError, match="too large"),
+            pytest.raises(WriteError, match=r"^data\.cache: .*run/\.cache \(File too large\): .*choose another folder"),
             largest_file(num_bytes),
         ):
             preparation(pairs=pairs)
         assert not preparation.cache.parent.exists()
+
+
+@pytest.mark.parametrize("cache", ["closed", "closed/within"])
+def test_a_cache_that_may_not_be_written_is_a_setting(make_corpus: Callable[..., Corpus], cache: str) -> None:
+    (pairs, user) = make_corpus(20), os.geteuid()
+    with TemporaryDirectory() as name:  # pytest's own are closed to others
+        folder = Path(name)
+        folder.chmod(0o755)
+        (folder / "closed").mkdir(mode=0o555)
+        (folder / "train.tsv").write_text(
+            "".join(f"{source}\t{target}\n" for source, target in pairs), encoding="utf-8"
+        )
+        data = DataConfig(folder=name, pairs="train.tsv")
+        if user == 0:  # who may write everywhere
+            os.seteuid(65534)
+        try:
+            with pytest.raises(ConfigError, match=rf"^data\.cache: .*{cache} \(Permission denied\): see to it"):
+                prepare(data, TextConfig(vocabulary=320), folder / cache, talk=lambda _: None)
+        finally:
+            os.seteuid(user)
 
 
 def test_one_pair_cannot_do_both(preparation: Any, make_corpus: Callable[..., Corpus]) -> None:

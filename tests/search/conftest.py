@@ -27,7 +27,7 @@ class Prefixes:
             same = torch.arange(len(kept[0])).expand(len(kept), -1)
             assert not torch.equal(parents, same), "a selection that changes nothing is wasted"
         else:
-            assert len(sentences) < len(self.sentences), "nobody leaves"
+            assert sentences.tolist() != list(range(len(self.sentences))), "nobody comes or goes"
             kept = [self.sentences[place] for place in sentences.tolist()]
         return type(self)([[rows[row] for row in chosen] for rows, chosen in zip(kept, parents.tolist(), strict=True)])
 

@@ -1,12 +1,13 @@
 import math
-from collections import Counter
 from functools import partial
 from typing import Any
 
 import pytest
+import torch
+from torch import Tensor
 
 from transduce.errors import ConfigError
-from transduce.search import Constraints, Sampling, sample_search
+from transduce.search import Constraints, Sampling, SearchTask, sample_search
 
 END = 1
 
@@ -35,13 +36,71 @@ def test_the_same_seed_draws_the_same_in_every_batch(prefix_table: Any) -> None:
     assert [sample(table, [seed], [limit], **settings)[0] for seed, limit in enumerate(lengths)] == together
 
 
-def test_tokens_are_as_frequent_as_they_are_probable(prefix_table: Any) -> None:
-    table = prefix_table(5)
-    (found,) = sample(table, [3], [4], num_samples=4000)
-    counts = Counter(hypothesis.ids[0] for hypothesis in found)
-    probabilities = table.log_probs((3, 5)).exp().tolist()
-    for token, probability in enumerate(probabilities):
-        assert counts[token] / 4000 == pytest.approx(probability, abs=4 * (probability / 4000) ** 0.5 + 1e-3)
+class Nothing:
+    """The state of a table that knows no past."""
+
+    def select(self, sentences: Tensor | None, parents: Tensor) -> "Nothing":
+        return self
+
+
+def first_tokens(table: Tensor, num_samples: int, sampling: Sampling, seed: int = 0) -> Tensor:
+    """What is drawn at first from the log-probabilities `table`."""
+
+    def step(last_ids: Tensor, state: Nothing) -> tuple[Tensor, Nothing]:
+        return table.expand(*last_ids.shape, -1).clone(), state
+
+    settings = {"num_samples": num_samples, "seeds": [seed], "sampling": sampling}
+    (found,) = sample_search(step, Nothing(), SearchTask(len(table), END, [2]), **settings)
+    return torch.tensor([hypothesis.ids[0] for hypothesis in found])
+
+
+def expected(table: Tensor, sampling: Sampling) -> Tensor:
+    """The probabilities of tokens, by the definition."""
+    order = table.argsort(descending=True)
+    kept = (table / sampling.temperature).double()
+    kept[order[sampling.top_k or len(table) :]] = -torch.inf
+    probabilities = kept.softmax(0)
+    before = probabilities[order].cumsum(0) - probabilities[order]
+    probabilities[order[before >= sampling.top_p]] = 0
+    return probabilities / probabilities.sum()
+
+
+@pytest.mark.parametrize("vocabulary", [5, 64, 200])
+@pytest.mark.parametrize(
+    "sampling",
+    [
+        Sampling(),
+        Sampling(temperature=0.6),
+        Sampling(top_k=9),
+        Sampling(top_p=0.7),
+        Sampling(top_p=0.97),
+        Sampling(temperature=1.5, top_k=50, top_p=0.8),
+    ],
+    ids=str,
+)
+def test_tokens_are_as_frequent_as_they_are_probable(vocabulary: int, sampling: Sampling) -> None:
+    table = (1.5 * torch.randn(vocabulary, generator=torch.Generator().manual_seed(3))).log_softmax(0)
+    probabilities, num_samples = expected(table, sampling), 4000
+    counts = torch.bincount(first_tokens(table, num_samples, sampling), minlength=vocabulary)
+    assert not counts[probabilities == 0].any()
+    often = probabilities * num_samples >= 5
+    observed, wanted = (
+        torch.cat([part[often], part[~often].sum()[None]]) for part in (counts, probabilities * num_samples)
+    )
+    # Pearson's statistic: its mean is the degrees of freedom, its variance twice that
+    statistic = ((observed - wanted) ** 2 / wanted.clamp(min=1)).sum()
+    freedom = len(wanted) - 1
+    assert statistic < freedom + 4 * (2 * freedom) ** 0.5
+
+
+@pytest.mark.parametrize("sampling", [Sampling(), Sampling(top_k=2000), Sampling(top_p=0.9)], ids=str)
+def test_rounding_hardly_ever_changes_what_is_drawn(sampling: Sampling) -> None:
+    generator = torch.Generator().manual_seed(4)
+    table = torch.randn(8_000, generator=generator).log_softmax(0)
+    rounded = table + 1e-4 * torch.randn(8_000, generator=generator)  # a hundred times as much as there really is
+    one, other = (first_tokens(given, 1000, sampling) for given in (table, rounded))
+    # Two candidates out of many are that close. Along their sum, each of 8,000 borders would move.
+    assert (one != other).sum() <= 3
 
 
 def test_top_k_and_top_p_cut_off_the_improbable(prefix_table: Any) -> None:
@@ -85,6 +144,8 @@ def test_lengths_and_forbidden_tokens(prefix_table: Any) -> None:
     [
         ({"num_samples": 0}, "num_samples = 0"),
         ({"temperature": 0.0}, "temperature = 0.0 must be above 0"),
+        ({"temperature": math.inf}, "temperature = inf must be above 0 and finite"),
+        ({"temperature": math.nan}, "temperature = nan must be above 0 and finite"),
         ({"top_k": -1}, "top_k = -1"),
         ({"top_p": 0.0}, "top_p = 0.0"),
         ({"top_p": 1.1}, "top_p = 1.1"),

@@ -108,7 +108,14 @@ def test_placeholders(text: str, expected: list[str]) -> None:
     ("text", "expected"),
     [
         ("1,000 is not 1.000, nor 1 000 or 1\u00a0000.", ["1,000", "1.000", "1 000", "1\u00a0000"]),
-        ("-3.5 (−2) +1 5% $7.50 3rd 20km 10–20", ["-3.5", "−2", "+1", "5", "7.50", "3", "20", "10–20"]),
+        ("-3.5 (−2) +1 10–20", ["-3.5", "−2", "+1", "10–20"]),
+        ("5% $7.50 US$5 5€ 5 € 20 % 21°C -$5", ["5%", "$7.50", "US$5", "5€", "5 €", "20 %", "21°C", "-$5"]),
+        (
+            "2nd 1980s 80's 20km 3.5kg 36km/h 3D 5pm 4x4",
+            ["2nd", "1980s", "80's", "20km", "3.5kg", "36km/h", "3D", "5pm", "4x4"],
+        ),
+        ("20-year-old COVID-19 v1.2 3D-Drucker 5%discount 5/day 1,000,000-fold", []),
+        ("5 km 5 %s Price:5 5 %(a)s 5 %.", ["5", "5", "5", "5", "5 %"]),
         ("2024-01-31, 12:30, 1/2; in 1990 200", ["2024-01-31", "12:30", "1/2", "1990", "200"]),
         ("在2024年 B2B mp3 ١٢", ["2024", "١٢"]),
     ],
@@ -163,10 +170,12 @@ UNITS = [
     "%(",
     "%(a",
     "1,",
+    "1,0",
+    "$5",
 ]
 
 
-@pytest.mark.parametrize("unit", [*UNITS, "1 000 ", "&a", "\n", "'"])
+@pytest.mark.parametrize("unit", [*UNITS, "1 000 ", "&a", "\n", "'", "5-a"])
 @pytest.mark.parametrize("start", ["", '<a b="', "<!--", "http://(", "x@", "{{"])
 def test_takes_time_in_proportion(start: str, unit: str, time_growth: Callable[..., float]) -> None:
     short, long = (start + unit * (size // len(unit)) for size in (10_000, 100_000))
@@ -221,7 +230,8 @@ def test_a_text_has_its_own_spans(text: str) -> None:
         ("<b><i>old</i></b><br>house", "<b> <i> altes </i> </b> <br> Haus", "<b><i>altes</i></b><br>Haus"),
         ("(http://a.b), or", "oder ( http://a.b ) ,", "oder (http://a.b) ,"),
         ("Cost: %s/{x}.", "Es kostet %s / {x} .", "Es kostet %s/{x}."),
-        ("20km or 20 km", "20 km oder 20 km", "20km oder 20 km"),
+        ("%dpx or 20 px", "%d px oder 20 px", "%dpx oder 20 px"),
+        ("{x}s dog, a{x}", "{x} sein Hund, da {x}", "{x} sein Hund, da {x}"),
         ("see %s", "%s sieh", "%s sieh"),
         ("%s", " %s ", " %s "),
         ("no span", "</b> {x} nichts", "</b> {x} nichts"),

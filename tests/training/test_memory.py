@@ -5,7 +5,13 @@ from pathlib import Path
 import pytest
 import torch
 
-from transduce.training.memory import free_memory, most_taken_memory, taken_memory
+from transduce.training.memory import (
+    forget_most_taken_memory,
+    free_addresses,
+    free_memory,
+    most_taken_memory,
+    taken_memory,
+)
 
 CPU = torch.device("cpu")
 V1, V2 = "4:memory:/a/b\n3:cpu:/a\n0::/\n", "0::/a/b\n"
@@ -15,7 +21,7 @@ V1, V2 = "4:memory:/a/b\n3:cpu:/a\n0::/\n", "0::/a/b\n"
 def root(tmp_path: Path) -> Path:
     """The files of a system with 8,000 kB free, on which the process holds 300 kB and held 500 kB once."""
     write(tmp_path / "proc/meminfo", "MemTotal:       24684096 kB\nMemAvailable:   8000 kB\n")
-    write(tmp_path / "proc/self/status", "Name:\tpython\nVmHWM:\t     500 kB\nVmRSS:\t     300 kB\n")
+    write(tmp_path / "proc/self/status", "Name:\tpython\nVmSize:\t  700 kB\nVmHWM:\t     500 kB\nVmRSS:\t     300 kB\n")
     return tmp_path
 
 
@@ -59,8 +65,17 @@ def test_a_control_group_may_have_less(root: Path, groups: str, files: dict[str,
     assert free_memory(CPU, root) == free
 
 
+def test_the_addresses_of_a_process_may_be_limited(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    resource = pytest.importorskip("resource")
+    for limit, free in ((750 * 1024, 50 * 1024), (600 * 1024, 0), (resource.RLIM_INFINITY, None)):
+        monkeypatch.setattr(resource, "getrlimit", lambda _, limit=limit: (limit, -1))
+        assert free_addresses(CPU, root) == free
+
+
 def test_what_nobody_says_is_not_known(tmp_path: Path) -> None:
-    assert [found(CPU, tmp_path) for found in (taken_memory, most_taken_memory, free_memory)] == [None, None, None]
+    assert [found(CPU, tmp_path) for found in (taken_memory, most_taken_memory, free_memory, free_addresses)] == 4 * [
+        None
+    ]
     assert free_memory(torch.device("mps")) is None
 
 
@@ -78,3 +93,7 @@ def test_memory_that_is_taken_shows() -> None:
     assert 50e6 < taken - before < 80e6
     assert most >= taken
     assert free > 2**26
+    forget_most_taken_memory(CPU)
+    afterwards = most_taken_memory(CPU)
+    assert afterwards is not None
+    assert afterwards < most - 50e6

@@ -21,7 +21,8 @@ from transduce.data import plan_batches
 from transduce.errors import Interrupted, TrainingError
 from transduce.model import Transformer
 from transduce.training import Updater, train
-from transduce.training.probe import Shape, largest_shapes, probe
+from transduce.training.memory import taken_memory
+from transduce.training.probe import Shape, _try_all, largest_shapes, probe
 from transduce.translation.allocator import give_back_freed_memory, keep_freed_memory
 
 CPU = torch.device("cpu")
@@ -49,6 +50,18 @@ def test_no_batch_is_larger(lengths: np.ndarray, batch_tokens: int, epoch: int, 
     for shape in shapes:
         rows_of_all = num_ranks * (shape.rows - 1) + 1
         assert rows_of_all * max(shape.source, shape.target) <= batch_tokens or shape.rows == 1
+
+
+def test_a_pair_counts_as_often_as_an_epoch_has_it(
+    make_updater: Callable[..., Updater], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lengths, times = np.array([[3, 4], [9, 9], [2, 2]]), np.array([50, 1, 2])
+    repeated = np.repeat(lengths, times, axis=0)
+    for batch_tokens in (10, 100, 1000):
+        assert largest_shapes(lengths, batch_tokens, 2, times) == largest_shapes(repeated, batch_tokens, 2)
+    monkeypatch.setattr("transduce.training.probe._try_all", lambda *_: 1.0)
+    found, expected = probe(make_updater(), lengths, 60, times=times), probe(make_updater(), repeated, 60)
+    assert found.seconds_per_update == pytest.approx(expected.seconds_per_update)
 
 
 def test_short_pairs_make_the_most_tokens_and_long_ones_the_most_attention() -> None:
@@ -166,6 +179,56 @@ def test_a_batch_that_is_refused_memory_is_halved(
     fit = probe(updater, LENGTHS, 8000)
     assert fit.halvings >= 1
     assert everything(updater) == before
+    # What is there is what this process is allowed.
+    assert fit.taken is not None
+    assert fit.there is not None
+    assert fit.there < fit.taken + 150_000_000
+
+
+@linux_only
+def test_what_did_not_fit_is_not_what_is_needed(
+    make_updater: Callable[..., Updater], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    keep_freed_memory()
+    tried = _try_all
+    sizes: list[int] = []
+
+    def refuse_the_first(updater: Updater, shapes: list[Shape]) -> float:
+        seconds = tried(updater, shapes)
+        sizes.append(taken_memory(CPU) or 0)
+        if len(sizes) == 1:
+            raise MemoryError
+        return seconds
+
+    monkeypatch.setattr("transduce.training.probe._try_all", refuse_the_first)
+    fit = probe(make_updater(batch_tokens=4000, d_ff=1024), LENGTHS, 4000)
+    assert fit.halvings == 1
+    assert fit.taken is not None
+    assert fit.taken < sizes[0] - 20_000_000
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "DefaultCPUAllocator: can't allocate memory: you tried to allocate 8 bytes",
+        "could not create a primitive",
+        "could not create a memory object",
+        "std::bad_alloc",
+    ],
+)
+def test_memory_is_refused_in_many_words(
+    make_updater: Callable[..., Updater], monkeypatch: pytest.MonkeyPatch, words: str
+) -> None:
+    attempts: list[list[Shape]] = []
+
+    def refuse_the_first(_: Updater, shapes: list[Shape]) -> float:
+        attempts.append(shapes)
+        if len(attempts) == 1:
+            raise RuntimeError(words)
+        return 0.1
+
+    monkeypatch.setattr("transduce.training.probe._try_all", refuse_the_first)
+    assert probe(make_updater(), LENGTHS, 60).halvings == 1
 
 
 @linux_only

@@ -54,6 +54,7 @@ def test_interrupted_and_resumed(
     unbroken: Unbroken,
     outcome_of: OutcomeOf,
     watcher: Any,
+    corpus: Path,
     changes: dict[str, Any],
     places: list[int],
 ) -> None:
@@ -69,6 +70,7 @@ def test_interrupted_and_resumed(
     assert told.updates == list(range(places[-1] + 1, 21))
     assert f"going on after update {places[-1]}" in told.said
     assert_same(outcome_of(Path(config.output)), unbroken(**changes))
+    assert not list((corpus / "cache").rglob("dropout-*"))
 
 
 @pytest.mark.parametrize("best_by", ["bleu", "chrf", "loss"])
@@ -274,14 +276,75 @@ def test_a_run_ends_with_a_model_though_nothing_is_left_to_train(make_config: Ma
     assert Translator.load(result.folder).translate([""]) == [""]
 
 
-def test_an_average_that_cannot_be_made_does_not_cost_the_run(make_config: MakeConfig, watcher: Any) -> None:
+def test_a_damaged_checkpoint_is_left_out_of_the_average(make_config: MakeConfig, watcher: Any) -> None:
     config = make_config()
     with pytest.raises(Interrupted):
         train(config, watcher(18, signal.SIGTERM))
     flip_a_byte(Path(config.output) / "checkpoints" / "000000008" / "weights.safetensors")
     told = watcher()
     assert train(config, told).updates == 20
-    assert any("no average" in text and "000000008" in text for text in told.said)
+    assert any("update 8 is left out of the average" in text and "000000008" in text for text in told.said)
+    assert "average of the last 2 checkpoints:" in told.said
+
+
+def lose(best: Path) -> None:
+    shutil.rmtree(best)
+
+
+def flip_a_weight(best: Path) -> None:
+    flip_a_byte(best / "weights.safetensors")
+
+
+def lose_the_description(best: Path) -> None:
+    (best / "bundle.json").unlink()
+
+
+@pytest.mark.parametrize("harm", [lose, flip_a_weight, lose_the_description])
+@pytest.mark.parametrize("updates_left", [0, 4])
+def test_a_best_that_is_lost_is_replaced(
+    make_config: MakeConfig, watcher: Any, harm: Callable[[Path], None], updates_left: int
+) -> None:
+    # No later model is better: of this rate, the figures get worse.
+    config = make_config(training__learning_rate=0.3, training__best_by="loss", training__validate_every=4)
+    first = train(config)
+    best = first.folder / "best"
+    if updates_left:
+        shutil.rmtree(first.folder / "checkpoints" / "000000020")
+    harm(best)
+    told = watcher()
+    result = train(config, told)
+    assert [text for text in told.said if text.startswith("the best model so far is lost: ") and str(best) in text]
+    assert told.updates == list(range(21 - updates_left, 21))
+    assert Bundle.open(best).description.training["validation_loss"] == -result.best
+    assert (first.folder / "best.damaged-1").exists() == (harm is lose_the_description)
+    # and now all is well
+    again = watcher()
+    assert train(config, again).best == result.best
+    assert again.said[-1] == "nothing to do: training ended after update 20"
+
+
+def test_a_full_disk_says_how_to_go_on(
+    make_config: MakeConfig, unbroken: Unbroken, outcome_of: OutcomeOf, watcher: Any
+) -> None:
+    resource = pytest.importorskip("resource")
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+
+    class Filling(watcher):  # type: ignore[misc]  # a fixture is no type
+        """From update 15 on, no file can become as large as a checkpoint is."""
+
+        def progress(self, progress: Any) -> None:
+            super().progress(progress)
+            if progress.update == 15:
+                resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, before[1]))
+
+    config = make_config()
+    try:
+        with pytest.raises(TrainingError, match=r"could not be written.* the same command goes on from the last"):
+            train(config, Filling())
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    train(config)
+    assert_same(outcome_of(Path(config.output)), unbroken())
 
 
 def test_a_finished_run_has_nothing_to_do(make_config: MakeConfig, watcher: Any) -> None:

@@ -9,7 +9,7 @@ from transduce.bundle import Bundle, find_bundle
 from transduce.config import RunConfig
 from transduce.errors import BusyError, RunError
 from transduce.training import RunFolder, average_run, train
-from transduce.training.run_folder import MAY_DIFFER
+from transduce.training.run_folder import MAY_DIFFER, settings_digest
 
 MakeConfig = Callable[..., RunConfig]
 
@@ -50,6 +50,38 @@ def test_other_settings_are_another_run(
 def test_every_difference_is_named(make_config: MakeConfig, used: Path) -> None:
     with pytest.raises(RunError, match=r"model.dropout(?s:.*)training.seed"):
         train(make_config(training__updates=2, training__seed=3, model__dropout=0.0))
+
+
+def cut(text: str) -> str:
+    return text[: len(text) // 2]
+
+
+def change_a_digit(text: str) -> str:
+    return text.replace("d_model = 16", "d_model = 17")
+
+
+@pytest.mark.parametrize("harm", [lambda _: "", cut, change_a_digit], ids=["empty", "cut", "digit"])
+def test_a_damaged_configuration_does_not_cost_the_run(
+    make_config: MakeConfig, used: Path, watcher: Any, harm: Callable[[str], str]
+) -> None:
+    file = used / "config.toml"
+    whole = file.read_text(encoding="utf-8")
+    file.write_text(harm(whole), encoding="utf-8")
+    before = files(used)
+    with pytest.raises(RunError, match=r"config\.toml: is damaged, and no checkpoint was made with the settings asked"):
+        train(make_config(training__updates=2, model__d_ff=64))
+    assert files(used) == before
+    told = watcher()
+    assert train(make_config(training__updates=2), told).updates == 2
+    assert [text for text in told.said if text.startswith(f"{file}: is damaged, and is written anew")]
+    assert file.read_text(encoding="utf-8") == whole
+
+
+def test_a_setting_that_is_as_usual_is_not_one_of_the_run(make_config: MakeConfig) -> None:
+    one, more = make_config(), make_config(training__updates=99, search__batch_tokens=7)
+    assert settings_digest(one) == settings_digest(more) != settings_digest(make_config(training__seed=9))
+    linear = make_config(training__schedule="linear"), make_config(training__schedule="linear", training__updates=99)
+    assert settings_digest(linear[0]) != settings_digest(linear[1])
 
 
 def test_some_settings_may_change(make_config: MakeConfig, used: Path, corpus: Path, tmp_path: Path) -> None:

@@ -161,15 +161,47 @@ def test_a_run_goes_on_from_its_checkpoint_and_not_from_the_bundle(
     assert outcome_of(train(config).folder) == unbroken
 
 
-def test_other_weights_in_its_place_are_noticed(tune: Callable[..., RunConfig], copier: Any, tmp_path: Path) -> None:
+def test_other_weights_in_its_place_are_noticed_before_the_first_checkpoint(
+    tune: Callable[..., RunConfig], copier: Any, tmp_path: Path, watcher: Any, killed: Any
+) -> None:
     start = tmp_path / "start"
-    shutil.copytree(copier.result.folder / "last", start)
-    config = tune(training__start_from=str(start), training__updates=1)
-    train(config)
+    shutil.copytree(copier.result.folder / "best", start)
+    config = tune(training__start_from=str(start))
+    with pytest.raises(killed):
+        train(config, watcher(1))
     shutil.rmtree(start)
     shutil.copytree(train(tune("another", training__updates=1)).folder / "last", start)
     with pytest.raises(RunError, match="was started from other weights than"):
         train(config)
+
+
+@pytest.mark.parametrize("is_gone", [True, False])
+def test_once_there_is_a_checkpoint_the_bundle_is_not_needed(
+    tune: Callable[..., RunConfig],
+    copier: Any,
+    tmp_path: Path,
+    watcher: Any,
+    outcome_of: Callable[[Path], dict[str, Any]],
+    make_config: MakeConfig,
+    is_gone: bool,
+) -> None:
+    start = tmp_path / "start"
+    settings = {"training__start_from": str(start), "training__updates": 12}
+    shutil.copytree(copier.result.folder / "best", start)
+    expected = outcome_of(train(tune("unbroken", **settings)).folder)
+    config = tune(**settings)
+    with pytest.raises(Interrupted):
+        train(config, watcher(3, signal.SIGTERM))
+    shutil.rmtree(start)
+    if not is_gone:  # another network, with another tokenizer
+        shutil.copytree(train(make_config("other", training__updates=1)).folder / "last", start)
+    told = watcher()
+    found = outcome_of(train(config, told).folder)
+    assert any(text.startswith(f"training.start_from = '{start}': is not there any more") for text in told.said)
+    different = {name for name in found if found[name] != expected[name]}
+    assert different <= {"best", "last"}  # which say where the tokenizer was found
+    with pytest.raises(RunError, match=r"model\.dropout: was 0\.0, now 0\.25"):
+        train(tune(**settings, model__dropout=0.25))
 
 
 def test_another_start_is_another_run(tune: Callable[..., RunConfig], copier: Any) -> None:

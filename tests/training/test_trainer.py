@@ -1,4 +1,6 @@
+import json
 import math
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -47,6 +49,19 @@ def test_figures_say_what_happened(make_config: MakeConfig, metrics_of: MetricsO
     assert training[0]["cross_entropy"] == pytest.approx(math.log(320), rel=0.25)
 
 
+def test_the_digest_of_the_weights_takes_its_time(make_config: MakeConfig, monkeypatch: pytest.MonkeyPatch) -> None:
+    def slow_digest(_: object) -> str:
+        time.sleep(0.3)
+        return "digest"
+
+    monkeypatch.setattr("transduce.training.trainer.weights_digest", slow_digest)
+    result = train(make_config(training__updates=4, training__log_every=2))
+    assert result.seconds > 0.6
+    lines = [json.loads(line) for line in (result.folder / "metrics.jsonl").read_text(encoding="utf-8").splitlines()]
+    for line in (line for line in lines if line["kind"] == "training"):
+        assert line["tokens_per_second"] * 0.3 < 2 * 160
+
+
 def test_patience_ends_a_run_that_gains_nothing(make_config: MakeConfig, watcher: Any, metrics_of: MetricsOf) -> None:
     settings = {"training__learning_rate": 1e-12, "training__validate_every": 2, "training__best_by": "bleu"}
     config = make_config(training__patience=3, **settings)
@@ -65,6 +80,12 @@ def test_patience_ends_a_run_that_gains_nothing(make_config: MakeConfig, watcher
     again = watcher()
     assert train(config, again).updates == 8
     assert not again.updates
+    why = (
+        "stopped after update 8: 3 validations in a row without a better BLEU; best was update 2; raise "
+        "training.patience to go on"
+    )
+    assert told.said[-1] == again.said[-1] == why
+    assert why in (result.folder / "report.html").read_text(encoding="utf-8")
     assert train(make_config(training__patience=4, **settings), again).updates == 10
 
 

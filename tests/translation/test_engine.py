@@ -7,9 +7,10 @@ import pytest
 import torch
 from hypothesis import given, strategies
 
-from transduce.config import SearchConfig
+from transduce.config import SearchConfig, TransformerConfig
+from transduce.errors import ConfigError
 from transduce.model import Transformer
-from transduce.search import Hypothesis, Sampling
+from transduce.search import Constraints, Hypothesis, Sampling
 from transduce.translation import Engine, NativeEngine, NetworkEngine, batches_by_length
 from transduce.translation.network import ModelNetwork
 
@@ -149,12 +150,53 @@ def test_a_translation_has_so_many_tokens_at_least(
     assert min(len(best[0].ids) for best in found) >= min_length
 
 
+@pytest.mark.parametrize("max_length", [2, 7])
+def test_a_translation_has_so_many_tokens_at_most(
+    model: Transformer, sources: list[list[int]], max_length: int
+) -> None:
+    engine, search = NativeEngine(model, END), SEARCH.model_copy(update={"max_length": max_length})
+    wishes = [Constraints(prefix=(5,), required=((6, 7),))] * len(sources)
+    for found in (
+        engine.search(sources, search, 3),
+        engine.search(sources, search, 3, wishes),
+        engine.sample(sources, search, 3, Sampling(), 1),
+    ):
+        assert max(len(hypothesis.ids) for hypothesis in chain(*found)) == max_length
+
+
+def test_what_is_longer_than_the_model_can_write_is_refused(
+    make_model: Callable[..., Transformer], random_model: Transformer
+) -> None:
+    short = NativeEngine(make_model(positions="learned", max_positions=9), END)
+    with pytest.raises(ConfigError, match="min_length = 10: this model writes at most 9 tokens"):
+        short.search([[5, END]], SearchConfig(min_length=10))
+    wish = Constraints(prefix=(5,) * 200, required=((6,) * 57,))
+    with pytest.raises(ConfigError, match="constraints: ask for 257 tokens, and may for max_pieces = 256"):
+        NativeEngine(random_model, END).search([[5, END]], SearchConfig(), 1, [wish])
+
+
 @pytest.mark.parametrize("beam", [1, 3])
 def test_bfloat16_changes_little(model: Transformer, sources: list[list[int]], beam: int) -> None:
     search = SEARCH.model_copy(update={"beam": beam})
     exact, rough = (NativeEngine(model, END, kind).search(sources, search) for kind in ("float32", "bfloat16"))
     for one, other in zip(chain(*exact), chain(*rough), strict=True):
         assert one.score == pytest.approx(other.score, abs=0.1)
+
+
+def test_samples_do_not_depend_on_the_batch() -> None:
+    torch.manual_seed(4)
+    sizes = {"num_encoder_layers": 1, "num_decoder_layers": 1, "d_model": 32, "d_ff": 64, "num_heads": 4}
+    engine = NativeEngine(Transformer(TransformerConfig(vocabulary=6000, **sizes)), END)
+    random, search = np.random.default_rng(5), SearchConfig(max_extra_length=5)
+    sources = [[*random.integers(2, 5_999, size=size).tolist(), END] for size in random.integers(1, 6, size=76)]
+    together = engine.sample(sources, search, 3, Sampling(), 1)
+    for size in (1, 7):
+        parts = [sources[first : first + size] for first in range(0, len(sources), size)]
+        found = list(chain(*(engine.sample(part, search, 3, Sampling(), 1) for part in parts)))
+        different = [one.ids != other.ids for one, other in zip(chain(*found), chain(*together), strict=True)]
+        assert sum(different) == 0
+    fewer = engine.sample(sources, search, 2, Sampling(), 1)
+    assert [[one.ids for one in few] for few in fewer] == [[one.ids for one in several[:2]] for several in together]
 
 
 def test_any_network_can_be_searched(model: Transformer, sources: list[list[int]]) -> None:

@@ -1,11 +1,12 @@
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import pytest
 
+from transduce.config import SearchConfig
 from transduce.errors import ConfigError
-from transduce.search import Sampling
-from transduce.text import Glossary
+from transduce.search import Constraints, Hypothesis, Sampling
+from transduce.text import Glossary, Tokenizer
 from transduce.translation import LineOptions, LineTranslator, TextConstraints, Translator
 from transduce.translation.guard import problems
 
@@ -55,7 +56,9 @@ def test_samples_and_their_choice(translator: Translator, make_sentences: Senten
     chosen = LineOptions(num_samples=6, num_best=6, sampling=Sampling(temperature=1.3), seed=2, minimum_bayes_risk=True)
     for line, samples in zip(LineTranslator(translator, chosen).translate(lines), found, strict=True):
         assert {one.text for one in line.translation.alternatives} == {one.text for one in samples.alternatives}
-        utilities = [one.score for one in line.translation.alternatives]
+        scores = {one.text: one.score for one in samples.alternatives}
+        assert all(one.score == scores[one.text] for one in line.translation.alternatives)
+        utilities = [one.utility for one in line.translation.alternatives]
         assert utilities == sorted(utilities, reverse=True)
         assert all(0 <= utility <= 100 for utility in utilities)
 
@@ -89,6 +92,142 @@ def test_the_guard_never_gives_up_what_was_asked_for(translator: Translator, mak
         assert len(line.translation.alternatives[0].pieces) >= 8
 
 
+def test_forbidden_words_are_nowhere(translator: Translator, make_sentences: Sentences) -> None:
+    lines = make_sentences(12, seed=7)
+    for text in translate(translator, lines, constraints=TextConstraints(forbidden=("sun", "river"))):
+        assert not {"sun", "river"} & set(re.findall(r"\w+", text))
+
+
+class Speller:
+    """Says "sun" in ever other pieces until all that it knows are forbidden, then "moon"."""
+
+    def __init__(self, tokenizer: Tokenizer) -> None:
+        index = {piece: number for number, piece in enumerate(tokenizer.pieces(range(tokenizer.vocabulary)))}
+        rows = [["▁sun"], ["▁s", "u", "n"], ["▁", "s", "u", "n"], ["▁moon", "-", "s", "u", "n"], ["▁moon"]]
+        self.rows = [[index[piece] for piece in row] for row in rows if all(piece in index for piece in row)]
+
+    def search(
+        self,
+        sources: Sequence[Sequence[int]],
+        config: SearchConfig,
+        num_best: int = 1,
+        constraints: Sequence[Constraints] | None = None,
+    ) -> list[list[Hypothesis]]:
+        forbidden = constraints[0].forbidden if constraints else ()
+
+        def may_be_said(row: list[int]) -> bool:
+            rows = {tuple(row[start:end]) for start in range(len(row)) for end in range(start + 1, len(row) + 1)}
+            return rows.isdisjoint(forbidden)
+
+        said = next(row for row in self.rows if may_be_said(row))
+        return [[Hypothesis([*said, 1], -1.0, [-0.5] * (len(said) + 1))] for _ in sources]
+
+    def sample(
+        self, sources: Sequence[Sequence[int]], config: SearchConfig, num_samples: int, sampling: Sampling, seed: int
+    ) -> list[list[Hypothesis]]:
+        raise NotImplementedError
+
+
+def test_a_forbidden_word_is_looked_for_in_every_spelling(tokenizer: Tokenizer) -> None:
+    speller = Speller(tokenizer)
+    translator = Translator(speller, tokenizer, SearchConfig(max_pieces=20))
+    assert translate(translator, ["tree"]) == ["sun"]
+    assert translate(translator, ["tree"], constraints=TextConstraints(forbidden=("sun",))) == ["moon"]
+    assert len(speller.rows) >= 3
+
+
+def test_what_has_no_forbidden_word_is_translated_as_ever(translator: Translator, make_sentences: Sentences) -> None:
+    lines = [*make_sentences(12, seed=8), " ".join(make_sentences(30, seed=1)), ""]
+    plain = translate(translator, lines)
+    for forbidden in ("su", "un", "iver", "st", "zebra"):  # within words, or nowhere
+        assert translate(translator, lines, constraints=TextConstraints(forbidden=(forbidden,))) == plain
+    found = LineTranslator(translator, LineOptions(constraints=TextConstraints(forbidden=("sun",)))).translate(lines)
+    for line, text in zip(found, plain, strict=True):
+        if "sun" not in text.split():
+            assert line.translation.text == text
+    assert [line.has_failed for line in found] == [False] * 12 + [True, False]  # a long one cannot be searched again
+
+
+def test_each_line_has_its_own_wishes(translator: Translator, make_sentences: Sentences) -> None:
+    sources = ["sun moon"] * 4
+    wishes = [
+        None,
+        TextConstraints(required=("lamp",)),
+        TextConstraints(prefix="door"),
+        TextConstraints(forbidden=("sun",)),
+    ]
+    texts = [line.translation.text for line in LineTranslator(translator, LineOptions()).translate(sources, wishes)]
+    assert texts[0] == translator.translate(["sun moon"])[0]
+    assert texts[1].split().count("lamp") == 1
+    assert texts[2].startswith("door")
+    assert "sun" not in texts[3].split()
+    every = LineOptions(constraints=TextConstraints(prefix="road", required=("fish",)), guard=True)
+    both = LineTranslator(translator, every).translate(sources, wishes)
+    assert all(line.translation.text.split().count("fish") == 1 for line in both)
+    assert [line.translation.text.split()[0] for line in both] == ["road", "road", "door", "road"]
+    for options in (LineOptions(num_samples=2), LineOptions(protected=("url",))):
+        assert len(LineTranslator(translator, options).translate(sources, [None] * 4)) == 4
+        with pytest.raises(ConfigError, match="cannot be combined"):
+            LineTranslator(translator, options).translate(sources, wishes)
+
+
+def test_settings_of_the_search_are_options(translator: Translator) -> None:
+    assert LineTranslator(translator, LineOptions(search={"beam": 2})).translator.search.beam == 2
+    with pytest.raises(ConfigError, match="beans is no setting"):
+        LineTranslator(translator, LineOptions(search={"beans": 2}))
+
+
+def test_what_is_known_of_a_line_with_spans(translator: Translator, make_sentences: Sentences) -> None:
+    long = " ".join(make_sentences(30, seed=1))
+    sources = ["sun {x} moon", "<p>sun moon</p> <p>river</p>", f"{long} {{y}}", "{z}"]
+    options = LineOptions(protected=("tag", "placeholder"))
+    one, two, parts, none = LineTranslator(translator, options).translate(sources)
+    (bare,) = translator.translations(["sun moon"])
+    best = one.translation.alternatives[0]
+    assert best.pieces == bare.alternatives[0].pieces
+    assert best.score == pytest.approx(bare.alternatives[0].score, abs=1e-5)
+    assert one.has_score
+    assert one.bare == ("sun moon", bare.text)
+    both = [translation.alternatives[0] for translation in translator.translations(["sun moon", "river"])]
+    assert two.translation.text == f"<p>{both[0].text}</p> <p>{both[1].text}</p>"
+    assert two.translation.alternatives[0].pieces == both[0].pieces + both[1].pieces
+    assert two.translation.alternatives[0].score == pytest.approx(both[0].score + both[1].score, abs=1e-5)
+    assert two.translation.num_parts == 1
+    assert parts.translation.num_parts == translator.translations([long])[0].num_parts > 1
+    assert not none.has_score
+
+
+def test_the_guard_sees_lines_without_their_spans(translator: Translator) -> None:
+    tag = '<a title="one two three four five six">'
+    lines = [f"moon {tag}</a> wind", f"{tag} {tag} sun"]
+    guarding = LineTranslator(translator, LineOptions(protected=("tag",), guard=True))
+    guarding.translate(lines)
+    assert guarding.guard_report.retried == sum(
+        bool(problems(bare, text))
+        for bare, text in zip(["moon wind", "sun"], translator.translate(["moon wind", "sun"]), strict=True)
+    )
+
+
+def test_terms_that_are_there_anyway_are_not_searched_for(
+    translator: Translator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[int] = []
+    search = translator.engine.search
+
+    def watched(sources: list[list[int]], config: object, num_best: int = 1, constraints: object = None) -> object:
+        if constraints is not None:
+            asked.append(len(sources))
+        return search(sources, config, num_best, constraints)
+
+    monkeypatch.setattr(translator.engine, "search", watched)
+    there, elsewhere = (
+        translate(translator, ["sun moon"], glossary=Glossary({"sun": target})) for target in ("sun", "lamp")
+    )
+    assert there == translator.translate(["sun moon"])
+    assert elsewhere[0].split().count("lamp") == 1
+    assert sum(asked) == 1
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [
@@ -104,6 +243,10 @@ def test_the_guard_never_gives_up_what_was_asked_for(translator: Translator, mak
         ({"glossary": Glossary({}), "num_best": 2}, "num_best = 2: with protected spans"),
         ({"minimum_bayes_risk": True}, "minimum-Bayes-risk chooses among samples"),
         ({"num_samples": 3, "num_best": 4}, "num_best = 4: must be from 1 to the number of samples, 3"),
+        ({"sampling": Sampling(top_k=3)}, "temperature, top_k and top_p are for samples"),
+        ({"seed": 3}, "seed = 3: is for samples"),
+        ({"num_samples": 3, "search": {"beam": 2}}, "beam = 2: is for searching, not for samples"),
+        ({"num_samples": 3, "search": {"diversity": 0.5}}, "diversity = 0.5: is for searching"),
     ],
 )
 def test_what_excludes_each_other_is_refused(options: dict[str, object], message: str) -> None:

@@ -182,7 +182,7 @@ def test_a_translation_is_one_line(tokenizer: Tokenizer) -> None:
     assert tokenizer.decode(ends) == "\n\r\n"
     translator = Translator(Echo(ends), tokenizer, SearchConfig())
     assert translator.translate(["sun"]) == ["    sun"]
-    assert translator.translations(["sun"], num_best=2)[0].alternatives[1].text == "    sun"
+    assert [one.text for one in translator.translations(["sun"], num_best=2)[0].alternatives] == ["    sun"]
 
 
 def test_number_of_alternatives(translator: Translator) -> None:
@@ -344,9 +344,9 @@ def test_what_is_required_is_verified_in_the_text(tokenizer: Tokenizer) -> None:
         TextConstraints(required=("moon",)),
     ]
     found = translator.translations(["sun tree"] * 3, constraints=asked, num_best=2)
-    assert [[one.text for one in line.alternatives] for line in found[:2]] == [["sun tree"], ["sun tree sun tree"] * 2]
+    assert [[one.text for one in line.alternatives] for line in found[:2]] == [["sun tree"], ["sun tree sun tree"]]
     assert [one.score for one in found[2].alternatives] == [-math.inf]
-    assert translator.translations([""], constraints=[TextConstraints(required=("sun", " "))])[0].text == ""
+    assert translator.translations([""], constraints=[TextConstraints(required=("sun",))])[0].text == ""
 
 
 class Hyphenator(Echo):
@@ -373,3 +373,58 @@ def test_a_required_word_is_not_said_again_behind_a_hyphen(tokenizer: Tokenizer)
     translator = Translator(Hyphenator(tokenizer), tokenizer, SearchConfig(max_pieces=20))
     wishes = [TextConstraints(required=("sun",)), TextConstraints(required=("sun", "sun"))]
     assert [found.text for found in translator.translations(["tree"] * 2, constraints=wishes)] == ["sun", "sun-sun"]
+
+
+class Speller(Echo):
+    """Spells each text in every other way, too, a piece for each byte: the better of two is a whole."""
+
+    def __init__(self, tokenizer: Tokenizer) -> None:
+        super().__init__()
+        self.ids = {piece: index for index, piece in enumerate(tokenizer.pieces(range(tokenizer.vocabulary)))}
+        self.encode = tokenizer.encode
+
+    def search(
+        self,
+        sources: Sequence[Sequence[int]],
+        config: SearchConfig,
+        num_best: int = 1,
+        constraints: Sequence[Constraints] | None = None,
+    ) -> list[list[Hypothesis]]:
+        found = []
+        for text in ("sun", "moon", "tree", "bird", "fish"):
+            in_bytes = [self.ids["▁"], *(self.ids[f"<0x{byte:02X}>"] for byte in text.encode())]
+            found += [[*self.encode(text), 1], [*in_bytes, 1]]
+        return [[Hypothesis(ids, -1.0 - rank, []) for rank, ids in enumerate(found[:num_best])] for _ in sources]
+
+
+def test_alternatives_are_different_texts(tokenizer: Tokenizer) -> None:
+    translator = Translator(Speller(tokenizer), tokenizer, SearchConfig(beam=4, max_pieces=20))
+    (found,) = translator.translations(["sun"], num_best=4)
+    assert [(one.text, one.score) for one in found.alternatives] == [
+        ("sun", -1.0),
+        ("moon", -3.0),
+        ("tree", -5.0),
+        ("bird", -7.0),
+    ]
+    (held,) = translator.translations(["sun"], num_best=4, constraints=[TextConstraints(forbidden=("moon",))])
+    assert [one.text for one in held.alternatives] == ["sun", "tree", "bird"]
+
+
+def test_what_cannot_be_kept_is_refused_by_name(echo: Translator) -> None:
+    for constraints, message in (
+        (TextConstraints(required=("sun moon",), forbidden=("moon",)), "require 'sun moon': contains 'moon', which is"),
+        (TextConstraints(prefix="sun moon", forbidden=("moon",)), "prefix 'sun moon': contains 'moon', which is forb"),
+        (TextConstraints(prefix="sun " * 40), r"prefix 'sun sun .*…': has \d+ tokens, and must have at most 20"),
+    ):
+        with pytest.raises(ConfigError, match=message):
+            echo.check_constraints(constraints)
+        (found, blank) = echo.translations(["sun", ""], constraints=[constraints] * 2)
+        assert found.alternatives[0].score == -math.inf
+        assert blank.alternatives[0].score == 0
+    assert echo.engine.seen == [], "nothing was computed"
+    repeated = TextConstraints(prefix="sun moon sun moon")
+    echo.check_constraints(repeated)
+    with pytest.raises(ConfigError, match="twice, and no_repeat_ngram = 2 lets"):
+        echo.with_search({"no_repeat_ngram": 2}).check_constraints(repeated)
+    with pytest.raises(ConfigError, match="min_length = 9 is above max_length = 8"):
+        echo.with_search({"max_length": 8, "min_length": 9})

@@ -2,7 +2,13 @@
 with its size and SHA-256, each folder written beside its place and then renamed into it.
 """
 
-from transduce.bundle.atomic_folder import recover_folders, remove_folder, standing_folder, written_folder
+from transduce.bundle.atomic_folder import (
+    recover_folders,
+    remove_folder,
+    standing_folder,
+    write_through,
+    written_folder,
+)
 from transduce.bundle.averaging import average_weights
 from transduce.bundle.bundle import Bundle, find_bundle, save_bundle
 from transduce.bundle.calibration import (
@@ -62,5 +68,6 @@ __all__ = [
     "standing_folder",
     "started",
     "update_calibration",
+    "write_through",
     "written_folder",
 ]

@@ -12,7 +12,7 @@ from pathlib import Path
 from safetensors import SafetensorError
 
 from transduce.bundle.folder_lock import locked
-from transduce.errors import BundleError, TransduceError
+from transduce.errors import BundleError, WriteError
 
 
 @contextmanager
@@ -29,7 +29,7 @@ def written_folder(folder: Path, marker: str) -> Iterator[Path]:
     Raises:
         BundleError: `folder` is a file, or holds files and no `marker`.
         BusyError: another process is writing it.
-        TransduceError: writing failed, as on a full disk; `folder` is as it was before.
+        WriteError: writing failed, as on a full disk; `folder` is as it was before.
     """
     _check_replaceable(folder, marker)
     place = folder.resolve()
@@ -42,12 +42,12 @@ def written_folder(folder: Path, marker: str) -> Iterator[Path]:
                 temporary.mkdir()
                 yield temporary
                 for path in [*temporary.rglob("*"), temporary]:
-                    _write_through(path)
+                    write_through(path)
                 _replace(place, temporary)
             finally:
                 shutil.rmtree(temporary, ignore_errors=True)
     except (OSError, SafetensorError) as error:
-        raise TransduceError(f"{folder}: could not be written and is as it was before: {error}") from error
+        raise WriteError(f"{folder}: could not be written and is as it was before: {error}") from error
 
 
 def remove_folder(folder: Path) -> None:
@@ -106,7 +106,7 @@ def _replace(place: Path, new: Path) -> None:
         if old.exists():
             old.rename(place)
         raise
-    _write_through(place.parent)
+    write_through(place.parent)
     # Not before: until the new folder is in its place, the one aside is the only one there is.
     shutil.rmtree(old, ignore_errors=True)
 
@@ -115,7 +115,7 @@ def _aside(folder: Path, kind: str) -> Path:
     return folder.with_name(f"{folder.name}.{kind}-{os.getpid()}")
 
 
-def _write_through(path: Path) -> None:
+def write_through(path: Path) -> None:
     """Wait until a file's bytes, or a folder's names, are on the disk itself, so that a power cut cannot undo them."""
     if os.name == "nt":  # Windows can neither open a folder nor flush a file opened for reading.
         return

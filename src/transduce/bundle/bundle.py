@@ -114,7 +114,7 @@ def save_bundle(
 
     Raises:
         BundleError: model, tokenizer and description do not belong together, or `folder` holds something else.
-        TransduceError: writing failed; what was in `folder` is still there.
+        WriteError: writing failed; what was in `folder` is still there.
     """
     _check_description(description.model, model.config, folder)
     check_tensors(model_tensors(model), empty_tensors(model.config), "the model to save")

@@ -16,7 +16,7 @@ from transduce.bundle.description import BundleDescription
 from transduce.bundle.folder_lock import locked
 from transduce.bundle.manifest import FolderDescription, read_description, write_description
 from transduce.config import Settings
-from transduce.errors import BundleError, TransduceError
+from transduce.errors import BundleError, WriteError
 
 CALIBRATION = "calibration.json"
 
@@ -138,7 +138,7 @@ def update_calibration(
     Raises:
         BundleError: the folder has another model by now than when `bundle` was opened.
         BusyError: another process is writing to the bundle.
-        TransduceError: writing failed, as on a full disk; the bundle is as it was before.
+        WriteError: writing failed, as on a full disk; the bundle is as it was before.
     """
     place = bundle.folder.resolve()
     given = {name: value for name, value in (("confidence", confidence), ("alignment", alignment)) if value is not None}
@@ -149,7 +149,7 @@ def update_calibration(
                 raise BundleError(f"{bundle.folder}: has another model by now than the one measured: measure anew")
             _write(place / CALIBRATION, _present(bundle).model_copy(update=given))
     except OSError as error:
-        raise TransduceError(f"{bundle.folder}: could not be written and is as it was before: {error}") from error
+        raise WriteError(f"{bundle.folder}: could not be written and is as it was before: {error}") from error
 
 
 def _present(bundle: Bundle) -> Calibration:

@@ -67,7 +67,7 @@ def save_checkpoint(
         state: finite numbers, strings, lists and mappings.
 
     Raises:
-        TransduceError: writing failed; a checkpoint that was there before is still there.
+        WriteError: writing failed; a checkpoint that was there before is still there.
     """
     place = _place(folder, update)
     with written_folder(place, marker=DESCRIPTION) as temporary:

@@ -4,9 +4,9 @@ import json
 import sys
 import time
 from collections.abc import Mapping
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 from types import TracebackType
-from typing import Any, BinaryIO
+from typing import IO, Any, BinaryIO, cast
 
 from rich.console import Console
 from rich.live import Live
@@ -29,8 +29,9 @@ def standard_input() -> BinaryIO | None:
 
 
 def say(text: str) -> None:
-    """One line on standard error."""
-    print(text, file=sys.stderr, flush=True)
+    """One line on standard error; lost, and nothing else with it, if nobody reads that any more."""
+    if sys.stderr is not None:  # it was closed
+        print(text, file=cast("IO[str]", _Heedless(sys.stderr)), flush=True)
 
 
 def say_facts(facts: Mapping[str, str]) -> None:
@@ -40,11 +41,31 @@ def say_facts(facts: Mapping[str, str]) -> None:
         say(f"{name:{width}}  {value}")
 
 
+class _Heedless:
+    """A stream on which what cannot be written is lost, because its reader has gone or its disk is full."""
+
+    def __init__(self, stream: Any) -> None:  # noqa: ANN401 - or whatever takes the place of one
+        self._stream = stream
+
+    def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - in all else, it is that stream
+        return getattr(self._stream, name)
+
+    def write(self, text: str) -> int:
+        with suppress(OSError):
+            self._stream.write(text)
+        return len(text)
+
+    def flush(self) -> None:
+        with suppress(OSError):
+            self._stream.flush()
+
+
 class ConsoleReporter(AbstractContextManager["ConsoleReporter"]):
-    """Shows a run on standard error; a `Reporter` for training."""
+    """Shows a run on standard error, and never stops it: what nobody reads is lost. A `Reporter` for training."""
 
     def __init__(self) -> None:
-        self._console = Console(stderr=True, highlight=False, soft_wrap=True)
+        stream = None if sys.stderr is None else cast("IO[str]", _Heedless(sys.stderr))
+        self._console = Console(file=stream, stderr=True, highlight=False, soft_wrap=True)
         self._live = Live(console=self._console, transient=True, refresh_per_second=4)
         self._last_plain = time.monotonic()
 

@@ -1,8 +1,12 @@
 """How a translation is looked for."""
 
-from pydantic import Field
+from collections.abc import Mapping
+from typing import Any
+
+from pydantic import Field, ValidationError, model_validator
 
 from transduce.config.settings import Section
+from transduce.errors import ConfigError
 
 
 class SearchConfig(Section):
@@ -19,7 +23,10 @@ class SearchConfig(Section):
     """A translation has at most this many tokens more than its source."""
 
     min_length: int = Field(default=1, ge=1)
-    """A translation has at least this many tokens, `</s>` included."""
+    """A translation has at least this many tokens, `</s>` included; one whose source allows less has what it allows."""
+
+    max_length: int = Field(default=0, ge=0)
+    """A translation has at most this many tokens, `</s>` included, 2 or more. 0: no limit but that by its source."""
 
     no_repeat_ngram: int = Field(default=0, ge=0)
     """Tokens of the shortest sequence that no translation contains twice (Paulus et al. 2018). 0: any may repeat."""
@@ -38,3 +45,40 @@ class SearchConfig(Section):
 
     batch_tokens: int = Field(default=4096, ge=1)
     """Most source tokens, padding included, translated at a time."""
+
+    def most_tokens(self, source: int, required: int = 0) -> int:
+        """Of the translation of so many source tokens, `</s>` included in both.
+
+        `required` tokens, of a prefix for instance, come on top of what the model has to say.
+        """
+        most = source + self.max_extra_length + required
+        return min(most, self.max_length) if self.max_length else most
+
+    def changed(self, settings: Mapping[str, Any]) -> "SearchConfig":
+        """The same with other settings, by their names.
+
+        Raises:
+            ConfigError: a setting is unknown, has a value that it cannot have, or contradicts another.
+        """
+        unknown = settings.keys() - SearchConfig.model_fields.keys()
+        if unknown:
+            names = ", ".join(SearchConfig.model_fields)
+            raise ConfigError(f"{min(unknown)} is no setting of the search; it has {names}")
+        try:
+            return SearchConfig.model_validate({**dict(self), **settings})
+        except ValidationError as error:
+            first = error.errors(include_url=False)[0]
+            if not first["loc"]:
+                raise ConfigError(first["msg"].removeprefix("Value error, ")) from None
+            rule = first["msg"].removeprefix("Input should be ")
+            raise ConfigError(f"{first['loc'][0]} = {first['input']}: must be {rule}") from None
+
+    @model_validator(mode="after")
+    def _check_lengths(self) -> "SearchConfig":
+        if self.max_length == 1:
+            raise ValueError("max_length = 1 leaves no room beside `</s>`: allow at least 2, or 0 for no limit")
+        most = self.most_tokens(self.max_pieces + 1)
+        if self.min_length > most:
+            reason = "max_length" if most == self.max_length else "max_pieces + 1 + max_extra_length"
+            raise ValueError(f"min_length = {self.min_length} is above {reason} = {most}, the most that is possible")
+        return self

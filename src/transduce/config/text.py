@@ -24,7 +24,7 @@ class CorpusConfig(Section):
     columns: tuple[Column, Column] | None = Field(default=None, strict=False)
     """Source and target in `pairs`; `data.columns` unless given."""
 
-    weight: float = Field(default=1.0, gt=0.0)
+    weight: float = Field(default=1.0, gt=0.0, le=1000.0)
     """How many times an epoch has each pair: 2.5 is twice, and once more for half of the pairs, which are others in
     every epoch."""
 

@@ -4,10 +4,10 @@ dealt out in batches whose order is a pure function of seed and epoch.
 
 from transduce.data.batch import Batch
 from transduce.data.digest import file_digest
-from transduce.data.epochs import batches, epoch_pairs, epoch_store
+from transduce.data.epochs import batches, epoch_pairs, epoch_store, most_times, remove_epochs
 from transduce.data.folder import scratch_folder
 from transduce.data.plan import plan_batches
-from transduce.data.preparation import PreparedCorpus, PreparedData, prepare
+from transduce.data.preparation import PreparedCorpus, PreparedData, prepare, prepared_tokenizer
 from transduce.data.store import TokenStore, TokenStoreWriter, create_store
 
 __all__ = [
@@ -21,7 +21,10 @@ __all__ = [
     "epoch_pairs",
     "epoch_store",
     "file_digest",
+    "most_times",
     "plan_batches",
     "prepare",
+    "prepared_tokenizer",
+    "remove_epochs",
     "scratch_folder",
 ]

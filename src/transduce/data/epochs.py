@@ -1,5 +1,6 @@
 """What one epoch trains on: the stored ids, or ids segmented anew by BPE-dropout."""
 
+import math
 import shutil
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -10,6 +11,7 @@ from jaxtyping import Int
 from transduce.data.batch import Batch
 from transduce.data.chunks import in_chunks
 from transduce.data.encoding import read_pairs
+from transduce.data.folder import writable_cache
 from transduce.data.preparation import PreparedData
 from transduce.data.store import TokenStore, create_store
 from transduce.errors import RunError
@@ -20,11 +22,13 @@ def epoch_store(prepared: PreparedData, dropout: float, seed: int, epoch: int) -
 
     Without `dropout` that is `prepared.train`. Otherwise every pair is segmented anew with that share of the merges
     skipped at random (Provilkov et al. 2020); the result lies under `prepared.folder` until a later epoch's.
+
+    Raises:
+        ConfigError, WriteError: the cache cannot be written.
     """
     if not dropout:
         return prepared.train
-    run = f"dropout-{dropout}-seed-{seed}-epoch-"
-    folder = prepared.folder / "epochs" / f"{run}{epoch}"
+    folder = _folder(prepared, dropout, seed, epoch)
     if folder.exists():
         try:
             store = TokenStore.open(folder, prepared.known.digest)
@@ -33,10 +37,23 @@ def epoch_store(prepared: PreparedData, dropout: float, seed: int, epoch: int) -
         else:
             prepared.known.save()
             return store
-    _encode_sampled(prepared, folder, dropout, seed, epoch)
+    with writable_cache(prepared.folder.parent):
+        _encode_sampled(prepared, folder, dropout, seed, epoch)
     store = TokenStore.open(folder)
-    _remove_earlier(folder.parent, run, epoch)
+    remove_epochs(prepared, dropout, seed, before=epoch)
     return store
+
+
+def remove_epochs(prepared: PreparedData, dropout: float, seed: int, *, before: int) -> None:
+    """Remove what `epoch_store` has written of the epochs before `before`. Asked for again, it is made again."""
+    for folder in (prepared.folder / "epochs").glob(_folder(prepared, dropout, seed, "*").name):
+        number = folder.name.rpartition("-")[2]
+        if number.isdigit() and int(number) < before:
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+def _folder(prepared: PreparedData, dropout: float, seed: int, epoch: int | str) -> Path:
+    return prepared.folder / "epochs" / f"dropout-{dropout}-seed-{seed}-epoch-{epoch}"
 
 
 def _encode_sampled(prepared: PreparedData, folder: Path, dropout: float, seed: int, epoch: int) -> None:
@@ -48,13 +65,6 @@ def _encode_sampled(prepared: PreparedData, folder: Path, dropout: float, seed: 
             ids = tokenizer.encode_sampled(texts, dropout, int(state[0]))
             for source_ids, target_ids in zip(ids[::2], ids[1::2], strict=True):
                 writer.add(tokenizer.as_source(source_ids), tokenizer.as_target(target_ids))
-
-
-def _remove_earlier(folder: Path, run: str, epoch: int) -> None:
-    for other in folder.glob(f"{run}*"):
-        number = other.name.removeprefix(run)
-        if number.isdigit() and int(number) < epoch:
-            shutil.rmtree(other, ignore_errors=True)
 
 
 def epoch_pairs(prepared: PreparedData, seed: int, epoch: int) -> Int[np.ndarray, "seen"]:
@@ -75,6 +85,14 @@ def epoch_pairs(prepared: PreparedData, seed: int, epoch: int) -> Int[np.ndarray
             parts.append(random.choice(indices, max(1, round(size * fraction)), replace=False, shuffle=False))
         start += size
     return np.concatenate(parts)
+
+
+def most_times(prepared: PreparedData) -> Int[np.ndarray, "pairs"] | None:
+    """How often any epoch has each of the training pairs, at most; None if that is once."""
+    if all(corpus.weight <= 1 for corpus in prepared.corpora):
+        return None
+    times, sizes = zip(*((math.ceil(one.weight), one.cleaning["kept"]) for one in prepared.corpora), strict=True)
+    return np.repeat(times, sizes)
 
 
 def batches(store: TokenStore, plan: Sequence[Int[np.ndarray, "_"]], start: int, pad_id: int) -> Iterator[Batch]:

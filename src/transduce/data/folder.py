@@ -1,5 +1,6 @@
 """A folder that appears complete or not at all."""
 
+import errno
 import re
 import shutil
 from collections.abc import Iterator
@@ -8,6 +9,8 @@ from pathlib import Path
 from uuid import uuid4
 
 from filelock import FileLock
+
+from transduce.errors import ConfigError, WriteError
 
 
 @contextmanager
@@ -54,6 +57,35 @@ def complete_folder(path: Path) -> Iterator[Path]:
         except OSError:
             if not path.is_dir():
                 raise
+
+
+@contextmanager
+def writable_cache(cache: Path) -> Iterator[None]:
+    """A block that writes to the folder for prepared text; where it cannot, the setting is named.
+
+    Raises:
+        ConfigError: the folder may not be written, or is none.
+        WriteError: writing failed for another reason, as on a full disk.
+    """
+    try:
+        yield
+    except OSError as error:
+        if not _is_about(error, cache):
+            raise
+        is_mistake = isinstance(error, PermissionError | FileExistsError | NotADirectoryError)
+        kind = ConfigError if is_mistake or error.errno == errno.EROFS else WriteError
+        raise kind(
+            f"data.cache: prepared text cannot be kept in {cache} ({error.strerror}): see to it that it can be "
+            f"written and has room, or choose another folder"
+        ) from error
+
+
+def _is_about(error: OSError, folder: Path) -> bool:
+    """Whether it is about what is in `folder`, or above it; or names nothing, as that of a full disk."""
+    if error.filename is None:
+        return not isinstance(error, BrokenPipeError)
+    named, folder = Path(error.filename).absolute(), folder.absolute()
+    return folder in (named, *named.parents) or named in folder.parents
 
 
 def _lock(folder: Path) -> Path:

@@ -14,7 +14,7 @@ from transduce.config import DataConfig, Settings, TextConfig
 from transduce.data.chunks import Pair
 from transduce.data.digest import file_digest
 from transduce.data.encoding import as_line, encode_text, read_pairs, total
-from transduce.data.folder import complete_folder, scratch_folder
+from transduce.data.folder import complete_folder, scratch_folder, writable_cache
 from transduce.data.held_out import choose_held_out, is_blank
 from transduce.data.inputs import Inputs, open_inputs
 from transduce.data.known_digests import KnownDigests
@@ -22,7 +22,7 @@ from transduce.data.repetitions import RepetitionFinder
 from transduce.data.store import TokenStore
 from transduce.data.training_text import TrainingText
 from transduce.errors import CorpusError, RunError
-from transduce.text import SOURCE_MODEL, ParallelCorpus, Tokenizer, fitted_vocabulary
+from transduce.text import SOURCE_MODEL, ParallelCorpus, Tokenizer, fitted_vocabulary, tokenizer_files
 
 
 @dataclass(frozen=True)
@@ -90,9 +90,10 @@ def prepare(
 
     Raises:
         CorpusError: The text breaks a rule, or none of it is left after cleaning. Nothing has been written then.
+        ConfigError, WriteError: `cache` cannot be written.
     """
     known = KnownDigests(cache / "digests.json")
-    with open_inputs(data, text, cache, standard_input, known.digest) as inputs:
+    with writable_cache(cache), open_inputs(data, text, cache, standard_input, known.digest) as inputs:
         folder = cache / inputs.digests["all"][:16]
         if folder.exists():
             try:
@@ -111,6 +112,14 @@ def prepare(
         prepared = _open(folder, data, inputs.digests, known)
         known.save()
         return prepared
+
+
+def prepared_tokenizer(cache: Path, digest: str) -> Path | None:
+    """Where in `cache` the tokenizer lies of the data whose digest `all` this is, as `text.tokenizer` says it."""
+    files = tokenizer_files(cache / digest[:16])
+    if not all(path.is_file() for path in files.values()):
+        return None
+    return files[SOURCE_MODEL] if len(files) == 1 else cache / digest[:16]
 
 
 def _open(folder: Path, data: DataConfig, digests: dict[str, str], known: KnownDigests) -> PreparedData:

@@ -147,8 +147,8 @@ class SentenceSearches:
         limits, constraints = [], []
         for prefix in prefixes:
             ends = prefix[-1:] == (end_id,)
-            whole = len(self.source) + config.max_extra_length + len(prefix)
-            limits.append(len(prefix) if ends else min(whole, self.model.longest))
+            most = config.most_tokens(len(self.source), len(prefix))
+            limits.append(len(prefix) if ends else min(most, self.model.longest))
             constraints.append(Constraints(prefix=prefix[:-1] if ends else prefix))
         asked = constraints if any(prefixes) else None
         return SearchTask(self.tokenizer.pad_id, end_id, limits, config.min_length, asked)

@@ -10,13 +10,10 @@ from transduce.search.constrained import advance_constrained
 from transduce.search.constraints import Automaton, Constraints, Habits
 from transduce.search.continuations import best_continuations
 from transduce.search.hypothesis import Hypothesis
+from transduce.search.leaving import staying
 from transduce.search.sentence import SentenceSearch
 from transduce.search.step import StateT, StepFunction
 from transduce.search.task import SearchTask
-
-_FULL = 16
-"""A batch has 1, 2, 4, 8 or a multiple of so many sentences once some are done: leaving costs a copy of the state, and
-every new size a new kernel."""
 
 
 @torch.no_grad()
@@ -33,6 +30,8 @@ def beam_search(
 ) -> list[list[Hypothesis]]:
     """Up to `num_best` hypotheses for each sentence, best first; fewer only where the search finds no more.
 
+    More than `beam` are found now and then, and are not looked for: those that end in the last step.
+
     In each step the best 2 * `beam` continuations of a sentence are looked at: those among the first `beam` that end
     are finished, and the best `beam` that do not end go on. A sentence is done when `beam` hypotheses are finished, or
     when none that goes on can come among its best `num_best` any more. With a beam of 1 this is greedy search.
@@ -44,7 +43,7 @@ def beam_search(
     required; where something is, hypotheses that have come equally far share the beam out (Post & Vilar 2018).
 
     Raises:
-        ConfigError: `beam` is below 1, `num_best` is not from 1 to `beam`, or `alpha` is negative.
+        ConfigError: `beam` or `num_best` is below 1, or `alpha` is negative.
         TransduceError: a log-probability is NaN.
     """
     _check(beam, num_best, alpha)
@@ -87,7 +86,7 @@ def search_sentences(
 
         if all(sentence.is_done for sentence in places):
             break
-        kept = _kept(places)
+        kept = staying([sentence.is_done for sentence in places])
         leaving = None
         if len(kept) < len(places):
             places = [places[place] for place in kept]
@@ -98,27 +97,11 @@ def search_sentences(
         last_ids = torch.tensor([sentence.last_ids() for sentence in places], device=device)
 
 
-def _kept(places: list[SentenceSearch]) -> list[int]:
-    """The places of sentences that stay: those that are not done, and others up to a size that batches have."""
-    num_live = sum(not sentence.is_done for sentence in places)
-    size = -(-num_live // _FULL) * _FULL if num_live > _FULL // 2 else 1 << (num_live - 1).bit_length()
-    if size >= len(places):
-        return list(range(len(places)))
-    spare = size - num_live
-    kept = []
-    for place, sentence in enumerate(places):
-        if sentence.is_done and spare == 0:
-            continue
-        spare -= sentence.is_done
-        kept.append(place)
-    return kept
-
-
 def _check(beam: int, num_best: int, alpha: float) -> None:
     if beam < 1:
         raise ConfigError(f"beam = {beam} must be at least 1 (1 is greedy search)")
-    if not 1 <= num_best <= beam:
-        raise ConfigError(f"num_best = {num_best} must be from 1 to beam = {beam}: ask for fewer or widen the beam")
+    if num_best < 1:
+        raise ConfigError(f"num_best = {num_best} must be at least 1")
     if alpha < 0:
         raise ConfigError(f"alpha = {alpha} must not be negative: 0 is no length penalty, the paper uses 0.6")
 

@@ -50,9 +50,9 @@ def best_continuations(
     scores = log_probs.view(num_sentences, width * vocabulary).gather(1, in_sentence.flatten(1)).float()
     ids = ids.flatten(1)
     scores = scores.masked_fill_(ids == vocabulary, -torch.inf)
-    parents = parents.repeat_interleave(_BLOCK, dim=1)
-    best = _greatest(sums.gather(1, parents) + scores, count)
-    return Continuations(scores.gather(1, best), parents.gather(1, best), ids.gather(1, best))
+    so_far = sums.gather(1, parents)[:, :, None]
+    best = _greatest((so_far + scores.view(num_sentences, -1, _BLOCK)).flatten(1), count)
+    return Continuations(scores.gather(1, best), parents.gather(1, best // _BLOCK), ids.gather(1, best))
 
 
 def _block_maxima(log_probs: Float[Tensor, "sentences width vocabulary"]) -> Float[Tensor, "sentences width blocks"]:

@@ -1,16 +1,26 @@
 """Sampling: hypotheses drawn at random, as probable as the model finds them."""
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import torch
+import torch.nn.functional as F
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from transduce.errors import ConfigError, TransduceError
 from transduce.search.hypothesis import Hypothesis
+from transduce.search.leaving import staying
 from transduce.search.step import StateT, StepFunction
 from transduce.search.task import SearchTask
+
+_BLOCK = 64
+"""Tokens of which one is drawn after their block was drawn: so many numbers, and one for each block, are all chance."""
+
+_LIKELIEST = 32
+"""Tokens that are put in order first where only the most probable may be drawn: mostly they are enough."""
 
 
 @dataclass(frozen=True)
@@ -20,10 +30,11 @@ class Sampling:
     Args:
         temperature: 1 is the model's own distribution, less is bolder.
         top_k: only so many of the most probable tokens (Fan et al. 2018); 0: all.
-        top_p: of those, only the fewest whose probabilities add up to this (Holtzman et al. 2020).
+        top_p: of those, only the fewest most probable ones whose probabilities add up to this, and whatever is as
+            probable as the last of them (Holtzman et al. 2020).
 
     Raises:
-        ConfigError: `temperature` is not above 0, `top_k` negative, or `top_p` not in (0, 1].
+        ConfigError: `temperature` is not above 0 or not finite, `top_k` negative, or `top_p` not in (0, 1].
     """
 
     temperature: float = 1.0
@@ -31,8 +42,10 @@ class Sampling:
     top_p: float = 1.0
 
     def __post_init__(self) -> None:
-        if not self.temperature > 0:
-            raise ConfigError(f"temperature = {self.temperature} must be above 0: 1 is the model's own, less is bolder")
+        if not 0 < self.temperature < math.inf:
+            raise ConfigError(
+                f"temperature = {self.temperature} must be above 0 and finite: 1 is the model's own, less is bolder"
+            )
         if self.top_k < 0:
             raise ConfigError(f"top_k = {self.top_k} must not be negative: 0 is no limit")
         if not 0 < self.top_p <= 1:
@@ -53,82 +66,142 @@ def sample_search(
 ) -> list[list[Hypothesis]]:
     """`num_samples` hypotheses for each sentence, in the order in which they were drawn; some may be the same.
 
-    Numbers drawn for a sentence depend on its seed alone, not on its batch. A hypothesis at its maximum length ends;
-    its score and those of its tokens are of the model itself, not of what was drawn from. Constraints are not kept.
+    Chance depends on the sentence's seed and the number of the sample alone, not on what else is drawn. A hypothesis at
+    its maximum length ends; its score and those of its tokens are of the model itself, not of what was drawn from.
+    Constraints are not kept.
+
+    `state` has one hypothesis for each sentence in the first step; then each sample is a sentence of its own.
 
     Raises:
         ConfigError: `num_samples` is below 1, or the task has constraints.
         TransduceError: a log-probability is NaN.
     """
+    _check(num_samples, task)
+    if not task.max_lengths:
+        return []
+    chance = [generator for seed in seeds for generator in np.random.default_rng(seed).spawn(num_samples)]
+    limits = torch.tensor(task.max_lengths, device=device).repeat_interleave(num_samples)
+    samples = torch.arange(len(limits), device=device)  # those in the batch, some of them perhaps done
+    is_done = torch.zeros_like(samples, dtype=torch.bool)
+    log_probs, state = step(torch.full((len(task.max_lengths), 1), task.start_id, device=device), state)
+    if num_samples > 1:
+        log_probs = log_probs.repeat_interleave(num_samples, dim=0)
+        state = state.select(samples // num_samples, torch.zeros_like(samples)[:, None])
+    steps: list[tuple[Tensor, Tensor, Tensor]] = []
+    while True:
+        log_probs = log_probs.squeeze(1).float()
+        allowed = log_probs
+        if len(steps) + 1 < task.min_length:
+            allowed = log_probs.clone()
+            allowed[:, task.end_id] = -torch.inf
+        drawn = _drawn(allowed, [chance[sample] for sample in samples.tolist()], sampling)
+        must_end = is_done | (limits[samples] == len(steps) + 1) | (drawn < 0)
+        last_ids = drawn.masked_fill(must_end, task.end_id)
+        steps.append((samples, last_ids, log_probs.gather(1, last_ids[:, None]).squeeze(1)))
+        is_done = last_ids == task.end_id
+        done = is_done.tolist()
+        if all(done):
+            return _hypotheses(steps, num_samples, task.end_id, alpha)
+        stay = staying(done)
+        if len(stay) < len(done):
+            kept = torch.tensor(stay, device=device)
+            samples, last_ids, is_done = samples[kept], last_ids[kept], is_done[kept]
+            state = state.select(kept, torch.zeros_like(kept)[:, None])
+        log_probs, state = step(last_ids[:, None], state)
+
+
+def _check(num_samples: int, task: SearchTask) -> None:
     if num_samples < 1:
         raise ConfigError(f"num_samples = {num_samples} must be at least 1")
     if task.constraints is not None:
         raise ConfigError("samples cannot be held to constraints: use beam search")
-    end_id = task.end_id
-    num_sentences = len(task.max_lengths)
-    if not num_sentences:
-        return []
-    draws = [np.random.default_rng(seed) for seed in seeds]
-    limits = torch.tensor(task.max_lengths, device=device)[:, None]
-    last_ids = torch.full((num_sentences, 1), task.start_id, device=device)
-    ids: list[Tensor] = []
-    scores: list[Tensor] = []
-    ended = torch.zeros(num_sentences, num_samples, dtype=torch.bool, device=device)
-    while not ended.all():
-        log_probs, state = step(last_ids, state)
-        log_probs = log_probs.float()
-        if not ids:
-            log_probs = log_probs.expand(-1, num_samples, -1)
-            state = state.select(None, torch.zeros(num_sentences, num_samples, dtype=torch.int64, device=device))
-        allowed = log_probs.clone()
-        if len(ids) + 1 < task.min_length:
-            allowed[:, :, end_id] = -torch.inf
-        # One draw a sample and step, whether it is needed or not, so that samples do not depend on each other.
-        uniform = torch.tensor(np.stack([random.random(num_samples) for random in draws]), device=device)
-        drawn = _drawn(allowed, uniform, sampling)
-        must_end = ended | (limits == len(ids) + 1) | (drawn < 0)
-        last_ids = drawn.masked_fill(must_end, end_id)
-        ids.append(last_ids)
-        scores.append(log_probs.gather(2, last_ids[:, :, None]).squeeze(2))
-        ended = must_end | (last_ids == end_id)
-    return _hypotheses(torch.stack(ids, dim=2), torch.stack(scores, dim=2), end_id, alpha)
 
 
-def _drawn(log_probs: Tensor, uniform: Tensor, sampling: Sampling) -> Tensor:
-    """The token at which the distribution function reaches `uniform`; -1 where no token is possible.
+def _drawn(
+    log_probs: Float[Tensor, "rows vocabulary"], chance: Sequence[np.random.Generator], sampling: Sampling
+) -> Int[Tensor, " rows"]:
+    """A token of each row, drawn with the row's own generator; -1 where no token is possible.
 
     Raises:
         TransduceError: a log-probability is NaN.
     """
-    if log_probs.isnan().any():
+    best = log_probs.amax(dim=1, keepdim=True)
+    if best.isnan().any():
         raise TransduceError("the model's probabilities are not numbers (NaN): its weights are damaged")
-    logits = log_probs / sampling.temperature
-    tokens = None
+    probabilities = ((log_probs - best) / sampling.temperature).exp_()  # relative to the best
+    if sampling.top_k:
+        most_probable = probabilities.topk(min(sampling.top_k, probabilities.size(1)), dim=1)
+        # In their old places, as chance goes with these: their order is sometimes one of rounding.
+        probabilities = torch.zeros_like(probabilities).scatter_(1, most_probable.indices, most_probable.values)
+    drawn = _first(probabilities, chance)
     if sampling.top_p < 1:
-        logits, tokens = logits.sort(dim=2, descending=True, stable=True)
-        logits, tokens = (part[:, :, : sampling.top_k or None] for part in (logits, tokens))
-    elif sampling.top_k:
-        logits, tokens = logits.topk(min(sampling.top_k, logits.size(2)), dim=2)
-    probabilities = logits.double().softmax(dim=2)
-    if sampling.top_p < 1:
-        before = probabilities.cumsum(dim=2) - probabilities
-        probabilities = probabilities.masked_fill(before >= sampling.top_p, 0.0)
-    reached = probabilities.cumsum(dim=2)
-    # Never beyond the last token that is possible, however the sum is rounded.
-    last = reached.argmax(dim=2)
-    place = torch.minimum((reached <= uniform[:, :, None] * reached[:, :, -1:]).sum(dim=2), last)
-    drawn = place if tokens is None else tokens.gather(2, place[:, :, None]).squeeze(2)
-    return drawn.masked_fill(torch.isneginf(logits).all(dim=2), -1)
+        # What is drawn is among the most probable in most rows, and only the others need to have them put in order. A
+        # draw from all that counts where it may, and else one from the most probable, is one from the most probable.
+        outside = _outside_nucleus(probabilities, drawn, sampling.top_p).nonzero().squeeze(1)
+        if len(outside):
+            nucleus = _nucleus(probabilities[outside], sampling.top_p)
+            drawn[outside] = _first(nucleus, [chance[row] for row in outside.tolist()])
+    return drawn.masked_fill(best.squeeze(1).isneginf(), -1)
 
 
-def _hypotheses(ids: Tensor, scores: Tensor, end_id: int, alpha: float) -> list[list[Hypothesis]]:
-    found = []
-    for sentence_ids, sentence_scores in zip(ids.tolist(), scores.tolist(), strict=True):
-        lengths = [sample.index(end_id) + 1 for sample in sentence_ids]
-        found.append(
-            [
-                Hypothesis.from_tokens(sample[:length], sample_scores[:length], alpha)
-                for sample, sample_scores, length in zip(sentence_ids, sentence_scores, lengths, strict=True)
-            ]
-        )
-    return found
+def _first(probabilities: Float[Tensor, "rows tokens"], chance: Sequence[np.random.Generator]) -> Int[Tensor, " rows"]:
+    """Places drawn from `probabilities`, which need not add up to 1: where w / p is least, for random waits w.
+
+    This is the Gumbel-max trick (Gumbel 1954; Maddison et al. 2014) without logarithms. First a block is drawn, then a
+    place in it: few random numbers are enough. What is drawn changes with the rounding of the probabilities only if two
+    values of w / p are within it, and not, as with sums over the vocabulary, with that of everything before.
+    """
+    in_blocks = F.pad(probabilities, (0, -probabilities.size(1) % _BLOCK)).view(len(probabilities), -1, _BLOCK)
+    waits = _waits(chance, in_blocks.size(1) + _BLOCK).to(probabilities.device)
+    blocks = (in_blocks.sum(dim=2) / waits[:, :-_BLOCK]).argmax(dim=1)
+    in_block = in_blocks[torch.arange(len(blocks), device=blocks.device), blocks]
+    return blocks * _BLOCK + (in_block / waits[:, -_BLOCK:]).argmax(dim=1)
+
+
+def _waits(chance: Sequence[np.random.Generator], count: int) -> Float[Tensor, "rows {count}"]:
+    """Numbers from the exponential distribution, of each generator its next."""
+    waits = np.empty((len(chance), count))  # float64: in float32 small ones, which decide, would be coarse
+    for generator, row in zip(chance, waits, strict=True):
+        generator.standard_exponential(out=row)
+    return torch.from_numpy(waits).float().clamp_(min=torch.finfo(torch.float32).tiny)
+
+
+def _outside_nucleus(
+    probabilities: Float[Tensor, "rows tokens"], drawn: Int[Tensor, " rows"], top_p: float
+) -> Bool[Tensor, " rows"]:
+    """Whether those that are more probable than what was drawn reach `top_p` without it."""
+    own = probabilities.gather(1, drawn[:, None])
+    return probabilities.masked_fill(probabilities <= own, 0.0).sum(dim=1) >= top_p * probabilities.sum(dim=1)
+
+
+def _nucleus(
+    probabilities: Float[Tensor, "rows tokens"], top_p: float, count: int = _LIKELIEST
+) -> Float[Tensor, "rows tokens"]:
+    """The same without what is not among the most probable; `count` of them or, if need be, more are put in order."""
+    count = min(count, probabilities.size(1))
+    needed = top_p * probabilities.sum(dim=1, keepdim=True)
+    likeliest = probabilities.topk(count, dim=1).values
+    reached = likeliest.cumsum(dim=1)
+    least = likeliest.masked_fill(reached - likeliest >= needed, torch.inf).amin(dim=1, keepdim=True)
+    nucleus = probabilities.masked_fill(probabilities < least, 0.0)
+    too_few = reached[:, -1] < needed.squeeze(1)
+    if count < probabilities.size(1) and too_few.any():
+        nucleus[too_few] = _nucleus(probabilities[too_few], top_p, 8 * count)
+    return nucleus
+
+
+def _hypotheses(
+    steps: Sequence[tuple[Tensor, Tensor, Tensor]], num_samples: int, end_id: int, alpha: float
+) -> list[list[Hypothesis]]:
+    """Those of each sentence, from each step's samples in the batch, their tokens, and the scores of these."""
+    ids = torch.full((len(steps[0][0]), len(steps)), end_id)
+    scores = torch.zeros(ids.shape)
+    for place, (samples, last_ids, last_scores) in enumerate(steps):
+        rows = samples.cpu()
+        ids[rows, place], scores[rows, place] = last_ids.cpu(), last_scores.cpu()
+    lengths = ((ids != end_id).sum(dim=1) + 1).tolist()
+    found = [
+        Hypothesis.from_tokens(sample[:length], sample_scores[:length], alpha)
+        for sample, sample_scores, length in zip(ids.tolist(), scores.tolist(), lengths, strict=True)
+    ]
+    return [found[first : first + num_samples] for first in range(0, len(found), num_samples)]

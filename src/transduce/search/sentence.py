@@ -1,11 +1,9 @@
 """The hypotheses of one sentence, and which of them go on."""
 
 from collections.abc import Iterable
-from math import isnan
+from math import inf, isnan
 from operator import attrgetter
 from typing import NamedTuple
-
-import torch
 
 from transduce.errors import TransduceError
 from transduce.search.constraints import Automaton, Progress
@@ -43,7 +41,12 @@ class Candidate(NamedTuple):
 
 
 class SentenceSearch:
-    """Hypotheses that go on and those that are finished, both best first."""
+    """Hypotheses that go on and those that are finished, both best first.
+
+    It is done when one of two stops is reached. The first is what defines the search: `beam` hypotheses are finished,
+    though others that go on might become better than these. The second only saves time: a bound on the scores of those
+    that go on proves that none can change the best `num_best` that the first stop, or the limit, would leave.
+    """
 
     def __init__(
         self, limit: int, *, end_id: int, beam: int, alpha: float, num_best: int, automaton: Automaton | None = None
@@ -54,6 +57,8 @@ class SentenceSearch:
         self.length = 0  # tokens of those that go on
         self.automaton = automaton
         self._limit, self._end_id, self._beam, self._alpha, self._num_best = limit, end_id, beam, alpha, num_best
+        self._greatest_penalty = length_penalty(limit, alpha)
+        self._filler = Live(-inf, 0, Token(end_id, -inf, None))  # needs a valid id
 
     @property
     def is_at_limit(self) -> bool:
@@ -62,9 +67,10 @@ class SentenceSearch:
 
     def relative_sums(self) -> list[float]:
         """What each hypothesis lacks to the best: all that ranking needs, and small enough for float32."""
-        if not self.live or self.live[0].sum == -torch.inf:
+        best = self.live[0].sum if self.live else -inf
+        if best == -inf:
             return [0.0] * max(1, len(self.live))
-        return [live.sum - self.live[0].sum for live in self.live]
+        return [live.sum - best for live in self.live]
 
     def last_ids(self) -> list[int]:
         """The last id of each hypothesis that goes on."""
@@ -77,19 +83,21 @@ class SentenceSearch:
             TransduceError: a log-probability is NaN.
         """
         self.length += 1
-        before, self.live = self.live or [_FIRST], []
+        before, live, beam = self.live or [_FIRST], list[Live](), self._beam
         if isnan(scores[0]):  # NaN is above all numbers
             raise TransduceError(_NOT_NUMBERS)
         for rank, (score, parent, token) in enumerate(zip(scores, parents, ids, strict=True)):
-            total, last = before[parent].sum + score, before[parent].last
-            if total == -torch.inf:
+            so_far, _, last, _ = before[parent]
+            total = so_far + score
+            if total == -inf:
                 break
             if token != self._end_id:
-                self.live.append(Live(total, parent, Token(token, score, last)))
-                if len(self.live) == self._beam:
+                live.append(Live(total, parent, Token(token, score, last)))
+                if len(live) == beam:
                     break
-            elif rank < self._beam:
+            elif rank < beam:
                 self._finish(Token(token, score, last))
+        self.live = live
         self._settle(before)
 
     def take_up(self, candidates: Iterable[Candidate], first_of_bank: frozenset[int] | None = None) -> None:
@@ -102,7 +110,7 @@ class SentenceSearch:
         for place, candidate in enumerate(candidates):
             if isnan(candidate.score):
                 raise TransduceError(_NOT_NUMBERS)
-            if candidate.sum == -torch.inf:
+            if candidate.sum == -inf:
                 continue
             token = Token(candidate.id, candidate.score, before[candidate.parent].last)
             if candidate.id == self._end_id:
@@ -115,12 +123,11 @@ class SentenceSearch:
     def _settle(self, before: list[Live]) -> None:
         """What is left to do when those that go on are known."""
         if not self.live and not self.finished:  # every way is forbidden
-            self._finish(Token(self._end_id, -torch.inf, before[0].last))
+            self._finish(Token(self._end_id, -inf, before[0].last))
         self.live.sort(key=_by_sum, reverse=True)  # the device ranked sums in float32
-        self.is_done = self._cannot_change()
+        self.is_done = self._ends_here()
         if len(self.live) < self._beam:
-            filler = Live(-torch.inf, 0, Token(self._end_id, -torch.inf, None))  # needs a valid id
-            self.live += [filler] * (self._beam - len(self.live))
+            self.live += [self._filler] * (self._beam - len(self.live))
 
     def _advanced(self, before: list[Live], candidate: Candidate) -> Progress:
         if self.automaton is None:
@@ -137,15 +144,17 @@ class SentenceSearch:
         self.finished.append(Hypothesis.from_tokens(*read_back(last), self._alpha))
         self.finished.sort(key=lambda hypothesis: -hypothesis.score)
 
-    def _cannot_change(self) -> bool:
-        """Whether nothing that goes on can change the result.
+    def _ends_here(self) -> bool:
+        """Whether the search ends here: `beam` are finished, or nothing that goes on can change its result.
 
-        Log-probabilities are at most 0, so no continuation scores more than the sum so far over the largest penalty;
-        a sum with penalised repetitions says nothing about the score.
+        For the second: log-probabilities are at most 0, so no continuation scores more than the sum so far over the
+        largest penalty; a sum with penalised repetitions says nothing about the score.
         """
         if not self.live or len(self.finished) >= self._beam:
             return True
+        if len(self.finished) < self._num_best:
+            return False
         if self.automaton is not None and self.automaton.habits.repetition_penalty != 1.0:
             return False
-        bound = self.live[0].sum / length_penalty(self._limit, self._alpha)
-        return len(self.finished) >= self._num_best and self.finished[self._num_best - 1].score >= bound
+        bound = self.live[0].sum / self._greatest_penalty
+        return self.finished[self._num_best - 1].score >= bound

@@ -17,6 +17,7 @@ class SearchState(Protocol):
     ) -> _SelfT:
         """The state whose sentence i is sentence `sentences[i]` of this one (None: all of them, as they are).
 
+        Some of this one's may be missing, and some may be there several times.
         Hypothesis j of sentence i goes on from hypothesis `parents[i, j]` of that sentence. What is handed back takes
         the place of this state, which must not be used any more.
         """

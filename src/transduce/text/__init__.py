@@ -4,7 +4,7 @@ from transduce.text.arriving import arriving_blocks
 from transduce.text.cleaning import Cleaner
 from transduce.text.corpus import ParallelCorpus, parallel_corpus, write_standard_input
 from transduce.text.documents import Document, rebuilt, split_document
-from transduce.text.glossary import Glossary, Term, count_whole
+from transduce.text.glossary import Glossary, Term, count_whole, find_whole
 from transduce.text.lines import read_document, read_lines, read_stream
 from transduce.text.protected_spans import (
     USUAL_KINDS,
@@ -13,9 +13,13 @@ from transduce.text.protected_spans import (
     SpanCheck,
     elements,
     find_protected_spans,
+    paired_spans,
     respaced,
+    run_before,
+    run_behind,
 )
 from transduce.text.segmentation import segments, sentences
+from transduce.text.tagged_sentences import tagged_sentences
 from transduce.text.tokenizer import Tokenizer, fitted_vocabulary
 from transduce.text.tokenizer_files import SOURCE_MODEL, TARGET_MODEL, VOCABULARY, tokenizer_files
 
@@ -37,16 +41,21 @@ __all__ = [
     "count_whole",
     "elements",
     "find_protected_spans",
+    "find_whole",
     "fitted_vocabulary",
+    "paired_spans",
     "parallel_corpus",
     "read_document",
     "read_lines",
     "read_stream",
     "rebuilt",
     "respaced",
+    "run_before",
+    "run_behind",
     "segments",
     "sentences",
     "split_document",
+    "tagged_sentences",
     "tokenizer_files",
     "write_standard_input",
 ]

@@ -105,14 +105,20 @@ class Glossary:
 
 def count_whole(text: str, phrase: str) -> int:
     """How often `phrase` stands in `text` as whole words, one behind the other."""
-    count = start = 0
+    return len(find_whole(text, phrase))
+
+
+def find_whole(text: str, phrase: str) -> list[int]:
+    """Where `phrase` begins in `text`, each time that it stands there as whole words."""
+    found: list[int] = []
+    start = 0
     while (start := text.find(phrase, start)) >= 0:
         if _is_border(text, start) and _is_border(text, start + len(phrase)):
-            count += 1
+            found.append(start)
             start += len(phrase)
         else:
             start += 1
-    return count
+    return found
 
 
 def _is_border(text: str, place: int) -> bool:

@@ -18,6 +18,8 @@ _LABEL = rf"{_LETTER}++(?:-++{_LETTER}++)*+"  # of a domain: its parts between f
 _LINE_ENDS = r"\n\r\v\f\x1c-\x1e\x85\u2028\u2029"
 _LINE_WRAP = r"\r?\n(?!\s*\n)"  # a line end with something in the next line
 
+_WORD_BEHIND = rf"[-‐‑'’/%°]?{_LETTER}"  # of a number that is part of a word to be translated, as in 20-year-old
+
 # Looking for any of these takes time in proportion to the text. What repeats is taken once and for all (*+, ++); and a
 # match is tried only where a run of its characters begins, or ends at the latest where the next one could begin.
 _PATTERNS: dict[Kind, re.Pattern[str]] = {
@@ -60,14 +62,20 @@ _PATTERNS: dict[Kind, re.Pattern[str]] = {
             [-+0\#]{{0,3}} \d{{0,3}} (?: \.\d{{0,3}} )? l{{0,2}} [sdifgeuxXc@]""",
         re.VERBOSE,
     ),
-    # 7, -3.5, 1,000.00, 1 000, 2024-01-31, 12:30, 1/2: digits with single signs between them; spaces only between
-    # thousands, and so not behind a year.
+    # 7, -3.5, 1,000.00, 1 000, 2024-01-31, 12:30, 1/2, 4x4: digits with single signs between them; spaces only between
+    # thousands, and so not behind a year. With currency, unit or other letters right beside it: $5, 20%, 5km, 36km/h,
+    # 3D, 2nd, 80's. What is part of a word is found, too, and passed over as a whole, in time in proportion.
     "number": re.compile(
-        rf"""(?<!{_LETTER}) [-+−]? \d++
-            (?: [.,:/'’\u00a0\u2009\u202f–-]\d++ | (?<!\d{{4}})[ ]\d{{3}}(?!\d) )*+""",
+        rf"""(?<!{_LETTER}) (?<!{_LETTER}[-‐‑'’]) (?<!\d[.,:/–x×]) [-+−]?+ (?: [A-Z]{{0,3}}+[$€£¥₹] )?+ \d++
+            (?: [.,:/'’\u00a0\u2009\u202f–x×-]\d++ | (?<!\d{{4}})[ ]\d{{3}}(?!\d) )*+
+            (?: (?: (?: [ \u00a0\u202f](?=\S{{1,2}}(?:[\s.,;:!?)]|$)) )? (?:[%‰€£¥₹]|°[CF]?)
+                | [$] | {_LETTER}++(?:/{_LETTER}{{1,2}})? | ['’]s ) (?!{_WORD_BEHIND})
+              | (?P<word>{_WORD_BEHIND}) )?""",
         re.VERBOSE,
     ),
 }
+
+_LONGEST_RUN = 64  # characters that are compared, as scripts without spaces have runs of thousands
 
 _TAG_NAME = re.compile(r"</?([\w.:-]+)")
 
@@ -91,15 +99,20 @@ def find_protected_spans(text: str, kinds: Collection[Kind] = USUAL_KINDS) -> li
         kinds: what is looked for; all but numbers unless given.
     """
     spans: list[ProtectedSpan] = []
-    ahead = {kind: _PATTERNS[kind].search(text) for kind in kinds}
+    ahead = {kind: _search(kind, text, 0) for kind in kinds}
     while found := [(match.start(), -match.end(), kind) for kind, match in ahead.items() if match]:
         start, negative_end, kind = min(found)
         end = -negative_end
         spans.append(ProtectedSpan(start, end, kind))
         for other, match in ahead.items():
             if match and match.start() < end:
-                ahead[other] = _PATTERNS[other].search(text, end)
+                ahead[other] = _search(other, text, end)
     return spans
+
+
+def _search(kind: Kind, text: str, start: int) -> re.Match[str] | None:
+    """The first span of a kind from `start` on."""
+    return next((match for match in _PATTERNS[kind].finditer(text, start) if match.lastgroup != "word"), None)
 
 
 class SpanCheck:
@@ -156,34 +169,55 @@ def respaced(text: str, original: str, kinds: Collection[Kind] = USUAL_KINDS) ->
     """A translation without spaces beside its spans that the original does not have.
 
     Tokenizers put spaces in front of words: "<b>old</b> (%s)" may become "<b> alt </b> ( %s)". A space goes where the
-    original has none between the span and the same character, or on the inner side of a tag.
+    original has none between the span and the same word or sign, or on the inner side of a tag.
 
     Args:
         text: the translation.
         original: what it is a translation of.
         kinds: of spans that are looked for.
     """
+    dropped = set()
+    for there, span in paired_spans(original, text, kinds):
+        is_end = text.startswith("</", span.start)
+        before, behind = run_before(original, there.start), run_behind(original, there.end)
+        if text.endswith(" ", 0, span.start) and before and (is_end or run_before(text, span.start - 1) == before):
+            dropped.add(span.start - 1)
+        is_begin = span.kind == "tag" and not is_end
+        if text.startswith(" ", span.end) and behind and (is_begin or run_behind(text, span.end + 1) == behind):
+            dropped.add(span.end)
+    return "".join(character for place, character in enumerate(text) if place not in dropped)
+
+
+def paired_spans(
+    original: str, text: str, kinds: Collection[Kind] = USUAL_KINDS
+) -> list[tuple[ProtectedSpan, ProtectedSpan]]:
+    """The spans of `text`, each behind the one of `original` that it is: of equal ones, the first is the first."""
     originals: dict[str, deque[ProtectedSpan]] = defaultdict(deque)
     for span in find_protected_spans(original, kinds):
         originals[original[span.start : span.end]].append(span)
-    dropped = set()
-    for span in find_protected_spans(text, kinds):
-        written = text[span.start : span.end]
-        if not originals[written]:
-            continue
-        there = originals[written].popleft()
-        is_end = written.startswith("</")
-        before, behind = original[there.start - 1 : there.start], original[there.end : there.end + 1]
-        if (
-            text.endswith(" ", 0, span.start)
-            and before.strip()
-            and (is_end or text.endswith(before, 0, span.start - 1))
-        ):
-            dropped.add(span.start - 1)
-        is_begin = span.kind == "tag" and not is_end
-        if text.startswith(" ", span.end) and behind.strip() and (is_begin or text.startswith(behind, span.end + 1)):
-            dropped.add(span.end)
-    return "".join(character for place, character in enumerate(text) if place not in dropped)
+    spans = find_protected_spans(text, kinds)
+    same = ((originals[text[span.start : span.end]], span) for span in spans)
+    return [(waiting.popleft(), span) for waiting, span in same if waiting]
+
+
+def run_before(text: str, place: int) -> str:
+    """What stands right in front of `place`: letters and digits, or one other sign; "" for a space or the start."""
+    start = place
+    while max(0, place - _LONGEST_RUN) < start and _is_of_run(text[start - 1]):
+        start -= 1
+    return text[start:place] or text[max(0, place - 1) : place].strip()
+
+
+def run_behind(text: str, place: int) -> str:
+    """What stands right behind `place`, likewise."""
+    end = place
+    while end < min(len(text), place + _LONGEST_RUN) and _is_of_run(text[end]):
+        end += 1
+    return text[place:end] or text[place : place + 1].strip()
+
+
+def _is_of_run(character: str) -> bool:
+    return character.isalnum() or character == "_"
 
 
 def elements(tags: Sequence[str]) -> list[tuple[int, int]]:

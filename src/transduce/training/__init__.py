@@ -11,11 +11,12 @@ from transduce.training.metrics import MetricsLog
 from transduce.training.ranks import Ranks, joined_ranks
 from transduce.training.report import write_report
 from transduce.training.reporter import Progress, Reporter, SilentReporter
+from transduce.training.result import TrainingResult
 from transduce.training.run import train
 from transduce.training.run_folder import RunFolder
 from transduce.training.schedule import learning_rate
 from transduce.training.step import UpdateFigures, Updater
-from transduce.training.trainer import Trainer, TrainingResult
+from transduce.training.trainer import Trainer
 from transduce.training.validation import Sample, Validation, Validator
 from transduce.training.verification import ResumeProof, verify_resume
 

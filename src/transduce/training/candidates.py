@@ -3,8 +3,10 @@
 from collections.abc import Callable, Mapping
 from dataclasses import asdict
 
+from transduce.bundle import Bundle
 from transduce.config import RunConfig
 from transduce.data import PreparedData
+from transduce.errors import BundleError
 from transduce.model import Transformer
 from transduce.training.guard import warning
 from transduce.training.outcome import Average, averages, recorded_quality, save_model
@@ -47,6 +49,7 @@ class Candidates:
         is_best = self._is_best(validation, state)
         state.without_gain = 0 if is_best else state.without_gain + 1
         for place in [self._folder.last, *([self._folder.best] if is_best and self._is_best_yet(validation) else [])]:
+            self._folder.make_way(place, self._reporter.say)
             save_model(place, model, self._prepared, self._config, state, validation)
         self._record("validation", validation, state, is_best=is_best)
 
@@ -56,9 +59,21 @@ class Candidates:
             validation = self._validator.validate(model)
             is_best = self._is_best(validation, state)
             if is_best and self._is_best_yet(validation):
+                self._folder.make_way(self._folder.best, self._reporter.say)
                 save_model(self._folder.best, model, self._prepared, self._config, state, validation, average)
             self._reporter.say(f"{average}:")
             self._record("average", validation, state, is_best=is_best, average=average)
+
+    def best_is_lost(self, state: RunState) -> bool:
+        """Whether `best/` is missing or damaged though there was one; says so."""
+        if state.best is None:
+            return False
+        try:
+            Bundle.open(self._folder.best)
+        except BundleError as error:
+            self._reporter.say(f"the best model so far is lost: {error}; another takes its place")
+            return True
+        return False
 
     def _is_best(self, validation: Validation, state: RunState) -> bool:
         """Whether it is better than all before it in this run; then it is the one to beat."""

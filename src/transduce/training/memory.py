@@ -1,5 +1,6 @@
 """How much memory there is, and how much this process has taken; None where the system does not say."""
 
+from contextlib import suppress
 from pathlib import Path, PurePosixPath
 
 import torch
@@ -14,8 +15,17 @@ def taken_memory(device: torch.device, root: Path = ROOT) -> int | None:
     return _kilobytes(root / "proc/self/status", "VmRSS") if device.type == "cpu" else None
 
 
+def forget_most_taken_memory(device: torch.device, root: Path = ROOT) -> None:
+    """Let `most_taken_memory` count from now on, where the system can."""
+    if device.type == "cuda":
+        torch.cuda.reset_peak_memory_stats(device)
+    elif device.type == "cpu":
+        with suppress(OSError):
+            (root / "proc/self/clear_refs").write_text("5", encoding="ascii")
+
+
 def most_taken_memory(device: torch.device, root: Path = ROOT) -> int | None:
-    """The most bytes that this process has ever held there at a time."""
+    """The most bytes that this process has held there at a time, since `forget_most_taken_memory`."""
     if device.type == "cuda":
         return torch.cuda.max_memory_reserved(device)
     return _kilobytes(root / "proc/self/status", "VmHWM") if device.type == "cpu" else None
@@ -31,6 +41,21 @@ def free_memory(device: torch.device, root: Path = ROOT) -> int | None:
         return torch.cuda.mem_get_info(device)[0]
     available = _kilobytes(root / "proc/meminfo", "MemAvailable") if device.type == "cpu" else None
     return None if available is None else min([available, *_left_to_groups(root)])
+
+
+def free_addresses(device: torch.device, root: Path = ROOT) -> int | None:
+    """Bytes of addresses beside a CPU that this process may still ask for; None if nothing limits them (`ulimit -v`).
+
+    Beyond that, Linux does refuse. What the allocator keeps to use again counts as taken, so that it may be less than
+    what is really there.
+    """
+    held = _kilobytes(root / "proc/self/status", "VmSize") if device.type == "cpu" else None
+    if held is None:
+        return None
+    import resource  # noqa: PLC0415 - Windows has none, and no such file
+
+    most, _ = resource.getrlimit(resource.RLIMIT_AS)
+    return None if most == resource.RLIM_INFINITY else max(0, most - held)
 
 
 def _kilobytes(path: Path, name: str) -> int | None:

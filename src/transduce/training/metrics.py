@@ -26,6 +26,10 @@ class MetricsLog:
         """All lines that can be read."""
         return [line for line in self._lines() if line is not None]
 
+    def first(self) -> dict[str, Any]:
+        """What was put on record before the first update: what is trained on what; empty if that cannot be read."""
+        return next((line for line in self.read() if line["kind"] == "data"), {})
+
     def damaged_lines(self) -> list[int]:
         """Numbers of the lines that cannot be read, from 1; not of a last one that a killed process left unfinished."""
         return [number for number, line in enumerate(self._lines()[:-1], start=1) if line is None]

@@ -112,12 +112,21 @@ def averaged_model(folder: RunFolder, updates: Sequence[int], config: Transforme
     return model.eval()
 
 
+def _is_undamaged(folder: RunFolder, update: int, say: Callable[[str], None]) -> bool:
+    try:
+        load_checkpoint(folder.checkpoints, update, [])
+    except BundleError as error:
+        say(f"the checkpoint of update {update} is left out of the average: {error}")
+        return False
+    return True
+
+
 def averages(folder: RunFolder, updater: Updater, say: Callable[[str], None]) -> Iterator[tuple[Average, Transformer]]:
     """The mean of the kept checkpoints, if there are several, and the moving average of the weights, if there is one.
 
-    Of a mean that cannot be made, `say` is told why.
+    `say` is told which checkpoints are damaged and left out, and of a mean that cannot be made, why.
     """
-    updates = list_checkpoints(folder.checkpoints)
+    updates = [update for update in list_checkpoints(folder.checkpoints) if _is_undamaged(folder, update, say)]
     if len(updates) > 1:
         average = Average(averaged_checkpoints=len(updates))
         try:

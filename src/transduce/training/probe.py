@@ -13,7 +13,13 @@ from jaxtyping import Int
 
 from transduce.data import Batch
 from transduce.errors import TrainingError, is_out_of_memory
-from transduce.training.memory import free_memory, most_taken_memory, taken_memory
+from transduce.training.memory import (
+    forget_most_taken_memory,
+    free_addresses,
+    free_memory,
+    most_taken_memory,
+    taken_memory,
+)
 from transduce.training.sharding import is_sharded, summed_later
 from transduce.training.step import Updater
 from transduce.translation.allocator import give_back_freed_memory
@@ -71,16 +77,21 @@ class Fit:
         return f"{memory}{duration}, validations not counted"
 
 
-def largest_shapes(lengths: Int[np.ndarray, "pairs 2"], batch_tokens: int, num_ranks: int = 1) -> list[Shape]:
+def largest_shapes(
+    lengths: Int[np.ndarray, "pairs 2"],
+    batch_tokens: int,
+    num_ranks: int = 1,
+    times: Int[np.ndarray, "pairs"] | None = None,
+) -> list[Shape]:
     """The shape with the most tokens and the one with the most pairs of positions that attend to each other.
 
     No rank's share of a batch of any epoch's plan has more of either: see `plan_batches`. One shape, if it has the most
-    of both.
+    of both. `times` is how often an epoch has each pair at most; once unless given.
     """
     longest = lengths.max(axis=1)
     width = np.arange(1, longest.max() + 1)
     # A batch whose longest side is so wide: its other sides are sides of pairs that are no longer than that.
-    num_pairs = np.bincount(longest)[1:].cumsum()
+    num_pairs = np.bincount(longest, times)[1:].astype(np.int64).cumsum()
     sides = np.zeros((len(width) + 1, 2), dtype=lengths.dtype)
     for side in range(2):
         np.maximum.at(sides[:, side], longest, lengths[:, side])
@@ -98,14 +109,15 @@ def probe(
     halvings: int = 0,
     safe_share: float = SAFE_SHARE,
     free: Callable[[torch.device], int | None] = free_memory,
+    times: Int[np.ndarray, "pairs"] | None = None,
 ) -> Fit:
     """Try the largest batches, forward and backward with the real loss, in smaller and smaller parts until they fit.
 
     Nothing of the run is changed: gradients are thrown away, weights, optimiser, running statistics and random numbers
     are left as they were. On a CPU, a batch is not even tried that would take more than is free, as its first rows
     tell: Linux kills where it should refuse. Of several ranks each tries for itself, all of them the same; what does
-    not fit on one fits on none. Not for a sharded model, where a rank that is refused memory would leave the others
-    waiting in the middle of a pass.
+    not fit on one fits on none. Of a sharded model nothing smaller is tried: a rank that is refused memory leaves the
+    others in the middle of a pass, which ends them all before training begins.
 
     Args:
         updater: of the run.
@@ -114,13 +126,14 @@ def probe(
         halvings: where to begin.
         safe_share: of what is free, how much a batch may take by forecast to be tried.
         free: bytes that can still be taken.
+        times: how often an epoch has each pair at most; once unless given.
 
     Raises:
         TrainingError: a single pair does not fit.
     """
     ranks = updater.ranks
     with _left_as_it_was(updater), summed_later(updater.batch_loss):
-        shapes = largest_shapes(lengths, ranks.size * share >> halvings, ranks.size)
+        shapes = largest_shapes(lengths, ranks.size * share >> halvings, ranks.size, times)
         while (seconds := _seconds(updater, shapes, safe_share, free)) is None:
             if share >> halvings <= int(lengths.max()):
                 raise TrainingError(
@@ -128,12 +141,19 @@ def probe(
                     f"text.max_pieces, or take a smaller model"
                 )
             halvings += 1
-            shapes = largest_shapes(lengths, ranks.size * share >> halvings, ranks.size)
+            shapes = largest_shapes(lengths, ranks.size * share >> halvings, ranks.size, times)
         taken, still_free = taken_memory(updater.device), _free_for_each(updater, free)
-    there = None if taken is None or still_free is None else taken + still_free
-    num_shares = -(-int(lengths.max(axis=1).sum()) // share)
-    tokens_per_update = updater.config.accumulation * int(lengths.sum()) / num_shares
+        addresses = free_addresses(updater.device)
+    there = None
+    if taken is not None and still_free is not None:
+        there = taken + min(still_free, still_free if addresses is None else addresses)
+    num_shares = -(-_total(lengths.max(axis=1), times) // share)
+    tokens_per_update = updater.config.accumulation * sum(_total(side, times) for side in lengths.T) / num_shares
     return Fit(halvings, most_taken_memory(updater.device), there, seconds / shapes[0].num_tokens * tokens_per_update)
+
+
+def _total(numbers: Int[np.ndarray, "pairs"], times: Int[np.ndarray, "pairs"] | None) -> int:
+    return int(numbers.sum() if times is None else np.dot(numbers.astype(np.int64), times))
 
 
 def fit_into_memory(
@@ -145,16 +165,14 @@ def fit_into_memory(
     say: Callable[[str], None],
     *,
     goes_on: bool,
+    times: Int[np.ndarray, "pairs"] | None = None,
 ) -> int:
     """The halvings that a run needs which began with `halvings`; says so, and what its `updates` to come will take.
 
     What was decided once stays: a run that goes on elsewhere computes in parts as small, or in smaller ones, but those
     only where it must. Parts are of the recipe's own batches, so that an update is over the same pairs everywhere.
-    Nothing is tried, and nothing said, where several ranks share one model (FSDP): see `probe`.
     """
-    if is_sharded(updater.model):
-        return halvings
-    fit = probe(updater, lengths, share, halvings, safe_share=1.0 if goes_on else SAFE_SHARE)
+    fit = probe(updater, lengths, share, halvings, safe_share=1.0 if goes_on else SAFE_SHARE, times=times)
     if fit.halvings > halvings:
         warning = "; dropout draws other numbers in them than in a run that was not stopped" if goes_on else ""
         say(
@@ -176,8 +194,6 @@ def _left_as_it_was(updater: Updater) -> Iterator[None]:
     buffers, was_training = [buffer.clone() for buffer in model.buffers()], model.training
     # Adam's two means, if they are not there yet. Not of zeros: memory for those is not taken before it is written.
     moments = [] if updater.optimizer.state else [torch.ones_like(one) for one in model.parameters() for _ in range(2)]
-    if device.type == "cuda":
-        torch.cuda.reset_peak_memory_stats(device)
     with torch.random.fork_rng([device] if device.type == "cuda" else []):
         try:
             yield
@@ -194,6 +210,8 @@ def _seconds(
 ) -> float | None:
     """How long the first of `shapes` takes once memory has been taken as in training; None if they do not all fit."""
     ranks = updater.ranks
+    if is_sharded(updater.model):
+        return _try_all(updater, shapes)
     expected = _unless_refused(updater, lambda: max(_forecast(updater, shape) for shape in shapes))
     # Asked even without need: no rank tries a whole batch while another measures.
     if ranks.any(expected is None):
@@ -222,12 +240,13 @@ def _unless_refused(updater: Updater, attempt: Callable[[], Found]) -> Found | N
     updater.optimizer.zero_grad()
     if updater.device.type == "cuda":
         torch.cuda.empty_cache()
-        torch.cuda.reset_peak_memory_stats(updater.device)
+    give_back_freed_memory()
     return None
 
 
 def _try_all(updater: Updater, shapes: list[Shape]) -> float:
     """Try the shapes, and the first of them again; the seconds that this last one took."""
+    forget_most_taken_memory(updater.device)  # of what was tried before
     seconds = 0.0
     for shape in [*shapes, shapes[0]]:
         started = time.perf_counter()

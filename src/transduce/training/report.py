@@ -22,6 +22,7 @@ from transduce.training.curves import (
     validations,
 )
 from transduce.training.markup import figure_text, folded, table
+from transduce.training.patience import end_of_patience
 from transduce.training.samples import samples
 
 SECTIONS = ("Curves", "Samples over time", "Data", "Settings", "Environment")
@@ -79,6 +80,7 @@ def _state(config: RunConfig, lines: Sequence[Line]) -> str:
         f'<p class="soft">Preset {escape(config.preset)}, run in <code>{escape(config.output)}</code>: update '
         f"{update:,} of at most {config.training.updates:,}, after {_duration(seconds)} of training. "
         f"Written {written}.</p>"
+        + (f"<p>Training {escape(stopped)}.</p>" if (stopped := end_of_patience(config.training, lines)) else "")
     )
 
 

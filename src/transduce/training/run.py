@@ -9,10 +9,10 @@ from typing import BinaryIO
 
 import torch
 
-from transduce.bundle import Bundle, started
-from transduce.config import RunConfig, to_toml
+from transduce.bundle import Bundle
+from transduce.config import RunConfig, TextConfig, to_toml
 from transduce.data import PreparedData, prepare
-from transduce.errors import ConfigError, RunError, TrainingError, TransduceError, is_out_of_memory
+from transduce.errors import ConfigError, RunError, TrainingError, TransduceError, WriteError, is_out_of_memory
 from transduce.training.determinism import deterministic_kernels
 from transduce.training.environment import environment
 from transduce.training.interruption import stop_wish
@@ -20,9 +20,11 @@ from transduce.training.length_histogram import length_histogram
 from transduce.training.precision import settled_precision
 from transduce.training.ranks import Ranks, joined_ranks, may_start_anew
 from transduce.training.reporter import Reporter, SilentReporter
-from transduce.training.run_folder import RunFolder
+from transduce.training.result import TrainingResult
+from transduce.training.run_folder import RunFolder, settings_digest
+from transduce.training.start import settled_start
 from transduce.training.tensorboard import check_tensorboard
-from transduce.training.trainer import Trainer, TrainingResult
+from transduce.training.trainer import Trainer
 from transduce.translation import find_device
 from transduce.translation.allocator import keep_few_kernels, keep_freed_memory
 
@@ -67,23 +69,30 @@ def _train(
     device = ranks.own_device(find_device(config.training.device))
     if config.training.tensorboard:
         check_tensorboard()
-    config, start = started(config)
+    folder = RunFolder(Path(config.output))
+    config, text, start = settled_start(config, folder, _cache(config), reporter.say, restart=restart)
     config = _with_precision(config, device)
     _check_ranks(config, ranks)
-    folder = RunFolder(Path(config.output))
     if restart and may_start_anew():
         raise RunError(
             f"{folder.path}: with --restart, torchrun --max-restarts would delete the run whenever a rank has failed: "
             f"leave out one of the two"
         )
-    folder.check(config, restart=restart)
+    folder.check(config, restart=restart, say=reporter.say)
     ranks.wait()  # now that all have seen the folder, the first may change it
     with folder.alone() if ranks.is_first else nullcontext(), deterministic_kernels(device):
-        return _train_alone(config, start, folder, reporter, ranks, restart=restart, standard_input=standard_input)
+        return _train_alone(
+            config, text, start, folder, reporter, ranks, restart=restart, standard_input=standard_input
+        )
+
+
+def _cache(config: RunConfig) -> Path:
+    return Path(config.data.cache) if config.data.cache else Path(config.output).parent / ".cache"
 
 
 def _train_alone(
     config: RunConfig,
+    text: TextConfig,
     start: Bundle | None,
     folder: RunFolder,
     reporter: Reporter,
@@ -92,13 +101,12 @@ def _train_alone(
     restart: bool,
     standard_input: BinaryIO | None,
 ) -> TrainingResult:
-    """The same, in a folder that no process writes to but the first rank."""
+    """The same, in a folder that no process writes to but the first rank; `text` is what the text is prepared with."""
     if ranks.is_first:
         folder.check(config, restart=restart)  # again: until now another process may have been at work
         folder.recover()
-    cache = Path(config.data.cache) if config.data.cache else folder.path.parent / ".cache"
     prepared = ranks.after_first(
-        lambda: prepare(config.data, config.text, cache, standard_input=standard_input, talk=reporter.say)
+        lambda: prepare(config.data, text, _cache(config), standard_input=standard_input, talk=reporter.say)
     )
     config = config.with_vocabulary(prepared.tokenizer.vocabulary)
     _check_positions(config, prepared)
@@ -108,6 +116,7 @@ def _train_alone(
         trainer = Trainer(_with_lengths_seen(config, prepared), prepared, folder, reporter, start, ranks)
         if not restart:
             trainer.resume()
+        trainer.state.settings = settings_digest(config)
         _check_alike(trainer)
         again = "the same command without --restart" if restart else "the same command"
         with _failures_explained(folder, again):
@@ -131,7 +140,7 @@ def _failures_explained(folder: RunFolder, again: str) -> Iterator[None]:
         yield
     except BrokenPipeError:
         raise
-    except OSError as error:
+    except (OSError, WriteError) as error:
         raise TrainingError(
             f"{folder.path}: training stopped, because a file could not be read or written: {error}; what was saved "
             f"is intact: put that right, and {again} goes on from the last checkpoint"
@@ -175,7 +184,7 @@ def _check_ranks(config: RunConfig, ranks: Ranks) -> None:
 def _check_alike(trainer: Trainer) -> None:
     """All ranks must be about to do the same: on several machines, they may have been told or have found otherwise."""
     state = trainer.state
-    found = [to_toml(trainer.config), trainer.prepared.digests["all"], state.start, str(state.update)]
+    found = [to_toml(trainer.config), trainer.prepared.digests["all"], state.start, str(state.update), str(state.best)]
     digest = hashlib.sha256("\n".join(found).encode()).digest()
     if not trainer.ranks.agree(int.from_bytes(digest[:7])):
         raise RunError(

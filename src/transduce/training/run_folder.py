@@ -1,14 +1,25 @@
 """A run is a folder: what is in it, and who may go on in it."""
 
+import hashlib
+import json
 import shutil
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from itertools import count
 from pathlib import Path
 
-from transduce.bundle import list_checkpoints, locked, recover_checkpoints, recover_folders, remove_folder
+from transduce.bundle import (
+    latest_checkpoint,
+    list_checkpoints,
+    locked,
+    recover_checkpoints,
+    recover_folders,
+    remove_checkpoints,
+    remove_folder,
+    write_through,
+)
 from transduce.config import RunConfig, flatten, load_run_config, to_toml
-from transduce.errors import RunError
+from transduce.errors import ConfigError, RunError
 from transduce.training.metrics import MetricsLog
 
 MAY_DIFFER = {
@@ -33,6 +44,21 @@ MAY_DIFFER = {
 """
 
 
+def settings_digest(config: RunConfig) -> str:
+    """SHA-256 of the settings that may not change, those left out that are as they are by default.
+
+    So that a setting that a later version comes to know does not make another run of it.
+    """
+    usual, may_differ = flatten(RunConfig().model_dump()), _may_differ(config)
+    given = flatten(config.model_dump())
+    deciding = {key: value for key, value in given.items() if value != usual[key] and key not in may_differ}
+    return hashlib.sha256(json.dumps(deciding, sort_keys=True).encode()).hexdigest()
+
+
+def _may_differ(config: RunConfig) -> set[str]:
+    return MAY_DIFFER - ({"training.updates"} if config.training.schedule == "linear" else set())
+
+
 class RunFolder:
     """The folder of one run, as ARCHITECTURE.md draws it."""
 
@@ -48,8 +74,8 @@ class RunFolder:
         self.tensorboard = path / "tensorboard"
         self.metrics = MetricsLog(path / "metrics.jsonl")
 
-    def check(self, config: RunConfig, *, restart: bool) -> None:
-        """Whether a run of `config` may begin or go on here; nothing is changed.
+    def check(self, config: RunConfig, *, restart: bool, say: Callable[[str], None] = lambda _: None) -> None:
+        """Whether a run of `config` may begin or go on here; nothing is changed. `say` is told what is damaged.
 
         Raises:
             RunError: the folder holds something else, or a run with other settings.
@@ -65,7 +91,14 @@ class RunFolder:
                     f"{self.path}: is not empty (it holds {foreign[0]}) and is not a run: choose another output"
                 )
         elif not restart:
-            self._check_same(config)
+            self._check_same(config, say)
+
+    def saved_config(self) -> RunConfig | None:
+        """The configuration that is saved with the run; None if there is none, or it is damaged."""
+        try:
+            return load_run_config(self.config_file)[0]
+        except ConfigError:
+            return None
 
     @contextmanager
     def alone(self) -> Iterator[None]:
@@ -105,7 +138,9 @@ class RunFolder:
                 place.unlink(missing_ok=True)
         self.path.mkdir(parents=True, exist_ok=True)
         self._unfinished.write_text(to_toml(config), encoding="utf-8", newline="\n")
+        write_through(self._unfinished)
         self._unfinished.replace(self.config_file)
+        write_through(self.path)
 
     def forget_after(self, update: int, *, finished: bool, say: Callable[[str], None]) -> None:
         """Forget what was done after `update`, and the average if the run is not `finished`: all of it comes again.
@@ -115,37 +150,72 @@ class RunFolder:
         """
         for later in list_checkpoints(self.checkpoints):
             if later > update:
-                place = self.checkpoints / f"{later:09d}"
-                aside = next(
-                    name for number in count(1) if not (name := Path(f"{place}.passed-over-{number}")).exists()
-                )
-                place.rename(aside)
+                aside = _set_aside(self.checkpoints / f"{later:09d}", "passed-over")
                 say(f"what was passed over is kept as {aside}; the run does not need it")
         if damaged := self.metrics.damaged_lines():
             say(f"{self.metrics.path}: left out what cannot be read, lines {', '.join(map(str, damaged))}")
         self.metrics.truncate_after(update, average=finished)
 
-    def remove_checkpoints(self, updates: Iterable[int]) -> None:
-        """Remove the checkpoints of `updates`."""
-        for update in updates:
-            remove_folder(self.checkpoints / f"{update:09d}")
+    def make_way(self, bundle: Path, say: Callable[[str], None]) -> None:
+        """Set aside what lies in the place of `bundle` and is none any more: it would not be replaced."""
+        if bundle.is_dir() and not (bundle / "bundle.json").is_file():
+            say(f"{bundle}: is no bundle any more; what is left of it is kept as {_set_aside(bundle, 'damaged')}")
+
+    def remove_outdated(self, update: int, superseded: int, keep: int) -> None:
+        """Remove the checkpoints that the one of `update` makes needless, in this sitting or one that was killed.
+
+        Args:
+            update: of the present checkpoint.
+            superseded: of an earlier one that was not due; 0 if there is none.
+            keep: how many of the latest ones are kept.
+        """
+        # One that was not due has served its purpose, an end that was asked for, when the next is there. It must not be
+        # averaged: the run would not end like one that was never interrupted.
+        if superseded in list_checkpoints(self.checkpoints) and superseded != update:
+            remove_folder(self.checkpoints / f"{superseded:09d}")
+        remove_checkpoints(self.checkpoints, keep)
 
     def _cache_within(self, config: RunConfig) -> str:
         """What of this folder holds prepared text, which is there before the run is; "" if the cache lies elsewhere."""
         cache, here = Path(config.data.cache or "/").resolve(), self.path.resolve()
         return cache.relative_to(here).parts[0] if here in cache.parents else ""
 
-    def _check_same(self, config: RunConfig) -> None:
-        before, _ = load_run_config(self.config_file)
-        may_differ = MAY_DIFFER - ({"training.updates"} if config.training.schedule == "linear" else set())
-        old, new = (flatten(run.model_dump()) for run in (before, config))
-        changed = [key for key in new if old[key] != new[key] and key not in may_differ]
-        if changed:
-            lines = "\n".join(f"  {key}: was {old[key]!r}, now {new[key]!r}" for key in changed)
+    def _check_same(self, config: RunConfig, say: Callable[[str], None]) -> None:
+        before = self.saved_config()
+        changes = [] if before is None else _changes(before, config)
+        if before is not None and not changes:
+            return
+        # Either of them may be wrong: what was asked for, or the file. The checkpoints know.
+        checkpoint = latest_checkpoint(self.checkpoints, lambda _: None)
+        recorded = checkpoint.state.get("settings") if checkpoint is not None else None
+        if recorded == settings_digest(config):
+            say(f"{self.config_file}: is damaged, and is written anew: the settings asked for are those of the run")
+        elif before is None or recorded not in {None, settings_digest(before)}:
+            raise RunError(
+                f"{self.config_file}: is damaged, and no checkpoint was made with the settings asked for: put an "
+                f"undamaged copy in its place, set them back, choose another output, or start over with --restart, "
+                f"which deletes that run"
+            )
+        else:
+            lines = "\n".join(changes)
             raise RunError(
                 f"{self.path}: holds a run with other settings:\n{lines}\n"
                 f"choose another output, set them back, or start over with --restart, which deletes that run"
             )
+
+
+def _changes(before: RunConfig, after: RunConfig) -> list[str]:
+    """What has changed and may not, a line for each."""
+    old, new, may_differ = flatten(before.model_dump()), flatten(after.model_dump()), _may_differ(after)
+    changed = [key for key in new if old[key] != new[key] and key not in may_differ]
+    return [f"  {key}: was {old[key]!r}, now {new[key]!r}" for key in changed]
+
+
+def _set_aside(place: Path, word: str) -> Path:
+    """Give `place` another name, which says why, and return that."""
+    aside = next(name for number in count(1) if not (name := Path(f"{place}.{word}-{number}")).exists())
+    place.rename(aside)
+    return aside
 
 
 def _remove_empty(folders: Iterable[Path]) -> None:

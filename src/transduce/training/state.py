@@ -33,6 +33,7 @@ class RunState:
         data: digest of the prepared data, so that other data cannot slip in.
         start: digest of the weights that training started from; "" if they were random.
         ranks: with which the run began. Its batches keep the size they had then, however many ranks share them now.
+        settings: digest of the settings that the run may not change (`settings_digest`).
     """
 
     data: str
@@ -50,6 +51,7 @@ class RunState:
     halvings: int = 0
     start: str = ""
     ranks: int = 1
+    settings: str = ""
 
     def save(self, folder: RunFolder, updater: Updater) -> None:
         """Write the checkpoint of this update: all ranks together, by the hands of the first."""

@@ -3,24 +3,15 @@
 import math
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from itertools import islice
-from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 
-from transduce.bundle import (
-    Bundle,
-    latest_checkpoint,
-    list_checkpoints,
-    load_tensors,
-    model_tensors,
-    remove_checkpoints,
-)
+from transduce.bundle import Bundle, latest_checkpoint, list_checkpoints, load_tensors, model_tensors
 from transduce.config import RunConfig
-from transduce.data import Batch, PreparedData
+from transduce.data import Batch, PreparedData, most_times, remove_epochs
 from transduce.errors import Interrupted, RunError, TrainingError
 from transduce.model import Transformer
 from transduce.training.candidates import Candidates
@@ -28,9 +19,11 @@ from transduce.training.digests import batches_digest, weights_digest
 from transduce.training.divergence import MOST_SKIPPED_IN_A_ROW, REMEDY, is_finite, too_many_skipped
 from transduce.training.interruption import StopWish
 from transduce.training.pace import Pace
+from transduce.training.patience import end_of_patience
 from transduce.training.probe import fit_into_memory
 from transduce.training.ranks import ALONE, Ranks
 from transduce.training.reporter import Progress, Reporter
+from transduce.training.result import TrainingResult
 from transduce.training.run_folder import RunFolder
 from transduce.training.sharding import whole_model
 from transduce.training.state import RunState
@@ -38,23 +31,6 @@ from transduce.training.step import UpdateFigures, Updater
 from transduce.training.stream import Place, batch_stream, in_parts, shared_epoch_store
 from transduce.training.trackers import Trackers
 from transduce.translation import find_device
-
-
-@dataclass(frozen=True)
-class TrainingResult:
-    """How a run ended.
-
-    Args:
-        folder: of the run; `folder/best` is the model to use.
-        updates: done in all.
-        seconds: of training in all, over all sittings; without validation.
-        best: the best figure of validation, in terms of `training.best_by` (for "loss", its negative).
-    """
-
-    folder: Path
-    updates: int
-    seconds: float
-    best: float
 
 
 class Trainer:
@@ -90,8 +66,8 @@ class Trainer:
         """Take up the latest undamaged checkpoint, if there is one; nothing on disk is changed.
 
         Raises:
-            RunError: the run was trained on other data or started from other weights, or has checkpoints of which none
-                can be read.
+            RunError: the run was trained on other data, has no checkpoint yet and started from other weights, or has
+                checkpoints of which none can be read.
         """
         checkpoint = latest_checkpoint(self.folder.checkpoints, self.reporter.say)
         if checkpoint is None:
@@ -100,9 +76,11 @@ class Trainer:
                     f"{self.folder.checkpoints}: none of the checkpoints can be read, for the reasons above: put them "
                     f"right, or start over with --restart, which deletes them"
                 )
-            self._check_same_origin(*self._begun_with())
+            begun = self.folder.metrics.first()  # which is written before any checkpoint
+            self._check_same_data(begun.get("digests", self.prepared.digests)["all"])
+            self._check_same_start(begun.get("start", self.state.start))
             return
-        self._check_same_origin(checkpoint.state["data"], checkpoint.state.get("start", ""))
+        self._check_same_data(checkpoint.state["data"])
         self.state = RunState.load(self.folder, checkpoint.update, self.updater)
         self.reporter.say(f"going on after update {checkpoint.update:,}")
         if self.state.ranks != self.ranks.size:
@@ -110,23 +88,27 @@ class Trainer:
                 f"the run began on {self.state.ranks} ranks and goes on with {self.ranks.size}, which share the same "
                 f"batches: figures will differ by rounding and by what dropout draws"
             )
+        # Each rank looks for itself: they may not even have found the same checkpoint, which is seen to later.
+        self._forget_best(lost=self.candidates.best_is_lost(self.state))
 
-    def _begun_with(self) -> tuple[object, object]:
-        """Digests of data and start as metrics.jsonl has them, which is there before any checkpoint."""
-        facts = next((line for line in self.folder.metrics.read() if line["kind"] == "data"), {})
-        return facts.get("digests", self.prepared.digests)["all"], facts.get("start", self.state.start)
-
-    def _check_same_origin(self, data: object, start: object) -> None:
+    def _check_same_data(self, data: object) -> None:
         if data != self.prepared.digests["all"]:
             raise RunError(
                 f"{self.folder.path}: was trained on other data: a file, or a setting of data or text, has changed. "
                 f"Set it back, choose another output, or start over with --restart"
             )
+
+    def _check_same_start(self, start: object) -> None:
         if start != self.state.start:
             raise RunError(
                 f"{self.folder.path}: was started from other weights than {self.config.training.start_from} has now: "
                 f"put them back, choose another output, or start over with --restart"
             )
+
+    def _forget_best(self, *, lost: bool) -> None:
+        """The figure of a model that is lost is none to beat; another takes its place when the run ends, or before."""
+        if lost:
+            self.state.best, self.state.finished = None, False
 
     def run(self, stop: StopWish, again: str = "the same command") -> TrainingResult:
         """Train to the last update, or until patience is at its end; `again` is what goes on where it is stopped.
@@ -137,6 +119,7 @@ class Trainer:
         """
         if self._already_finished():
             self.reporter.say(f"nothing to do: training ended after update {self.state.update:,}")
+            self._say_why_it_ended()
             return self._result()
         self.state.finished = False
         self._remove_outdated()
@@ -154,23 +137,37 @@ class Trainer:
                 self._checkpoint()
             if wished:
                 raise Interrupted(f"stopped after update {self.state.update:,}; {again} goes on from there")
+        self._forget_best(lost=self.ranks.any(self.ranks.is_first and self.candidates.best_is_lost(self.state)))
         if self.state.best is None:  # interrupted before the first validation, and now asked for no further update
+            without_gain = self.state.without_gain
             self._validate()
+            self.state.without_gain = without_gain  # what patience has ended stays so
         self._average()
         self.state.finished = True
         self._checkpoint()
+        self._say_why_it_ended()
+        if self.ranks.is_first:
+            epoch = self.state.place.epoch
+            remove_epochs(self.prepared, self.config.text.bpe_dropout, self.config.training.seed, before=epoch + 1)
         return self._result()
 
+    def _say_why_it_ended(self) -> None:
+        if (cause := end_of_patience(self.config.training, self.folder.metrics.read())) is not None:
+            self.reporter.say(cause)
+
     def _fit_into_memory(self) -> None:
-        training, state, corpora = self.config.training, self.state, self.prepared.corpora
+        training, state = self.config.training, self.state
         store = shared_epoch_store(self.prepared, self.config.text, training, state.place.epoch, self.ranks)
-        lengths = store.lengths
-        if any(corpus.weight > 1 for corpus in corpora):
-            most, sizes = zip(*((math.ceil(corpus.weight), corpus.cleaning["kept"]) for corpus in corpora), strict=True)
-            lengths = np.repeat(lengths, np.repeat(most, sizes), axis=0)  # as often as any epoch has each pair
-        remaining, say = training.updates - state.update, self.reporter.say
-        share, begun = self._share, state.update > 0
-        state.halvings = fit_into_memory(self.updater, lengths, share, state.halvings, remaining, say, goes_on=begun)
+        state.halvings = fit_into_memory(
+            self.updater,
+            store.lengths,
+            self._share,
+            state.halvings,
+            training.updates - state.update,
+            self.reporter.say,
+            goes_on=state.update > 0,
+            times=most_times(self.prepared),
+        )
 
     @property
     def _share(self) -> int:
@@ -212,6 +209,8 @@ class Trainer:
         self.state.update = number
         self.state.place = taken[-1][0]
         self.state.batches_digest = batches_digest(self.state.batches_digest, batches, self.ranks)
+        # On record, and part of the time that training takes.
+        digest = weights_digest(self.model) if self._due(self.config.training.log_every) else ""
         seconds = time.perf_counter() - started
         self.state.seconds += seconds
         self._pace.count(figures.num_target_tokens, seconds)
@@ -219,7 +218,7 @@ class Trainer:
             self._skipped(figures, taken)
         else:
             self.state.skipped_in_a_row = 0
-            self._tell(figures)
+            self._tell(figures, digest)
 
     def _skipped(self, figures: UpdateFigures, taken: Sequence[tuple[Place, Batch]]) -> None:
         """Count a skipped update and say so; the last of too many in a row ends the run."""
@@ -234,7 +233,7 @@ class Trainer:
         if state.skipped_in_a_row >= MOST_SKIPPED_IN_A_ROW:
             raise too_many_skipped(state.update, state.skipped_in_a_row, finding, taken, self.prepared.tokenizer)
 
-    def _tell(self, figures: UpdateFigures) -> None:
+    def _tell(self, figures: UpdateFigures, digest: str) -> None:
         training, state = self.config.training, self.state
         progress = Progress(
             update=state.update,
@@ -245,11 +244,10 @@ class Trainer:
             eta_seconds=(training.updates - state.update) * self._pace.seconds_per_update,
         )
         self.reporter.progress(progress)
-        if self._due(training.log_every):
+        if digest:
             line: dict[str, Any] = {"epochs": progress.epochs, "batch_tokens": self._most_tokens}
             line |= {"tokens_per_second": progress.tokens_per_second, **asdict(figures)}
-            line |= {"skipped": state.skipped, "batches_digest": state.batches_digest}
-            line |= {"weights_digest": weights_digest(self.model)}
+            line |= {"skipped": state.skipped, "batches_digest": state.batches_digest, "weights_digest": digest}
             self._log("training", line)
             self._pace = Pace()
 
@@ -288,12 +286,5 @@ class Trainer:
         self._remove_outdated()
 
     def _remove_outdated(self) -> None:
-        """Remove the checkpoints that the present one makes needless, in this sitting or one that was killed."""
-        if not self.ranks.is_first:
-            return
-        # One that was not due has served its purpose, an end that was asked for, when the next is there. It must not be
-        # averaged: the run would not end like one that was never interrupted.
-        superseded = self.state.superseded
-        if superseded in list_checkpoints(self.folder.checkpoints) and superseded != self.state.update:
-            self.folder.remove_checkpoints([superseded])
-        remove_checkpoints(self.folder.checkpoints, self.config.training.keep_checkpoints)
+        if self.ranks.is_first:
+            self.folder.remove_outdated(self.state.update, self.state.superseded, self.config.training.keep_checkpoints)

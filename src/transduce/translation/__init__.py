@@ -9,7 +9,10 @@ from transduce.translation.forced_decoding import ForcedDecoder
 from transduce.translation.gold_alignment import GoldAlignment, read_gold_alignments
 from transduce.translation.guard import PROBLEMS
 from transduce.translation.head_choice import choose_head, measure_heads
-from transduce.translation.lines import Line, LineOptions, LineTranslator
+from transduce.translation.json_lines import AskedLine
+from transduce.translation.line_alignment import align_lines
+from transduce.translation.line_options import LineOptions
+from transduce.translation.lines import Line, LineTranslator
 from transduce.translation.network import Network
 from transduce.translation.scoring import PairScore, Perplexity, score_ids, score_pairs, score_stream
 from transduce.translation.text_constraints import TextConstraints
@@ -20,6 +23,7 @@ __all__ = [
     "Alignment",
     "AlignmentHead",
     "Alternative",
+    "AskedLine",
     "Confidence",
     "Engine",
     "ForcedDecoder",
@@ -36,6 +40,7 @@ __all__ = [
     "TextConstraints",
     "Translation",
     "Translator",
+    "align_lines",
     "align_pairs",
     "align_stream",
     "batches_by_length",

@@ -4,10 +4,11 @@ from typing import Any
 
 from transduce.bundle import Bundle
 from transduce.errors import ConfigError
-from transduce.translation.alignment import AlignmentHead, align_pairs
+from transduce.translation.alignment import AlignmentHead
 from transduce.translation.confidence import Confidence
 from transduce.translation.engine import NativeEngine
 from transduce.translation.forced_decoding import ForcedDecoder
+from transduce.translation.line_alignment import align_lines
 from transduce.translation.lines import Line
 from transduce.translation.translator import Alternative, Translator
 
@@ -28,34 +29,40 @@ class LineDetails:
         self._decoder = ForcedDecoder(translator.engine.model, translator.tokenizer, translator.search)
 
     def of(self, line: Line) -> dict[str, Any]:
-        """The line as a JSON object."""
+        """The line as a JSON object.
+
+        Where protected spans are kept, score, tokens and confidence are those of the translation that they were put
+        into, without them; there are none where it was put together of parts of sentences. The alignment is that of the
+        line as it stands, in words between spaces.
+        """
         best = line.translation.alternatives[0]
         found: dict[str, Any] = {
             "source": line.source,
             "translation": best.text,
-            "score": None if line.how is not None or line.has_failed else best.score,
+            "score": best.score if line.has_score else None,
+            **_utility(best),
             "parts": line.translation.num_parts,
             "tokens": _tokens(best),
             "alternatives": [
-                {"translation": other.text, "score": other.score} for other in line.translation.alternatives[1:]
+                {"translation": other.text, "score": other.score, **_utility(other)}
+                for other in line.translation.alternatives[1:]
             ],
         }
         if line.how is not None:
             found["kept"] = line.how
-        if self._head is not None and self._can_be_aligned(line):
-            (aligned,) = align_pairs(self._decoder, [(line.source, best.text)], self._head)
-            found["alignment"] = str(aligned)
+        if self._head is not None:
+            (aligned,) = align_lines(self._decoder, [line], self._head)
+            if aligned is not None:
+                found["alignment"] = str(aligned)
         if self._confidence is not None and best.pieces and not line.has_failed:
             words = self._confidence.words(best.pieces, best.token_scores)
             found["confidence"] = self._confidence.sentence(best.token_scores)
             found["words"] = [{"word": word, "confidence": confidence} for word, confidence in words]
         return found
 
-    def _can_be_aligned(self, line: Line) -> bool:
-        """Whether both sides are read as wholes: attention over thousands of positions takes gigabytes."""
-        tokenizer, most = self._decoder.tokenizer, min(self._decoder.search.max_pieces, self._decoder.model.longest - 1)
-        (target,) = tokenizer.encode_targets([line.translation.text])
-        return max(len(tokenizer.encode(line.source)), len(target)) <= most
+
+def _utility(alternative: Alternative) -> dict[str, float]:
+    return {} if alternative.utility is None else {"utility": alternative.utility}
 
 
 def _tokens(alternative: Alternative) -> list[dict[str, Any]]:

@@ -10,6 +10,7 @@ from typing import Any, Protocol, TypeVar, runtime_checkable
 import torch
 
 from transduce.config import SearchConfig
+from transduce.errors import ConfigError
 from transduce.model import Transformer
 from transduce.search import (
     Constraints,
@@ -53,7 +54,7 @@ class Engine(Protocol):
         num_best: int = 1,
         constraints: Sequence[Constraints] | None = None,
     ) -> list[list[Hypothesis]]:
-        """For each source (ids, `</s>` included), its `num_best` hypotheses, best first.
+        """For each source (ids, `</s>` included), up to `num_best` hypotheses, best first: fewer if it finds no more.
 
         Where the constraints of a source cannot be kept, there is one hypothesis with the score -inf.
         """
@@ -146,7 +147,11 @@ class NetworkEngine:
         num_best: int = 1,
         constraints: Sequence[Constraints] | None = None,
     ) -> list[list[Hypothesis]]:
-        """See `Engine`."""
+        """See `Engine`.
+
+        Raises:
+            ConfigError: translations cannot be so long, or what is asked of them is longer than what is read.
+        """
         habits = Habits(config.no_repeat_ngram, config.repetition_penalty, config.diversity)
 
         def search(batch: _Batch) -> list[list[Hypothesis]]:
@@ -192,6 +197,7 @@ class NetworkEngine:
         constraints: Sequence[Constraints] | None = None,
     ) -> list[list[Hypothesis]]:
         """What `search` finds for each source; `width` is the number of hypotheses that it keeps of each."""
+        self._check_lengths(config, constraints or ())
         most = MOST_PROBABILITIES if self.device.type == "cpu" else MOST_PROBABILITIES_OF_GPU
         most_rows = max(1, most // (max(1, width) * self.vocabulary))
         if len(sources) > FEW * self._num_threads:  # something for each
@@ -209,6 +215,17 @@ class NetworkEngine:
             for index, hypotheses in zip(indices, results, strict=True):
                 found[index] = hypotheses
         return found
+
+    def _check_lengths(self, config: SearchConfig, constraints: Sequence[Constraints]) -> None:
+        if config.min_length > self._longest:
+            raise ConfigError(
+                f"min_length = {config.min_length}: this model writes at most {self._longest} tokens; ask for fewer"
+            )
+        longest = max((asked.num_tokens for asked in constraints), default=0)
+        if longest > config.max_pieces:
+            raise ConfigError(
+                f"constraints: ask for {longest} tokens, and may for max_pieces = {config.max_pieces}; ask for fewer"
+            )
 
     def _all(self, search_batch: Callable[[list[int]], _ResultT], batches: list[list[int]]) -> list[_ResultT]:
         """What `search_batch` makes of every batch, computed by several threads if there is something for each."""
@@ -238,7 +255,7 @@ class NetworkEngine:
         # What is required comes on top of what the model has to say.
         required = [0] * len(sources) if constraints is None else [asked.num_tokens for asked in constraints]
         limits = [
-            min(length + config.max_extra_length + extra, self._longest)
+            min(config.most_tokens(length, extra), self._longest)
             for length, extra in zip(lengths, required, strict=True)
         ]
         task = SearchTask(pad_id, self.end_id, limits, config.min_length, constraints)

@@ -142,7 +142,7 @@ class GuardReport:
 def guarded(
     sources: Sequence[str],
     translations: Sequence[str],
-    retry: Callable[[list[str]], Sequence[str]],
+    retry: Callable[[list[int]], Sequence[str]],
     *,
     same_language: bool = False,
 ) -> tuple[list[str], GuardReport]:
@@ -151,8 +151,8 @@ def guarded(
     Args:
         sources: the texts.
         translations: of each, its translation.
-        retry: translates texts again, with settings that avoid such problems. It is called once, with the sources of
-            all translations that have one, and not at all if there is none.
+        retry: translates texts again, with settings that avoid such problems. It is called once, with the places of
+            the sources whose translations have one, and not at all if there is none.
         same_language: see `problems`.
 
     Raises:
@@ -164,7 +164,7 @@ def guarded(
         for source, translation in zip(sources, translations, strict=True)
     ]
     suspects = [index for index, found in enumerate(first) if found]
-    attempts = retry([sources[index] for index in suspects]) if suspects else []
+    attempts = retry(suspects) if suspects else []
     _check_number(len(suspects), len(attempts), "second translations")
     best, last, kept = list(translations), list(first), 0
     for index, attempt in zip(suspects, attempts, strict=True):

@@ -1,95 +1,67 @@
 """Lines of a stream to translations, with everything that can be asked of them."""
 
 import math
-from collections.abc import Collection, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
 
 from transduce.config import SearchConfig
-from transduce.errors import ConfigError
-from transduce.search import Sampling
-from transduce.text import Glossary, Kind
+from transduce.text import ProtectedSpan, paired_spans
 from transduce.translation.alignment import AlignmentHead
 from transduce.translation.guard import GuardReport, guarded
+from transduce.translation.line_options import LineOptions
 from transduce.translation.minimum_bayes_risk import choose
-from transduce.translation.protection import How, translate_protected
+from transduce.translation.projection import without_spans
+from transduce.translation.protection import How, ProtectedTranslation, translate_protected
 from transduce.translation.span_keeper import SpanKeeper
 from transduce.translation.text_constraints import TextConstraints
 from transduce.translation.translator import Alternative, Translation, Translator
 
-
-@dataclass(frozen=True)
-class LineOptions:
-    """What is asked of the translation of every line.
-
-    Args:
-        num_best: alternatives for each line.
-        constraints: what each translation must and must not contain; None: anything.
-        protected: kinds of spans that are kept as they are, or None.
-        glossary: terms that must be translated so, or None.
-        num_samples: instead of searching, draw so many translations of each line; 0: search.
-        sampling: what they are drawn from.
-        seed: of what is drawn.
-        minimum_bayes_risk: whether samples are ranked by what they have in common (Eikema & Aziz 2020).
-        guard: whether translations with a problem (see `guard.PROBLEMS`) are tried once more.
-
-    Raises:
-        ConfigError: some of them exclude each other.
-    """
-
-    num_best: int = 1
-    constraints: TextConstraints | None = None
-    protected: Collection[Kind] | None = None
-    glossary: Glossary | None = None
-    num_samples: int = 0
-    sampling: Sampling = field(default_factory=Sampling)
-    seed: int = 1
-    minimum_bayes_risk: bool = False
-    guard: bool = False
-
-    def __post_init__(self) -> None:
-        ways = {
-            "samples": self.num_samples > 0,
-            "protected spans or a glossary": self.keeps,
-            "required words, forbidden words or a prefix": self.constraints is not None,
-        }
-        chosen = [name for name, is_chosen in ways.items() if is_chosen]
-        if len(chosen) > 1:
-            raise ConfigError(f"{chosen[0]} cannot be combined with {chosen[1]}: ask for one of them")
-        if self.keeps and self.num_best > 1:
-            raise ConfigError(
-                f"num_best = {self.num_best}: with protected spans or a glossary there is one translation"
-            )
-        if self.minimum_bayes_risk and not self.num_samples:
-            raise ConfigError("minimum-Bayes-risk chooses among samples: say how many to draw")
-        if self.num_samples < 0:
-            raise ConfigError(f"samples = {self.num_samples}: must be at least 1, or 0 to search")
-        if self.seed < 0:
-            raise ConfigError(f"seed = {self.seed}: must not be negative")
-        if self.num_samples and self.guard:
-            raise ConfigError("the guard searches again, and samples are not searched for: ask for one of them")
-        if self.num_samples and not 1 <= self.num_best <= self.num_samples:
-            raise ConfigError(
-                f"num_best = {self.num_best}: must be from 1 to the number of samples, {self.num_samples}"
-            )
-
-    @property
-    def keeps(self) -> bool:
-        """Whether something of the source is to be kept."""
-        return self.protected is not None or self.glossary is not None
+_MOST_ATTEMPTS = 8
+"""Searches for a translation without forbidden phrases, each of which knows more spellings of them."""
 
 
 @dataclass(frozen=True)
 class Line:
-    """A line and its translation; `how` says how what was to be kept was kept, if something was."""
+    """A line and its translation.
+
+    Args:
+        source: the line.
+        translation: of it. Where spans or terms are kept, score and pieces of its one alternative are those of the
+            search for the text without spans: none of what was put together of parts of sentences.
+        how: how what was to be kept was kept, if something was.
+        spans: that are kept, in the source and in the translation.
+    """
 
     source: str
     translation: Translation
     how: How | None = None
+    spans: tuple[tuple[ProtectedSpan, ProtectedSpan], ...] = ()
 
     @property
     def has_failed(self) -> bool:
         """Whether no translation has what was asked for; then the line is blank."""
         return self.translation.alternatives[0].score == -math.inf
+
+    @property
+    def has_score(self) -> bool:
+        """Whether the score of the translation is known."""
+        return not self.has_failed and (self.how is None or bool(self.translation.alternatives[0].pieces))
+
+    @cached_property
+    def bare(self) -> tuple[str, str]:
+        """Source and translation without the spans, as the model has seen them."""
+        if not self.spans:
+            return self.source, self.translation.text
+        of_source, of_target = self.spans_in_order
+        return without_spans(self.source, of_source)[0], without_spans(self.translation.text, of_target)[0]
+
+    @property
+    def spans_in_order(self) -> tuple[list[ProtectedSpan], list[ProtectedSpan]]:
+        """Those of the source and those of the translation, each from left to right."""
+        sides = zip(*self.spans, strict=True)
+        of_source, of_target = (sorted(side, key=lambda span: span.start) for side in sides)
+        return of_source, of_target
 
 
 _FAILED = Translation((Alternative("", -math.inf),))
@@ -117,79 +89,146 @@ class LineTranslator:
     """
 
     def __init__(self, translator: Translator, options: LineOptions, head: AlignmentHead | None = None) -> None:
-        self.translator = translator
+        self.translator = translator = translator.with_search(options.search)
         self.options = options
         self.guard_report: GuardReport | None = None
         self._safer = translator.with_search(_safer(translator.search)) if options.guard else translator
         self._keeper = SpanKeeper(translator, head) if options.keeps else None
 
-    def translate(self, sources: Sequence[str]) -> list[Line]:
-        """The translation of each line of a block."""
-        first = self._once(self.translator, sources)
+    def translate(
+        self, sources: Sequence[str], constraints: Sequence[TextConstraints | None] | None = None
+    ) -> list[Line]:
+        """The translation of each line of a block.
+
+        Args:
+            sources: the lines.
+            constraints: of each line, what is asked of it besides what is asked of every line.
+
+        Raises:
+            ConfigError: something is asked of a line that cannot be combined with the options.
+        """
+        own = constraints if constraints is not None else [None] * len(sources)
+        asked = [self._together(one) for one in own]
+        first = self._once(self.translator, sources, asked)
         if not self.options.guard:
             return first
-        before = dict(zip(sources, first, strict=True))
-        again: dict[str, Line] = {}
+        again: dict[int, Line] = {}
 
-        def retry(suspects: list[str]) -> list[str]:
+        def retry(suspects: list[int]) -> list[str]:
             # What was asked for comes first: an attempt that does not have it is none.
-            attempts = zip(suspects, self._once(self._safer, suspects), strict=True)
-            again.update((source, before[source] if line.has_failed else line) for source, line in attempts)
-            return [again[source].translation.text for source in suspects]
+            chosen = [sources[place] for place in suspects], [asked[place] for place in suspects]
+            for place, line in zip(suspects, self._once(self._safer, *chosen), strict=True):
+                again[place] = first[place] if line.has_failed else line
+            return [again[place].bare[1] for place in suspects]
 
         translator = self.translator
         same = bool(translator.source_language) and translator.source_language == translator.target_language
-        texts, report = guarded(sources, [line.translation.text for line in first], retry, same_language=same)
+        bare_sources, bare_texts = [line.bare[0] for line in first], [line.bare[1] for line in first]
+        texts, report = guarded(bare_sources, bare_texts, retry, same_language=same)
         self.guard_report = report if self.guard_report is None else self.guard_report + report
         return [
-            line if line.translation.text == text else again[line.source]
-            for line, text in zip(first, texts, strict=True)
+            line if line.bare[1] == text else again[place]
+            for place, (line, text) in enumerate(zip(first, texts, strict=True))
         ]
 
-    def _once(self, translator: Translator, sources: Sequence[str]) -> list[Line]:
+    def _together(self, own: TextConstraints | None) -> TextConstraints | None:
+        """What is asked of a line, and of every line."""
+        every = self.options.constraints
+        if own is None:
+            return every
+        if every is not None:
+            return every.and_also(own)
+        replace(self.options, constraints=own)  # refuses what cannot be combined
+        return own
+
+    def _once(
+        self, translator: Translator, sources: Sequence[str], asked: Sequence[TextConstraints | None]
+    ) -> list[Line]:
         options = self.options
         if self._keeper is not None:
             return self._kept(self._keeper.using(translator), sources)
         if options.num_samples:
-            found = translator.samples(sources, options.num_samples, sampling=options.sampling, seed=options.seed)
+            seed = 1 if options.seed is None else options.seed
+            found = translator.samples(sources, options.num_samples, sampling=options.sampling, seed=seed)
             if options.minimum_bayes_risk:
                 found = list(map(_by_risk, found))
             found = [replace(one, alternatives=one.alternatives[: options.num_best]) for one in found]
         else:
-            found = self._searched(translator, sources)
+            found = self._searched(translator, sources, asked)
         return [Line(source, translation) for source, translation in zip(sources, found, strict=True)]
 
-    def _searched(self, translator: Translator, sources: Sequence[str]) -> list[Translation]:
-        """By search; what is too long to be read as a whole cannot be held to constraints, and fails."""
-        options = self.options
-        if options.constraints is None:
-            return translator.translations(sources, num_best=options.num_best)
-        places = [place for place, source in enumerate(sources) if translator.fits(source)]
-        results = translator.translations(
-            [sources[place] for place in places],
-            num_best=options.num_best,
-            constraints=[options.constraints] * len(places),
-        )
+    def _searched(
+        self, translator: Translator, sources: Sequence[str], asked: Sequence[TextConstraints | None]
+    ) -> list[Translation]:
+        """By search, at first of all that may well be found without constraints: nothing is required of it.
+
+        What is too long to be read as a whole cannot be held to constraints, and fails.
+        """
+        free = [place for place, wish in enumerate(asked) if wish is None or not (wish.prefix or wish.required)]
+        results = translator.translations([sources[place] for place in free], num_best=self.options.num_best)
         found = [_FAILED] * len(sources)
-        for place, result in zip(places, results, strict=True):
-            if result.alternatives[0].score > -math.inf:
+        for place, result in zip(free, results, strict=True):
+            wish = asked[place]
+            if wish is None or all(wish.are_met_by(one.text) for one in result.alternatives):
                 found[place] = result
+        held = {
+            place: wish
+            for place, wish in enumerate(asked)
+            if wish is not None and found[place] is _FAILED and translator.fits(sources[place])
+        }
+        return self._held(translator, sources, held, found)
+
+    def _held(
+        self,
+        translator: Translator,
+        sources: Sequence[str],
+        held: Mapping[int, TextConstraints],
+        found: list[Translation],
+    ) -> list[Translation]:
+        """`found` with translations of the lines `held` to something; what none is found for stays as it is."""
+        for _ in range(_MOST_ATTEMPTS):
+            results = translator.translations(
+                [sources[place] for place in held], num_best=self.options.num_best, constraints=list(held.values())
+            )
+            again: dict[int, TextConstraints] = {}
+            for (place, wish), result in zip(held.items(), results, strict=True):
+                best = result.alternatives[0]
+                if best.score > -math.inf:
+                    found[place] = result
+                elif (knowing := wish.learned(translator.tokenizer, best.pieces)) != wish:
+                    again[place] = knowing
+            held = again
         return found
 
     def _kept(self, keeper: SpanKeeper, sources: Sequence[str]) -> list[Line]:
         kinds = self.options.protected if self.options.protected is not None else ()
-        kept = translate_protected(sources, keeper.search, kinds=kinds, glossary=self.options.glossary)
+        language = self.translator.source_language
+        kept = translate_protected(
+            sources, keeper.search, kinds=kinds, glossary=self.options.glossary, language=language
+        )
         return [
-            Line(source, Translation((Alternative(one.text, 0.0),)), one.how)
+            Line(source, _translation(one), one.how, tuple(paired_spans(source, one.text, kinds)))
             for source, one in zip(sources, kept, strict=True)
         ]
 
 
+def _translation(kept: ProtectedTranslation) -> Translation:
+    """With what is known of it: score and pieces of what sentences were translated as wholes."""
+    found = [one.alternatives[0] for one in kept.searched] if kept.how in {"free", "constrained"} else []
+    best = Alternative(
+        kept.text,
+        float(sum(one.score for one in found)),
+        tuple(piece for one in found for piece in one.pieces),
+        tuple(score for one in found for score in one.token_scores),
+    )
+    return Translation((best,), 1 + sum(one.num_parts - 1 for one in kept.searched))
+
+
 def _by_risk(translation: Translation) -> Translation:
-    """The different samples, the one of least risk first, scored by their expected chrF."""
+    """The different samples, the one of least risk first, with their expected chrF as utility."""
     of_text = {alternative.text: alternative for alternative in reversed(translation.alternatives)}
     ranking = choose([alternative.text for alternative in translation.alternatives])
     return replace(
         translation,
-        alternatives=tuple(replace(of_text[candidate.text], score=candidate.utility) for candidate in ranking),
+        alternatives=tuple(replace(of_text[candidate.text], utility=candidate.utility) for candidate in ranking),
     )

@@ -7,10 +7,14 @@ see them: the rest is translated as if they were not there, and they are put in 
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from transduce.text import ProtectedSpan, run_before, run_behind
 from transduce.translation.alignment import Alignment
 
 _PUNCTUATION = frozenset(".,;:!?)]}»”…。、，！？")
 """What stands behind a span without a space."""
+
+_AROUND = frozenset({"()", "[]", "{}", '""', "''", "“”", "„“", "«»", "»«", "‘’"})
+"""What goes with a span that it stands around."""
 
 
 @dataclass(frozen=True)
@@ -18,41 +22,53 @@ class Removed:
     """A span that was taken out.
 
     Args:
-        text: the span.
+        text: the span, with brackets or quotation marks around it.
         word: words of the bare text in front of it.
         opens: whether it belongs to the word behind it rather than to the one in front.
-        glued_left: whether there was no space in front of it.
-        glued_right: what stood behind it without a space; "" if there was one.
+        is_tag: whether it is a tag, which may touch other words than in the source, but only those of its own element.
+        left: the word or sign that stood in front of it without a space; "" if there was none.
+        right: what stood behind it likewise.
     """
 
     text: str
     word: int
     opens: bool
-    glued_left: bool
-    glued_right: str
+    is_tag: bool
+    left: str
+    right: str
 
 
-def without_spans(text: str, spans: Sequence[str]) -> tuple[str, list[Removed]]:
+def without_spans(text: str, spans: Sequence[ProtectedSpan]) -> tuple[str, list[Removed]]:
     """The text without the spans, and what is needed to put them into its translation.
 
     Args:
         text: a line.
-        spans: parts of it, in its order; one that is not found behind the ones before is passed over.
+        spans: parts of it, in its order.
     """
-    bare, removed, start = "", [], 0
+    bare, removed, done = "", [], 0
+    for span, (start, end) in zip(spans, removed_places(text, spans), strict=True):
+        bare = _appended(bare, text[done:start])
+        done = end
+        written, is_tag = text[start:end], span.kind == "tag"
+        left, right = run_before(text, start), run_behind(text, end)
+        opens = bool(right) and not left and right not in _PUNCTUATION
+        is_begin = is_tag and not written.endswith("/>")
+        opens = not (is_tag and written.startswith("</")) and (opens or is_begin)
+        within_word = bool(opens and bare) and not bare[-1].isspace() and right[:1].isalnum()
+        removed.append(Removed(written, len(bare.split()) - within_word, opens, is_tag, left, right))
+    return _appended(bare, text[done:]).strip(), removed
+
+
+def removed_places(text: str, spans: Sequence[ProtectedSpan]) -> list[tuple[int, int]]:
+    """Where what is taken out of a text begins and ends: each span, with what stands around nothing but it."""
+    places, done = [], 0
     for span in spans:
-        place = text.find(span, start)
-        if place < 0:
-            continue
-        bare = _appended(bare, text[start:place])
-        start = place + len(span)
-        glued_left = place > 0 and not text[place - 1].isspace()
-        glued_right = text[start : start + 1].strip()
-        opens = bool(glued_right) and not glued_left and glued_right not in _PUNCTUATION
-        is_closing = span.startswith("</")
-        opens = not is_closing and (opens or (span.startswith("<") and not span.endswith("/>")))
-        removed.append(Removed(span, len(bare.split()), opens, glued_left, glued_right))
-    return _appended(bare, text[start:]).strip(), removed
+        start, end = span.start, span.end
+        while span.kind != "tag" and done < start and text[start - 1] + text[end : end + 1] in _AROUND:
+            start, end = start - 1, end + 1
+        places.append((start, end))
+        done = end
+    return places
 
 
 def _appended(bare: str, rest: str) -> str:
@@ -65,6 +81,8 @@ def _appended(bare: str, rest: str) -> str:
 def with_spans(translation: str, removed: Sequence[Removed], alignment: Alignment) -> str:
     """The translation of the bare text with the spans in it, in their order.
 
+    A span touches the same words and signs as in the source, and a tag the words of its element: no others.
+
     Args:
         translation: a line.
         removed: from `without_spans`.
@@ -75,21 +93,31 @@ def with_spans(translation: str, removed: Sequence[Removed], alignment: Alignmen
     for link in alignment.links:
         linked.setdefault(link.source, []).append(link.target)
     text, done = "", 0
-    is_glued = False  # whether what comes next stands right behind
+    last: Removed | None = None  # the span that the text ends with
 
     for span in removed:
         place = max(done, min(len(words), _place(span, linked, len(alignment.source), len(words))))
         if span.text.startswith("</") and place == done < len(words) and text:
             place += 1  # an element that has words keeps one
         for word in words[done:place]:
-            text, is_glued = _joined(text, word, is_glued=is_glued), False
+            text, last = _joined(text, word, is_glued=_touches(last, word)), None
         done = place
-        behind = span.glued_right if span.glued_right in _PUNCTUATION and text.endswith(span.glued_right) else ""
-        text = _joined(text.removesuffix(behind), span.text, is_glued=is_glued or span.glued_left) + behind
-        is_glued = span.opens and bool(span.glued_right)
+        behind = span.right if last is None and span.right in _PUNCTUATION and text.endswith(span.right) else ""
+        text = text.removesuffix(behind)
+        is_end = span.is_tag and span.text.startswith("</")
+        is_glued = bool(span.left) and (is_end or run_before(text, len(text)) == span.left)
+        text = _joined(text, span.text, is_glued=is_glued) + behind
+        last = None if behind else span
     for word in words[done:]:
-        text, is_glued = _joined(text, word, is_glued=is_glued), False
+        text, last = _joined(text, word, is_glued=_touches(last, word)), None
     return text
+
+
+def _touches(span: Removed | None, word: str) -> bool:
+    """Whether a word of the translation stands behind a span without a space."""
+    if span is None or not span.right:
+        return False
+    return (span.is_tag and span.opens) or run_behind(word, 0) == span.right
 
 
 def _joined(text: str, rest: str, *, is_glued: bool) -> str:

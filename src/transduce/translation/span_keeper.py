@@ -1,13 +1,17 @@
 """The search for translations that have protected spans and terms of a glossary in them."""
 
+import math
+from collections import Counter
 from collections.abc import Sequence
+from dataclasses import replace
 
 from transduce.errors import ConfigError
+from transduce.text import count_whole
 from transduce.translation.alignment import AlignmentHead, align_pairs
 from transduce.translation.engine import NativeEngine
 from transduce.translation.forced_decoding import ForcedDecoder
 from transduce.translation.projection import with_spans, without_spans
-from transduce.translation.protection import ConstrainedText
+from transduce.translation.protected_sentence import ConstrainedText, Proposal
 from transduce.translation.text_constraints import TextConstraints
 from transduce.translation.translator import Translation, Translator
 
@@ -34,40 +38,50 @@ class SpanKeeper:
         """The same with other settings of the search."""
         return SpanKeeper(translator, self._head)
 
-    def search(self, requests: Sequence[ConstrainedText]) -> list[list[str]]:
+    def search(self, requests: Sequence[ConstrainedText]) -> list[list[Proposal]]:
         """Translations of each text, best first, that are likely to have what is required; a `protection.Search`."""
-        divided = [without_spans(request.text, request.required) for request in requests]
-        # What does not stand in the text itself is a term's translation.
-        spans = [{span.text for span in removed} for _, removed in divided]
-        terms = [
-            tuple(phrase for phrase in request.required if phrase not in found)
-            for request, found in zip(requests, spans, strict=True)
-        ]
-        found = self._translations([bare for bare, _ in divided], terms)
-        pairs, places = [], []
-        for place, ((bare, _), translation) in enumerate(zip(divided, found, strict=True)):
+        divided = [without_spans(request.text, request.spans) for request in requests]
+        found = self._translations([bare for bare, _ in divided], requests)
+        proposals: list[list[Proposal]] = [[] for _ in requests]
+        places, pairs = [], []
+        for place, ((bare, removed), translation) in enumerate(zip(divided, found, strict=True)):
             for best in translation.alternatives:
-                if best.score > -float("inf"):
-                    pairs.append((bare, best.text))
-                    places.append(place)
-        texts: list[list[str]] = [[] for _ in requests]
-        for place, pair, alignment in zip(places, pairs, align_pairs(self._decoder, pairs, self._head), strict=True):
-            texts[place].append(with_spans(pair[1], divided[place][1], alignment))
-        return texts
+                if best.score > -math.inf:
+                    proposals[place].append(Proposal(best.text, replace(translation, alternatives=(best,))))
+                    if removed:
+                        places.append((place, len(proposals[place]) - 1))
+                        pairs.append((bare, best.text))
+        alignments = align_pairs(self._decoder, pairs, self._head)
+        for (place, rank), alignment in zip(places, alignments, strict=True):
+            proposal = proposals[place][rank]
+            text = with_spans(proposal.text, divided[place][1], alignment)
+            proposals[place][rank] = replace(proposal, text=text)
+        return proposals
 
-    def _translations(self, texts: Sequence[str], terms: Sequence[tuple[str, ...]]) -> list[Translation]:
-        """The best translations of each text with its terms, as many as the beam holds."""
+    def _translations(self, texts: Sequence[str], requests: Sequence[ConstrainedText]) -> list[Translation]:
+        """The best translation of each text; if something must be in it, as many as the beam holds.
+
+        Terms are not required at first: often they are there anyway. What is too long to be read as a whole cannot be
+        held to anything.
+        """
+        search = self._translator.search
         found: dict[int, Translation] = {}
-        wide = self._translator.with_search({"beam": max(BEAM, self._translator.search.beam)})
-        for needs_terms, translator in ((False, self._translator), (True, wide)):
-            # What is too long to be read as a whole cannot be held to anything.
-            chosen = [
-                place
-                for place, (text, own) in enumerate(zip(texts, terms, strict=True))
-                if (bool(own) and self._translator.fits(text)) == needs_terms
-            ]
-            asked = [TextConstraints(required=terms[place]) for place in chosen] if needs_terms else None
-            num_best = translator.search.beam
-            results = translator.translations([texts[place] for place in chosen], num_best=num_best, constraints=asked)
-            found.update(zip(chosen, results, strict=True))
+        for keeps, num_best in ((False, 1), (True, search.beam)):
+            places = [place for place, one in enumerate(requests) if bool(one.spans or one.terms) == keeps]
+            results = self._translator.translations([texts[place] for place in places], num_best=num_best)
+            found.update(zip(places, results, strict=True))
+        lacking = [
+            place
+            for place, request in enumerate(requests)
+            if not _has_terms(found[place].text, request.terms) and self._translator.fits(texts[place])
+        ]
+        wide = self._translator.with_search({"beam": max(BEAM, search.beam)})
+        asked = [TextConstraints(required=requests[place].terms) for place in lacking]
+        chosen = [texts[place] for place in lacking]
+        found.update(zip(lacking, wide.translations(chosen, num_best=wide.search.beam, constraints=asked), strict=True))
         return [found[place] for place in range(len(texts))]
+
+
+def _has_terms(text: str, terms: Sequence[str]) -> bool:
+    """Whether each of `terms` stands in the text as often as it is listed."""
+    return all(count_whole(text, term) == times for term, times in Counter(terms).items())

@@ -1,56 +1,131 @@
 """What is asked of a translation, in words."""
 
-from dataclasses import dataclass
+import unicodedata
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from functools import lru_cache
 
+from transduce.errors import ConfigError
 from transduce.search import Constraints
-from transduce.text import Tokenizer, count_whole
+from transduce.text import Tokenizer, count_whole, find_whole
+
+_IN_FRONT = ("-", "(", '"', "„", "“", "«", "/", "'")
+"""Signs behind which a word stands without a space, with pieces of its own."""
 
 
 @dataclass(frozen=True)
 class TextConstraints:
     """What the translation of one text must and must not contain.
 
-    A word is what the tokenizer makes of it behind a space. What is required is not part of a longer word; a forbidden
-    word also rules out longer ones that begin with the same pieces.
+    A phrase is there where it stands as whole words: "an" is not in "Mann", and "." is in "Hut.". The search knows only
+    rows of pieces, of which one text has several: so what it finds is to be verified by `are_met_by`. It also leaves
+    out longer words that begin with the same pieces as a forbidden one.
 
     Args:
         prefix: how the translation begins.
         required: phrases that it contains exactly once, or as often as they are given.
         in_order: whether they come in the order in which they are given.
         forbidden: phrases that it does not contain.
+        spellings: rows of ids of pieces with which translations had a forbidden phrase; see `learned`.
+
+    Raises:
+        ConfigError: a phrase shows nothing, or has a line end, which no translation has.
     """
 
     prefix: str = ""
     required: tuple[str, ...] = ()
     in_order: bool = False
     forbidden: tuple[str, ...] = ()
+    spellings: frozenset[tuple[int, ...]] = frozenset()
+
+    def __post_init__(self) -> None:
+        for name, phrases in (("require", self.required), ("forbid", self.forbidden)):
+            for phrase in phrases:
+                if not any(unicodedata.category(character)[0] not in "CZ" for character in phrase):
+                    raise ConfigError(f"{name} {phrase!r}: must show something; give a word or phrase, or leave it out")
+        for name, phrases in (("require", self.required), ("forbid", self.forbidden), ("prefix", (self.prefix,))):
+            for phrase in phrases:
+                if "".join(phrase.splitlines()) != phrase:
+                    raise ConfigError(f"{name} {phrase!r}: must be without line ends, as a translation is one line")
+
+    def and_also(self, other: "TextConstraints") -> "TextConstraints":
+        """What both ask for; of two prefixes, the other's."""
+        return replace(
+            self,
+            prefix=other.prefix or self.prefix,
+            required=self.required + other.required,
+            in_order=self.in_order or other.in_order,
+            forbidden=self.forbidden + other.forbidden,
+            spellings=self.spellings | other.spellings,
+        )
 
     def are_met_by(self, text: str) -> bool:
-        """Whether the required phrases are there in whole words: one text can be spelled by several rows of pieces."""
-        required = [phrase.strip() for phrase in self.required if phrase.strip()]
-        return all(count_whole(text, phrase) == required.count(phrase) for phrase in required)
+        """Whether the required phrases are there as often as they must be, and no forbidden one, in whole words."""
+        required = [phrase.strip() for phrase in self.required]
+        return all(count_whole(text, phrase) == required.count(phrase) for phrase in required) and not any(
+            count_whole(text, phrase.strip()) for phrase in self.forbidden
+        )
 
     def as_ids(self, tokenizer: Tokenizer, *, nowhere_else: bool = False) -> Constraints:
         """The same for a search.
 
-        With `nowhere_else`, a required phrase is forbidden as it is spelled behind a hyphen: other pieces, so that the
-        search does not know that it is there already.
+        Phrases are forbidden behind a space, and as they are spelled behind signs and, if they begin with a sign,
+        behind words. With `nowhere_else`, a required phrase is forbidden as it is spelled behind a hyphen: other
+        pieces, so that the search does not know that it is there already.
         """
         required, forbidden = (
-            tuple(tuple(ids) for ids in tokenizer.encode_targets(phrases) if ids)
+            [tuple(ids) for ids in tokenizer.encode_targets(phrases) if ids]
             for phrases in (self.required, self.forbidden)
         )
+        forbidden += [ids for phrase in self.forbidden for ids in _glued(tokenizer, phrase.strip())]
         if nowhere_else:
-            forbidden += tuple(filter(None, (_behind_hyphen(tokenizer, phrase.strip()) for phrase in self.required)))
+            behind = (_behind(tokenizer, "-", phrase.strip()) for phrase in self.required)
+            forbidden += [ids for _, ids in filter(None, behind)]
         (prefix,) = tokenizer.encode_targets([self.prefix])
-        return Constraints(tuple(prefix), required, self.in_order, forbidden, continuing_ids(tokenizer))
+        every = tuple(dict.fromkeys([*forbidden, *sorted(self.spellings)]))
+        return Constraints(tuple(prefix), tuple(required), self.in_order, every, continuing_ids(tokenizer))
+
+    def learned(self, tokenizer: Tokenizer, pieces: Sequence[str]) -> "TextConstraints":
+        """The same, which forbids the rows of pieces with which a translation has forbidden phrases, too.
+
+        A phrase that begins with a letter is forbidden together with the piece in front, if that does not end with the
+        space: the same pieces may be within a word.
+
+        Args:
+            tokenizer: that of the translation.
+            pieces: the translation.
+        """
+        text, owners = "", list[int]()
+        pieces = [piece for piece in pieces if piece != "</s>"]
+        for number, piece in enumerate(pieces):
+            text += piece.replace("▁", " ")
+            owners += [number] * len(piece)
+        ids = _ids_of_pieces(tokenizer)
+        found = set(self.spellings)
+        for phrase in map(str.strip, self.forbidden):
+            for start in find_whole(text, phrase):
+                first, last = owners[start], owners[start + len(phrase) - 1]
+                starts_piece = start == 0 or owners[start - 1] != first
+                is_inside = starts_piece and first > 0 and phrase[0].isalnum() and text[start - 1] != " "
+                found.add(tuple(ids[piece] for piece in pieces[first - is_inside : last + 1]))
+        return replace(self, spellings=frozenset(found))
 
 
-def _behind_hyphen(tokenizer: Tokenizer, phrase: str) -> tuple[int, ...]:
-    """The ids of `phrase` behind a hyphen; none if a piece has both."""
-    hyphen, ids = tokenizer.encode_targets(["-", f"-{phrase}"])
-    return tuple(ids[len(hyphen) :]) if ids[: len(hyphen)] == hyphen else ()
+def _glued(tokenizer: Tokenizer, phrase: str) -> list[tuple[int, ...]]:
+    """The ids of `phrase` without a space in front: with the sign behind which it stands, unless it begins with one."""
+    if not phrase[0].isalnum():
+        found = _behind(tokenizer, "", phrase)
+        return [] if found is None else [found[1]]
+    pairs = filter(None, (_behind(tokenizer, sign, phrase) for sign in _IN_FRONT))
+    return [(before, *ids) for before, ids in pairs]
+
+
+def _behind(tokenizer: Tokenizer, sign: str, phrase: str) -> tuple[int, tuple[int, ...]] | None:
+    """The last id of a word with `sign` behind it, and the ids of `phrase` behind that; None if a piece has both."""
+    before, ids = tokenizer.encode_targets([f"a{sign}", f"a{sign}{phrase}"])
+    if not before or ids[: len(before)] != before or len(ids) == len(before):
+        return None
+    return before[-1], tuple(ids[len(before) :])
 
 
 @lru_cache(maxsize=8)
@@ -58,3 +133,8 @@ def continuing_ids(tokenizer: Tokenizer) -> frozenset[int]:
     """Pieces that go on with a word: they begin with a letter or digit, or are a byte of a character."""
     pieces = tokenizer.pieces(range(tokenizer.vocabulary))
     return frozenset(index for index, piece in enumerate(pieces) if piece[0].isalnum() or piece.startswith("<0x"))
+
+
+@lru_cache(maxsize=8)
+def _ids_of_pieces(tokenizer: Tokenizer) -> dict[str, int]:
+    return {piece: index for index, piece in enumerate(tokenizer.pieces(range(tokenizer.vocabulary)))}

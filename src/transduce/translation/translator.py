@@ -1,22 +1,21 @@
 """A model and its tokenizer: text in, text out."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from pydantic import ValidationError
-
 from transduce.bundle import Bundle, find_bundle
 from transduce.config import SearchConfig
 from transduce.errors import ConfigError, UserError
-from transduce.search import Hypothesis, Sampling
+from transduce.search import Constraints, Hypothesis, Sampling
 from transduce.text import Tokenizer, segments
 from transduce.translation.allocator import KERNELS_OF_TRANSLATION, keep_few_kernels, keep_freed_memory
 from transduce.translation.device import find_device
 from transduce.translation.engine import Engine, NativeEngine
+from transduce.translation.feasibility import contradictions
 from transduce.translation.precision import Precision
 from transduce.translation.text_constraints import TextConstraints
 
@@ -32,12 +31,14 @@ class Alternative:
         score: log-probability in nats, `</s>` included, divided by the length penalty; of parts, the sum.
         pieces: of all parts, `</s>` included.
         token_scores: the log-probability of each, in nats.
+        utility: mean chrF against the other samples, from 0 to 100, where it was chosen among them by that.
     """
 
     text: str
     score: float
     pieces: tuple[str, ...] = ()
     token_scores: tuple[float, ...] = ()
+    utility: float | None = None
 
 
 @dataclass(frozen=True)
@@ -54,6 +55,9 @@ class Translation:
     def text(self) -> str:
         """The best alternative's text."""
         return self.alternatives[0].text
+
+
+_IMPOSSIBLE = Translation((Alternative("", -math.inf),))
 
 
 class Translator:
@@ -108,7 +112,7 @@ class Translator:
         languages = description.languages
         search = description.search
         for other in others:  # a source must be short enough for all of them
-            search = _changed(search, {"max_pieces": min(search.max_pieces, other.description.search.max_pieces)})
+            search = search.changed({"max_pieces": min(search.max_pieces, other.description.search.max_pieces)})
         return cls(engine, tokenizer, search, languages.source, languages.target)
 
     def with_search(self, settings: Mapping[str, Any]) -> "Translator":
@@ -117,7 +121,7 @@ class Translator:
         Raises:
             ConfigError: a setting is unknown or has a value that it cannot have.
         """
-        search = _changed(self.search, settings)
+        search = self.search.changed(settings)
         return Translator(self.engine, self.tokenizer, search, self.source_language, self.target_language)
 
     def translate(self, texts: Sequence[str], *, beam: int | None = None) -> list[str]:
@@ -134,19 +138,22 @@ class Translator:
     ) -> list[Translation]:
         """The `num_best` best translations of each text, with scores.
 
-        `constraints` are those of each text; where they cannot be kept, the one alternative has the score -inf.
+        `constraints` are those of each text; where they cannot be kept, the one alternative has the score -inf, at once
+        if `check_constraints` can tell. Alternatives differ in their texts; there are fewer only where the search has
+        found no more.
 
         Raises:
             ConfigError: more alternatives are asked for than the beam holds.
             UserError: one text is given instead of a sequence of texts, or a text with constraints is too long for the
                 model.
         """
-        search = self.search if beam is None else _changed(self.search, {"beam": beam})
+        search = self.search if beam is None else self.search.changed({"beam": beam})
         if not 1 <= num_best <= search.beam:
             raise ConfigError(f"num_best = {num_best}: must be from 1 to the beam, {search.beam}")
         parts = self._parts_of_all(texts)
         if constraints is None:
-            return self._joined_all(parts, self.engine.search(self._ids(parts), search, num_best))
+            joined = self._joined_all(parts, self.engine.search(self._ids(parts), search, _depth(num_best, search)))
+            return [replace(one, alternatives=_distinct(one.alternatives)[:num_best]) for one in joined]
         for number, text_parts in enumerate(parts, start=1):
             if len(text_parts) > 1:
                 raise UserError(
@@ -172,13 +179,29 @@ class Translator:
         nowhere_else: bool = False,
     ) -> list[Translation]:
         """Translations of texts of one part or none, each verified; see `TextConstraints.as_ids`."""
-        asked = [
-            wish.as_ids(self.tokenizer, nowhere_else=nowhere_else)
-            for text_parts, wish in zip(parts, constraints, strict=True)
-            if text_parts
+        wishes = [wish.as_ids(self.tokenizer, nowhere_else=nowhere_else) for wish in constraints]
+        is_possible = [self._problem(wish, search) is None for wish in wishes]
+        searched = [text_parts if possible else [] for text_parts, possible in zip(parts, is_possible, strict=True)]
+        asked = [wish for text_parts, wish in zip(searched, wishes, strict=True) if text_parts]
+        # Not all that the search finds have the words that they have the tokens of.
+        found = self._joined_all(searched, self.engine.search(self._ids(searched), search, 2 * search.beam, asked))
+        return [
+            _verified(translation, wish, num_best) if possible or not text_parts else _IMPOSSIBLE
+            for translation, wish, possible, text_parts in zip(found, constraints, is_possible, parts, strict=True)
         ]
-        found = self._joined_all(parts, self.engine.search(self._ids(parts), search, search.beam, asked))
-        return [_verified(translation, wish, num_best) for translation, wish in zip(found, constraints, strict=True)]
+
+    def check_constraints(self, constraints: TextConstraints) -> None:
+        """That there can be translations that keep them, as far as that is known before any is looked for.
+
+        Raises:
+            ConfigError: they contradict each other or the settings of the search, or are longer than the model reads.
+        """
+        problem = self._problem(constraints.as_ids(self.tokenizer), self.search)
+        if problem is not None:
+            raise ConfigError(problem)
+
+    def _problem(self, asked: Constraints, search: SearchConfig) -> str | None:
+        return next(contradictions(asked, search, self.tokenizer.decode), None)
 
     def samples(
         self, texts: Sequence[str], num_samples: int, *, sampling: Sampling | None = None, seed: int = 1
@@ -242,6 +265,19 @@ class Translator:
         return Translation(tuple(alternatives), len(found))
 
 
+def _depth(num_best: int, search: SearchConfig) -> int:
+    """Hypotheses to ask for: of several alternatives some may be the same text, so all that a search finishes."""
+    return 1 if num_best == 1 else 2 * search.beam
+
+
+def _distinct(alternatives: Iterable[Alternative]) -> tuple[Alternative, ...]:
+    """Of those with the same text, the first."""
+    of_text: dict[str, Alternative] = {}
+    for alternative in alternatives:
+        of_text.setdefault(alternative.text, alternative)
+    return tuple(of_text.values())
+
+
 def _verified(translation: Translation, constraints: TextConstraints, num_best: int) -> Translation:
     """Those alternatives whose text has what is required; if there are none, the best, with the score -inf.
 
@@ -249,21 +285,9 @@ def _verified(translation: Translation, constraints: TextConstraints, num_best: 
     """
     if not translation.alternatives[0].pieces:
         return translation
-    met = [one for one in translation.alternatives if constraints.are_met_by(one.text)]
+    met = _distinct(one for one in translation.alternatives if constraints.are_met_by(one.text))
     failed = replace(translation.alternatives[0], score=-math.inf)
-    return replace(translation, alternatives=tuple(met[:num_best]) or (failed,))
-
-
-def _changed(search: SearchConfig, settings: Mapping[str, Any]) -> SearchConfig:
-    unknown = settings.keys() - SearchConfig.model_fields.keys()
-    if unknown:
-        raise ConfigError(f"{min(unknown)} is no setting of the search; it has {', '.join(SearchConfig.model_fields)}")
-    try:
-        return SearchConfig.model_validate({**dict(search), **settings})
-    except ValidationError as error:
-        first = error.errors(include_url=False)[0]
-        rule = first["msg"].removeprefix("Input should be ")
-        raise ConfigError(f"{first['loc'][0]} = {first['input']}: must be {rule}") from None
+    return replace(translation, alternatives=met[:num_best] or (failed,))
 
 
 def translate(path: str | Path, texts: Sequence[str], *, beam: int | None = None) -> list[str]:

@@ -73,7 +73,7 @@ class CTranslate2Engine:
         """
         _check(config, constraints)
         lengths = [len(source) for source in sources]
-        limits = [min(length + config.max_extra_length, self._longest) for length in lengths]
+        limits = [min(config.most_tokens(length), self._longest) for length in lengths]
         batches = list(batches_by_length(lengths, config.batch_tokens, MOST_ROWS))
         # All batches are under way before the first is waited for.
         under_way = [self._begin([sources[index] for index in batch], limits[batch[0]], config) for batch in batches]

@@ -154,5 +154,5 @@ def _lists(tokenizer: Tokenizer) -> tuple[Sequence[str], Sequence[str], Sequence
 def _longest_target(description: BundleDescription) -> int:
     """Tokens of the longest translation; one more than that, as Transformers counts the start symbol."""
     config, search = description.model, description.search
-    longest = search.max_pieces + 1 + search.max_extra_length + 1
+    longest = search.most_tokens(search.max_pieces + 1) + 1
     return min(longest, config.max_positions) if config.positions == "learned" else longest

@@ -1,0 +1,91 @@
+"""What is asked of the translation of every line."""
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from transduce.errors import ConfigError
+from transduce.search import Sampling
+from transduce.text import Glossary, Kind
+from transduce.translation.text_constraints import TextConstraints
+
+_NOT_FOR_SAMPLES = ("beam", "no_repeat_ngram", "repetition_penalty", "diversity")
+"""Settings of the search that samples are not drawn with."""
+
+
+@dataclass(frozen=True)
+class LineOptions:
+    """What is asked of the translation of every line.
+
+    Args:
+        num_best: alternatives for each line.
+        constraints: what each translation must and must not contain; None: anything.
+        protected: kinds of spans that are kept as they are, or None.
+        glossary: terms that must be translated so, or None.
+        num_samples: instead of searching, draw so many translations of each line; 0: search.
+        sampling: what they are drawn from; None: the model's own distribution.
+        seed: of what is drawn; None: 1.
+        minimum_bayes_risk: whether samples are ranked by what they have in common (Eikema & Aziz 2020).
+        guard: whether translations with a problem (see `guard.PROBLEMS`) are tried once more.
+        search: settings in place of the translator's own, by their names in `SearchConfig`.
+
+    Raises:
+        ConfigError: some of them exclude each other.
+    """
+
+    num_best: int = 1
+    constraints: TextConstraints | None = None
+    protected: Collection[Kind] | None = None
+    glossary: Glossary | None = None
+    num_samples: int = 0
+    sampling: Sampling | None = None
+    seed: int | None = None
+    minimum_bayes_risk: bool = False
+    guard: bool = False
+    search: Mapping[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        ways = {
+            "samples": self.num_samples > 0,
+            "protected spans or a glossary": self.keeps,
+            "required words, forbidden words or a prefix": self.constraints is not None,
+        }
+        chosen = [name for name, is_chosen in ways.items() if is_chosen]
+        if len(chosen) > 1:
+            raise ConfigError(f"{chosen[0]} cannot be combined with {chosen[1]}: ask for one of them")
+        if self.keeps and self.num_best > 1:
+            raise ConfigError(
+                f"num_best = {self.num_best}: with protected spans or a glossary there is one translation"
+            )
+        if self.num_samples < 0:
+            raise ConfigError(f"samples = {self.num_samples}: must be at least 1, or 0 to search")
+        if self.seed is not None and self.seed < 0:
+            raise ConfigError(f"seed = {self.seed}: must not be negative")
+        if self.num_samples:
+            self._check_samples()
+        else:
+            self._check_search()
+
+    def _check_samples(self) -> None:
+        if self.guard:
+            raise ConfigError("the guard searches again, and samples are not searched for: ask for one of them")
+        if not 1 <= self.num_best <= self.num_samples:
+            raise ConfigError(
+                f"num_best = {self.num_best}: must be from 1 to the number of samples, {self.num_samples}"
+            )
+        for name in _NOT_FOR_SAMPLES:
+            if name in self.search:
+                raise ConfigError(f"{name} = {self.search[name]}: is for searching, not for samples; leave it out")
+
+    def _check_search(self) -> None:
+        if self.minimum_bayes_risk:
+            raise ConfigError("minimum-Bayes-risk chooses among samples: say how many to draw")
+        if self.sampling is not None:
+            raise ConfigError("temperature, top_k and top_p are for samples: say how many to draw, or leave them out")
+        if self.seed is not None:
+            raise ConfigError(f"seed = {self.seed}: is for samples; say how many to draw, or leave it out")
+
+    @property
+    def keeps(self) -> bool:
+        """Whether something of the source is to be kept."""
+        return self.protected is not None or self.glossary is not None
