@@ -48,6 +48,7 @@ def test_everything_about_a_translation(client: httpx.Client, offline: Translato
         {"beam": 3},
         {"length_penalty": 1.0},
         {"min_length": 6},
+        {"max_length": 4},
         {"no_repeat_ngram": 2},
         {"repetition_penalty": 1.5},
         {"diversity": 0.5},

@@ -424,7 +424,7 @@ def test_what_cannot_be_kept_is_refused_by_name(echo: Translator) -> None:
     assert echo.engine.seen == [], "nothing was computed"
     repeated = TextConstraints(prefix="sun moon sun moon")
     echo.check_constraints(repeated)
-    with pytest.raises(ConfigError, match="twice, and no_repeat_ngram = 2 lets"):
+    with pytest.raises(ConfigError, match="twice, and no_repeat_ngram = 2 allows"):
         echo.with_search({"no_repeat_ngram": 2}).check_constraints(repeated)
     with pytest.raises(ConfigError, match="min_length = 9 is above max_length = 8"):
         echo.with_search({"max_length": 8, "min_length": 9})

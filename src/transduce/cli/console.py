@@ -60,12 +60,17 @@ class _Heedless:
             self._stream.flush()
 
 
+def make_console() -> Console:
+    """What shows progress on standard error; what nobody reads is lost, and stops nothing."""
+    stream = None if sys.stderr is None else cast("IO[str]", _Heedless(sys.stderr))
+    return Console(file=stream, stderr=True, highlight=False, soft_wrap=True)
+
+
 class ConsoleReporter(AbstractContextManager["ConsoleReporter"]):
     """Shows a run on standard error, and never stops it: what nobody reads is lost. A `Reporter` for training."""
 
     def __init__(self) -> None:
-        stream = None if sys.stderr is None else cast("IO[str]", _Heedless(sys.stderr))
-        self._console = Console(file=stream, stderr=True, highlight=False, soft_wrap=True)
+        self._console = make_console()
         self._live = Live(console=self._console, transient=True, refresh_per_second=4)
         self._last_plain = time.monotonic()
 

@@ -7,11 +7,10 @@ from contextlib import AbstractContextManager
 from types import TracebackType
 from typing import BinaryIO
 
-from rich.console import Console
 from rich.live import Live
 from rich.text import Text
 
-from transduce.cli.console import PLAIN_EVERY_SECONDS, duration
+from transduce.cli.console import PLAIN_EVERY_SECONDS, duration, make_console
 
 FIRST_BLOCK = 256
 """Lines that are read before the first are translated; as many more each time, as long as they do not take too long."""
@@ -33,7 +32,7 @@ class LineProgress(AbstractContextManager["LineProgress"]):
     """
 
     def __init__(self, stream: BinaryIO | None) -> None:
-        self._console = Console(stderr=True, highlight=False, soft_wrap=True)
+        self._console = make_console()
         self._live = Live(console=self._console, transient=True, auto_refresh=False)
         self._descriptor = None if stream is None else _file(stream)
         self._started = self._said = time.monotonic()

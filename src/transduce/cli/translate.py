@@ -57,8 +57,6 @@ def translate(
     bundle = Bundle.open(find_bundle(model)) if computation.engine == NATIVE else None
     head = None if bundle is None else AlignmentHead.load(bundle)
     translator = LineTranslator(loaded, options, head)
-    if options.constraints is not None:
-        translator.translator.check_constraints(options.constraints)
     started = time.monotonic()
     if document:
         num_lines = _translate_document(translator)

@@ -65,20 +65,27 @@ class SearchConfig(Section):
             names = ", ".join(SearchConfig.model_fields)
             raise ConfigError(f"{min(unknown)} is no setting of the search; it has {names}")
         try:
-            return SearchConfig.model_validate({**dict(self), **settings})
+            found = SearchConfig.model_validate({**dict(self), **settings})
         except ValidationError as error:
             first = error.errors(include_url=False)[0]
             if not first["loc"]:
                 raise ConfigError(first["msg"].removeprefix("Value error, ")) from None
             rule = first["msg"].removeprefix("Input should be ")
             raise ConfigError(f"{first['loc'][0]} = {first['input']}: must be {rule}") from None
+        most = found.most_tokens(found.max_pieces + 1)
+        if "min_length" in settings and found.min_length > most:
+            raise ConfigError(
+                f"min_length = {found.min_length}: must be at most {most}, what the longest source that is read at a "
+                f"time allows (max_pieces + 1 + max_extra_length)"
+            )
+        return found
 
     @model_validator(mode="after")
     def _check_lengths(self) -> "SearchConfig":
         if self.max_length == 1:
             raise ValueError("max_length = 1 leaves no room beside `</s>`: allow at least 2, or 0 for no limit")
-        most = self.most_tokens(self.max_pieces + 1)
-        if self.min_length > most:
-            reason = "max_length" if most == self.max_length else "max_pieces + 1 + max_extra_length"
-            raise ValueError(f"min_length = {self.min_length} is above {reason} = {most}, the most that is possible")
+        if 0 < self.max_length < self.min_length:
+            raise ValueError(
+                f"min_length = {self.min_length} is above max_length = {self.max_length}: change one of them"
+            )
         return self

@@ -44,6 +44,9 @@ class TranslateRequest(Settings):
     min_length: int | None = Field(default=None, ge=1, le=50)
     """Fewest tokens of a sentence's translation, the end included."""
 
+    max_length: int | None = Field(default=None, ge=2, le=10_000)
+    """Most tokens of a sentence's translation, the end included; unless given, there is no limit but its source's."""
+
     no_repeat_ngram: int | None = Field(default=None, ge=0, le=100)
     """No sequence of so many tokens comes twice in a sentence; 0 allows it."""
 

@@ -11,7 +11,15 @@ from transduce.serving.refusals import TooLong
 from transduce.text import Glossary, Kind
 from transduce.translation import LineOptions, TextConstraints
 
-_SETTINGS = ("beam", "length_penalty", "min_length", "no_repeat_ngram", "repetition_penalty", "diversity")
+_SETTINGS = (
+    "beam",
+    "length_penalty",
+    "min_length",
+    "max_length",
+    "no_repeat_ngram",
+    "repetition_penalty",
+    "diversity",
+)
 
 
 @dataclass(frozen=True)
@@ -20,9 +28,10 @@ class TranslationWish:
 
     Args:
         num_best: alternatives of each text, the best included.
-        beam: hypotheses kept for each sentence; None, as the next five: the model's own, but enough for `num_best`.
+        beam: hypotheses kept for each sentence; None, as the next six: the model's own, but enough for `num_best`.
         length_penalty: alpha in ((5 + n) / 6)^alpha, by which a hypothesis of n tokens is divided.
         min_length: fewest tokens of a sentence's translation, the end included.
+        max_length: most tokens of a sentence's translation, the end included; 0 is no limit of its own.
         no_repeat_ngram: no sequence of so many tokens comes twice in a sentence; 0 allows it.
         repetition_penalty: what the log-probability of a token that is there already is multiplied by; 1 is none.
         diversity: nats that a continuation loses for each better one of the same hypothesis.
@@ -47,6 +56,7 @@ class TranslationWish:
     beam: int | None = None
     length_penalty: float | None = None
     min_length: int | None = None
+    max_length: int | None = None
     no_repeat_ngram: int | None = None
     repetition_penalty: float | None = None
     diversity: float | None = None

@@ -37,7 +37,7 @@ def contradictions(asked: Constraints, search: SearchConfig, spell: Callable[[Se
         times = asked.required.count(ids) if name == "require" else 1
         repeated = _repeated(ids * times if times > 1 else ids, search.no_repeat_ngram, len(ids))
         if repeated is not None:
-            rule = f"no_repeat_ngram = {search.no_repeat_ngram} lets no so many tokens come twice"
+            rule = f"no_repeat_ngram = {search.no_repeat_ngram} allows that of no so many tokens in a row"
             yield f"{name} {text!r}: has {spell(repeated)!r} twice, and {rule}; shorten it, or allow repetitions"
     for _, ids, text in required:
         if _count(ids, asked.prefix) > asked.required.count(ids):

@@ -85,12 +85,15 @@ class LineTranslator:
         head: whose attention says where spans belong; the mean of the last layer's unless given.
 
     Raises:
-        ConfigError: something is to be kept, and the engine is not the native one, whose attention is read.
+        ConfigError: something is to be kept, and the engine is not the native one, whose attention is read; or what is
+            asked for contradicts itself (see `Translator.check_constraints`).
     """
 
     def __init__(self, translator: Translator, options: LineOptions, head: AlignmentHead | None = None) -> None:
         self.translator = translator = translator.with_search(options.search)
         self.options = options
+        if options.constraints is not None:
+            translator.check_constraints(options.constraints)
         self.guard_report: GuardReport | None = None
         self._safer = translator.with_search(_safer(translator.search)) if options.guard else translator
         self._keeper = SpanKeeper(translator, head) if options.keeps else None
