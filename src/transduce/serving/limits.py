@@ -37,7 +37,7 @@ class Limits:
     max_body_bytes: int = 4_000_000
     max_queue_tokens: int = 400_000
     batch_tokens: int = 4_096
-    batch_seconds: float = 2.0
+    batch_seconds: float = 1.0
     max_delay_milliseconds: float = 20.0
     deadline_seconds: float = 60.0
     max_alternatives: int = 7
