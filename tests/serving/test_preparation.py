@@ -7,7 +7,6 @@ from transduce.errors import ConfigError
 from transduce.serving.answers import ScoredText, TranslatedSentence
 from transduce.serving.models import LoadedModel, ModelSettings
 from transduce.serving.preparation import prepared_pairs, prepared_texts
-from transduce.serving.refusals import TooLong
 from transduce.serving.wishes import TranslationWish
 
 TEXTS = ["Sun moon. River!\n", " \n ", "🙂", "", "\tBird\n"]
@@ -49,5 +48,5 @@ def test_a_prefix_is_no_longer_than_a_sentence_and_counts_for_each(model: Loaded
     ((_, alone),) = prepared_texts(model, ["Sun."], TranslationWish(split_sentences=False)).sentences
     ((_, length),) = prepared_texts(model, ["Sun."], TranslationWish(prefix="Moon")).sentences
     assert length == alone + len(model.translator.tokenizer.encode("Moon")) + 1
-    with pytest.raises(TooLong, match="up to 40"):
+    with pytest.raises(ConfigError, match="at most 40"):
         prepared_texts(model, ["Sun."], TranslationWish(prefix="Moon " * 40))

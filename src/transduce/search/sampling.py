@@ -28,7 +28,7 @@ class Sampling:
     """What tokens are drawn from: softmax(log-probabilities / `temperature`), the improbable ones left out.
 
     Args:
-        temperature: 1 is the model's own distribution, less is bolder.
+        temperature: 1 is the model's own distribution, less keeps nearer to the most probable.
         top_k: only so many of the most probable tokens (Fan et al. 2018); 0: all.
         top_p: of those, only the fewest most probable ones whose probabilities add up to this, and whatever is as
             probable as the last of them (Holtzman et al. 2020).
@@ -44,7 +44,8 @@ class Sampling:
     def __post_init__(self) -> None:
         if not 0 < self.temperature < math.inf:
             raise ConfigError(
-                f"temperature = {self.temperature} must be above 0 and finite: 1 is the model's own, less is bolder"
+                f"temperature = {self.temperature} must be above 0 and finite: "
+                "1 is the model's own, less keeps nearer to the most probable"
             )
         if self.top_k < 0:
             raise ConfigError(f"top_k = {self.top_k} must not be negative: 0 is no limit")

@@ -78,7 +78,7 @@ class TranslateRequest(Settings):
     """Instead of searching, draw so many translations of each sentence at random; 0: search."""
 
     temperature: float = Field(default=1.0, gt=0, le=100)
-    """Of the distribution that is drawn from; 1 is the model's, less is bolder."""
+    """Of the distribution that is drawn from; 1 is the model's, less keeps nearer to the most probable."""
 
     top_k: int = Field(default=0, ge=0, le=1_000_000)
     """Draw from so many of the most probable tokens; 0: all."""

@@ -5,7 +5,6 @@ from dataclasses import dataclass
 
 from transduce.serving.answers import TranslatedSentence, TranslatedText
 from transduce.serving.models import LoadedModel
-from transduce.serving.refusals import TooLong
 from transduce.serving.wishes import TranslationWish
 from transduce.text import Document, split_document
 
@@ -36,15 +35,13 @@ def prepared_texts(model: LoadedModel, texts: Sequence[str], wish: TranslationWi
     """The texts in sentences, as the wish has it.
 
     Raises:
-        ConfigError: the wish contradicts itself, or asks for more than the model or its engine has.
-        TooLong: the prefix has more tokens than the model reads at a time: each takes a step of the search.
+        ConfigError: the wish contradicts itself, asks for more than the model or its engine has, or has a prefix of
+            more tokens than the model reads at a time: each takes a step of the search.
     """
     model.line_translator(wish)
     if wish.align:
         model.decoder("alignments")
     num_prefix = _num_tokens(model, [wish.prefix])[0] if wish.prefix else 0
-    if num_prefix > model.languages.max_pieces:
-        raise TooLong(f"a prefix of {num_prefix:,} tokens: this model takes up to {model.languages.max_pieces:,}")
     documents = tuple(split_document(text, model.languages.source) if wish.splits else _whole(text) for text in texts)
     sentences = [sentence for document in documents for sentence in document.sentences]
     lengths = [length + num_prefix for length in _num_tokens(model, sentences)]

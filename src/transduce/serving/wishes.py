@@ -42,7 +42,7 @@ class TranslationWish:
         glossary: terms and how they must be translated.
         guard: whether translations that repeat themselves, copy the source, are empty or lose numbers are tried again.
         num_samples: instead of searching, draw so many translations of each sentence at random; 0: search.
-        temperature: of the distribution that is drawn from; 1 is the model's, less is bolder.
+        temperature: of the distribution that is drawn from; 1 is the model's, less keeps nearer to the most probable.
         top_k: draw from so many of the most probable tokens; 0 is all.
         top_p: draw from the most probable tokens whose probabilities add up to this.
         seed: of what is drawn.
