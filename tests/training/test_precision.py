@@ -3,10 +3,11 @@ from collections.abc import Callable
 import pytest
 import torch
 
-from transduce.config import TransformerConfig
+from transduce.config import TrainingConfig, TransformerConfig
 from transduce.data import Batch
 from transduce.model import Transformer
 from transduce.training.precision import computing_in, settled_precision
+from transduce.training.step import BatchLoss
 
 CPU = torch.device("cpu")
 
@@ -56,6 +57,30 @@ def test_bfloat16_is_close_to_float32_and_leaves_weights_and_gradients_in_float3
     rough[real][:, :-1].sum().backward()
     assert {parameter.dtype for parameter in model.parameters()} == {torch.float32}
     assert {parameter.grad.dtype for parameter in model.parameters()} == {torch.float32}
+
+
+@pytest.mark.parametrize(
+    "variant",
+    [{}, {"norm_order": "pre", "activation": "swish", "output_bias": True, "positions": "learned"}],
+    ids=["paper", "other_parts"],
+)
+def test_no_gradient_of_many_positions_is_short_of_some(variant: dict[str, str]) -> None:
+    """Sums in bfloat16 stop growing when they are a few hundred times as large as what comes."""
+    torch.manual_seed(1)
+    sizes = {"vocabulary": 300, "d_model": 64, "d_ff": 128, "num_heads": 2, "dropout": 0.0}
+    layers = {"num_encoder_layers": 2, "num_decoder_layers": 2}
+    model = Transformer(TransformerConfig(**sizes, **layers, **variant))
+    sources = torch.randint(2, 299, (256, 16)).tolist()
+    batch = Batch.from_ids(sources, [[*row[:-2], 5, 1] for row in sources], 299)
+    gradients = []
+    for precision in ("float32", "bfloat16"):
+        model.zero_grad()
+        batch_loss = BatchLoss(model, TrainingConfig(precision=precision), CPU)
+        (batch_loss(batch)[0] / batch.num_target_tokens).backward()
+        gradients.append({name: parameter.grad.clone() for name, parameter in model.named_parameters()})
+    exact, rough = gradients
+    shares = {name: float((rough[name] * exact[name]).sum() / exact[name].square().sum()) for name in exact}
+    assert {name: share for name, share in shares.items() if abs(share - 1) > 0.03} == {}
 
 
 def test_afterwards_the_model_computes_as_before(model: Transformer) -> None:
