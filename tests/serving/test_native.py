@@ -78,8 +78,16 @@ def test_every_wish_is_granted(client: httpx.Client, wish: dict[str, Any]) -> No
     assert ("Mond" in found["text"]) or "glossary" not in wish
     if "num_best" in wish:
         assert len(found["alternatives"]) == wish["num_best"] - 1
+    utilities = [one["utility"] for one in found["sentences"][0]["translations"]] if "format" not in wish else []
+    assert all((utility is not None) is ("minimum_bayes_risk" in wish) for utility in utilities)
     if "align" in wish:
         assert found["sentences"][0]["alignment"] is not None
+
+
+def test_what_is_for_searching_is_not_for_samples(client: httpx.Client) -> None:
+    answer = client.post("/v1/translate", json={"text": "Sun.", "num_samples": 2, "beam": 3})
+    assert answer.status_code == 422
+    assert "beam = 3" in answer.json()["detail"]
 
 
 def test_the_request_has_all_that_a_wish_has() -> None:

@@ -6,8 +6,9 @@ import pytest
 from transduce.errors import ConfigError
 from transduce.serving.answers import ScoredText, TranslatedSentence
 from transduce.serving.models import LoadedModel, ModelSettings
-from transduce.serving.preparation import prepared_pairs, prepared_texts
+from transduce.serving.preparation import MOST_PARTS, prepared_pairs, prepared_texts
 from transduce.serving.wishes import TranslationWish
+from transduce.text import rebuilt
 
 TEXTS = ["Sun moon. River!\n", " \n ", "🙂", "", "\tBird\n"]
 
@@ -50,3 +51,28 @@ def test_a_prefix_is_no_longer_than_a_sentence_and_counts_for_each(model: Loaded
     assert length == alone + len(model.translator.tokenizer.encode("Moon")) + 1
     with pytest.raises(ConfigError, match="at most 40"):
         prepared_texts(model, ["Sun."], TranslationWish(prefix="Moon " * 40))
+
+
+def test_a_sentence_of_very_many_parts_waits_in_turns(model: LoadedModel) -> None:
+    """Unless something is asked of it as a whole: then it fails, whatever it waits for."""
+    text = " Sun  moon,\triver" * 200 + " https://example.org/" + "a" * 900 + "\n"
+    prepared = prepared_texts(model, [text], TranslationWish())
+    (document,) = prepared.documents
+    assert rebuilt(document, document.sentences) == text
+    *short, with_address = (length for _, length in prepared.sentences)
+    assert len(short) > MOST_PARTS
+    assert all(length <= model.languages.max_pieces + 1 for length in short)
+    assert with_address > 900 / 4  # and is not cut
+    for wish in (TranslationWish(prefix="Sun"), TranslationWish(require=("sun",))):
+        assert len(prepared_texts(model, [text], wish).sentences) == 1
+    assert len(prepared_texts(model, ["Sun moon, " * 30], TranslationWish()).sentences) == 1
+
+
+def test_what_waits_in_turns_is_translated_as_its_parts(model: LoadedModel) -> None:
+    text = "Sun moon river " * 150
+    prepared = prepared_texts(model, [text], TranslationWish())
+    sources = [sentence for sentence, _ in prepared.sentences]
+    (line,) = model.line_translator(TranslationWish()).translate([text.strip()])
+    assert line.translation.num_parts == len(sources)
+    texts = [one.translation.text for one in model.line_translator(TranslationWish()).translate(sources)]
+    assert " ".join(filter(None, texts)) == line.translation.text

@@ -21,21 +21,23 @@ def test_the_beam_holds_the_alternatives() -> None:
 
 
 def test_everything_asked_is_in_the_options() -> None:
-    options = TranslationWish(require=("sun",), forbid=("moon",), prefix="The").options()
+    options = TranslationWish(require=("sun",), forbid=("moon",), prefix="The").options(SearchConfig())
     assert options.constraints is not None
     assert (options.constraints.prefix, options.constraints.required, options.constraints.forbidden) == (
         "The",
         ("sun",),
         ("moon",),
     )
-    kept = TranslationWish(protect=("url",), glossary=(("sun", "Sonne"),)).options()
+    kept = TranslationWish(protect=("url",), glossary=(("sun", "Sonne"),)).options(SearchConfig())
     assert kept.protected == ("url",)
     assert kept.glossary is not None
     assert kept.glossary.targets == {"sun": "Sonne"}
-    drawn = TranslationWish(num_samples=4, num_best=2, temperature=0.5, top_k=3, top_p=0.9, seed=7).options()
+    wish = TranslationWish(num_samples=4, num_best=2, temperature=0.5, top_k=3, top_p=0.9, seed=7, max_length=9)
+    drawn = wish.options(SearchConfig())
+    assert drawn.search == {"max_length": 9}
     assert (drawn.num_samples, drawn.sampling.top_k, drawn.sampling.top_p, drawn.seed) == (4, 3, 0.9, 7)
-    assert TranslationWish().options().constraints is None
-    assert TranslationWish().options().keeps is False
+    assert TranslationWish().options(SearchConfig()).constraints is None
+    assert TranslationWish().options(SearchConfig()).keeps is False
 
 
 @pytest.mark.parametrize(
@@ -44,12 +46,14 @@ def test_everything_asked_is_in_the_options() -> None:
         TranslationWish(protect=("url",), require=("x",)),
         TranslationWish(minimum_bayes_risk=True),
         TranslationWish(num_samples=1, temperature=0.0),
+        TranslationWish(num_samples=2, beam=4),
+        TranslationWish(num_samples=2, diversity=0.5),
         TranslationWish(glossary=(("", "x"),)),
     ],
 )
 def test_what_contradicts_itself_is_refused(wish: TranslationWish) -> None:
     with pytest.raises(UserError):
-        wish.options()
+        wish.options(SearchConfig())
 
 
 def test_what_concerns_a_whole_text_leaves_it_whole() -> None:

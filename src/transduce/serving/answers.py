@@ -52,10 +52,17 @@ class Word:
 
 @dataclass(frozen=True)
 class ScoredText:
-    """A translation of a text; its score is the sum of its sentences' (nats, by length penalty), None if unknown."""
+    """A translation.
+
+    Args:
+        text: it.
+        score: log-probability in nats by length penalty, of a text the sum of its sentences'; None if unknown.
+        utility: of a sentence, mean chrF against the other samples; None unless it was chosen among them by that.
+    """
 
     text: str
     score: float | None
+    utility: float | None = None
 
 
 @dataclass(frozen=True)

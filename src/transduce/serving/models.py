@@ -100,8 +100,7 @@ class LoadedModel:
         Raises:
             ConfigError: it contradicts itself, or asks for more than the model or its engine has.
         """
-        own = self.translator.search
-        return LineTranslator(self.translator.with_search(wish.settings(own)), wish.options(), self.head)
+        return LineTranslator(self.translator, wish.options(self.translator.search), self.head)
 
     def decoder(self, purpose: str) -> ForcedDecoder:
         """What reads translations that are given.

@@ -36,6 +36,9 @@ class ScoredTextAnswer(_Answer):
     score: float | None
     """Sum of its sentences' log-probabilities, each by its length penalty; null where it was put together otherwise."""
 
+    utility: float | None
+    """Of a sentence, mean chrF against the other samples, from 0 to 100; null unless chosen by minimum Bayes risk."""
+
 
 class SentenceAnswer(_Answer):
     """A sentence of a text."""

@@ -36,7 +36,7 @@ class TranslateRequest(Settings):
     """Translations of each text, the best included."""
 
     beam: int | None = Field(default=None, ge=1)
-    """Hypotheses kept for each sentence; null, here and in the next five: the model's own."""
+    """Hypotheses kept for each sentence; null, here and in the next six: the model's own."""
 
     length_penalty: float | None = Field(default=None, ge=0, le=10)
     """Alpha in ((5 + n) / 6)^alpha, by which a hypothesis of n tokens is divided (Wu et al. 2016, eq. 14)."""

@@ -87,8 +87,8 @@ class TranslationWish:
             found.setdefault("beam", max(search.beam, self.num_best))
         return found
 
-    def options(self) -> LineOptions:
-        """What is asked of the translation of every sentence.
+    def options(self, search: SearchConfig) -> LineOptions:
+        """What is asked of the translation of every sentence; `search` is the model's own.
 
         Raises:
             ConfigError: parts of it exclude each other, or have values that they cannot have.
@@ -106,6 +106,7 @@ class TranslationWish:
             seed=self.seed if self.num_samples or self.seed != 1 else None,
             minimum_bayes_risk=self.minimum_bayes_risk,
             guard=self.guard,
+            search=self.settings(search),
         )
 
     def check(self, limits: Limits) -> None:

@@ -48,7 +48,8 @@ class Translating:
         return TranslatedSentence(
             source=line.source,
             translations=tuple(
-                ScoredText(one.text, one.score if line.has_score else None) for one in line.translation.alternatives
+                ScoredText(one.text, one.score if line.has_score else None, one.utility)
+                for one in line.translation.alternatives
             ),
             tokens=tuple(map(Token, best.pieces, best.token_scores)),
             num_parts=line.translation.num_parts,

@@ -3,7 +3,7 @@
 import re
 import unicodedata
 from bisect import bisect_left
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from transduce.errors import UserError
@@ -54,6 +54,31 @@ def split_document(text: str, language: str) -> Document:
         else:
             between[-1].append(part)
     return Document(tuple(found), tuple(map("".join, between)))
+
+
+def divided(document: Document, divide: Callable[[str], Sequence[str]]) -> Document:
+    """The same text with each sentence in the parts that `divide` cuts it into, but for cuts within a protected span.
+
+    Args:
+        document: from `split_document`.
+        divide: gives consecutive parts of a sentence: joined, they are the sentence.
+    """
+    found: list[str] = []
+    between = [document.separators[0]]
+    for sentence, behind in zip(document.sentences, document.separators[1:], strict=True):
+        parts = divide(sentence)
+        spans = find_protected_spans(sentence) if len(parts) > 1 else ()
+        for part in _whole(parts, 0, spans):
+            shown = part.strip()
+            if not any(map(str.isalnum, shown)):
+                between[-1] += part
+                continue
+            begin = part.index(shown)
+            between[-1] += part[:begin]
+            found.append(shown)
+            between.append(part[begin + len(shown) :])
+        between[-1] += behind
+    return Document(tuple(found), tuple(between))
 
 
 def rebuilt(document: Document, translations: Sequence[str]) -> str:
