@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import signal
 import socket
+import sys
 from collections.abc import Callable, Iterator
 from ipaddress import ip_address
 
@@ -20,6 +21,10 @@ _GOODBYE_SECONDS = 5
 
 _KEEP_ALIVE_SECONDS = 75
 """Longer than proxies keep connections, so that the service never closes one that is about to be used."""
+
+_SWITCH_SECONDS = 1e-4
+"""After which a thread of Python that others wait for gives way; 5e-3 is usual. A thread that computes lets go for each
+operation, and would wait so long for the loop each time: it would starve while the loop turns thousands away."""
 
 
 class _Server(uvicorn.Server):
@@ -91,6 +96,7 @@ def run(
         TransduceError: a model cannot be loaded; see `Service.start`.
         KeyboardInterrupt: it was told twice to end.
     """
+    sys.setswitchinterval(_SWITCH_SECONDS)
     asyncio.run(_run(make_server(app), reception, listening, say, leave))
 
 
