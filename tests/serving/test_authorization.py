@@ -60,7 +60,7 @@ def test_every_way_to_give_one(locked: Any, key: str) -> None:
         ("GET", "/v2/languages", 403, 403),
         ("GET", "/v2/usage", 403, 403),
         ("GET", "/v1/models", 401, 401),
-        ("GET", "/metrics", 400, 403),
+        ("GET", "/metrics", 401, 401),
     ],
 )
 def test_without_a_key_nothing_is_done(locked: Any, method: str, path: str, without: int, wrong: int) -> None:

@@ -90,6 +90,13 @@ def test_what_is_for_searching_is_not_for_samples(client: httpx.Client) -> None:
     assert "beam = 3" in answer.json()["detail"]
 
 
+@pytest.mark.parametrize("form", ["text", "html", "xml"])
+def test_what_is_too_much_is_too_much_for_no_texts(client: httpx.Client, form: str) -> None:
+    answer = client.post("/v1/translate", json={"text": [], "num_samples": 17, "format": form})
+    assert answer.status_code == 422
+    assert "num_samples = 17" in answer.json()["detail"]
+
+
 def test_the_request_has_all_that_a_wish_has() -> None:
     about_texts = {"text", "source", "target", "format", "deadline_seconds"}
     assert set(TranslateRequest.model_fields) - about_texts == set(TranslationWish.__dataclass_fields__)

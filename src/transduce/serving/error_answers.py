@@ -55,8 +55,8 @@ def error_answer(error: Exception, path: str) -> JSONResponse:
 
 
 def is_own(path: str) -> bool:
-    """Whether the path is of our own dialect."""
-    return path.startswith("/v1/")
+    """Whether the path is of our own dialect: the others have no counts."""
+    return path.startswith("/v1/") or path == "/metrics"
 
 
 def is_deepl(path: str) -> bool:

@@ -17,6 +17,7 @@ _STATUS = {
         "example": _OK,
     }
 }
+_PROBLEM = {"application/problem+json": {"schema": {"$ref": "#/components/schemas/Problem"}}}
 
 PROBES = frozenset({"/livez", "/health", "/v2/health/live", "/readyz", "/v2/health/ready"})
 """What is asked with HEAD, too; the server leaves the body out of such an answer by itself."""
@@ -56,7 +57,10 @@ async def ready(request: Request) -> JSONResponse:
 @router.get(
     "/metrics",
     summary="Count",
-    responses={200: {"description": "In the format of Prometheus.", "content": {"text/plain": {}}}},
+    responses={
+        200: {"description": "In the format of Prometheus.", "content": {"text/plain": {}}},
+        401: {"description": "A key is needed.", "content": _PROBLEM},
+    },
     response_class=Response,
 )
 async def metrics(request: Request) -> Response:

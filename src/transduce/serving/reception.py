@@ -127,7 +127,7 @@ class Reception:
         """The translation of each text; one that is in the target language already is its own.
 
         Raises:
-            ConfigError: what is wished does not go with markup.
+            ConfigError: what is wished does not go with markup, or is more than a request may ask for.
             TransduceError: see `Service.translate`.
         """
         self._check(order)
@@ -161,6 +161,7 @@ class Reception:
                 self.service.metrics.refused("too long")
                 raise TooLong(f"{count:,} {what}: this service takes up to {most:,} in a request; divide it")
         wish = order.wish
+        wish.check(limits)  # the service does, too, but for no texts nobody asks it
         if order.rules and (wish.num_best > 1 or wish.prefix or wish.require or wish.forbid or wish.align):
             raise ConfigError("alternatives, prefixes, phrases and alignments are of plain text: leave the markup out")
 
