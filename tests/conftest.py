@@ -1,6 +1,7 @@
 """What tests of several rooms need."""
 
 import os
+import random
 import signal
 import time
 from collections.abc import Callable, Iterator
@@ -10,6 +11,12 @@ from typing import Any
 
 import pytest
 from hypothesis import settings
+
+# beartype looks at one item of a list, drawn at random. A thread that still computes after its test must not draw
+# from the generator that hypothesis watches.
+with pytest.MonkeyPatch.context() as patch:
+    patch.setattr(random, "getrandbits", random.Random().getrandbits)  # noqa: S311 - nothing here is secret
+    import beartype  # noqa: F401 - takes the function with it
 
 # How long an example takes says more about the machine than about the code.
 settings.register_profile("suite", deadline=None)

@@ -116,7 +116,7 @@ def detector() -> Detector:
     return Detector()
 
 
-@pytest.fixture(scope="module")  # no longer: beartype draws random numbers in their threads, which hypothesis notices
+@pytest.fixture(scope="module")
 def make_running(detector: Detector) -> Iterator[Callable[..., RunningServer]]:
     """Starts servers, all of which end with the tests of a file."""
     stops: list[Callable[[], None]] = []

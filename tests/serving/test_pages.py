@@ -1,6 +1,7 @@
 import json
 import re
 from base64 import b64decode, b64encode
+from collections.abc import Callable
 from hashlib import sha256
 
 import pytest
@@ -45,6 +46,14 @@ def test_modules_import_what_the_map_has() -> None:
         assert file is not None
         imported = re.findall(r'^import .*? from "([^"]+)";', file.content.decode(), re.MULTILINE)
         assert set(imported) <= known.keys()
+
+
+@pytest.mark.parametrize("make", [page, lambda: standalone_page([])], ids=["served", "one file"])
+def test_the_map_is_read_before_any_module_is_there(make: Callable[[], str]) -> None:
+    """One that is there before cannot find what it imports, and the page would not begin."""
+    before, _, behind = make().partition('type="importmap"')
+    assert not re.search(r'modulepreload|type="module"', before)
+    assert 'type="module"' in behind
 
 
 def test_the_policy_allows_what_is_inline_and_nothing_else() -> None:

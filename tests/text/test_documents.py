@@ -6,7 +6,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from transduce.errors import UserError
-from transduce.text import Document, divided, find_protected_spans, rebuilt, segments, split_document
+from transduce.text import Document, find_protected_spans, rebuilt, segments, split_document, subdivided
 
 SIGNS = [*".!?…。！？,\"'()[]<>{}-*•# \n\t\r\v\f\x1c\x85\u2028\u2029\u00a0\u3000", "\r\n", "\n\n", "1. ", "a) ", "> "]
 WORDS = ["Mr.", "A", "b", "日", "http://a.b?c. D", '<a b="C. D">', "<a\nb>", "<!-- A.\nB -->", "{x}", "🙂"]
@@ -59,7 +59,7 @@ def test_no_line_end_is_in_a_sentence_and_no_cut_in_a_span(text: str, language: 
 @given(TEXTS, LANGUAGES, st.integers(1, 8))
 def test_divided_further_nothing_is_lost_and_no_span_is_cut(text: str, language: str, most: int) -> None:
     document = split_document(text, language)
-    parts = divided(document, lambda sentence: segments(sentence, language, lambda part: len(part) <= most))
+    parts = subdivided(document, lambda sentence: segments(sentence, language, lambda part: len(part) <= most))
     assert rebuilt(parts, parts.sentences) == text
     for sentence in document.sentences:
         for span in find_protected_spans(sentence):

@@ -29,8 +29,9 @@ def page() -> str:
     """The page as the server gives it at `/`: its files are at `page/NAME`, and it asks `v1/inspect` for documents."""
     styles = "\n".join(f'<link rel="stylesheet" href="./page/{name}">' for name in _names("css"))
     modules = "\n".join(f'<link rel="modulepreload" href="./page/{name}">' for name in _names("js"))
-    scripts = f'<script type="importmap">{_served_import_map()}</script>\n<script type="module" src="./page/main.js">'
-    return _filled(f"{styles}\n{modules}", f"{scripts}</script>")
+    # A module that is there before the map is read could not find what it imports, and would never ask again.
+    import_map = f'<script type="importmap">{_served_import_map()}</script>'
+    return _filled(f"{import_map}\n{styles}\n{modules}", '<script type="module" src="./page/main.js"></script>')
 
 
 def page_file(name: str) -> PageFile | None:

@@ -7,7 +7,7 @@ from functools import partial
 from transduce.serving.answers import TranslatedSentence, TranslatedText
 from transduce.serving.models import LoadedModel
 from transduce.serving.wishes import TranslationWish
-from transduce.text import Document, divided, segments, split_document
+from transduce.text import Document, segments, split_document, subdivided
 
 MOST_PARTS = 8
 """Of a sentence that is longer than the model reads at a time: with more, each is computed as a sentence of its own, so
@@ -49,7 +49,7 @@ def prepared_texts(model: LoadedModel, texts: Sequence[str], wish: TranslationWi
     num_prefix = _num_tokens(model, [wish.prefix])[0] if wish.prefix else 0
     documents = tuple(split_document(text, model.languages.source) if wish.splits else _whole(text) for text in texts)
     if not (wish.prefix or wish.require):  # of which there is no translation, then
-        documents = tuple(divided(document, partial(_in_turns, model)) for document in documents)
+        documents = tuple(subdivided(document, partial(_in_turns, model)) for document in documents)
     sentences = [sentence for document in documents for sentence in document.sentences]
     lengths = [length + num_prefix for length in _num_tokens(model, sentences)]
     return PreparedTexts(documents, tuple(zip(sentences, lengths, strict=True)))

@@ -3,7 +3,7 @@
 from transduce.text.arriving import arriving_blocks
 from transduce.text.cleaning import Cleaner
 from transduce.text.corpus import ParallelCorpus, parallel_corpus, write_standard_input
-from transduce.text.documents import Document, divided, rebuilt, split_document
+from transduce.text.documents import Document, rebuilt, split_document, subdivided
 from transduce.text.glossary import Glossary, Term, count_whole, find_whole
 from transduce.text.lines import read_document, read_lines, read_stream
 from transduce.text.protected_spans import (
@@ -39,7 +39,6 @@ __all__ = [
     "Tokenizer",
     "arriving_blocks",
     "count_whole",
-    "divided",
     "elements",
     "find_protected_spans",
     "find_whole",
@@ -56,6 +55,7 @@ __all__ = [
     "segments",
     "sentences",
     "split_document",
+    "subdivided",
     "tagged_sentences",
     "tokenizer_files",
     "write_standard_input",

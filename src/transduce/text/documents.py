@@ -56,7 +56,7 @@ def split_document(text: str, language: str) -> Document:
     return Document(tuple(found), tuple(map("".join, between)))
 
 
-def divided(document: Document, divide: Callable[[str], Sequence[str]]) -> Document:
+def subdivided(document: Document, divide: Callable[[str], Sequence[str]]) -> Document:
     """The same text with each sentence in the parts that `divide` cuts it into, but for cuts within a protected span.
 
     Args:
