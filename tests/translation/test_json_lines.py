@@ -26,7 +26,8 @@ def test_a_line_says_what_is_asked_of_it() -> None:
         ('{"text": "a", "require": "b"}', "input, line 7: require: Input should be a valid array"),
         ('{"text": "a", "require": ["b", 1]}', "input, line 7: require.1: Input should be a valid string"),
         ('{"text": "a", "forbid": [""]}', "input, line 7: forbid '': must show something"),
-        ('{"text": "a\\nb"}', "input, line 7: text: Value error, must be without line ends"),
+        ('{"text": "a\\nb"}', "input, line 7: text: must be without line ends"),
+        ('{"text": "a", "require": ["b\\nc"]}', "input, line 7: require 'b\\nc': must be without line ends"),
         ('{"text": "\\ud800"}', "input, line 7: it: Invalid JSON"),
     ],
 )

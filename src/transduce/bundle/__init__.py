@@ -10,7 +10,7 @@ from transduce.bundle.atomic_folder import (
     written_folder,
 )
 from transduce.bundle.averaging import average_weights
-from transduce.bundle.bundle import Bundle, find_bundle, save_bundle
+from transduce.bundle.bundle import Bundle, find_bundle, is_bundle, save_bundle
 from transduce.bundle.calibration import (
     Calibration,
     LogisticFit,
@@ -50,6 +50,7 @@ __all__ = [
     "blank_model",
     "check_tensors",
     "find_bundle",
+    "is_bundle",
     "latest_checkpoint",
     "list_checkpoints",
     "load_checkpoint",

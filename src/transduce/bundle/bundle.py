@@ -130,6 +130,11 @@ def save_bundle(
         verify(temporary)
 
 
+def is_bundle(folder: Path) -> bool:
+    """Whether something lies there that says it is a bundle."""
+    return (folder / DESCRIPTION).is_file()
+
+
 def find_bundle(path: Path) -> Path:
     """The bundle that `path` means: itself, or of a run its `best`, else its `last`.
 

@@ -8,7 +8,7 @@ from cyclopts import Parameter
 
 from transduce.search import Sampling
 from transduce.text import USUAL_KINDS, Glossary, Kind
-from transduce.translation import LineOptions, TextConstraints
+from transduce.translation import SETTINGS_OF_A_WISH, LineOptions, TextConstraints
 
 Words = Annotated[tuple[str, ...], Parameter(negative=())]
 
@@ -65,15 +65,7 @@ class Search:
 
     def settings(self) -> dict[str, Any]:
         """Those of the search that are given, by their names in its configuration."""
-        return self._given(
-            "beam",
-            "length_penalty",
-            "min_length",
-            "max_length",
-            "no_repeat_ngram",
-            "repetition_penalty",
-            "diversity",
-        )
+        return self._given(*SETTINGS_OF_A_WISH)
 
     def sampling(self) -> Sampling | None:
         """What samples are drawn from, if anything is said of it."""
@@ -82,12 +74,6 @@ class Search:
 
     def _given(self, *names: str) -> dict[str, Any]:
         return {name: getattr(self, name) for name in names if getattr(self, name) is not None}
-
-    def constraints(self) -> TextConstraints | None:
-        """What translations must and must not contain, if anything is asked."""
-        if not (self.prefix or self.require or self.forbid):
-            return None
-        return TextConstraints(self.prefix, self.require, forbidden=self.forbid)
 
 
 @Parameter(name="*")
@@ -125,7 +111,7 @@ def line_options(search: Search, kept: Kept, *, guard: bool) -> LineOptions:
     """
     return LineOptions(
         num_best=search.num_best,
-        constraints=search.constraints(),
+        constraints=TextConstraints.if_any(search.prefix, search.require, search.forbid),
         protected=kept.kinds(),
         glossary=None if kept.glossary is None else Glossary.read(kept.glossary),
         num_samples=search.samples,

@@ -20,7 +20,7 @@ LIST_RULES = {
 def first_problem(error: ValidationError) -> str:
     """The first of the problems of a foreign file, as in "model.num_heads: Input should be greater than 0"."""
     first = error.errors(include_url=False)[0]
-    return f"{'.'.join(map(str, first['loc'])) or 'it'}: {first['msg']}"
+    return f"{'.'.join(map(str, first['loc'])) or 'it'}: {first['msg'].removeprefix('Value error, ')}"
 
 
 def describe(error: ValidationError, values: Mapping[str, Any], origins: Mapping[str, str]) -> str:

@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from transduce.bundle import Bundle, locked, written_folder
+from transduce.bundle import Bundle, is_bundle, locked, written_folder
 from transduce.errors import BundleError, ConfigError, TransduceError
 from transduce.interop.formats import find_format
 from transduce.interop.parity import PARITY_FILE, Parity, read_parity, record_export, write_parity
@@ -130,7 +130,7 @@ def _check_replaceable(output: Path, proof: Path) -> None:
     is_file = proof.parent != output
     if not output.exists() or (output.is_dir() and not is_file and not any(output.iterdir())):
         return
-    if output.is_dir() == is_file or (output / "bundle.json").exists():
+    if output.is_dir() == is_file or is_bundle(output):
         kind = "a folder" if output.is_dir() else "a file"
         raise BundleError(f"{output}: is {kind}, and no export; it is not replaced: choose another name")
     try:

@@ -3,6 +3,7 @@
 from importlib import import_module
 from pathlib import Path
 
+from transduce.bundle import is_bundle
 from transduce.errors import BundleError
 from transduce.interop.runtime import ImportFormat
 
@@ -22,7 +23,7 @@ def find_import_format(path: Path) -> tuple[str, ImportFormat]:
     """
     if not path.exists():
         raise BundleError(f"{path}: there is no such file or folder; give that of a model")
-    if (path / "bundle.json").is_file():
+    if is_bundle(path):
         raise BundleError(f"{path}: is a bundle already: use it as it is")
     for name, module in IMPORT_FORMATS.items():
         chosen: ImportFormat = import_module(module).FORMAT

@@ -45,7 +45,7 @@ class TranslateRequest(Settings):
     """Fewest tokens of a sentence's translation, the end included."""
 
     max_length: int | None = Field(default=None, ge=2, le=10_000)
-    """Most tokens of a sentence's translation, the end included; unless given, there is no limit but its source's."""
+    """Most tokens of a sentence's translation, the end included."""
 
     no_repeat_ngram: int | None = Field(default=None, ge=0, le=100)
     """No sequence of so many tokens comes twice in a sentence; 0 allows it."""

@@ -9,17 +9,7 @@ from transduce.search import Sampling
 from transduce.serving.limits import Limits
 from transduce.serving.refusals import TooLong
 from transduce.text import Glossary, Kind
-from transduce.translation import LineOptions, TextConstraints
-
-_SETTINGS = (
-    "beam",
-    "length_penalty",
-    "min_length",
-    "max_length",
-    "no_repeat_ngram",
-    "repetition_penalty",
-    "diversity",
-)
+from transduce.translation import SETTINGS_OF_A_WISH, LineOptions, TextConstraints
 
 
 @dataclass(frozen=True)
@@ -82,7 +72,7 @@ class TranslationWish:
 
     def settings(self, search: SearchConfig) -> dict[str, Any]:
         """What is asked of the search, by its names in `SearchConfig`; `search` is the model's own."""
-        found = {name: getattr(self, name) for name in _SETTINGS if getattr(self, name) is not None}
+        found = {name: getattr(self, name) for name in SETTINGS_OF_A_WISH if getattr(self, name) is not None}
         if not self.num_samples:
             found.setdefault("beam", max(search.beam, self.num_best))
         return found
@@ -94,11 +84,10 @@ class TranslationWish:
             ConfigError: parts of it exclude each other, or have values that they cannot have.
             UserError: a term of the glossary is blank.
         """
-        asks = bool(self.prefix or self.require or self.forbid)
         sampling = Sampling(self.temperature, self.top_k, self.top_p)
         return LineOptions(
             num_best=self.num_best,
-            constraints=TextConstraints(self.prefix, self.require, forbidden=self.forbid) if asks else None,
+            constraints=TextConstraints.if_any(self.prefix, self.require, self.forbid),
             protected=self.protect or None,
             glossary=Glossary(dict(self.glossary)) if self.glossary else None,
             num_samples=self.num_samples,

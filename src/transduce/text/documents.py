@@ -3,7 +3,7 @@
 import re
 import unicodedata
 from bisect import bisect_left
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from transduce.errors import UserError
@@ -45,15 +45,7 @@ def split_document(text: str, language: str) -> Document:
         text: anything.
         language: see `transduce.text.sentences`.
     """
-    found: list[str] = []
-    between: list[list[str]] = [[]]
-    for part, is_sentence in _parts(text, language):
-        if is_sentence:
-            found.append(part)
-            between.append([])
-        else:
-            between[-1].append(part)
-    return Document(tuple(found), tuple(map("".join, between)))
+    return _document(_parts(text, language))
 
 
 def subdivided(document: Document, divide: Callable[[str], Sequence[str]]) -> Document:
@@ -63,22 +55,7 @@ def subdivided(document: Document, divide: Callable[[str], Sequence[str]]) -> Do
         document: from `split_document`.
         divide: gives consecutive parts of a sentence: joined, they are the sentence.
     """
-    found: list[str] = []
-    between = [document.separators[0]]
-    for sentence, behind in zip(document.sentences, document.separators[1:], strict=True):
-        parts = divide(sentence)
-        spans = find_protected_spans(sentence) if len(parts) > 1 else ()
-        for part in _whole(parts, 0, spans):
-            shown = part.strip()
-            if not any(map(str.isalnum, shown)):
-                between[-1] += part
-                continue
-            begin = part.index(shown)
-            between[-1] += part[:begin]
-            found.append(shown)
-            between.append(part[begin + len(shown) :])
-        between[-1] += behind
-    return Document(tuple(found), tuple(between))
+    return _document(_subdivided_parts(document, divide))
 
 
 def rebuilt(document: Document, translations: Sequence[str]) -> str:
@@ -108,6 +85,19 @@ def rebuilt(document: Document, translations: Sequence[str]) -> str:
     return "".join(parts)
 
 
+def _document(parts: Iterable[tuple[str, bool]]) -> Document:
+    """Of consecutive parts, and whether each is a sentence."""
+    found: list[str] = []
+    between: list[list[str]] = [[]]
+    for part, is_sentence in parts:
+        if is_sentence:
+            found.append(part)
+            between.append([])
+        else:
+            between[-1].append(part)
+    return Document(tuple(found), tuple(map("".join, between)))
+
+
 def _parts(text: str, language: str) -> Iterator[tuple[str, bool]]:
     """Consecutive parts of `text`, and whether each is a sentence."""
     spans = find_protected_spans(text)
@@ -117,15 +107,34 @@ def _parts(text: str, language: str) -> Iterator[tuple[str, bool]]:
         indent = margin.end() if margin else 0
         yield line[:indent], False
         for place, part in enumerate(_whole(sentences(line[indent:], language), start + indent, spans)):
-            sentence = part.strip()
-            if not any(map(str.isalnum, sentence)) or (place == 0 and _NUMBER.fullmatch(sentence)):
+            if place == 0 and _NUMBER.fullmatch(part.strip()):
                 yield part, False
-                continue
-            begin = part.index(sentence)
-            yield part[:begin], False
-            yield sentence, True
-            yield part[begin + len(sentence) :], False
+            else:
+                yield from _bared(part)
         start += len(line)
+
+
+def _subdivided_parts(document: Document, divide: Callable[[str], Sequence[str]]) -> Iterator[tuple[str, bool]]:
+    """The same of the sentences of a document."""
+    yield document.separators[0], False
+    for sentence, behind in zip(document.sentences, document.separators[1:], strict=True):
+        parts = divide(sentence)
+        spans = find_protected_spans(sentence) if len(parts) > 1 else ()
+        for part in _whole(parts, 0, spans):
+            yield from _bared(part)
+        yield behind, False
+
+
+def _bared(part: str) -> Iterator[tuple[str, bool]]:
+    """A part that may have space at its ends, in parts: a sentence without it, if it shows a letter or digit."""
+    sentence = part.strip()
+    if not any(map(str.isalnum, sentence)):
+        yield part, False
+        return
+    begin = part.index(sentence)
+    yield part[:begin], False
+    yield sentence, True
+    yield part[begin + len(sentence) :], False
 
 
 def _whole(parts: Sequence[str], start: int, spans: Sequence[ProtectedSpan]) -> Iterator[str]:

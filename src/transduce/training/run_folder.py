@@ -9,6 +9,7 @@ from itertools import count
 from pathlib import Path
 
 from transduce.bundle import (
+    is_bundle,
     latest_checkpoint,
     list_checkpoints,
     locked,
@@ -158,7 +159,7 @@ class RunFolder:
 
     def make_way(self, bundle: Path, say: Callable[[str], None]) -> None:
         """Set aside what lies in the place of `bundle` and is none any more: it would not be replaced."""
-        if bundle.is_dir() and not (bundle / "bundle.json").is_file():
+        if bundle.is_dir() and not is_bundle(bundle):
             say(f"{bundle}: is no bundle any more; what is left of it is kept as {_set_aside(bundle, 'damaged')}")
 
     def remove_outdated(self, update: int, superseded: int, keep: int) -> None:

@@ -33,7 +33,9 @@ def settled_start(
     if begun.get("start") != _digest(Path(path)):
         say(f"training.start_from = {path!r}: is not there any more, or has other weights; the run goes on without it")
     own = prepared_tokenizer(cache, begun.get("digests", {}).get("all", ""))
-    known = text if own is None or _files(text.tokenizer) == _files(own) else _with_tokenizer(text, own)
+    known = text
+    if own is not None and _files(text.tokenizer) != _files(own):
+        known = text.model_copy(update={"tokenizer": str(own)})
     return config.model_copy(update={"model": model, "text": text}), known, None
 
 
@@ -49,7 +51,3 @@ def _files(tokenizer: str | Path | None) -> object:
         return None if tokenizer is None else Tokenizer.load(Path(tokenizer)).files
     except UserError:
         return None
-
-
-def _with_tokenizer(text: TextConfig, tokenizer: Path) -> TextConfig:
-    return text.model_copy(update={"tokenizer": str(tokenizer)})

@@ -11,7 +11,7 @@ from transduce.translation.guard import PROBLEMS
 from transduce.translation.head_choice import choose_head, measure_heads
 from transduce.translation.json_lines import AskedLine
 from transduce.translation.line_alignment import align_lines
-from transduce.translation.line_options import LineOptions
+from transduce.translation.line_options import SETTINGS_OF_A_WISH, LineOptions
 from transduce.translation.lines import Line, LineTranslator
 from transduce.translation.network import Network
 from transduce.translation.scoring import PairScore, Perplexity, score_ids, score_pairs, score_stream
@@ -20,6 +20,7 @@ from transduce.translation.translator import Alternative, Translation, Translato
 
 __all__ = [
     "PROBLEMS",
+    "SETTINGS_OF_A_WISH",
     "Alignment",
     "AlignmentHead",
     "Alternative",

@@ -12,27 +12,22 @@ from transduce.translation.text_constraints import TextConstraints
 def _is_one_line(text: str) -> str:
     if "".join(text.splitlines()) != text:
         raise ValueError("must be without line ends: give each line by itself")
-    if any("\ud800" <= character <= "\udfff" for character in text):
-        raise ValueError("has half of a character (a lone surrogate): give the whole one")
     return text
-
-
-_OneLine = Annotated[str, AfterValidator(_is_one_line)]
 
 
 class AskedLine(Settings):
     """A text to be translated, and what its translation must and must not contain."""
 
-    text: _OneLine
+    text: Annotated[str, AfterValidator(_is_one_line)]
     """One line; may be blank."""
 
-    require: list[_OneLine] = Field(default_factory=list)
+    require: list[str] = Field(default_factory=list)
     """Phrases that the translation contains exactly once, or as often as they are given."""
 
-    forbid: list[_OneLine] = Field(default_factory=list)
+    forbid: list[str] = Field(default_factory=list)
     """Phrases that it does not contain."""
 
-    prefix: _OneLine = ""
+    prefix: str = ""
     """How it begins."""
 
     @classmethod
@@ -46,7 +41,7 @@ class AskedLine(Settings):
 
         Raises:
             CorpusError: it is no JSON object with a "text", has an unknown key or a value of a wrong type, or a phrase
-                that shows nothing; names the line.
+                that shows nothing or has a line end; names the line.
         """
         try:
             found = cls.model_validate_json(line)
@@ -65,8 +60,6 @@ class AskedLine(Settings):
         """What is asked of the translation; None if nothing is.
 
         Raises:
-            ConfigError: a phrase shows nothing.
+            ConfigError: a phrase shows nothing, or has a line end.
         """
-        if not (self.require or self.forbid or self.prefix):
-            return None
-        return TextConstraints(self.prefix, tuple(self.require), forbidden=tuple(self.forbid))
+        return TextConstraints.if_any(self.prefix, self.require, self.forbid)

@@ -9,6 +9,17 @@ from transduce.search import Sampling
 from transduce.text import Glossary, Kind
 from transduce.translation.text_constraints import TextConstraints
 
+SETTINGS_OF_A_WISH = (
+    "beam",
+    "length_penalty",
+    "min_length",
+    "max_length",
+    "no_repeat_ngram",
+    "repetition_penalty",
+    "diversity",
+)
+"""Settings of the search that whoever wants a translation may ask for; the others are the model's affair."""
+
 _NOT_FOR_SAMPLES = ("beam", "no_repeat_ngram", "repetition_penalty", "diversity")
 """Settings of the search that samples are not drawn with."""
 

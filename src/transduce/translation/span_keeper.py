@@ -1,12 +1,10 @@
 """The search for translations that have protected spans and terms of a glossary in them."""
 
 import math
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 
 from transduce.errors import ConfigError
-from transduce.text import count_whole
 from transduce.translation.alignment import AlignmentHead, align_pairs
 from transduce.translation.engine import NativeEngine
 from transduce.translation.forced_decoding import ForcedDecoder
@@ -70,18 +68,13 @@ class SpanKeeper:
             places = [place for place, one in enumerate(requests) if bool(one.spans or one.terms) == keeps]
             results = self._translator.translations([texts[place] for place in places], num_best=num_best)
             found.update(zip(places, results, strict=True))
+        asked = [TextConstraints(required=request.terms) for request in requests]
         lacking = [
             place
-            for place, request in enumerate(requests)
-            if not _has_terms(found[place].text, request.terms) and self._translator.fits(texts[place])
+            for place in range(len(requests))
+            if not asked[place].are_met_by(found[place].text) and self._translator.fits(texts[place])
         ]
         wide = self._translator.with_search({"beam": max(BEAM, search.beam)})
-        asked = [TextConstraints(required=requests[place].terms) for place in lacking]
-        chosen = [texts[place] for place in lacking]
-        found.update(zip(lacking, wide.translations(chosen, num_best=wide.search.beam, constraints=asked), strict=True))
+        chosen, held = [texts[place] for place in lacking], [asked[place] for place in lacking]
+        found.update(zip(lacking, wide.translations(chosen, num_best=wide.search.beam, constraints=held), strict=True))
         return [found[place] for place in range(len(texts))]
-
-
-def _has_terms(text: str, terms: Sequence[str]) -> bool:
-    """Whether each of `terms` stands in the text as often as it is listed."""
-    return all(count_whole(text, term) == times for term, times in Counter(terms).items())

@@ -1,7 +1,7 @@
 """What is asked of a translation, in words."""
 
 import unicodedata
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
@@ -47,6 +47,12 @@ class TextConstraints:
             for phrase in phrases:
                 if "".join(phrase.splitlines()) != phrase:
                     raise ConfigError(f"{name} {phrase!r}: must be without line ends, as a translation is one line")
+
+    @classmethod
+    def if_any(cls, prefix: str, required: Iterable[str], forbidden: Iterable[str]) -> "TextConstraints | None":
+        """Those of a prefix and of phrases; None if there are none."""
+        found = cls(prefix, tuple(required), forbidden=tuple(forbidden))
+        return found if found != cls() else None
 
     def and_also(self, other: "TextConstraints") -> "TextConstraints":
         """What both ask for; of two prefixes, the other's."""
