@@ -78,8 +78,11 @@ class AdditiveScore(nn.Module):
 
     def forward(self, queries: Queries, keys: Keys) -> Scores:
         """One score for every pair of a query and a key; holds d_k numbers for each while it computes."""
-        hidden = F.linear(queries, self.query_weight).unsqueeze(-2) + F.linear(keys, self.key_weight).unsqueeze(-3)
-        return F.linear(hidden.tanh(), self.hidden_weight).squeeze(-1)
+        of_queries, of_keys, of_hidden = (
+            weight.to(queries.dtype) for weight in (self.query_weight, self.key_weight, self.hidden_weight)
+        )
+        hidden = F.linear(queries, of_queries).unsqueeze(-2) + F.linear(keys, of_keys).unsqueeze(-3)
+        return F.linear(hidden.tanh(), of_hidden).squeeze(-1)
 
     def attend(self, queries: Queries, keys: Keys, values: Values, mask: Mask) -> Attended:
         """Scores, softmax and weighted sum, one after the other."""
