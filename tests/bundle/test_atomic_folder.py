@@ -4,11 +4,12 @@ import shutil
 import signal
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import pytest
 
-from transduce.bundle import written_folder
+from transduce.bundle import atomic_folder, written_folder
 from transduce.bundle.atomic_folder import recover_folders, remove_folder, standing_folder
 from transduce.errors import BundleError, BusyError, TransduceError
 
@@ -70,7 +71,7 @@ def test_the_new_folder_appears_only_at_the_end(tmp_path: Path) -> None:
 KILLED_WHILE_WRITING = """
 import os, sys
 from pathlib import Path
-from transduce.bundle import written_folder
+from transduce.bundle import atomic_folder, written_folder
 with written_folder(Path(sys.argv[1]), "marker") as temporary:
     (temporary / "marker").write_text("new")
     os.kill(os.getpid(), 9)
@@ -79,7 +80,7 @@ with written_folder(Path(sys.argv[1]), "marker") as temporary:
 KILLED_BETWEEN_RENAMES = """
 import os, sys
 from pathlib import Path
-from transduce.bundle import written_folder
+from transduce.bundle import atomic_folder, written_folder
 def rename(self, target, rename=Path.rename):
     rename(self, target)
     os.kill(os.getpid(), 9)
@@ -123,15 +124,16 @@ def test_what_was_being_removed_does_not_come_back(tmp_path: Path, monkeypatch: 
     with monkeypatch.context() as patch:
         patch.setattr(shutil, "rmtree", lambda *_, **__: None)  # so far it comes
         remove_folder(tmp_path / "folder")
-    assert [path.name for path in tmp_path.iterdir()] == [f"folder.removed-{os.getpid()}"]
+    assert [path.name for path in tmp_path.iterdir()] == [f"folder.transduce-removed-{os.getpid()}"]
     recover_folders(tmp_path, "folder")
     assert not _contents(tmp_path)
 
 
 WRITING = """
 import sys
+import threading
 from pathlib import Path
-from transduce.bundle import written_folder
+from transduce.bundle import atomic_folder, written_folder
 with written_folder(Path(sys.argv[1]), "marker") as temporary:
     (temporary / "marker").write_text("slow")
     print(flush=True)
@@ -139,7 +141,8 @@ with written_folder(Path(sys.argv[1]), "marker") as temporary:
 """
 
 
-def test_what_a_living_process_writes_is_left_alone(tmp_path: Path) -> None:
+def test_what_a_living_process_writes_is_left_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(atomic_folder, "PATIENCE", 0.0)
     folder = tmp_path / "folder"
     with subprocess.Popen([sys.executable, "-c", WRITING, folder], stdin=-1, stdout=-1) as other:
         assert other.stdout is not None
@@ -154,12 +157,25 @@ def test_what_a_living_process_writes_is_left_alone(tmp_path: Path) -> None:
     assert sorted(path.name for path in tmp_path.iterdir()) == ["folder", "other"]
 
 
+def test_what_another_process_is_about_to_finish_is_waited_for(tmp_path: Path) -> None:
+    folder = tmp_path / "folder"
+    with subprocess.Popen([sys.executable, "-c", WRITING, folder], stdin=-1, stdout=-1) as other:
+        assert other.stdout is not None
+        other.stdout.readline()
+        ending = threading.Timer(0.2, other.communicate)
+        ending.start()
+        _write(folder, "later")
+        ending.join()
+    assert (folder / "marker").read_text() == "later"
+    assert [path.name for path in tmp_path.iterdir()] == ["folder"]
+
+
 def test_a_failed_rename_brings_the_old_one_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     _write(tmp_path / "folder", "old")
     rename = Path.rename
 
     def fail_for_the_new(self: Path, target: Path) -> Path:
-        if ".tmp-" in self.name:
+        if ".transduce-tmp-" in self.name:
             raise PermissionError(13, "Permission denied")
         return rename(self, target)
 
@@ -191,8 +207,16 @@ def test_an_empty_folder_is_replaced(tmp_path: Path) -> None:
 
 
 def test_other_names_are_no_leftovers(tmp_path: Path) -> None:
-    kept = ["folder", "folder.old", "folder.tmp", "folder.old-", "folder.old-1x", "other.old-1", "xfolder.tmp-1"]
-    for name in [*kept, "folder.tmp-1", "folder.old-1", "folder.removed-1"]:
+    kept = [
+        "folder",
+        "folder.old",
+        "folder.old-1",
+        "folder.tmp-2024",
+        "folder.transduce-old-",
+        "folder.transduce-old-1x",
+    ]
+    kept += ["other.transduce-old-1", "xfolder.transduce-tmp-1"]
+    for name in [*kept, "folder.transduce-tmp-1", "folder.transduce-old-1", "folder.transduce-removed-1"]:
         (tmp_path / name).mkdir()
     recover_folders(tmp_path, "folder")
     assert {path.name for path in tmp_path.iterdir()} == set(kept)

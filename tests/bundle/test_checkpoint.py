@@ -124,7 +124,7 @@ def test_listing_sorts_by_number_and_leaves_out_what_has_another_name(tmp_path: 
         save_checkpoint(tmp_path, update, _tensors(), STATE)
     (tmp_path / "notes").mkdir()
     (tmp_path / "000000040").touch()
-    save_checkpoint(tmp_path, 50, _tensors(), STATE).rename(tmp_path / "000000050.tmp-12")
+    save_checkpoint(tmp_path, 50, _tensors(), STATE).rename(tmp_path / "000000050.transduce-tmp-12")
     assert list_checkpoints(tmp_path) == [30, 200, 1_000_000_000]
 
 
@@ -215,9 +215,9 @@ def test_removing_and_recovering_where_nothing_is(tmp_path: Path) -> None:
 def test_what_killed_processes_left_is_put_right(tmp_path: Path) -> None:
     for update in (10, 20, 30):
         save_checkpoint(tmp_path, update, _tensors(), STATE)
-    (tmp_path / "000000010").rename(tmp_path / "000000010.removed-77")
-    (tmp_path / "000000020").rename(tmp_path / "000000020.old-77")
-    (tmp_path / "000000020.tmp-77").mkdir()
+    (tmp_path / "000000010").rename(tmp_path / "000000010.transduce-removed-77")
+    (tmp_path / "000000020").rename(tmp_path / "000000020.transduce-old-77")
+    (tmp_path / "000000020.transduce-tmp-77").mkdir()
     recover_checkpoints(tmp_path)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["000000020", "000000030"]
     assert latest_checkpoint(tmp_path, pytest.fail) == Checkpoint(30, STATE)

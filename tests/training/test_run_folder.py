@@ -1,11 +1,12 @@
 import os
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from transduce.bundle import Bundle, find_bundle
+from transduce.bundle import Bundle, find_bundle, locked
 from transduce.config import RunConfig
 from transduce.errors import BusyError, RunError
 from transduce.training import RunFolder, average_run, train
@@ -125,6 +126,19 @@ def test_foreign_files_are_left_alone(make_config: MakeConfig, restart: bool) ->
     assert files(folder) == {"best/thesis.txt": b"irreplaceable"}
 
 
+@pytest.mark.parametrize("restart", [False, True])
+def test_a_project_that_has_a_config_file_too_is_no_run(make_config: MakeConfig, restart: bool) -> None:
+    config = make_config()
+    folder = Path(config.output)
+    (folder / "checkpoints").mkdir(parents=True)
+    (folder / "checkpoints" / "resnet.pt").write_bytes(b"days of work")
+    (folder / "config.toml").write_text('title = "my site"', encoding="utf-8")
+    before = files(folder)
+    with pytest.raises(RunError, match=r"not empty \(it holds checkpoints\) and is not a run"):
+        train(config, restart=restart)
+    assert files(folder) == before
+
+
 @pytest.mark.parametrize("cache", ["cache", "prepared/here"])
 def test_the_cache_may_lie_within(make_config: MakeConfig, cache: str) -> None:
     folder = Path(make_config().output)
@@ -150,13 +164,17 @@ def test_an_empty_folder_will_do(make_config: MakeConfig) -> None:
 def test_restart_forgets_the_run_and_nothing_else(
     make_config: MakeConfig, used: Path, metrics_of: Callable[..., list[dict[str, Any]]], watcher: Any
 ) -> None:
-    (used / "notes.txt").write_text("mine", encoding="utf-8")
+    mine = {"notes.txt", "checkpoints/notes.txt", "tensorboard/notes.txt", "best.old-1/bundle.json"}
+    for name in mine:
+        (used / name).parent.mkdir(exist_ok=True)
+        (used / name).write_text("mine", encoding="utf-8")
+    shutil.copytree(used / "checkpoints" / "000000002", used / "checkpoints" / "000000003.passed-over-1")
     told = watcher()
     config = make_config(training__updates=1, training__seed=2)
     train(config, told, restart=True)
     assert told.updates == [1]
-    assert files(used)["notes.txt"] == b"mine"
-    assert sorted(path.name for path in (used / "checkpoints").iterdir()) == ["000000001"]
+    assert {name for name, content in files(used).items() if content == b"mine"} == mine
+    assert sorted(path.name for path in (used / "checkpoints").iterdir()) == ["000000001", "notes.txt"]
     assert [line["update"] for line in metrics_of(used)] == [0, 1, 1]
     # and the new run can go on
     assert train(config).updates == 1
@@ -207,22 +225,24 @@ def test_a_lock_that_a_killed_process_left_locks_nobody_out(make_config: MakeCon
 
 def test_what_a_killed_process_left_is_put_right(used: Path) -> None:
     expected = files(used)
-    (used / "best").rename(used / "best.old-7")
-    (used / "last.tmp-7").mkdir()
+    (used / "best").rename(used / "best.transduce-old-7")
+    (used / "last.transduce-tmp-7").mkdir()
     (used / ".best.lock").touch()
-    (used / "checkpoints" / "000000002").rename(used / "checkpoints" / "000000002.old-7")
-    (used / "checkpoints" / "000000001.removed-7").mkdir()
+    (used / "checkpoints" / "000000002").rename(used / "checkpoints" / "000000002.transduce-old-7")
+    (used / "checkpoints" / "000000001.transduce-removed-7").mkdir()
     (used / "checkpoints" / ".000000002.lock").touch()
-    RunFolder(used).recover()
+    with locked(used / "last", used / ".last.lock"):
+        RunFolder(used).recover()
+        assert (used / ".last.lock").exists()
     assert files(used) == expected
     assert not list(used.rglob("*-7"))
 
 
 def test_a_model_is_found_while_it_is_set_aside(used: Path) -> None:
-    (used / "best").rename(used / "best.old-7")
-    assert find_bundle(used) == used / "best.old-7"
-    assert Bundle.open(used / "best").folder == used / "best.old-7"
-    (used / "last").rename(used / "last.old-7")
+    (used / "best").rename(used / "best.transduce-old-7")
+    assert find_bundle(used) == used / "best.transduce-old-7"
+    assert Bundle.open(used / "best").folder == used / "best.transduce-old-7"
+    (used / "last").rename(used / "last.transduce-old-7")
     assert average_run(used, 1, used.with_name("averaged")) == [2]
 
 

@@ -14,13 +14,16 @@ from safetensors import SafetensorError
 from transduce.bundle.folder_lock import locked
 from transduce.errors import BundleError, WriteError
 
+PATIENCE = 10.0
+"""Seconds to wait while another process writes the same folder, which takes about one."""
+
 
 @contextmanager
 def written_folder(folder: Path, marker: str) -> Iterator[Path]:
     """An empty folder to write into, which takes the place of `folder` when the block ends without an exception.
 
-    It lies beside `folder` as `<name>.tmp-<process id>`; a folder that is replaced is `<name>.old-<process id>` for
-    a moment. What a killed process left under such names is put right before (`recover_folders`).
+    It lies beside `folder` as `<name>.transduce-tmp-<process id>`; a folder that is replaced is, for a moment,
+    `<name>.transduce-old-<process id>`. What a killed process left so is put right before (`recover_folders`).
 
     Args:
         folder: the place; its parents are made where they are missing.
@@ -28,7 +31,7 @@ def written_folder(folder: Path, marker: str) -> Iterator[Path]:
 
     Raises:
         BundleError: `folder` is a file, or holds files and no `marker`.
-        BusyError: another process is writing it.
+        BusyError: another process is writing it, and does not come to an end.
         WriteError: writing failed, as on a full disk; `folder` is as it was before.
     """
     _check_replaceable(folder, marker)
@@ -36,7 +39,7 @@ def written_folder(folder: Path, marker: str) -> Iterator[Path]:
     temporary = _aside(place, "tmp")
     try:
         place.parent.mkdir(parents=True, exist_ok=True)
-        with locked(folder, place.with_name(f".{place.name}.lock")):
+        with locked(folder, place.with_name(f".{place.name}.lock"), PATIENCE):
             recover_folders(place.parent, re.escape(place.name))
             try:
                 temporary.mkdir()
@@ -65,7 +68,7 @@ def recover_folders(parent: Path, names: str) -> None:
     The caller sees to it that no other process is writing there.
     """
     for path in sorted(parent.iterdir()):
-        found = re.fullmatch(rf"({names})\.(tmp|old|removed)-\d+", path.name, re.ASCII)
+        found = re.fullmatch(rf"({names})\.transduce-(tmp|old|removed)-\d+", path.name, re.ASCII)
         if found is None:
             continue
         place = parent / found[1]
@@ -81,7 +84,7 @@ def standing_folder(folder: Path) -> Path:
     for _ in range(20):
         if folder.exists():
             return folder
-        aside = list(folder.parent.glob(f"{glob.escape(folder.name)}.old-*"))
+        aside = list(folder.parent.glob(f"{glob.escape(folder.name)}.transduce-old-*"))
         if not aside:  # it never was there, or is by now
             return folder
         time.sleep(0.005)  # a process that lives puts the new one into its place at once
@@ -112,7 +115,8 @@ def _replace(place: Path, new: Path) -> None:
 
 
 def _aside(folder: Path, kind: str) -> Path:
-    return folder.with_name(f"{folder.name}.{kind}-{os.getpid()}")
+    # A name that nobody gives to a copy of his own: what has it is removed unasked.
+    return folder.with_name(f"{folder.name}.transduce-{kind}-{os.getpid()}")
 
 
 def write_through(path: Path) -> None:

@@ -12,19 +12,20 @@ from transduce.errors import BusyError
 
 
 @contextmanager
-def locked(folder: Path, lock: Path) -> Iterator[None]:
+def locked(folder: Path, lock: Path, patience: float = 0) -> Iterator[None]:
     """Keep every other process out of such a block of its own.
 
     Args:
         folder: what is kept, for the message.
         lock: a file that is made for this, says which process holds it, and is removed again. One that a killed
             process left behind locks nobody out.
+        patience: seconds to wait for another process to leave such a block.
 
     Raises:
         BusyError: another process is in such a block.
         OSError: `lock` cannot be written, or its file system knows no locks.
     """
-    holder = FileLock(lock, timeout=0, on_acquired=_sign)
+    holder = FileLock(lock, timeout=patience, on_acquired=_sign)
     try:
         holder.acquire()
     except Timeout:

@@ -5,6 +5,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from transduce.bundle import write_through
+
 CLOCK = ("seconds", "tokens_per_second")
 """Figures that the clock decides: of two equal runs, everything else is equal."""
 
@@ -45,6 +47,7 @@ class MetricsLog:
         beside = self.path.with_name(self.path.name + ".tmp")
         with beside.open("w", encoding="utf-8", newline="\n") as file:
             file.writelines(json.dumps(line, ensure_ascii=False) + "\n" for line in kept)
+        write_through(beside)
         beside.replace(self.path)
 
     def _lines(self) -> list[dict[str, Any] | None]:

@@ -2,7 +2,6 @@
 
 import hashlib
 import json
-import shutil
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from itertools import count
@@ -20,7 +19,7 @@ from transduce.bundle import (
     write_through,
 )
 from transduce.config import RunConfig, flatten, load_run_config, to_toml
-from transduce.errors import ConfigError, RunError
+from transduce.errors import BusyError, ConfigError, RunError
 from transduce.training.metrics import MetricsLog
 
 MAY_DIFFER = {
@@ -43,6 +42,9 @@ MAY_DIFFER = {
 
 `model.vocabulary` is decided by text and tokenizer, and is not known before they are read.
 """
+
+PASSED_OVER = "passed-over"
+"""What a checkpoint is called that is damaged, or later than such a one."""
 
 
 def settings_digest(config: RunConfig) -> str:
@@ -84,7 +86,7 @@ class RunFolder:
         for place in (self.path, *self.path.parents):
             if place.exists() and not place.is_dir():
                 raise RunError(f"{place}: is a file; a run needs a folder: choose another output")
-        if not self.config_file.exists():
+        if not self._holds_run():
             found = {entry.name for entry in self.path.iterdir()} if self.path.exists() else set()
             # A crash at the very beginning leaves an unfinished config.toml, and its lock, which no longer locks.
             if foreign := sorted(found - {self._unfinished.name, self._lock.name, self._cache_within(config)}):
@@ -126,17 +128,16 @@ class RunFolder:
         """Put right what a killed process left half done. Only for whoever is alone here."""
         recover_folders(self.path, f"{self.best.name}|{self.last.name}")
         recover_checkpoints(self.checkpoints)
-        for lock in (*self.path.glob(".*.lock"), *self.checkpoints.glob(".*.lock")):
+        for lock in (self.path / f".{self.best.name}.lock", self.path / f".{self.last.name}.lock"):
+            with suppress(BusyError), locked(self.path, lock):  # which removes it, unless a living process holds it
+                pass
+        for lock in self.checkpoints.glob(".*.lock"):
             lock.unlink()
 
     def begin(self, config: RunConfig, *, restart: bool) -> None:
         """Make the folder, or with `restart` empty it of the run it holds, and save the resolved configuration."""
         if restart:
-            for place in (self.checkpoints, self.best, self.last, self.tensorboard):
-                shutil.rmtree(place, ignore_errors=True)
-            # config.toml stays until it is replaced: while it is there, the folder is known as that of a run.
-            for place in (self.metrics.path, self.report):
-                place.unlink(missing_ok=True)
+            self._remove_outcome()
         self.path.mkdir(parents=True, exist_ok=True)
         self._unfinished.write_text(to_toml(config), encoding="utf-8", newline="\n")
         write_through(self._unfinished)
@@ -151,7 +152,7 @@ class RunFolder:
         """
         for later in list_checkpoints(self.checkpoints):
             if later > update:
-                aside = _set_aside(self.checkpoints / f"{later:09d}", "passed-over")
+                aside = _set_aside(self.checkpoints / f"{later:09d}", PASSED_OVER)
                 say(f"what was passed over is kept as {aside}; the run does not need it")
         if damaged := self.metrics.damaged_lines():
             say(f"{self.metrics.path}: left out what cannot be read, lines {', '.join(map(str, damaged))}")
@@ -175,6 +176,25 @@ class RunFolder:
         if superseded in list_checkpoints(self.checkpoints) and superseded != update:
             remove_folder(self.checkpoints / f"{superseded:09d}")
         remove_checkpoints(self.checkpoints, keep)
+
+    def _holds_run(self) -> bool:
+        """Whether a run has begun here: other programs have a config.toml, too."""
+        begun = self.saved_config() is not None or self.metrics.path.exists() or is_bundle(self.best)
+        return self.config_file.exists() and (begun or bool(list_checkpoints(self.checkpoints)))
+
+    def _remove_outcome(self) -> None:
+        """Remove what a run has made, and no file that somebody else has put beside it.
+
+        config.toml stays until it is replaced: while it is there, the folder is known as that of a run.
+        """
+        remove_checkpoints(self.checkpoints, keep=0)
+        passed_over = self.checkpoints.glob(f"[0-9]*.{PASSED_OVER}-*")
+        for place in [*passed_over, *filter(is_bundle, (self.best, self.last))]:
+            remove_folder(place)
+        for place in (self.metrics.path, self.report, *self.tensorboard.glob("events.out.tfevents.*")):
+            place.unlink(missing_ok=True)
+        for place in (self.checkpoints, self.tensorboard):
+            _remove_empty([place])
 
     def _cache_within(self, config: RunConfig) -> str:
         """What of this folder holds prepared text, which is there before the run is; "" if the cache lies elsewhere."""

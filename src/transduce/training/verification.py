@@ -226,7 +226,7 @@ def _kills(run: RunFolder, unbroken: RunFolder, random: np.random.Generator) -> 
 
 
 def _is_writing(run: RunFolder, process: int) -> bool:
-    return any(run.checkpoints.glob(f"*.tmp-{process}"))
+    return any(run.checkpoints.glob(f"*.transduce-tmp-{process}"))
 
 
 @contextmanager
