@@ -60,6 +60,27 @@ def test_every_seed_and_epoch_has_its_own_segmentation_and_repeats_it(prepared: 
     assert [pairs(epoch_store(prepared, 0.3, seed, epoch)) for seed, epoch in choices] == first
 
 
+def test_no_pair_becomes_longer_than_the_longest(prepared: PreparedData) -> None:
+    stores = [epoch_store(prepared, 0.9, 1, epoch) for epoch in range(3)]
+    assert max(int(store.lengths.max()) for store in stores) == int(prepared.train.lengths.max())
+    assert all(pairs(store) != pairs(prepared.train) for store in stores)
+
+
+def test_another_run_may_remove_what_it_has_left_behind(
+    prepared: PreparedData, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    expected = pairs(epoch_store(prepared, 0.3, 1, 0))
+    opened = TokenStore.open
+
+    def removed_meanwhile(folder: Path, *arguments: Any) -> TokenStore:
+        monkeypatch.setattr(TokenStore, "open", opened)
+        remove_epochs(prepared, 0.3, 1, before=1)
+        return opened(folder, *arguments)
+
+    monkeypatch.setattr(TokenStore, "open", removed_meanwhile)
+    assert pairs(epoch_store(prepared, 0.3, 1, 0)) == expected
+
+
 def test_an_epoch_in_progress_is_found_again_and_earlier_ones_go(prepared: PreparedData) -> None:
     epochs = prepared.folder / "epochs"
     for epoch in (0, 1, 2):

@@ -43,6 +43,29 @@ def test_held_out_pairs_share_no_sentence_with_training(
     assert prepared.cleaning["held_out"] + prepared.cleaning["kept"] == len(corpus)
 
 
+def test_what_training_would_leave_out_is_not_held_out(
+    preparation: Any, write_corpus: Callable[..., None], make_corpus: Callable[..., Corpus]
+) -> None:
+    made = make_corpus(60)
+    copies = [(source, source) for source, _ in make_corpus(60, seed=1)]
+    long = [(" ".join([source] * 90), target) for source, target in make_corpus(30, seed=2)]
+    in_one_word = [(source.replace(" ", "") * 90, target) for source, target in make_corpus(30, seed=3)]
+    write_corpus([*made, *copies, *long, *in_one_word])
+    prepared = preparation()
+    assert 0 < len(prepared.validation) <= 18
+    assert set(prepared.validation) <= set(made)
+    (said,) = (text for text in preparation.said if "are left out" in text)
+    assert "of those held out break the limits under [text]" in said
+
+    write_corpus(in_one_word)
+    with pytest.raises(CorpusError, match="that were held out for validation keeps the limits"):
+        preparation()
+    write_corpus(copies)
+    with pytest.raises(CorpusError, match="none of the 60 pairs of training text can be held out"):
+        preparation()
+    assert preparation.entries() == [prepared.folder.name]
+
+
 def test_held_out_is_at_most_what_was_asked(preparation: Any, make_corpus: Callable[..., Corpus]) -> None:
     make_corpus(200)
     assert len(preparation(held_out=3).validation) == 3

@@ -2,11 +2,15 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from transduce.data.held_out import choose_held_out
+from transduce.data.held_out import choose_held_out, is_blank
 from transduce.data.training_text import TrainingText
 
 words = st.sampled_from(["", " ", "a", "b", "c", "d e", "f"])
 corpora = st.lists(st.lists(st.tuples(words, words), max_size=20), min_size=1, max_size=3)
+
+
+def has_text(pair: tuple[str, str]) -> bool:
+    return not is_blank(pair)
 
 
 @given(corpora, st.integers(1, 5))
@@ -14,7 +18,7 @@ def test_it_shares_no_side_with_what_is_held_out_and_loses_nothing_else(
     corpora: list[list[tuple[str, str]]], count: int
 ) -> None:
     pairs = [pair for corpus in corpora for pair in corpus]
-    held_out = choose_held_out(pairs, count)
+    held_out = choose_held_out(pairs, count, has_text)
     sources, targets = {source for source, _ in held_out}, {target for _, target in held_out}
     training = TrainingText(corpora, [len(corpus) for corpus in corpora], held_out, np.zeros(len(pairs), bool))
     assert list(training) == list(training)
@@ -28,7 +32,7 @@ def test_it_shares_no_side_with_what_is_held_out_and_loses_nothing_else(
 def test_every_pair_keeps_its_mark_of_repetition(corpora: list[list[tuple[str, str]]]) -> None:
     pairs = [pair for corpus in corpora for pair in corpus]
     repeats = [pair in pairs[:index] for index, pair in enumerate(pairs)]
-    held_out = choose_held_out(pairs, 1)
+    held_out = choose_held_out(pairs, 1, has_text)
     training = TrainingText(corpora, [len(corpus) for corpus in corpora], held_out, np.array(repeats, bool))
     for number in range(len(corpora)):
         before = [pair for corpus in corpora[:number] for pair in corpus]

@@ -1,5 +1,6 @@
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -142,6 +143,35 @@ def test_text_that_changed_is_refused(make_config: MakeConfig, corpus: Path, tmp
         assert train(make_config(run, training__updates=3, **settings)).updates == 3
 
 
+def test_another_version_that_would_prepare_otherwise_goes_on_with_what_is_there(
+    make_config: MakeConfig,
+    tmp_path: Path,
+    outcome_of: Callable[[Path], dict[str, Any]],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    cache = {"data__cache": str(tmp_path / "cache")}
+    train(make_config("unbroken", training__updates=12, training__validate_every=4, **cache))
+    for updates in (4, 12):
+        config = make_config(training__updates=updates, training__validate_every=4, **cache)
+        train(config)
+        monkeypatch.setattr("transduce.data.inputs.PREPARATION_VERSION", "another")
+    found, expected = outcome_of(Path(config.output)), outcome_of(tmp_path / "unbroken")
+    weights = [name for name in expected if name.startswith("weights/")]
+    assert weights
+    assert [name for name in weights if found[name] != expected[name]] == []
+
+    shutil.rmtree(tmp_path / "cache")
+    with pytest.raises(RunError, match=r"the version of Transduce or SentencePiece has changed"):
+        train(make_config(training__updates=16, training__validate_every=4, **cache))
+
+
+def test_a_warmup_that_outlasts_the_run_is_told_of(make_config: MakeConfig, watcher: Any) -> None:
+    for updates, expected in ((5, 1), (6, 0)):
+        told = watcher()
+        train(make_config(f"run-{updates}", training__updates=updates), told)
+        assert sum("the learning rate is still rising" in text for text in told.said) == expected
+
+
 def test_several_corpora(make_config: MakeConfig, corpus: Path, tmp_path: Path, watcher: Any) -> None:
     lines = (corpus / "train.tsv").read_text(encoding="utf-8").split("\n")[:-1]
     lines = [line for line in lines if len(set(line.split("\t"))) == 2]  # cleaning drops copies
@@ -181,6 +211,34 @@ def test_mistakes_are_found_before_anything_is_written(make_config: MakeConfig, 
         with pytest.raises(error):
             train(make_config(data__cache=str(tmp_path / "cache"), **changes))
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("changes", "error"),
+    [
+        ({"text__algorithm": "unigram", "text__bpe_dropout": 0.1}, "bpe_dropout"),
+        (
+            {"model__positions": "learned", "model__max_positions": 80, "search__min_length": 81},
+            "writes no more tokens",
+        ),
+    ],
+)
+@pytest.mark.parametrize("restart", [False, True])
+def test_an_earlier_run_makes_way_only_for_one_that_can_be(
+    make_config: MakeConfig,
+    outcome_of: Callable[[Path], dict[str, Any]],
+    changes: dict[str, Any],
+    error: str,
+    restart: bool,
+) -> None:
+    config = make_config(training__updates=1)
+    if restart:
+        train(config)
+    before = outcome_of(Path(config.output)) if restart else None
+    with pytest.raises(ConfigError, match=error):
+        train(make_config(training__updates=1, search__max_extra_length=100, **changes), restart=restart)
+    assert (outcome_of(Path(config.output)) if restart else None) == before
+    assert Path(config.output).exists() == restart
 
 
 def test_standard_input_can_be_the_text(make_config: MakeConfig, corpus: Path) -> None:

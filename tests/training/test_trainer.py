@@ -2,15 +2,20 @@ import json
 import math
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from transduce.bundle import Bundle, list_checkpoints, load_checkpoint
 from transduce.config import RunConfig
 from transduce.errors import TrainingError
-from transduce.training import train
+from transduce.model import Transformer
+from transduce.training import Validation, train
+from transduce.training.candidates import Candidates
+from transduce.training.validation import Validator
 
 MakeConfig = Callable[..., RunConfig]
 MetricsOf = Callable[[Path], list[dict[str, Any]]]
@@ -60,6 +65,30 @@ def test_the_digest_of_the_weights_takes_its_time(make_config: MakeConfig, monke
     lines = [json.loads(line) for line in (result.folder / "metrics.jsonl").read_text(encoding="utf-8").splitlines()]
     for line in (line for line in lines if line["kind"] == "training"):
         assert line["tokens_per_second"] * 0.3 < 2 * 160
+
+
+def test_patience_does_not_hold_single_models_against_an_average(
+    make_config: MakeConfig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first sitting ends with an average that is better than all that follow, of which each is a gain."""
+    validate, average = Validator.validate, Candidates.average
+    losses = iter(np.arange(5, 0, -0.1))
+
+    def gaining(self: Validator, model: Transformer) -> Validation:
+        return replace(validate(self, model), loss=float(next(losses)))
+
+    def better(self: Candidates, *arguments: Any) -> None:
+        with monkeypatch.context() as patch:
+            patch.setattr(Validator, "validate", lambda *both: replace(validate(*both), loss=0.01))
+            average(self, *arguments)
+
+    monkeypatch.setattr(Validator, "validate", gaining)
+    monkeypatch.setattr(Candidates, "average", better)
+    settings = {"training__best_by": "loss", "training__validate_every": 2, "training__checkpoint_every": 2}
+    first = train(make_config(training__updates=6, training__patience=2, **settings))
+    assert (first.updates, first.best) == (6, -0.01)
+    second = train(make_config(training__updates=16, training__patience=2, **settings))
+    assert (second.updates, second.best) == (16, -0.01)
 
 
 def test_patience_ends_a_run_that_gains_nothing(make_config: MakeConfig, watcher: Any, metrics_of: MetricsOf) -> None:

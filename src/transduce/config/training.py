@@ -43,7 +43,7 @@ class TrainingConfig(Section):
     """What keeps Adam's division finite (paper 5.3)."""
 
     label_smoothing: float = Field(default=0.1, ge=0.0, lt=1.0)
-    """Probability spread over the other tokens in the training target (paper 5.4)."""
+    """Probability spread evenly over all tokens in the training target (paper 5.4)."""
 
     clip_norm: float = Field(default=0.0, ge=0.0)
     """Longest gradient; a longer one is scaled down to it. 0: none (the paper names none)."""

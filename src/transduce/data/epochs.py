@@ -3,6 +3,7 @@
 import math
 import shutil
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
@@ -21,7 +22,8 @@ def epoch_store(prepared: PreparedData, dropout: float, seed: int, epoch: int) -
     """The training pairs as epoch `epoch` sees them, a pure function of the arguments.
 
     Without `dropout` that is `prepared.train`. Otherwise every pair is segmented anew with that share of the merges
-    skipped at random (Provilkov et al. 2020); the result lies under `prepared.folder` until a later epoch's.
+    skipped at random (Provilkov et al. 2020), unless it would become longer than the longest of `prepared.train`, which
+    is what learned positions and memory are there for. The result lies under `prepared.folder` until a later epoch's.
 
     Raises:
         ConfigError, WriteError: the cache cannot be written.
@@ -29,14 +31,11 @@ def epoch_store(prepared: PreparedData, dropout: float, seed: int, epoch: int) -
     if not dropout:
         return prepared.train
     folder = _folder(prepared, dropout, seed, epoch)
-    if folder.exists():
-        try:
-            store = TokenStore.open(folder, prepared.known.digest)
-        except RunError:
-            shutil.rmtree(folder)
-        else:
-            prepared.known.save()
-            return store
+    with suppress(RunError, FileNotFoundError):  # damaged, or removed by another run that is ahead
+        store = TokenStore.open(folder, prepared.known.digest)
+        prepared.known.save()
+        return store
+    shutil.rmtree(folder, ignore_errors=True)
     with writable_cache(prepared.folder.parent):
         _encode_sampled(prepared, folder, dropout, seed, epoch)
     store = TokenStore.open(folder)
@@ -57,14 +56,18 @@ def _folder(prepared: PreparedData, dropout: float, seed: int, epoch: int | str)
 
 
 def _encode_sampled(prepared: PreparedData, folder: Path, dropout: float, seed: int, epoch: int) -> None:
-    tokenizer = prepared.tokenizer
+    tokenizer, longest, number = prepared.tokenizer, int(prepared.train.lengths.max()), 0
     with create_store(folder, tokenizer.vocabulary) as writer:
         for index, chunk in enumerate(in_chunks(read_pairs(prepared.folder / "kept.jsonl"))):
             state = np.random.SeedSequence([seed, epoch, index]).generate_state(1)
             texts = [side for pair in chunk for side in pair]
             ids = tokenizer.encode_sampled(texts, dropout, int(state[0]))
             for source_ids, target_ids in zip(ids[::2], ids[1::2], strict=True):
-                writer.add(tokenizer.as_source(source_ids), tokenizer.as_target(target_ids))
+                pair = tokenizer.as_source(source_ids), tokenizer.as_target(target_ids)
+                if max(map(len, pair)) > longest:
+                    pair = tuple(side.tolist() for side in prepared.train.pair(number))
+                writer.add(*pair)
+                number += 1
 
 
 def epoch_pairs(prepared: PreparedData, seed: int, epoch: int) -> Int[np.ndarray, "seen"]:

@@ -2,7 +2,7 @@
 
 import hashlib
 import heapq
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from transduce.data.chunks import Pair
 
@@ -12,8 +12,8 @@ def is_blank(pair: Pair) -> bool:
     return not all(side.strip() for side in pair)
 
 
-def choose_held_out(pairs: Iterable[Pair], count: int) -> list[Pair]:
-    """Of the distinct pairs with text on both sides, the `count` with the smallest SHA-256.
+def choose_held_out(pairs: Iterable[Pair], count: int, is_clean: Callable[[Pair], bool]) -> list[Pair]:
+    """Of the distinct clean pairs, the `count` with the smallest SHA-256.
 
     That is a random choice which does not depend on the order of the corpus and changes little when it grows.
     """
@@ -21,7 +21,7 @@ def choose_held_out(pairs: Iterable[Pair], count: int) -> list[Pair]:
     largest_first: list[int] = []  # the digests in `chosen`, negated, as a heap
     for pair in pairs:
         digest = _digest(pair)
-        if is_blank(pair) or digest in chosen:
+        if digest in chosen or not is_clean(pair):
             continue
         chosen[digest] = pair
         heapq.heappush(largest_first, -digest)

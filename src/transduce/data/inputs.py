@@ -15,7 +15,7 @@ from transduce.errors import ConfigError, CorpusError
 from transduce.text import SOURCE_MODEL, ParallelCorpus, parallel_corpus, tokenizer_files, write_standard_input
 
 # To be raised when the same text and settings would give other token ids than before.
-PREPARATION_VERSION = 2
+PREPARATION_VERSION = 3
 
 
 @dataclass(frozen=True)

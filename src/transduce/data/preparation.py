@@ -2,7 +2,7 @@
 
 import shutil
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
@@ -22,7 +22,7 @@ from transduce.data.repetitions import RepetitionFinder
 from transduce.data.store import TokenStore
 from transduce.data.training_text import TrainingText
 from transduce.errors import CorpusError, RunError
-from transduce.text import SOURCE_MODEL, ParallelCorpus, Tokenizer, fitted_vocabulary, tokenizer_files
+from transduce.text import SOURCE_MODEL, Cleaner, ParallelCorpus, Tokenizer, fitted_vocabulary, tokenizer_files
 
 
 @dataclass(frozen=True)
@@ -77,6 +77,7 @@ def prepare(
     cache: Path,
     *,
     standard_input: BinaryIO | None = None,
+    begun: Mapping[str, str] | None = None,
     talk: Callable[[str], None],
 ) -> PreparedData:
     """Reads, checks, cleans and encodes the text, or finds in `cache` what an earlier run made of the same text.
@@ -86,6 +87,8 @@ def prepare(
         text: The tokenizer and the rules of cleaning.
         cache: Folder for the results, one folder each, named after the digest of text and settings.
         standard_input: What `pairs = "-"` reads.
+        begun: The digests that a run with these settings began with: of the same files, it goes on with what another
+            version of Transduce or SentencePiece has prepared, for as long as that is there.
         talk: Is told, a sentence at a time, what happens.
 
     Raises:
@@ -94,17 +97,18 @@ def prepare(
     """
     known = KnownDigests(cache / "digests.json")
     with writable_cache(cache), open_inputs(data, text, cache, standard_input, known.digest) as inputs:
-        folder = cache / inputs.digests["all"][:16]
-        if folder.exists():
-            try:
-                prepared = _open(folder, data, inputs.digests, known)
-            except RunError as error:
-                talk(f"The prepared data is damaged and is made again: {error}")
-                shutil.rmtree(folder)
-            else:
-                talk(f"Prepared data found in {folder}: {len(prepared.train):,} pairs.")
-                known.save()
-                return prepared
+        for digests in [begun, inputs.digests] if begun and _same_files(begun, inputs.digests) else [inputs.digests]:
+            folder = cache / digests["all"][:16]
+            if folder.exists():
+                try:
+                    prepared = _open(folder, data, dict(digests), known)
+                except RunError as error:
+                    talk(f"The prepared data is damaged and is made again: {error}")
+                    shutil.rmtree(folder)
+                else:
+                    talk(f"Prepared data found in {folder}: {len(prepared.train):,} pairs.")
+                    known.save()
+                    return prepared
         with scratch_folder(cache, "repetitions") as scratch:
             validation, training = _split(data, text, inputs, scratch, talk)
         with complete_folder(folder) as path:
@@ -112,6 +116,10 @@ def prepare(
         prepared = _open(folder, data, inputs.digests, known)
         known.save()
         return prepared
+
+
+def _same_files(begun: Mapping[str, str], now: Mapping[str, str]) -> bool:
+    return {**begun, "all": ""} == {**now, "all": ""}
 
 
 def prepared_tokenizer(cache: Path, digest: str) -> Path | None:
@@ -157,13 +165,18 @@ def _split(
     finder = RepetitionFinder(scratch)
     pairs = _count(inputs.training, num_pairs)
     pairs = finder.watch(pairs) if text.drop_duplicates else pairs
-    held_out = choose_held_out(pairs, data.held_out) if inputs.validation is None else []
+    held_out = choose_held_out(pairs, data.held_out, _clean_in_words(text)) if inputs.validation is None else []
     deque(pairs, maxlen=0)  # to the end: all text is checked
     repeats = finder.repeats() if text.drop_duplicates else np.zeros(sum(num_pairs), bool)
     if inputs.validation is not None:
         return _validation(inputs.validation, talk), TrainingText(inputs.training, num_pairs, held_out, repeats)
     if sum(num_pairs) == 1:
         raise CorpusError("one pair cannot be trained on and validated with: give more, or validation files")
+    if not held_out:
+        raise CorpusError(
+            f"none of the {sum(num_pairs):,} pairs of training text can be held out for validation: give more text, "
+            f"validation files of its own, or wider limits under [text]"
+        )
     held_out = held_out[: max(1, sum(num_pairs) // 10)]
     talk(f"{len(held_out):,} of {sum(num_pairs):,} pairs are held out for validation.")
     return held_out, TrainingText(inputs.training, num_pairs, held_out, repeats)
@@ -199,6 +212,8 @@ def _build(
     tokenizer = _tokenizer(training, text, talk)
     for name, content in tokenizer.files.items():
         (path / name).write_bytes(content)
+    if training.held_out:
+        validation = _clean(validation, tokenizer, text, talk)
     with (path / "validation.jsonl").open("w", encoding="utf-8", newline="\n") as file:
         file.writelines(map(as_line, validation))
     num_pairs = sum(training.num_pairs)
@@ -208,6 +223,32 @@ def _build(
     names = sorted(_FILES | tokenizer.files.keys())
     record = _Record(cleaning=cleaning, files={name: file_digest(path / name) for name in names})
     (path / "prepared.json").write_text(record.model_dump_json(indent=2) + "\n", encoding="utf-8", newline="\n")
+
+
+def _clean_in_words(text: TextConfig) -> Callable[[Pair], bool]:
+    """The rules that training text is held to, as far as they can be before there is a tokenizer."""
+    cleaner = Cleaner(text)
+    return lambda pair: cleaner.keeps(*pair, *(len(side.split()) for side in pair), repeats=False)
+
+
+def _clean(held_out: list[Pair], tokenizer: Tokenizer, text: TextConfig, talk: Callable[[str], None]) -> list[Pair]:
+    """The pairs that training would have kept, too: what is no translation is nothing to measure one by."""
+    cleaner = Cleaner(text)
+    sources, targets = zip(*held_out, strict=True)
+    pieces = zip(tokenizer.encode_all(sources), tokenizer.encode_targets(targets), strict=True)
+    kept = [
+        pair
+        for pair, sides in zip(held_out, pieces, strict=True)
+        if cleaner.keeps(*pair, *map(len, sides), repeats=False)
+    ]
+    if not kept:
+        raise CorpusError(
+            f"none of the {len(held_out):,} pairs that were held out for validation keeps the limits under [text]: "
+            f"give validation files of its own, or wider limits"
+        )
+    if len(kept) < len(held_out):
+        talk(f"{len(held_out) - len(kept):,} of those held out break the limits under [text], and are left out.")
+    return kept
 
 
 def _tokenizer(training: TrainingText, text: TextConfig, talk: Callable[[str], None]) -> Tokenizer:

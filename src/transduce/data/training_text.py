@@ -11,7 +11,7 @@ from transduce.data.chunks import Pair
 
 @dataclass(frozen=True)
 class TrainingText:
-    """The pairs of corpora that share no side with a held-out pair: nothing the model is tested on is learned."""
+    """The pairs of corpora that share no side with a held-out pair; with what validation files hold, they may."""
 
     corpora: Sequence[Iterable[Pair]]
     num_pairs: Sequence[int]

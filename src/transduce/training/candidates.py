@@ -47,7 +47,11 @@ class Candidates:
         """Validate the model as it is now: it becomes `last`, and `best` if it is better than all before it."""
         validation = self._validator.validate(model)
         is_best = self._is_best(validation, state)
-        state.without_gain = 0 if is_best else state.without_gain + 1
+        quality = validation.quality(self._config.training.best_by)
+        if state.best_single is None or quality > state.best_single:
+            state.best_single, state.without_gain = quality, 0
+        else:
+            state.without_gain += 1
         for place in [self._folder.last, *([self._folder.best] if is_best and self._is_best_yet(validation) else [])]:
             self._folder.make_way(place, self._reporter.say)
             save_model(place, model, self._prepared, self._config, state, validation)

@@ -1,5 +1,6 @@
 """Why a run ended before its last update: its figures got no better any more."""
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -10,12 +11,23 @@ NAMES = {"bleu": "BLEU", "chrf": "chrF", "loss": "loss"}
 
 def end_of_patience(training: TrainingConfig, lines: Sequence[Mapping[str, Any]]) -> str | None:
     """What to say of a run that ended early, by its lines of metrics.jsonl; nothing of any other."""
-    validations = [line for line in lines if line["kind"] == "validation"]
-    best = next((line["update"] for line in reversed(validations) if line.get("is_best")), None)
-    since = [line["update"] for line in validations if best is not None and line["update"] > best]
+    highest, best, since = -math.inf, 0, list[int]()
+    for line in lines:
+        if line["kind"] != "validation":
+            continue
+        if (quality := _quality(line, training.best_by)) > highest:
+            highest, best, since = quality, line["update"], []
+        else:
+            since.append(line["update"])
     if not 0 < training.patience <= len(since) or since[-1] >= training.updates:
         return None
     return (
         f"stopped after update {since[-1]:,}: {len(since)} validations in a row without a better "
         f"{NAMES[training.best_by]}; best was update {best:,}; raise training.patience to go on"
     )
+
+
+def _quality(line: Mapping[str, Any], best_by: str) -> float:
+    if best_by == "loss":
+        return -float(line["loss"])
+    return next(float(score["value"]) for score in line["scores"] if score["metric"].lower() == best_by)

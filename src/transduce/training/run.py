@@ -1,9 +1,8 @@
 """From a configuration to a trained model: the main job, start to end."""
 
 import hashlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
-from dataclasses import asdict
 from pathlib import Path
 from typing import BinaryIO
 
@@ -14,9 +13,8 @@ from transduce.config import RunConfig, TextConfig, to_toml
 from transduce.data import PreparedData, prepare
 from transduce.errors import ConfigError, RunError, TrainingError, TransduceError, WriteError, is_out_of_memory
 from transduce.training.determinism import deterministic_kernels
-from transduce.training.environment import environment
 from transduce.training.interruption import stop_wish
-from transduce.training.length_histogram import length_histogram
+from transduce.training.introduction import introduce
 from transduce.training.precision import settled_precision
 from transduce.training.ranks import Ranks, joined_ranks, may_start_anew
 from transduce.training.reporter import Reporter, SilentReporter
@@ -105,8 +103,11 @@ def _train_alone(
     if ranks.is_first:
         folder.check(config, restart=restart)  # again: until now another process may have been at work
         folder.recover()
+    begun = None if restart else folder.metrics.first().get("digests")
     prepared = ranks.after_first(
-        lambda: prepare(config.data, text, _cache(config), standard_input=standard_input, talk=reporter.say)
+        lambda: prepare(
+            config.data, text, _cache(config), standard_input=standard_input, begun=begun, talk=reporter.say
+        )
     )
     config = config.with_vocabulary(prepared.tokenizer.vocabulary)
     _check_positions(config, prepared)
@@ -120,10 +121,11 @@ def _train_alone(
         _check_alike(trainer)
         again = "the same command without --restart" if restart else "the same command"
         with _failures_explained(folder, again):
+            trainer.fit_into_memory()  # before an earlier run makes way for one that cannot be
             if ranks.is_first:
                 folder.begin(config, restart=restart)
                 folder.forget_after(trainer.state.update, finished=trainer.state.finished, say=reporter.say)
-                _introduce(trainer)
+                introduce(trainer)
                 trainer.trackers.begin()
             try:
                 return trainer.run(stop, again)
@@ -206,6 +208,11 @@ def _check_positions(config: RunConfig, prepared: PreparedData) -> None:
             f"model.max_positions = {config.model.max_positions}: the text has a sentence of {longest} tokens; raise "
             f"it to at least that, or lower text.max_pieces if the sentence is not one of the validation text"
         )
+    if config.search.min_length > config.model.max_positions:
+        raise ConfigError(
+            f"search.min_length = {config.search.min_length}: a model of {config.model.max_positions} learned "
+            f"positions (model.max_positions) writes no more tokens than that: ask for fewer"
+        )
 
 
 def _with_lengths_seen(config: RunConfig, prepared: PreparedData) -> RunConfig:
@@ -216,65 +223,3 @@ def _with_lengths_seen(config: RunConfig, prepared: PreparedData) -> RunConfig:
     longest = int(prepared.train.lengths[:, 0].max()) - 1  # without </s>
     search = config.search.model_copy(update={"max_pieces": max(8, min(config.search.max_pieces, longest))})
     return config.model_copy(update={"search": search})
-
-
-def _left_out(cleaning: dict[str, int]) -> str:
-    return ", ".join(f"{rule} {count:,}" for rule, count in cleaning.items() if count and rule != "kept") or "none"
-
-
-def _tell_of_another_machine(before: Mapping[str, str], now: Mapping[str, str], reporter: Reporter) -> None:
-    """A run goes on elsewhere, but not to the bit."""
-    changed = [f"{name} was {before[name]}, is {now[name]}" for name in now if before.get(name, now[name]) != now[name]]
-    if changed:
-        reporter.say(
-            f"this is not what the run began with ({'; '.join(changed)}): figures may differ by rounding from those "
-            f"of a run that never stopped"
-        )
-
-
-def _introduce(trainer: Trainer) -> None:
-    """Say, and put on record, what is about to be trained on what."""
-    config, prepared, log = trainer.config, trainer.prepared, trainer.folder.metrics
-    parameters, start = trainer.model.num_parameters, config.training.start_from
-    model = f"{config.preset} model" if start is None else f"model of {start}"
-    lines = log.read()
-    machine = environment(trainer.device, config.training.precision)
-    if lines:
-        _tell_of_another_machine(lines[0].get("environment", {}), machine, trainer.reporter)
-    else:
-        facts = {"num_pairs": len(prepared.train), "num_parameters": parameters, "vocabulary": config.model.vocabulary}
-        facts["num_validation_pairs"] = len(prepared.validation)
-        log.append(
-            "data",
-            0,
-            {
-                **facts,
-                "start": trainer.state.start,
-                "cleaning": prepared.cleaning,
-                "corpora": [asdict(corpus) for corpus in prepared.corpora],
-                "lengths": length_histogram(prepared.train.lengths),
-                "digests": prepared.digests,
-                "environment": machine,
-            },
-        )
-    trainer.reporter.say(
-        f"{len(prepared.train):,} pairs to train on (left out: {_left_out(prepared.cleaning)}), "
-        f"{len(prepared.validation):,} to validate with"
-    )
-    for corpus in prepared.corpora if len(prepared.corpora) > 1 else []:
-        trainer.reporter.say(
-            f"    {corpus.name}: {corpus.cleaning['kept']:,} pairs (left out: {_left_out(corpus.cleaning)}), each "
-            f"{corpus.weight:g} times an epoch"
-        )
-    budget = trainer.state.ranks * config.training.batch_tokens * config.training.accumulation
-    trainer.reporter.say(
-        f"{model}, {parameters:,} parameters, {config.model.vocabulary:,} token ids; "
-        f"on {_where(trainer)}, precision {config.training.precision}; {config.training.updates:,} updates of at most "
-        f"{budget:,} tokens a side; texts of more than {config.search.max_pieces} pieces are translated in parts"
-    )
-
-
-def _where(trainer: Trainer) -> str:
-    """The device; of several ranks also how many there are, and how they share the model."""
-    ranks, sharding = trainer.ranks.size, trainer.config.training.sharding
-    return f"{ranks} ranks of {trainer.device.type}, sharding {sharding}" if ranks > 1 else str(trainer.device)

@@ -21,7 +21,8 @@ class RunState:
         update: updates done.
         place: where the next batch is.
         best: the best figure of validation so far (`Validation.quality`), if there was one.
-        without_gain: validations in a row that were not better than `best`.
+        best_single: the same of the models themselves, without averages: what patience looks at.
+        without_gain: validations in a row that were not better than `best_single`.
         seconds: of training, over all sittings.
         finished: nothing is left to do, unless `training.updates` is raised.
         stopgap: update of a checkpoint that was not due, but made because the run was stopped; 0 if there is none.
@@ -40,6 +41,7 @@ class RunState:
     update: int = 0
     place: Place = field(default_factory=Place)
     best: float | None = None
+    best_single: float | None = None
     without_gain: int = 0
     seconds: float = 0.0
     finished: bool = False

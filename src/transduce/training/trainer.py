@@ -61,6 +61,7 @@ class Trainer:
         self.trackers = Trackers(folder, config, reporter.say)
         self.candidates = Candidates(config, prepared, folder, reporter, self._log)
         self._pace = Pace()
+        self._outlook: list[str] = []
 
     def resume(self) -> None:
         """Take up the latest undamaged checkpoint, if there is one; nothing on disk is changed.
@@ -94,8 +95,9 @@ class Trainer:
     def _check_same_data(self, data: object) -> None:
         if data != self.prepared.digests["all"]:
             raise RunError(
-                f"{self.folder.path}: was trained on other data: a file, or a setting of data or text, has changed. "
-                f"Set it back, choose another output, or start over with --restart"
+                f"{self.folder.path}: was trained on other data: a file, a setting of data or text, or (if the cache "
+                f"of prepared data is gone) the version of Transduce or SentencePiece has changed. Set it back, choose "
+                f"another output, or start over with --restart"
             )
 
     def _check_same_start(self, start: object) -> None:
@@ -115,7 +117,7 @@ class Trainer:
 
         Raises:
             Interrupted: somebody asked for an end; the state is saved.
-            TrainingError: loss, gradients or weights are no longer numbers, or the memory does not hold a single pair.
+            TrainingError: loss, gradients or weights are no longer numbers.
         """
         if self._already_finished():
             self.reporter.say(f"nothing to do: training ended after update {self.state.update:,}")
@@ -123,8 +125,8 @@ class Trainer:
             return self._result()
         self.state.finished = False
         self._remove_outdated()
-        if not self._at_end():
-            self._fit_into_memory()
+        for sentence in self._outlook:
+            self.reporter.say(sentence)
         settings = self.config.text, self.config.training
         stream = batch_stream(self.prepared, *settings, self.state.place, self.ranks, self.state.ranks)
         while not self._at_end():
@@ -155,7 +157,15 @@ class Trainer:
         if (cause := end_of_patience(self.config.training, self.folder.metrics.read())) is not None:
             self.reporter.say(cause)
 
-    def _fit_into_memory(self) -> None:
+    def fit_into_memory(self) -> None:
+        """Try the largest batch, unless nothing is left to do; nothing is written, and `run` says what came of it.
+
+        Raises:
+            ConfigError: `text.bpe_dropout` is asked of a tokenizer that has no merges to leave out.
+            TrainingError: the memory does not hold a single pair.
+        """
+        if self._at_end():
+            return
         training, state = self.config.training, self.state
         store = shared_epoch_store(self.prepared, self.config.text, training, state.place.epoch, self.ranks)
         state.halvings = fit_into_memory(
@@ -164,7 +174,7 @@ class Trainer:
             self._share,
             state.halvings,
             training.updates - state.update,
-            self.reporter.say,
+            self._outlook.append,
             goes_on=state.update > 0,
             times=most_times(self.prepared),
         )
