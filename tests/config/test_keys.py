@@ -99,6 +99,8 @@ def test_a_variable_that_names_no_setting(name: str, hint: str) -> None:
         ("data.source", "", ""),
         ("output", "C:\\runs", "C:\\runs"),
         ("training.updates", "many", "many"),
+        ("training.updates", "20\nseed = 3", "20\nseed = 3"),
+        ("data.columns", '[\n"2",\n"1"]', ["2", "1"]),
     ],
 )
 def test_a_word_needs_no_quotes(key: str, text: str, value: object) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from transduce.bundle import Bundle, list_checkpoints
+from transduce.bundle import Bundle, list_checkpoints, load_checkpoint, save_checkpoint
 from transduce.config import RunConfig
 from transduce.errors import Interrupted, RunError, TrainingError
 from transduce.training import train
@@ -321,6 +321,22 @@ def test_a_best_that_is_lost_is_replaced(
     again = watcher()
     assert train(config, again).best == result.best
     assert again.said[-1] == "nothing to do: training ended after update 20"
+
+
+def test_a_checkpoint_of_a_later_version_is_not_taken_up(make_config: MakeConfig) -> None:
+    folder = train(make_config(training__updates=2)).folder / "checkpoints"
+    tensors, state = load_checkpoint(folder, 2)
+    save_checkpoint(folder, 2, tensors, state | {"mood": "good"})
+    with pytest.raises(RunError, match=r"update 2 was written by a later version of Transduce \(it says 'mood'\)"):
+        train(make_config(training__updates=3))
+
+
+def test_the_first_line_of_metrics_is_written_again_if_it_is_lost(make_config: MakeConfig) -> None:
+    metrics = train(make_config(training__updates=2)).folder / "metrics.jsonl"
+    first, *others = metrics.read_text(encoding="utf-8").splitlines(keepends=True)
+    metrics.write_text("".join([first[:20] + "\n", *others]), encoding="utf-8")
+    train(make_config(training__updates=3))
+    assert metrics.read_text(encoding="utf-8").splitlines(keepends=True).count(first) == 1
 
 
 def test_a_full_disk_says_how_to_go_on(

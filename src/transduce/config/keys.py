@@ -85,9 +85,10 @@ def parse(key: str, text: str) -> Any:  # noqa: ANN401 - a setting may have any 
     if known_keys().get(key) in (str, str | None):
         return text[1:-1] if len(text) > 1 and text[0] == text[-1] and text[0] in "\"'" else text
     try:
-        return tomllib.loads(f"value = {text}")["value"]
+        found = tomllib.loads(f"value = {text}")
     except tomllib.TOMLDecodeError:
         return text
+    return found["value"] if len(found) == 1 else text  # a second line would be another setting, and be lost
 
 
 def flatten(nested: Mapping[str, Any]) -> dict[str, Any]:

@@ -15,10 +15,9 @@ def introduce(trainer: Trainer) -> None:
     config, prepared, log = trainer.config, trainer.prepared, trainer.folder.metrics
     parameters, start = trainer.model.num_parameters, config.training.start_from
     model = f"{config.preset} model" if start is None else f"model of {start}"
-    lines = log.read()
     machine = environment(trainer.device, config.training.precision)
-    if lines:
-        _tell_of_another_machine(lines[0].get("environment", {}), machine, trainer.reporter)
+    if begun := log.first():
+        _tell_of_another_machine(begun.get("environment", {}), machine, trainer.reporter)
     else:
         facts = {"num_pairs": len(prepared.train), "num_parameters": parameters, "vocabulary": config.model.vocabulary}
         facts["num_validation_pairs"] = len(prepared.validation)

@@ -1,12 +1,13 @@
 """Everything of a run that changes while it runs, to and from a checkpoint."""
 
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from transduce.bundle import load_checkpoint, load_tensors, model_tensors, save_checkpoint
+from transduce.errors import RunError
 from transduce.training.run_folder import RunFolder
 from transduce.training.sharding import gathered, placed_like
 from transduce.training.step import Updater
@@ -76,6 +77,11 @@ class RunState:
         if updater.moving_average is not None:
             load_tensors(updater.moving_average.model, tensors["moving_average"], f"the average of update {update}")
         values: dict[str, Any] = dict(state)
+        if unknown := values.keys() - {one.name for one in fields(cls)}:
+            raise RunError(
+                f"{folder.checkpoints}: update {update} was written by a later version of Transduce (it says "
+                f"{min(unknown)!r}): go on with that one"
+            )
         return cls(**{**values, "place": Place(**values["place"])})
 
 
