@@ -170,6 +170,30 @@ def test_a_head_off_in_the_request_is_that_head_off_alone(
         assert not norms[one["layer"], one["head"]].any()
 
 
+def test_single_heads_are_tried_with_the_tokens_of_the_translation(
+    make_model: MakeModel, make_translator: MakeTranslator
+) -> None:
+    """Not with those that its text would be cut into, which are others here."""
+    translator = make_translator(make_model(num_encoder_layers=1, num_decoder_layers=1), beam=2)
+    asked = {"text": SENTENCE, "prefix": [44, 12]}
+    document = inspect_text(translator, InspectionRequest(**asked, include=["heads_off"]))
+    target = document["target"]
+    assert translator.tokenizer.as_target(translator.tokenizer.encode(target["text"])) != target["ids"]
+    last, first = (Head(attention="decoder", layer=0, head=3), Head(attention="encoder", layer=0, head=1))
+    request = InspectionRequest(**asked, without_each=[last, first, last], include=[])
+    messages: list[str] = []
+    single = inspect_text(translator, request, say=messages.append)["heads_off"]
+    assert messages[-1] == "2 of 2 heads switched off, one at a time"
+    for one, head in zip(single, (last, first), strict=True):
+        (same,) = (known for known in document["heads_off"] if known.items() >= head.model_dump().items())
+        assert (one["text"], one["changed"]) == (same["text"], same["changed"])
+        assert one["log_probability"] == pytest.approx(same["log_probability"], abs=1e-4)
+        assert one["log_probability_of_target"] == pytest.approx(same["log_probability_of_target"], abs=1e-4)
+        assert one.items() >= head.model_dump().items()
+    off = inspect_text(translator, request.model_copy(update={"heads_off": [first]}))
+    assert [one["attention"] for one in off["heads_off"]] == ["decoder"]
+
+
 def test_more_threads_find_the_same(make_model: MakeModel, make_translator: MakeTranslator) -> None:
     translator = make_translator(make_model(num_encoder_layers=1, num_decoder_layers=1), beam=2)
     request = InspectionRequest(text="moon", include=["heads_off", "continuations"])
@@ -212,6 +236,7 @@ def test_confidence_is_that_of_the_calibration(make_model: MakeModel, make_trans
         ({"prefix": [1, 33]}, "prefix: .1, 33. goes on behind 1"),
         ({"heads_off": [Head(attention="encoder", layer=2, head=0)]}, r"head encoder.3.1 \(from 1\): this model has 2"),
         ({"arithmetic": [Head(attention="decoder", layer=0, head=4)]}, "head decoder.1.5"),
+        ({"without_each": [Head(attention="decoder", layer=0, head=5)]}, "head decoder.1.6"),
         ({"reference": "zzzz " * 100}, "reference: has .* tokens, </s> included, and at most 128 can be looked at"),
     ],
 )

@@ -111,7 +111,7 @@ class InspectionDocument(Settings):
     """Heads that were off in all of this."""
 
     heads_off: list[HeadOff]
-    """What each head that was on is worth: the translation without it."""
+    """What a head that was on is worth: the translation without it; of the heads that were asked for."""
 
     continuations: list[Continuation]
     code: dict[str, CodePlace]

@@ -4,7 +4,6 @@ from collections.abc import Callable, Sequence
 
 import torch
 
-from transduce.inspection.head_switches import all_heads
 from transduce.inspection.network_parts import Head, HeadOff
 from transduce.inspection.passes import forced, log_probabilities
 from transduce.inspection.sentence_searches import SentenceSearches
@@ -13,9 +12,10 @@ MOST_LOGITS = 2**24
 """Logits that are held at a time when the target is given."""
 
 
-def without_each_head(searches: SentenceSearches, target: Sequence[int], say: Callable[[str], None]) -> list[HeadOff]:
-    """The same search without each of the heads that are on, one at a time; and the old `target` (ids) judged so."""
-    heads = [head for head in all_heads(searches.model.config) if head not in searches.off]
+def without_each_head(
+    searches: SentenceSearches, target: Sequence[int], heads: Sequence[Head], say: Callable[[str], None]
+) -> list[HeadOff]:
+    """The same search without each of the heads, one at a time; and the old `target` (ids) judged so."""
     num_done = 0
 
     def done(num_more: int) -> None:

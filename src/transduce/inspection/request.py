@@ -57,6 +57,9 @@ class InspectionRequest(Settings):
     heads_off: _List[Head] = Field(default_factory=list, max_length=4096)
     """Heads that are switched off, all at once, in everything that is computed."""
 
+    without_each: _List[Head] = Field(default_factory=list, max_length=4096)
+    """Heads without each of which it is tried what happens, one at a time; with "heads_off" in `include`, all heads."""
+
     include: _List[Part] = Field(default=list(QUICK))
     """The parts that are wanted; "heads_off" tries what happens without each single head."""
 

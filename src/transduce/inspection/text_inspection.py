@@ -15,8 +15,10 @@ from transduce.inspection.code_places import code_places
 from transduce.inspection.continuations import continuations
 from transduce.inspection.document import InspectionDocument, ModelFacts
 from transduce.inspection.head_arithmetic import arithmetic
+from transduce.inspection.head_switches import all_heads
 from transduce.inspection.heads_off import without_each_head
 from transduce.inspection.layer_predictions import layer_predictions
+from transduce.inspection.network_parts import Head
 from transduce.inspection.passes import Place, forced, log_probabilities
 from transduce.inspection.position_table import position_table
 from transduce.inspection.request import InspectionRequest
@@ -75,7 +77,7 @@ def inspect_text(
         UserError: the text is blank, a side has more than 128 tokens, or there is no such token or head.
     """
     model = one_model(translator)
-    check_heads([*request.arithmetic, *request.heads_off], model)
+    check_heads([*request.arithmetic, *request.heads_off, *request.without_each], model)
     searches = asked_searches(translator, model, request, checkpoint)
     known = about or InspectedModel()
     with evaluating([model]), torch.inference_mode():
@@ -110,10 +112,16 @@ def _document(
         layers=layer_predictions(model, outputs, tokenizer) if "layers" in include else None,
         arithmetic=arithmetic(records, request.arithmetic, model.config, as_many_as_fit="arithmetic" in include),
         switched_off=request.heads_off,
-        heads_off=without_each_head(searches, best.ids, say) if "heads_off" in include else [],
+        heads_off=without_each_head(searches, best.ids, _tried(request, model), say),
         continuations=continuations(searches, target) if "continuations" in include else [],
         code=code_places(model.config),
     )
+
+
+def _tried(request: InspectionRequest, model: Transformer) -> list[Head]:
+    """The heads that are switched off one at a time."""
+    heads = all_heads(model.config) if "heads_off" in request.include else list(dict.fromkeys(request.without_each))
+    return [head for head in heads if head not in request.heads_off]
 
 
 def _facts(translator: Translator, model: Transformer, known: InspectedModel) -> ModelFacts:

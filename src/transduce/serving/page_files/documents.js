@@ -6,7 +6,8 @@ import { joined } from "transduce/pieces";
 /** @typedef {import("./types.js").Inspection} Inspection */
 /** @typedef {import("./types.js").Head} Head */
 /** @typedef {{source: string, target: string, model: string}} Model */
-/** @typedef {{text: string, source?: string, target?: string, reference?: string, prefix?: number[], beam?: number}} Request */
+/** @typedef {{text: string, source?: string, target?: string, reference?: string, prefix?: number[], beam?: number}} Request
+ *  what is asked first; `arithmetic`, `without_each` and `include` are added for what is wanted later */
 
 /** Both kinds; null stands for what a file does not hold.
  * @typedef {Object} Documents
@@ -64,6 +65,16 @@ function fromServer() {
    * @type {WeakMap<Inspection, Request>} */
   const requests = new WeakMap();
   const more = (inspection, wish) => ask("./v1/inspect", { include: [], ...requests.get(inspection), ...wish });
+  /** What is being asked: a view that is drawn again meanwhile waits for the same answer.
+   * @type {WeakMap<Inspection, Map<string, Promise<any>>>} */
+  const pending = new WeakMap();
+
+  function once(inspection, name, question) {
+    if (!pending.has(inspection)) pending.set(inspection, new Map());
+    const asked = pending.get(inspection);
+    if (!asked.has(name)) asked.set(name, question().finally(() => asked.delete(name)));
+    return asked.get(name);
+  }
 
   async function translate(request) {
     const inspection = await ask("./v1/inspect", { ...request, include: WHOLE });
@@ -82,36 +93,26 @@ function fromServer() {
       return { continuation: asContinuation(list[place], position), place };
     },
     arithmeticAtHand,
-    arithmetic: async (inspection, head) => {
-      const known = arithmeticAtHand(inspection, head);
-      if (known) return known;
-      const [found] = (await more(inspection, { arithmetic: [head] })).arithmetic;
-      (inspection.arithmetic ??= []).push(found);
-      return found;
-    },
-    headOff: async (inspection, head) => {
-      const known = headOffAtHand(inspection, head);
-      if (known) return known;
-      const found = asHeadOff(await more(inspection, { heads_off: [head], reference: inspection.target.text }), head, inspection);
-      (inspection.heads_off ??= []).push(found);
-      return found;
-    },
-    allHeadsOff: async (inspection) => {
+    arithmetic: async (inspection, head) => arithmeticAtHand(inspection, head)
+      ?? once(inspection, `arithmetic ${nameOfHead(head)}`, async () => {
+        const [found] = (await more(inspection, { arithmetic: [head] })).arithmetic;
+        (inspection.arithmetic ??= []).push(found);
+        return found;
+      }),
+    headOff: async (inspection, head) => headOffAtHand(inspection, head)
+      ?? once(inspection, `without ${nameOfHead(head)}`, async () => {
+        const [found] = (await more(inspection, { without_each: [head] })).heads_off;
+        // All heads may have been measured meanwhile.
+        if (!headOffAtHand(inspection, head)) (inspection.heads_off ??= []).push(found);
+        return found;
+      }),
+    allHeadsOff: (inspection) => once(inspection, "without each", async () => {
       inspection.heads_off = (await more(inspection, { include: ["heads_off"] })).heads_off;
-    },
+    }),
   };
 }
 
-const total = (side) => (side?.log_probabilities ?? []).reduce((all, one) => all + one, 0);
-
-/** From an inspection of the model without the head, to which the unchanged translation was given as reference. */
-function asHeadOff(without, head, inspection) {
-  const { text } = without.target;
-  return {
-    ...head, text, log_probability: total(without.target), changed: text !== inspection.target.text,
-    log_probability_of_target: total(without.reference),
-  };
-}
+const nameOfHead = ({ attention, layer, head }) => [attention, layer, head].join(" ");
 
 function asContinuation(inspection, position) {
   const { text, pieces, ids, log_probabilities } = inspection.target;

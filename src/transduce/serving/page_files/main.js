@@ -49,8 +49,8 @@ function draw() {
   /** @type {import("./types.js").Context} */
   const context = {
     documents, inspection, state: shown, redraw: draw, say,
-    // What is drawn is what is meant: a place beyond the end of this sentence is its last one.
-    set: (changes, quietly) => state.set({ ...shown, ...changes }, quietly),
+    // What is drawn is what is meant: a place beyond the end of this sentence is its last one. A node is one of this tree.
+    set: (changes, quietly) => state.set({ ...shown, ...("document" in changes && { node: -1 }), ...changes }, quietly),
   };
   replace(place("masthead"), masthead(inspection.model, inspectionChoice(context)));
   // The first view is the sentence itself, and larger.

@@ -17,8 +17,20 @@ export const plain = (piece) => (piece === "▁" ? "␣" : piece.replace(/^▁/,
 /** A piece as a label: "·t" where letters continue a word. @param {string[]} pieces @param {number} place */
 export const label = (pieces, place) => (continues(pieces, place) && /^[\p{L}\p{N}]/u.test(pieces[place]) ? "·" : "") + plain(pieces[place]);
 
-/** Pieces put together, without the end. @param {string[]} pieces */
-export const joined = (pieces) => pieces.filter((piece) => piece !== END).join("").replaceAll("▁", " ").trim();
+/** A piece that spells one byte of a character for which there is no piece. */
+const BYTE = /^<0x([0-9A-F]{2})>$/;
+
+/** The text of pieces, without the end. @param {string[]} pieces */
+export function joined(pieces) {
+  const bytes = pieces.filter((piece) => piece !== END).flatMap((piece) => {
+    const byte = BYTE.exec(piece);
+    return byte ? [parseInt(byte[1], 16)] : [...new TextEncoder().encode(piece.replaceAll("▁", " "))];
+  });
+  return new TextDecoder().decode(Uint8Array.from(bytes)).trim();
+}
+
+/** A word as a label. @param {string[]} pieces  `</s>` and spaces may be words, too */
+const spelled = (pieces) => joined(pieces) || pieces.map(plain).join("");
 
 /** For every word the places of its pieces. @param {Side} side @returns {number[][]} */
 function words(side) {
@@ -35,7 +47,7 @@ function words(side) {
 function unitsOf(side, name, unit) {
   const groups = unit === "word" ? words(side) : side.pieces.map((_, place) => [place]);
   return groups.map((members) => {
-    const text = unit === "word" ? members.map((place) => plain(side.pieces[place])).join("") : label(side.pieces, members[0]);
+    const text = unit === "word" ? spelled(members.map((place) => side.pieces[place])) : label(side.pieces, members[0]);
     return { label: text, aria: text.replace(/^·/, "continued by "), side: name, members, place: members[0] };
   });
 }

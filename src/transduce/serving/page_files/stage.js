@@ -54,20 +54,23 @@ export function requestForm(documents, done) {
   const beam = h("input", { id: "beam", name: "beam", type: "number", min: 1, max: 16, placeholder: "the model’s" });
   const button = h("button", { class: "primary", type: "submit" }, "Look inside");
   const status = h("div", { id: "request-status", role: "status" });
-  const models = [];
-  documents.models().then((list) => {
-    models.push(...list);
-    replace(pair, list.map((one) => h("option", {}, `${one.source} → ${one.target}`)));
+  let models = [];
+
+  async function learnModels() {
+    models = await documents.models();
+    replace(pair, models.map((one) => h("option", {}, `${one.source} → ${one.target}`)));
     // Several models are worth a choice; a single one is not.
-    pair.parentElement.hidden = list.length < 2;
-  }, (error) => refused(status, error));
+    pair.parentElement.hidden = models.length < 2;
+  }
 
   async function submit(event) {
     event.preventDefault();
-    const model = models[pair.selectedIndex];
     button.disabled = true;
     replace(status, h("p", { class: "quiet" }, "Translating, and keeping every number on the way."));
     try {
+      // A server that wants a key has named none before.
+      if (!models.length) await learnModels();
+      const model = models[pair.selectedIndex];
       done(await documents.translate({
         text: text.value.trim(),
         ...(model && { source: model.source, target: model.target }),
@@ -81,13 +84,15 @@ export function requestForm(documents, done) {
       button.disabled = false;
     }
   }
-  return h("form", { class: "request", onsubmit: submit },
+  const form = h("form", { class: "request", onsubmit: submit },
     h("div", { class: "fields" }, h("label", { class: "wide-field" }, h("span", {}, "A sentence"), text),
       h("label", { hidden: true }, h("span", {}, "Languages"), pair), button),
     h("details", { id: "more-wishes" }, h("summary", {}, "A translation to compare with, and the beam"),
       h("div", { class: "fields" }, h("label", { class: "wide-field" }, h("span", {}, "Reference translation"), reference),
         h("label", {}, h("span", {}, "Beam"), beam))),
     status);
+  learnModels().catch((error) => refused(status, error));
+  return form;
 }
 
 /** What went wrong; where the server wants a key, a place for it. */

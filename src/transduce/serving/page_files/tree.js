@@ -33,8 +33,9 @@ export function pathTo(tree, id) {
 }
 
 /** @param {Tree} tree
- * @param {{chosen: number, upTo: number, choose: (id: number) => void}} given  `upTo`: the last step that is shown */
-export function picture(tree, { chosen, upTo, choose }) {
+ * @param {{chosen: number, entrance: number, upTo: number, choose: (id: number) => void}} given
+ *   `entrance`: the node that Tab leads to; `upTo`: the last step that is shown */
+export function picture(tree, { chosen, entrance, upTo, choose }) {
   const columns = tree.columns.slice(0, upTo);
   const column = columnWidth(tree.columns.length);
   const width = column * (tree.columns.length + 0.3) + 30;
@@ -50,7 +51,7 @@ export function picture(tree, { chosen, upTo, choose }) {
   return s("svg", { viewBox: `0 0 ${width} ${height}`, width, height, class: "tree", role: "group", "aria-label": "Tree of the beam search" },
     columns.map((_, step) => s("text", { x: 42 + column * (step + 0.34), y: 14, class: "step-number" }, String(step + 1))),
     edges, s("circle", { cx: start.x, cy: start.y, r: 5, class: "start" }),
-    shown.map((node) => vertex(node, at.get(node.id), { isChosen: node.id === chosen, onBest: best.has(node.id), onPath: path.has(node.id), onGreedy: greedy.has(node.id), rank: rank.get(node.id), choose, wide: column * 0.68 })));
+    shown.map((node) => vertex(node, at.get(node.id), { isChosen: node.id === chosen, isEntrance: node.id === entrance, onBest: best.has(node.id), onPath: path.has(node.id), onGreedy: greedy.has(node.id), rank: rank.get(node.id), choose, wide: column * 0.68 })));
 }
 
 function edge(node, parent, to, { best, greedy, path, column, start }) {
@@ -62,11 +63,11 @@ function edge(node, parent, to, { best, greedy, path, column, start }) {
   return [s("path", { d, class: `edge ${kinds}` }), greedy.has(node.id) && s("path", { d, class: "edge greedy" })];
 }
 
-function vertex(node, { x, y }, { isChosen, onBest, onPath, onGreedy, rank, choose, wide }) {
+function vertex(node, { x, y }, { isChosen, isEntrance, onBest, onPath, onGreedy, rank, choose, wide }) {
   const kind = ["node", node.state, onBest && "best", onPath && "path", isChosen && "chosen", onGreedy && "greedy"].filter(Boolean).join(" ");
   const text = plain(node.piece);
   return s("g", {
-    class: kind, id: `node-${node.id}`, transform: `translate(${x} ${y})`, tabindex: isChosen ? 0 : -1, role: "button", "aria-pressed": String(isChosen),
+    class: kind, id: `node-${node.id}`, transform: `translate(${x} ${y})`, tabindex: isEntrance ? 0 : -1, role: "button", "aria-pressed": String(isChosen),
     "aria-label": `Step ${node.step}: ${text}, ${node.state}, log-probability so far ${fixed(node.sum)}${onGreedy ? ", greedy" : ""}`, onclick: () => choose(node.id),
   }, s("rect", { x: -4, y: -11, width: wide, height: 22, rx: 6 }),
   s("text", { x: 3, y: 4 }, shortened(text, wide)),

@@ -7,7 +7,7 @@ import { bold, d_k, display, formula, fraction, group, root, sub, sup } from "tr
 import { attentionChoice, attentionName, habits, headGrid, headName, headNumbers, mostOf } from "transduce/heads";
 import { heatmap } from "transduce/heatmap";
 import { lines } from "transduce/lines";
-import { fixed, percent } from "transduce/numbers";
+import { fixed, largest, percent, sum } from "transduce/numbers";
 import { choice, legend, tableBehind } from "transduce/parts";
 import { unitOf, units } from "transduce/pieces";
 import { chosenCell, choosing } from "transduce/state";
@@ -94,15 +94,14 @@ export function matrix(inspection, state) {
   const { heads, keys } = inspection.attention[state.attention];
   const pooled = state.pool === "head" ? [state.head] : Array.from({ length: heads }, (_, head) => head);
   const numbers = pooled.map((head) => headNumbers(inspection, { ...state, head }, state.by));
-  const at = (query, key) => {
-    if (numbers.length === 1) return numbers[0][query * keys + key];
-    const list = numbers.map((one) => one[query * keys + key]);
-    return state.pool === "max" ? Math.max(...list) : list.reduce((all, one) => all + one, 0) / list.length;
-  };
   const cells = rows.map((row) => columns.map((column) => {
-    let total = 0;
-    for (const query of row.members) for (const key of column.members) total += at(query, key);
-    return total / row.members.length;
+    // Of each head first: what the strongest ones of several pieces sum to, no head has.
+    const ofHeads = numbers.map((one) => {
+      let total = 0;
+      for (const query of row.members) for (const key of column.members) total += one[query * keys + key];
+      return total / row.members.length;
+    });
+    return state.pool === "max" ? largest(ofHeads) : sum(ofHeads) / ofHeads.length;
   }));
   return { rows, columns, value: (row, column) => cells[row][column], most: mostOf(inspection, state.attention, state.by) };
 }

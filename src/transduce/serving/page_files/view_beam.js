@@ -28,6 +28,14 @@ export function beamView(context) {
 
 const chosenNode = ({ inspection: { search }, state }) => (search.nodes.some((node) => node.id === state.node) ? state.node : search.ranking[0] ?? search.nodes[0].id);
 
+/** Where the keyboard enters what is drawn: the chosen node, or the last one on the way to it that is drawn.
+ * @param {import("./types.js").Search} search @param {import("./tree.js").Tree} tree @param {number} chosen
+ * @param {number} upTo  the last step that is drawn */
+function entrance(search, tree, chosen, upTo) {
+  const drawn = (node) => tree.byId.has(node.id) && node.step <= upTo;
+  return pathTo(treeOf(search, true), chosen).findLast(drawn)?.id ?? tree.columns[0][0].id;
+}
+
 function figure(context) {
   const { inspection: { search, target }, set, redraw } = context;
   const tree = treeOf(search, shown.pruned);
@@ -36,15 +44,20 @@ function figure(context) {
   const place = h("div", {
     class: "wide tree-frame", id: "tree", role: "group", "aria-label": "Search tree",
     onkeydown: (event) => {
-      if (!event.key.startsWith("Arrow")) return;
+      const isPress = event.key === "Enter" || event.key === " ";
+      if (!isPress && !event.key.startsWith("Arrow")) return;
       event.preventDefault();
-      const next = neighbour(tree, chosen, event.key);
-      if (next === null || next === undefined) return;
+      const current = entrance(search, tree, chosen, shown.step || last);
+      const next = isPress ? current : neighbour(tree, current, event.key);
+      if (next === null || tree.byId.get(next).step > (shown.step || last)) return;
       set({ node: next });
       document.getElementById(`node-${next}`)?.focus();
     },
   });
-  const draw = () => replace(place, picture(tree, { chosen, upTo: shown.step || last, choose: (node) => set({ node }) }));
+  const draw = () => {
+    const upTo = shown.step || last;
+    replace(place, picture(tree, { chosen, entrance: entrance(search, tree, chosen, upTo), upTo, choose: (node) => set({ node }) }));
+  };
   draw();
   const slider = h("input", {
     type: "range", id: "step", min: 1, max: last, value: shown.step || last,
@@ -63,12 +76,18 @@ function figure(context) {
 /** Step by step, or at once for those who want no motion. */
 function play(slider, last) {
   clearInterval(shown.timer);
-  if (matchMedia("(prefers-reduced-motion: reduce)").matches) return;
-  slider.value = 0;
-  shown.timer = setInterval(() => {
-    slider.value = Number(slider.value) + 1;
+  const show = (step) => {
+    slider.value = step;
     slider.dispatchEvent(new Event("input"));
-    if (Number(slider.value) >= last || !slider.isConnected) clearInterval(shown.timer);
+  };
+  if (matchMedia("(prefers-reduced-motion: reduce)").matches) {
+    show(last);
+    return;
+  }
+  show(1);
+  shown.timer = setInterval(() => {
+    if (slider.isConnected && Number(slider.value) < last) show(Number(slider.value) + 1);
+    else clearInterval(shown.timer);
   }, 450);
 }
 

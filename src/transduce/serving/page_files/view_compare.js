@@ -32,13 +32,15 @@ export function compareView(context) {
   const pair = [[state.document, "Left", "document"], [other, "Right", "other"]];
   const both = pair.map(([i]) => list[i]);
   const names = both.map((one) => nameOf(one, list));
+  const heads = both.map((one) => headName(bounded(state, one)));
   return [
     head,
     h("section", { class: "card controls" }, pair.map(([value, name, key]) => selection({ id: `compare-${key}`, name, options, value, choose: (i) => set({ [key]: i }) }))),
     h("div", { class: "beside" }, both.map((one, side) => translation(one, both[1 - side], names[side], side))),
     h("section", { class: "card" }, h("h2", {}, "Side by side"), figures(both, names)),
-    h("section", { class: "card" }, h("h2", {}, "The same head of both"), headPicker(context, "compare"),
-      h("div", { class: "beside" }, both.map((one, side) => picture(context, one, `compare-${side}`, names[side]))), apart(context, both)),
+    h("section", { class: "card" }, h("h2", {}, heads[0] === heads[1] ? "The same head of both" : "A head of each"), headPicker(context, "compare"),
+      h("div", { class: "beside" }, both.map((one, side) => picture(context, one, `compare-${side}`, names[side]))),
+      heads[0] === heads[1] ? apart(context, both) : note(`${names[1]} has no ${heads[0]}. Another head of it is drawn instead, ${heads[1]}, and no difference.`)),
   ];
 }
 
@@ -85,7 +87,7 @@ function picture({ state, set }, inspection, id, name) {
   const shown = bounded(state, inspection);
   const { rows, columns, value, most } = matrix(inspection, { ...shown, pool: "head" });
   const cell = chosenCell(shown);
-  return h("div", { class: "half" }, h("h3", {}, name), heatmap({
+  return h("div", { class: "half" }, h("h3", {}, `${name}: ${headName(shown)}`), heatmap({
     id, label: `${name}: ${headName(shown)}`, rows, columns, value, most, ramp: rampOf(shown.attention), size: narrow(columns),
     chosen: { row: unitOf(rows, cell.query), column: unitOf(columns, cell.key) },
     choose: (row, column) => set(choosing(shown, rows[row].members[0], columns[column].members[0])),
@@ -93,7 +95,7 @@ function picture({ state, set }, inspection, id, name) {
   }), h("p", { class: "quiet" }, `Spreads over ${fixed(habits(inspection, shown).spread, 1)} keys.`));
 }
 
-/** Left minus right, where both have the same pieces. */
+/** Left minus right of the same head, where both have the same pieces. */
 function apart({ state, set }, both) {
   const pieces = ({ source, target }) => [...source.pieces, ...target.pieces].join(" ");
   if (pieces(both[0]) !== pieces(both[1])) return note("The difference of both is drawn where they read and write the same pieces.");

@@ -8,7 +8,7 @@ import { explanation } from "transduce/explanation";
 import { bold, display, formula, sub } from "transduce/formula";
 import { ATTENTIONS, attentionName, headName } from "transduce/heads";
 import { fixed, percent, sum } from "transduce/numbers";
-import { awaited, legend, note, problem, roving } from "transduce/parts";
+import { awaited, legend, note, roving } from "transduce/parts";
 import { END, label, plain } from "transduce/pieces";
 
 /** The share of the ramp that is used: behind text, all of it is too dark. */
@@ -55,24 +55,34 @@ function lens({ inspection: { layers, target }, state, set }) {
     h("ol", { class: "thoughts" }, chosen.reverse()));
 }
 
+/** Of which inspections every head is being turned off, however often they are drawn meanwhile.
+ * @type {WeakMap<import("./types.js").Inspection, Promise<void>>} */
+const measuring = new WeakMap();
+
 function off(context) {
   const { inspection, documents, redraw } = context;
   const known = inspection.heads_off ?? [];
-  const measure = (event) => {
-    const button = event.currentTarget;
-    button.disabled = true;
-    button.textContent = "Turning every head off in turn …";
-    documents.allHeadsOff(inspection).then(redraw, (error) => button.replaceWith(problem(error)));
+  const all = sum(ATTENTIONS.map(([attention]) => inspection.attention[attention]).map(({ layers, heads }) => layers * heads));
+  const measure = () => {
+    const measured = documents.allHeadsOff(inspection).finally(() => measuring.delete(inspection));
+    measuring.set(inspection, measured);
+    redraw();
+    measured.then(redraw, () => {});
   };
   return h("section", { class: "card" }, h("h2", {}, "Turn a head off"),
     h("p", {}, "How much less likely the translation becomes without each head, in nats; a dot where the model then writes something else."),
     !known.length && !documents.live ? note("This file was made without it (--quick).") : [
       h("div", { class: "off-grids" }, ATTENTIONS.map(([attention]) => grid(context, attention, known))),
-      known.length > 1 && legend("signed", `+${fixed(most(inspection), 1)}`, `−${fixed(most(inspection), 1)}`, "log-probability: likelier without the head, or less likely"),
-      documents.live && known.length < 2 && h("p", {}, h("button", { type: "button", id: "all-heads", onclick: measure }, "Measure every head")),
+      known.length > 0 && legend("signed", `+${fixed(most(inspection), 1)}`, `−${fixed(most(inspection), 1)}`, "log-probability: likelier without the head, or less likely"),
+      documents.live && known.length < all && (measuring.has(inspection)
+        ? awaited(measuring.get(inspection), () => null, "Turning every head off in turn.")
+        : h("p", {}, h("button", { type: "button", id: "all-heads", onclick: measure }, "Measure every head"))),
       without(context),
     ]);
 }
+
+/** A loss in words, as the legend has them. @param {number} less  nats */
+const inNats = (less) => `${less < 0 ? "likelier" : "less likely"} by ${fixed(Math.abs(less), 2)} nats`;
 
 /** Nats by which the translation becomes less likely without a head. */
 const loss = (inspection, one) => sum(inspection.target.log_probabilities) - one.log_probability_of_target;
@@ -90,7 +100,7 @@ function grid({ inspection, state, set }, attention, known) {
     return {
       id: `off-${attention}-${head.layer}-${head.head}`, class: `tile${one?.changed ? " changed" : ""}${one ? "" : " unknown"}`,
       style: { "background-color": background, color: inkOn(background) }, content: one ? (one.changed ? "●" : "") : "",
-      aria: `layer ${head.layer + 1}, head ${head.head + 1}${one ? `: ${fixed(loss(inspection, one), 2)} nats${one.changed ? ", changes the translation" : ""}` : ""}`,
+      aria: `layer ${head.layer + 1}, head ${head.head + 1}${one ? `: ${inNats(loss(inspection, one))}${one.changed ? ", changes the translation" : ""}` : ""}`,
     };
   });
   const tiles = roving({ class: "tiles", label: `${attentionName(attention)} head`, chosen, columns: heads, choose: (i) => set(all[i]), buttons });
@@ -106,6 +116,6 @@ function without({ inspection, documents, state }) {
     return h("div", { class: "variation", id: "without" }, h("h3", {}, `Without ${headName(head)}`),
       h("p", { class: "text", lang: inspection.model.target_language }, marked(inspection.target.text, one.text)),
       h("p", { class: "quiet" }, one.changed ? "" : "The translation stays the same. ",
-        `The translation above becomes ${less < 0 ? "likelier" : "less likely"} by ${fixed(Math.abs(less), 2)} nats, a factor of ${fixed(Math.exp(Math.abs(less)), 2)}.`));
+        `The translation above becomes ${inNats(less)}, a factor of ${fixed(Math.exp(Math.abs(less)), 2)}.`));
   });
 }

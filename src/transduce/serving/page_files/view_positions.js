@@ -120,7 +120,7 @@ function clock(encoding, pair, name, position) {
 }
 
 /** How alike two positions are, by their distance. */
-function similarity({ state }, { length, width, numbers }) {
+function similarity({ inspection: { positions: { kind } }, state }, { length, width, numbers }) {
   const from = Math.min(state.source, length - 1);
   const encoding = (position) => numbers.subarray(position * width, (position + 1) * width);
   const all = Array.from({ length }, (_, position) => dot(encoding(from), encoding(position)));
@@ -129,7 +129,7 @@ function similarity({ state }, { length, width, numbers }) {
   const x = (position) => (length > 1 ? 12 + (position / (length - 1)) * (w - 24) : w / 2);
   const y = (value) => 10 + (1 - (value - low) / (high - low || 1)) * (t - 20);
   return h("section", { class: "card" }, h("h2", {}, "How alike positions are"),
-    h("p", { class: "quiet" }, formula("PE", "(", String(from), ")", "·", "PE", "(", "pos", ")"), ` from position ${from}, the chosen source piece, to all others: it falls on both sides alike, whatever the position.`),
+    h("p", { class: "quiet" }, formula("PE", "(", String(from), ")", "·", "PE", "(", "pos", ")"), ` from position ${from}, the chosen source piece, to all others${kind === "sinusoidal" ? ": it falls on both sides alike, whatever the position" : ""}.`),
     h("div", { class: "wide", id: "similarity", tabindex: 0, role: "region", "aria-label": "Similarity by position" }, s("svg", { viewBox: `0 0 ${w} ${t}`, width: w, height: t, class: "curve", role: "img", "aria-label": `Largest at position ${from}: ${fixed(all[from], 1)}` },
       s("path", { d: `M12 ${y(0)}H${w - 12}`, class: "zero" }),
       s("path", { d: all.map((value, i) => `${i ? "L" : "M"}${x(i).toFixed(1)} ${y(value).toFixed(1)}`).join(""), class: "similarity" }),
