@@ -27,6 +27,8 @@ def test_no_other_origin_unless_asked(client: httpx.Client, make_running: Callab
     answer = httpx.options(f"{server.url}/translate", headers=asked)
     assert answer.headers["Access-Control-Allow-Origin"] == "https://example.org"
     assert "Access-Control-Allow-Credentials" not in answer.headers
+    own = httpx.get(f"{server.url}/health", headers={"Origin": "https://example.org"}).headers
+    assert own["Access-Control-Expose-Headers"] == "Retry-After, X-Request-ID"
     other = httpx.get(f"{server.url}/health", headers={"Origin": "https://example.com"})
     assert "Access-Control-Allow-Origin" not in other.headers
     refused = httpx.post(f"{server.url}/v1/translate", json={}, headers={"Origin": "https://example.org"})

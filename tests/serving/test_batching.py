@@ -134,7 +134,6 @@ def test_a_full_queue_refuses_and_keeps_room_for_short_requests() -> None:
         assert await asyncio.gather(busy, *waiting) == [["x"]] * 5
 
     metrics = batched(check, Limits(max_queue_tokens=100), num_lanes=1)
-    assert metrics.registry.get_sample_value("transduce_refusals_total", {"reason": "queue full"}) == 1
     assert metrics.registry.get_sample_value("transduce_queue_tokens") == 0
 
 

@@ -10,6 +10,7 @@ import pytest
 from transduce.serving.authorization import Authorization
 from transduce.serving.body_limit import UNKNOWN_BYTES, BodyLimit
 from transduce.serving.limits import Limits
+from transduce.serving.metrics import Metrics
 
 LIMIT = 1_000
 KEY = "correct-horse-battery"
@@ -77,7 +78,7 @@ def test_what_comes_too_slowly_is_given_up() -> None:
         sent.append(message)
 
     scope = {"type": "http", "method": "POST", "path": "/v1/translate", "headers": []}
-    asyncio.run(BodyLimit(app, LIMIT, Authorization(), seconds=0.05)(scope, receive, send))
+    asyncio.run(BodyLimit(app, LIMIT, Authorization(), Metrics(), seconds=0.05)(scope, receive, send))
     assert sent[0]["status"] == 408
 
 
@@ -104,7 +105,7 @@ def test_bodies_of_all_requests_have_room_together() -> None:
         await limit({"type": "http", "method": "POST", "path": "/", "headers": []}, receive, send)
 
     async def all_requests() -> None:
-        limit = BodyLimit(app, LIMIT, Authorization())
+        limit = BodyLimit(app, LIMIT, Authorization(), Metrics())
         tasks = [asyncio.create_task(request(limit)) for _ in range(35)]
         await asyncio.sleep(0.05)
         gate.set()
@@ -174,7 +175,7 @@ def test_bodies_that_are_not_read_take_no_room() -> None:
 
     messages: list[dict[str, Any]] = [{"type": "http.disconnect"}]
     messages += [{"type": "http.request", "body": b"a" * LIMIT, "more_body": True}] * 100
-    limit = BodyLimit(app, LIMIT, Authorization([KEY]))
+    limit = BodyLimit(app, LIMIT, Authorization([KEY]), Metrics())
     scope = {"type": "http", "method": "POST", "path": "/v1/translate", "query_string": b"", "headers": []}
     asyncio.run(limit(scope, receive, receive))
     assert (received, limit._held, messages) == ([b""], 0, [])

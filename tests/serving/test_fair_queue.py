@@ -99,6 +99,39 @@ def test_a_short_request_does_not_wait_for_much_of_a_long_one_in_its_batch() -> 
     in_loop(check)
 
 
+@pytest.mark.parametrize("most_tokens", [10, 25, 30, 300, 399])
+def test_a_book_does_not_hold_up_a_line_where_a_turn_does_not_fit_into_a_batch(most_tokens: int) -> None:
+    """As with a wide beam: 16 of its sentences have 400 tokens."""
+
+    def check() -> None:
+        queue = FairQueue(0.0)
+        book, other, line = request([25] * 500), request([25] * 500), request([7])
+        for one in (book, other):
+            queue.add(one)
+        queue.take(EVERYTHING, most_tokens)
+        queue.add(line)
+        batches = [queue.take(EVERYTHING, most_tokens) for _ in range(3)]
+        assert line in {item.request for batch in batches for item in batch}
+        waiting = [len(one.waiting) for one in (book, other)]
+        assert max(waiting) - min(waiting) <= TURN
+
+    in_loop(check)
+
+
+def test_the_rest_of_a_request_that_got_what_was_left_over_comes_next() -> None:
+    """But not again and again, where it does not fit into any batch."""
+
+    def check() -> None:
+        queue = FairQueue(0.0)
+        first, torn, last = request([10] * 8), request([10] * 14), request([10] * 2)
+        for one in (first, torn, last):
+            queue.add(one)
+        batches = [[item.request for item in batch] for batch in emptied(queue, most_tokens=100)]
+        assert batches == [[first] * 8 + [torn] * 2, [torn] * 10, [last] * 2 + [torn] * 2]
+
+    in_loop(check)
+
+
 def test_requests_of_the_same_size_advance_alike() -> None:
     def check() -> None:
         queue = FairQueue(0.0)

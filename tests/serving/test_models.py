@@ -2,14 +2,18 @@ import asyncio
 import shutil
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from transduce.bundle import Bundle
 from transduce.errors import BundleError
+from transduce.interop import load_translator
+from transduce.serving import models
 from transduce.serving.metrics import Metrics
 from transduce.serving.models import LoadedModel, Models, ModelSettings, fingerprint
 from transduce.serving.wishes import TranslationWish
+from transduce.translation import Translator
 
 SETTINGS = ModelSettings(device="cpu")
 
@@ -55,16 +59,35 @@ def test_a_model_that_is_gone_stays_loaded_and_one_that_comes_back_is_not_loaded
     path, said = make_bundle(tmp_path / "model"), list[str]()
 
     async def run() -> None:
-        models = Models([path], SETTINGS, Metrics(), said.append)
-        models.load()
-        watching = asyncio.create_task(models.watch(0.01))
+        served = Models([path], SETTINGS, Metrics(), said.append)
+        served.load()
+        watching = asyncio.create_task(served.watch(0.01))
         path.rename(tmp_path / "aside")
         await asyncio.sleep(0.1)
         (tmp_path / "aside").rename(path)
         await asyncio.sleep(0.1)
         watching.cancel()
-        assert models.of(("en", "de")) is not None
-        assert models.of(("de", "en")) is None
+        assert served.of(("en", "de")) is not None
+        assert served.of(("de", "en")) is None
 
     asyncio.run(run())
     assert said == [f"{path}: translates en-de"]
+
+
+def test_a_model_that_is_changed_while_it_is_loaded_is_refused(
+    make_bundle: Callable[..., Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else it might have the weights of the one, and the digest and calibration of the other."""
+    path, other = make_bundle(tmp_path / "model"), make_bundle(tmp_path / "other", seed=1)
+
+    def load_and_change(*arguments: Any, **options: Any) -> Translator:
+        found = load_translator(*arguments, **options)
+        path.rename(tmp_path / "aside")
+        other.rename(path)
+        return found
+
+    monkeypatch.setattr(models, "load_translator", load_and_change)
+    with pytest.raises(BundleError, match="was changed while it was loaded"):
+        LoadedModel.load(path, SETTINGS)
+    monkeypatch.undo()
+    assert LoadedModel.load(path, SETTINGS).languages.digest == Bundle.open(path).digest

@@ -1,5 +1,6 @@
 from collections.abc import Callable
 from pathlib import Path
+from threading import Event
 
 import pytest
 
@@ -7,6 +8,7 @@ from transduce.errors import ConfigError
 from transduce.serving.answers import ScoredText, TranslatedSentence
 from transduce.serving.models import LoadedModel, ModelSettings
 from transduce.serving.preparation import MOST_PARTS, prepared_pairs, prepared_texts
+from transduce.serving.refusals import DeadlineExceeded
 from transduce.serving.wishes import TranslationWish
 from transduce.text import rebuilt
 
@@ -55,17 +57,56 @@ def test_a_prefix_is_no_longer_than_a_sentence_and_counts_for_each(model: Loaded
 
 def test_a_sentence_of_very_many_parts_waits_in_turns(model: LoadedModel) -> None:
     """Unless something is asked of it as a whole: then it fails, whatever it waits for."""
-    text = " Sun  moon,\triver" * 200 + " https://example.org/" + "a" * 900 + "\n"
+    text = " Sun  moon,\triver" * 200 + " https://example.org/" + "a" * 100 + "\n"
     prepared = prepared_texts(model, [text], TranslationWish())
     (document,) = prepared.documents
     assert rebuilt(document, document.sentences) == text
     *short, with_address = (length for _, length in prepared.sentences)
     assert len(short) > MOST_PARTS
     assert all(length <= model.languages.max_pieces + 1 for length in short)
-    assert with_address > 900 / 4  # and is not cut
+    assert with_address > model.languages.max_pieces + 1  # and is not cut
     for wish in (TranslationWish(prefix="Sun"), TranslationWish(require=("sun",))):
         assert len(prepared_texts(model, [text], wish).sentences) == 1
     assert len(prepared_texts(model, ["Sun moon, " * 30], TranslationWish()).sentences) == 1
+
+
+@pytest.mark.parametrize(
+    "long",
+    [
+        "http://a.b/c?d=" * 2000,
+        "<img src='data:image/png;base64," + "iVBORw0KGgo" * 2000 + "'>",
+        "{{ " + "moon river " * 2000 + "}}",
+        "<emphasis>" * 2000 + "sun" + "</emphasis>" * 2000,
+        "sun_moon-" * 2000,
+    ],
+)
+@pytest.mark.parametrize("wish", [TranslationWish(), TranslationWish(protect=("url",), split_sentences=False)])
+def test_no_payload_is_longer_than_some_parts(model: LoadedModel, long: str, wish: TranslationWish) -> None:
+    """Whoever comes next waits for it; an address that is longer than that is kept as it is."""
+    text = f"Sun and moon {long} river. Stone."
+    prepared = prepared_texts(model, [text], wish)
+    (document,) = prepared.documents
+    assert rebuilt(document, document.sentences) == text
+    assert max(length for _, length in prepared.sentences) <= (MOST_PARTS + 1) * model.languages.max_pieces
+    assert document.sentences[0].startswith("Sun and moon")
+
+
+def test_nothing_is_done_for_nobody(model: LoadedModel) -> None:
+    """Whoever prepares stops amidst a sentence."""
+
+    class Soon(Event):
+        """Set when it has been looked at ten times."""
+
+        asked = 0
+
+        def is_set(self) -> bool:
+            self.asked += 1
+            return self.asked >= 10
+
+    is_over = Soon()
+    with pytest.raises(DeadlineExceeded):
+        prepared_texts(model, ["a " * 30_000], TranslationWish(), is_over)
+    assert is_over.asked == 10
 
 
 def test_what_waits_in_turns_is_translated_as_its_parts(model: LoadedModel) -> None:

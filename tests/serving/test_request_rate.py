@@ -52,3 +52,49 @@ def test_each_dialect_says_when_to_ask_again(make_running: Callable[..., Any], b
         assert 0 < int(answer.headers["Retry-After"]) <= 60
         assert "1 requests a minute" in answer.json()[name]
     assert httpx.get(f"{server.url}/readyz").status_code == 200
+
+
+def test_whatever_is_wrong_with_a_request_it_counts(make_running: Callable[..., Any], bundle: Path) -> None:
+    """No answer says whether a key is right once there were too many requests, and each of them counts."""
+    key = "correct-horse-battery"
+    keys = (key, "some-other-key-of-mine", "")
+    server = make_running(bundle, rate=4, keys=(key,))
+    with httpx.Client(base_url=server.url) as client:
+
+        def ask(path: str, content: str, key: str) -> int:
+            headers = {"Content-Type": "application/json"} | ({"Authorization": f"Bearer {key}"} if key else {})
+            method = "GET" if path == "/metrics" else "POST"
+            return client.request(method, path, content=content, headers=headers).status_code
+
+        paths = ("/translate", "/v2/translate", "/v1/translate", "/detect")
+        assert 429 not in [ask(path, "{", key) for path in paths]
+        for path in (*paths, "/metrics"):
+            for content in ("{", "{" * 3_000_000, '{"api_key": "x"}'):
+                assert [ask(path, content, given) for given in keys] == [429] * 3
+        for path in ("/livez", "/readyz", "/health", "/languages", "/frontend/settings", "/", "/page/main.js", "/docs"):
+            assert client.get(path).status_code == 200
+
+
+def test_the_counts_are_counted(make_running: Callable[..., Any], bundle: Path) -> None:
+    server = make_running(bundle, rate=3, keys=("correct-horse-battery",))
+    statuses = [
+        httpx.get(f"{server.url}/metrics", headers={"Authorization": f"Bearer wrong-key-number-{number}"}).status_code
+        for number in range(5)
+    ]
+    assert statuses == [401, 401, 401, 429, 429]
+
+
+def test_a_network_of_ipv6_is_one_client() -> None:
+    """Whoever has one address of it has all 2^64."""
+    rate = RequestRate(1, lambda: 0.0)
+    for first, same, other in (
+        ("2001:db8::1", "2001:db8:0:0:ffff::2", "2001:db8:0:1::1"),
+        ("::ffff:192.0.2.1", "192.0.2.1", "::ffff:192.0.2.2"),
+        ("192.0.2.7", "192.0.2.7", "192.0.2.8"),
+        ("fe80::1%eth0", "fe80::2%eth0", "fe81::1"),
+        ("", "", "unknown"),
+    ):
+        rate.count(first)
+        with pytest.raises(RateExceeded):
+            rate.count(same)
+        rate.count(other)

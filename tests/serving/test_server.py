@@ -21,11 +21,15 @@ from transduce.serving.server import is_local, listen
 Serve = Callable[..., tuple[subprocess.Popen[bytes], str]]
 
 
+def wait_until_counted(url: str, line: str) -> None:
+    with httpx.Client(base_url=url) as client:
+        while line not in client.get("/metrics").text:
+            time.sleep(0.005)
+
+
 def wait_until_two_are_in_flight(url: str) -> None:
     """The one that is waited for, and this one."""
-    with httpx.Client(base_url=url) as client:
-        while "requests_in_flight 2.0" not in client.get("/metrics").text:
-            time.sleep(0.005)
+    wait_until_counted(url, "requests_in_flight 2.0")
 
 
 def test_what_was_accepted_is_done_before_it_ends(serve: Serve) -> None:
@@ -97,20 +101,38 @@ def test_it_ends_at_once_while_models_load(
     assert not list(scratch.iterdir())
 
 
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_it_ends_well_while_modules_are_imported(
+    number: signal.Signals, begin_to_serve: Callable[..., subprocess.Popen[bytes]], bundle: Path
+) -> None:
+    process = begin_to_serve(bundle, "--port=0")
+    maps = Path(f"/proc/{process.pid}/maps")
+    if not maps.exists():
+        pytest.skip("this system does not tell what a process has loaded")
+    while "libtorch" not in maps.read_text(encoding="utf-8"):
+        time.sleep(0.005)
+    process.send_signal(number)
+    process.communicate(timeout=20)
+    assert process.returncode == 0
+
+
 def test_a_second_signal_ends_it_at_once(serve: Serve) -> None:
-    process, url = serve()
+    """Whatever it computes: here, a batch that takes minutes."""
+    process, url = serve("--batch-seconds=1000", "--batch-tokens=10000000", "--max-queue-tokens=10000000")
     body = json.dumps({"text": ["Sun and moon and river. " * 400] * 40}).encode()
     headers = ["Host: a", "Content-Type: application/json", f"Content-Length: {len(body)}"]
     head = "\r\n".join(["POST /v1/translate HTTP/1.1", *headers, "", ""]).encode()
     with socket.create_connection(_address(url)) as connection:
         connection.sendall(head + body)
-        wait_until_two_are_in_flight(url)
+        wait_until_counted(url, "transduce_batch_sentences_count 1.0")
         process.send_signal(signal.SIGINT)
         assert process.stderr
         while b"taking nothing more" not in process.stderr.readline():
             pass
         process.send_signal(signal.SIGTERM)
+        started = time.monotonic()
         _, messages = process.communicate(timeout=30)
+        assert time.monotonic() - started < 2
     assert process.returncode == 130
     assert messages.decode().splitlines()[-1] == "transduce: interrupted"
 

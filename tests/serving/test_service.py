@@ -1,5 +1,6 @@
 import asyncio
 import os
+import threading
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
@@ -8,9 +9,13 @@ import pytest
 import torch
 
 from transduce.errors import ConfigError, UserError
+from transduce.inspection import inspect_text
+from transduce.serving import service as service_module
+from transduce.serving import work
 from transduce.serving.limits import Limits
+from transduce.serving.preparation import PreparedTexts, prepared_texts
 from transduce.serving.refusals import DeadlineExceeded, Draining, QueueFull, TooLong, UnknownPair
-from transduce.serving.service import Service
+from transduce.serving.service import PREPARING, Service
 from transduce.serving.wishes import TranslationWish
 from transduce.translation import ForcedDecoder, Translator, score_pairs
 
@@ -353,6 +358,28 @@ def test_another_engine_translates_and_does_not_look_inside(bundle: Path, offlin
     served(check, bundle, engine="ctranslate2")
 
 
+def test_preparing_ends_with_the_request(bundle: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """However many texts that take long to be divided were given up, the next request does not wait for them."""
+    finished: list[str] = []
+
+    def watched(*arguments: Any) -> PreparedTexts:
+        prepared = prepared_texts(*arguments)
+        finished.append(arguments[1][0])
+        return prepared
+
+    monkeypatch.setattr(service_module, "prepared_texts", watched)
+
+    async def check(service: Service) -> None:
+        for _ in range(2 * PREPARING):
+            with pytest.raises(DeadlineExceeded):
+                await service.translate(EN_DE, ["a " * 50_000] * 9, deadline_seconds=0.05)
+        assert (await service.translate(EN_DE, ["Sun."]))[0].text
+        service._preparing.shutdown()  # waits for its threads
+        assert finished == ["Sun."]
+
+    served(check, bundle, limits=Limits(max_characters=1_000_000))
+
+
 @pytest.mark.parametrize("leaves", [False, True])
 def test_an_inspection_holds_no_core_for_nobody(make_bundle: Callable[..., Path], tmp_path: Path, leaves: bool) -> None:
     """Whether its time is over or its client has left, it is given up at the next step."""
@@ -362,13 +389,41 @@ def test_an_inspection_holds_no_core_for_nobody(make_bundle: Callable[..., Path]
     async def check(service: Service) -> None:
         asking = asyncio.create_task(service.inspect(EN_DE, request))
         if leaves:
-            while not service._batcher._num_busy:  # noqa: ASYNC110 - nobody tells
+            while not service._inspector._num_busy:  # noqa: ASYNC110 - nobody tells
                 await asyncio.sleep(0.001)
             asking.cancel()
         with pytest.raises(asyncio.CancelledError if leaves else DeadlineExceeded):
             await asking
-        while service._batcher._num_busy:  # noqa: ASYNC110 - nobody tells
+        while service._inspector._num_busy:  # noqa: ASYNC110 - nobody tells
             await asyncio.sleep(0.001)
         assert b"transduce_failed_sentences_total 1.0" in service.metrics.exposition()[0]
 
     served(check, slow, limits=Limits(deadline_seconds=60.0 if leaves else 0.3))
+
+
+def test_nobody_waits_for_an_inspection_but_other_inspections(bundle: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """However many are asked for, on however few cores: one at a time is computed, and sentences go by."""
+    begun, opened = threading.Semaphore(0), threading.Event()
+
+    def slow(*arguments: Any, **options: Any) -> dict[str, Any]:
+        begun.release()
+        assert opened.wait(30)
+        return inspect_text(*arguments, **options)
+
+    monkeypatch.setattr(work, "inspect_text", slow)
+
+    async def check(service: Service) -> None:
+        asking = [asyncio.create_task(service.inspect(EN_DE, {"text": "Sun.", "include": []})) for _ in range(5)]
+        await asyncio.to_thread(begun.acquire)
+        for number in range(5):
+            assert (await service.translate(EN_DE, ["Moon " * number + "sun."], WHOLE))[0].text
+        assert not begun.acquire(blocking=False)
+        assert service.metrics.registry.get_sample_value("transduce_queue_sentences") == 4
+        asking[4].cancel()
+        draining = asyncio.create_task(service.drain())
+        await asyncio.sleep(0)
+        opened.set()
+        assert all(one["target"]["text"] for one in await asyncio.gather(*asking[:4]))
+        await draining
+
+    served(check, bundle)

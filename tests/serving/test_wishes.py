@@ -1,8 +1,12 @@
+from dataclasses import replace
+from pathlib import Path
+
 import pytest
 
 from transduce.config import SearchConfig
 from transduce.errors import ConfigError, UserError
 from transduce.serving.limits import Limits
+from transduce.serving.models import LoadedModel, ModelSettings
 from transduce.serving.refusals import TooLong
 from transduce.serving.wishes import TranslationWish
 
@@ -74,9 +78,26 @@ def test_limits_are_named() -> None:
     ):
         with pytest.raises(ConfigError, match=f"{name}: this service allows up to"):
             wish.check(limits)
+    with pytest.raises(ConfigError, match="num_best = 4: this service allows up to 2"):
+        TranslationWish(num_best=4).check(Limits(max_beam=2))  # each is a hypothesis
     with pytest.raises(TooLong, match="3 phrases and terms"):
         TranslationWish(require=("a",), forbid=("b",), glossary=(("c", "d"),)).check(limits)
 
 
 def test_characters_of_a_wish_are_counted() -> None:
     assert TranslationWish(prefix="ab", require=("c",), forbid=("de",), glossary=(("f", "gh"),)).num_characters == 8
+
+
+@pytest.mark.parametrize(
+    "wish", [TranslationWish(), TranslationWish(beam=1), TranslationWish(beam=4), TranslationWish(num_best=5)]
+)
+def test_a_guard_searches_with_no_more_than_a_request_may_ask_for(wish: TranslationWish, bundle: Path) -> None:
+    """It tries again with more hypotheses than are asked for."""
+    model = LoadedModel.load(bundle, ModelSettings(device="cpu"))
+    guarding = replace(wish, guard=True)
+    beam = model.line_translator(guarding)._safer.search.beam
+    search = model.translator.search
+    wish.check(Limits(max_beam=beam - 1), search)
+    guarding.check(Limits(max_beam=beam), search)
+    with pytest.raises(ConfigError, match=f"guard = true: tries again with a beam of {beam}, and this service allows"):
+        guarding.check(Limits(max_beam=beam - 1), search)

@@ -64,11 +64,29 @@ def test_divided_further_nothing_is_lost_and_no_span_is_cut(text: str, language:
     for sentence in document.sentences:
         for span in find_protected_spans(sentence):
             kept = sentence[span.start : span.end]
-            assert not any(map(str.isalnum, kept)) or any(kept.strip() in part for part in parts.sentences)
+            if len(kept) > most and len(sentence) > most:
+                assert any(kept in separator for separator in parts.separators)
+            elif any(map(str.isalnum, kept)):
+                assert any(kept.strip() in part for part in parts.sentences)
     for part in parts.sentences:
         assert part == part.strip()
         assert any(map(str.isalnum, part))
         assert len(part) <= most or find_protected_spans(part)
+        assert len(part) <= 2 * most  # with a span that it would be cut in
+
+
+def test_a_span_that_is_too_long_stands_between_what_is_divided() -> None:
+    address = "http://a.b/" + "c?d=" * 50
+    text = f"See it at {address}, and\tthen {{x}} <img src='{'a' * 90}'> go on! 🙂"
+    parts = subdivided(split_document(text, "en"), lambda text: segments(text, "en", lambda part: len(part) <= 12))
+    assert rebuilt(parts, parts.sentences) == text
+    assert parts.sentences == ("See it at", ", and\tthen", "{x}", "go on!")
+    assert address in parts.separators[1]
+    tags = "<emphasis>" * 100 + "sun" + "</emphasis>" * 100
+    divided = subdivided(split_document(tags, "en"), lambda text: segments(text, "en", lambda part: len(part) <= 37))
+    assert max(map(len, divided.sentences)) <= 37 + len("</emphasis>")
+    short = subdivided(split_document(text, "en"), lambda text: [text])
+    assert short == split_document(text, "en")
 
 
 @pytest.mark.parametrize(

@@ -82,4 +82,23 @@ def test_a_page_without_spaces_takes_few_questions() -> None:
         return len(part) <= 100
 
     assert segments("a" * 10_000, "en", fits) == ["a" * 100] * 100
-    assert asked < 3000
+    assert asked < 250
+    asked = 0
+    assert segments("a " * 5_000, "en", fits) == ["a " * 50] * 100
+    assert asked < 250
+
+
+@pytest.mark.parametrize(
+    "unit", ["a ", "日", "a, ", "b" * 90 + " ", "a " * 60 + ("b" * 90 + " ") * 60, "b" * 300 + " c. "]
+)
+def test_what_is_asked_is_in_proportion_to_the_text(unit: str) -> None:
+    asked = 0
+
+    def fits(part: str) -> bool:
+        nonlocal asked
+        asked += len(part)
+        return len(part) <= 100
+
+    text = unit * (60_000 // len(unit))
+    assert "".join(segments(text, "en", fits)) == text
+    assert asked < 20 * len(text)

@@ -3,6 +3,7 @@
 import os
 import re
 import shutil
+import sys
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -115,10 +116,12 @@ def serve(
         if not (is_local(listening) or authorization.is_required):
             log(f"anybody who reaches {door.host} can use this service: --api-key-file asks for keys")
 
-        def leave() -> None:
+        def leave(exit_code: int) -> None:
             if temporary is not None:
                 shutil.rmtree(temporary, ignore_errors=True)
-            os._exit(0)
+            if exit_code:
+                print("transduce: interrupted", file=sys.stderr, flush=True)
+            os._exit(exit_code)
 
         run(make_app(reception, cors=door.cors), reception, listening, log, leave)
 

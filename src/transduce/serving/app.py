@@ -18,7 +18,8 @@ from transduce.serving.disconnection import Disconnection
 from transduce.serving.error_answers import error_answer
 from transduce.serving.logs import RequestLog
 from transduce.serving.openapi import openapi_document
-from transduce.serving.reception import Reception
+from transduce.serving.rate_limit import RateLimit
+from transduce.serving.reception import Reception, reception_of
 from transduce.serving.security_headers import SecurityHeaders
 
 DESCRIPTION = """Translation by the Transformer of "Attention Is All You Need", for clients of LibreTranslate and DeepL,
@@ -49,20 +50,27 @@ def make_app(reception: Reception, *, cors: Sequence[str] = ()) -> FastAPI:
     app.openapi = partial(openapi_document, app, reception)  # type: ignore[method-assign]
     # The last one is the outermost.
     app.add_middleware(Disconnection)
-    limits, authorization = reception.service.limits, reception.authorization
-    app.add_middleware(BodyLimit, max_bytes=limits.max_body_bytes, authorization=authorization)
-    app.add_middleware(RequestLog, metrics=reception.service.metrics)
+    limits, metrics = reception.service.limits, reception.service.metrics
+    app.add_middleware(
+        BodyLimit, max_bytes=limits.max_body_bytes, authorization=reception.authorization, metrics=metrics
+    )
+    app.add_middleware(RateLimit, rate=reception.rate, metrics=metrics)
+    app.add_middleware(RequestLog, metrics=metrics)
     if cors:
         headers = ["Authorization", "Content-Type", "X-Request-ID"]
         app.add_middleware(
-            CORSMiddleware, allow_origins=list(cors), allow_methods=["GET", "POST"], allow_headers=headers
+            CORSMiddleware,
+            allow_origins=list(cors),
+            allow_methods=["GET", "POST"],
+            allow_headers=headers,
+            expose_headers=["Retry-After", "X-Request-ID"],
         )
     app.add_middleware(SecurityHeaders)
     return app
 
 
 async def _answer(request: Request, error: Exception) -> JSONResponse:
-    answer = error_answer(error, request.url.path)
+    answer = error_answer(error, request.url.path, reception_of(request).service.metrics)
     if answer.status_code == HTTPStatus.METHOD_NOT_ALLOWED:
         # Starlette names the methods of the first route of a path only.
         methods = request.app.openapi()["paths"].get(request.url.path)

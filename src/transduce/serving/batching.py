@@ -106,7 +106,6 @@ class Batcher:
 
     def full(self) -> QueueFull:
         """The refusal of whoever finds no room."""
-        self._metrics.refused("queue full")
         seconds = math.ceil(self._queue.num_tokens / self._tokens_per_second)
         seconds = min(max(seconds, 1), LONGEST_RETRY)
         return QueueFull(f"too much is waiting to be translated: ask again in {seconds} s", seconds)
@@ -114,7 +113,6 @@ class Batcher:
     def _check_room(self, num_tokens: int) -> None:
         most = self._limits.max_queue_tokens
         if num_tokens > most // 2:
-            self._metrics.refused("too long")
             raise TooLong(f"{num_tokens:,} tokens: this service takes up to {most // 2:,} in a request; divide it")
         if num_tokens > (most - self._queue.num_tokens) // 2:
             raise self.full()

@@ -7,6 +7,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from transduce.serving.authorization import Authorization
 from transduce.serving.error_answers import error_answer
+from transduce.serving.metrics import Metrics
 from transduce.serving.request_errors import BodiesFull, BodyTooLarge, BodyTooSlow
 
 BODY_SECONDS = 30.0
@@ -36,15 +37,22 @@ class BodyLimit:
         app: what gets the body in one piece.
         max_bytes: of a body.
         authorization: knows the keys.
+        metrics: are told of refusals.
         seconds: for a body to arrive.
     """
 
     def __init__(
-        self, app: ASGIApp, max_bytes: int, authorization: Authorization, seconds: float = BODY_SECONDS
+        self,
+        app: ASGIApp,
+        max_bytes: int,
+        authorization: Authorization,
+        metrics: Metrics,
+        seconds: float = BODY_SECONDS,
     ) -> None:
         self._app = app
         self._max_bytes = max_bytes
         self._authorization = authorization
+        self._metrics = metrics
         self._seconds = seconds
         self._held = 0
 
@@ -64,7 +72,7 @@ class BodyLimit:
             return
         except (BodyTooLarge, BodyTooSlow, BodiesFull) as error:
             self._give_up(chunks)
-            answer = error_answer(error, scope["path"])
+            answer = error_answer(error, scope["path"], self._metrics)
             answer.headers["Connection"] = "close"  # the rest of the body is no next request
             await answer(scope, receive, send)
             return

@@ -8,8 +8,16 @@ from starlette.exceptions import HTTPException
 from starlette.responses import JSONResponse
 
 from transduce.errors import Refusal, UserError
-from transduce.serving.refusals import DeadlineExceeded, Draining, TooLong, UnknownPair
-from transduce.serving.request_errors import BodyTooLarge, BodyTooSlow, NotAuthorized, RateExceeded, WrongMediaType
+from transduce.serving.metrics import Metrics
+from transduce.serving.refusals import DeadlineExceeded, Draining, QueueFull, TooLong, UnknownPair
+from transduce.serving.request_errors import (
+    BodiesFull,
+    BodyTooLarge,
+    BodyTooSlow,
+    NotAuthorized,
+    RateExceeded,
+    WrongMediaType,
+)
 
 _STATUSES: dict[type[Exception], tuple[int, int, int]] = {
     NotAuthorized: (400, 403, 401),
@@ -26,15 +34,30 @@ _STATUSES: dict[type[Exception], tuple[int, int, int]] = {
 }
 """For LibreTranslate's clients, DeepL's, and ours; the first that an error is counts."""
 
+_REASONS: dict[type[Exception], str] = {
+    BodiesFull: "bodies full",
+    BodyTooLarge: "body too large",
+    BodyTooSlow: "body too slow",
+    DeadlineExceeded: "deadline",
+    Draining: "draining",
+    NotAuthorized: "not authorized",
+    QueueFull: "queue full",
+    RateExceeded: "rate exceeded",
+    TooLong: "too long",
+}
+"""As they are counted."""
+
 _RETRY_AFTER = 5
 """Seconds to wait for a service that starts or ends: another one may take its place by then."""
 
 
-def error_answer(error: Exception, path: str) -> JSONResponse:
-    """What a client gets for an error, in the dialect of the path that it asked for.
+def error_answer(error: Exception, path: str, metrics: Metrics) -> JSONResponse:
+    """What a client gets for an error, in the dialect of the path that it asked for; a refusal is counted.
 
     An error that is not meant for clients is called by no name: what it says may hold somebody's text.
     """
+    if type(error) in _REASONS:
+        metrics.refused(_REASONS[type(error)])
     status = _status(error, path)
     headers: dict[str, str] = dict(getattr(error, "headers", None) or {})
     if isinstance(error, Refusal) and status != HTTPStatus.GATEWAY_TIMEOUT:

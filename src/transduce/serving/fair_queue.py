@@ -116,7 +116,8 @@ class FairQueue:
         """The next batch, of equal work; nothing if nothing waits.
 
         A batch with the last payloads of a request is not filled up with second turns of others, which would only make
-        it wait.
+        it wait. Whoever has had a turn, or as much of one as a batch has room for, comes after all others the next
+        time; whoever got only what others had left over comes first.
 
         Args:
             most_items: of the batch; up to a turn more, if a request would be torn apart.
@@ -134,11 +135,12 @@ class FairQueue:
                 break
             is_long = len(request.waiting) > TURN
             offered = turn[: most_items - len(chosen)] if is_long else turn
-            taken = _fitting(offered, room) or ([] if chosen else turn[:1])
+            is_first = not chosen
+            taken = _fitting(offered, room) or (turn[:1] if is_first else [])
             chosen += taken
             room -= sum(item.num_tokens for item in taken)
             completes_one = completes_one or len(taken) == len(request.waiting)
-            if len(taken) == len(turn):
+            if is_first or len(taken) == len(turn):
                 group[request] = group.pop(request)  # it has had its turn
             if len(taken) < len(turn) or len(chosen) >= most_items:
                 break

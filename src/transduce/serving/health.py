@@ -60,6 +60,7 @@ async def ready(request: Request) -> JSONResponse:
     responses={
         200: {"description": "In the format of Prometheus.", "content": {"text/plain": {}}},
         401: {"description": "A key is needed.", "content": _PROBLEM},
+        429: {"description": "This client asks too often: see Retry-After.", "content": _PROBLEM},
     },
     response_class=Response,
 )

@@ -27,7 +27,7 @@ async def translate(request: Request) -> JSONResponse:
         limits = reception.service.limits
         source, target = _pair(reception, asked)
         is_html = asked.choice("format", ("text", "html"), "text") == "html"
-        num_alternatives = asked.integer("alternatives", limits.max_alternatives)
+        num_alternatives = asked.integer("alternatives", limits.most_alternatives)
         wish = TranslationWish(num_best=1 if is_html else 1 + num_alternatives)
         is_list = isinstance(asked.raw("q"), list)
         order = Order(_needed(asked, "q"), source, target, wish, Rules() if is_html else None)

@@ -22,7 +22,7 @@ class Limits:
         batch_seconds: that translating them may take, about: whoever comes next waits for them.
         max_delay_milliseconds: how long a sentence waits, at most, for companions that are likely to come; may be 0.
         deadline_seconds: from a request's arrival to its answer; what is not translated by then is not translated.
-        max_alternatives: beside the best translation; may be 0. The beam must hold them.
+        max_alternatives: beside the best translation; may be 0. There are no more than `max_beam` holds.
         max_beam: hypotheses, or samples, of a sentence: time and memory grow with them.
         drain_seconds: for what was accepted, once the service is told to stop.
         reload_seconds: between two looks at the models' files.
@@ -51,3 +51,8 @@ class Limits:
             may_be_nothing = field.name in {"max_delay_milliseconds", "max_alternatives"}
             if value < 0 or (value == 0 and not may_be_nothing):
                 raise ConfigError(f"{field.name} = {value}: must be {'at least' if may_be_nothing else 'above'} 0")
+
+    @property
+    def most_alternatives(self) -> int:
+        """That a request may ask for: those that a beam of `max_beam` holds beside the best."""
+        return min(self.max_alternatives, int(self.max_beam) - 1)

@@ -64,7 +64,7 @@ class RequestLog:
             # The traceback as Python writes it has what the error says, and that may be somebody's text.
             _LOGGER.error("request failed", extra={"facts": {"request_id": request_id, **failure(error)}})  # noqa: TRY400
             if status == CLIENT_LEFT:
-                await error_answer(error, scope["path"])(scope, receive, send_with_id)
+                await error_answer(error, scope["path"], self._metrics)(scope, receive, send_with_id)
         finally:
             self._metrics.in_flight(-1)
             seconds = time.monotonic() - started

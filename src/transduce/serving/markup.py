@@ -5,6 +5,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from html import escape, unescape
+from typing import Literal
 
 from transduce.serving.markup_parts import Part, attributes, parts
 
@@ -18,6 +19,9 @@ _INLINE = frozenset(
 _UNTRANSLATED = frozenset("code kbd math noscript samp script style svg template textarea var xmp".split())  # noqa: SIM905
 _ENDS_ITSELF = frozenset("dd dt li option p td th tr".split())  # noqa: SIM905
 """Those whose end tag may be left out where the next one of them begins."""
+
+_Reason = Literal["name", "attribute"] | None
+"""Why the text of an element is kept: what it is called, or what its start tag says, which one inside may revoke."""
 
 _SPACES = re.compile(r"[ \t\n\r\f]+")
 
@@ -129,9 +133,9 @@ def _with_roles(all_parts: Sequence[Part], rules: Rules) -> Iterator[tuple[Part,
     for place, part in enumerate(all_parts):
         were_kept = elements.are_kept
         elements.read(part)
-        if not were_kept:
-            is_inline = part.shape in {"text", "other"} or rules.is_inline(
-                part.name, is_beside_text=place in beside_text
+        if not (were_kept and elements.are_kept):  # what is kept is inline if both its ends are
+            is_inline = (is_inline or not were_kept) and (
+                part.shape in {"text", "other"} or rules.is_inline(part.name, is_beside_text=place in beside_text)
             )
         if were_kept or elements.are_kept:
             kept.append(part.raw)
@@ -152,11 +156,11 @@ class _OpenElements:
         self._ends_itself = frozenset[str]() if rules.is_xml else _ENDS_ITSELF
         self._names: list[str] = []
         self._counts: Counter[str] = Counter()
-        self._kept_from = 0  # number of open elements, the last of which is the outermost that is kept; 0: none is
+        self._reasons: list[_Reason] = [None]  # why the text of each is kept, behind that of what is in none
 
     @property
     def are_kept(self) -> bool:
-        return self._kept_from > 0
+        return self._reasons[-1] is not None
 
     def read(self, part: Part) -> None:
         """Go on behind a part."""
@@ -165,8 +169,7 @@ class _OpenElements:
                 self._close()
             self._names.append(part.name)
             self._counts[part.name] += 1
-            if not self._kept_from and (part.name in self._kept or _is_kept(part)):
-                self._kept_from = len(self._names)
+            self._reasons.append("name" if part.name in self._kept else _reason(part, self._reasons[-1]))
         elif part.shape == "end" and self._counts[part.name]:
             while self._close() != part.name:
                 pass
@@ -174,17 +177,19 @@ class _OpenElements:
     def _close(self) -> str:
         name = self._names.pop()
         self._counts[name] -= 1
-        if len(self._names) < self._kept_from:
-            self._kept_from = 0
+        self._reasons.pop()
         return name
 
 
-def _is_kept(tag: Part) -> bool:
-    """Whether a start tag says that its element is not to be translated."""
-    if "translate" not in tag.raw.lower():  # as of most: reading attributes takes a while
-        return False
+def _reason(tag: Part, outer: _Reason) -> _Reason:
+    """Why the text of an element within another is kept, if it is: what its start tag says counts first."""
+    if outer == "name" or "translate" not in tag.raw.lower():  # as of most: reading attributes takes a while
+        return outer
     found = attributes(tag)
-    return found.get("translate", "").lower() == "no" or "notranslate" in found.get("class", "").lower().split()
+    says = found.get("translate", "").lower()
+    if says == "no" or "notranslate" in found.get("class", "").lower().split():
+        return "attribute"
+    return None if says == "yes" else outer
 
 
 def _pairs(tags: Sequence[Part]) -> Iterator[tuple[int, int]]:

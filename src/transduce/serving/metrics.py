@@ -51,6 +51,9 @@ class Metrics:
         self._batch_seconds = histogram("batch_seconds", "Time to compute a batch.", _SECONDS)
         self._padding = counter("padding_tokens", "Padding that was computed with source tokens.")
         self._failures = counter("failed_sentences", "Sentences whose computation raised an error.")
+        self._queues: list[tuple[Callable[[], float], Callable[[], float]]] = []
+        self._queue_tokens.set_function(lambda: sum(num_tokens() for num_tokens, _ in self._queues))
+        self._queue_sentences.set_function(lambda: sum(num_sentences() for _, num_sentences in self._queues))
         self._pairs: set[str] = set()
         self._models = gauge("model_info", "1 for each loaded model.", tuple(_model_labels()))
         self._reloads = counter("reloads", "Models that were changed on disk.", ("outcome",))
@@ -77,13 +80,12 @@ class Metrics:
         self._in_flight.inc(change)
 
     def refused(self, reason: str) -> None:
-        """A request was not served: "queue full", "draining", "deadline", "too long", or what the caller says."""
+        """A request was not served, because of what `error_answers` says."""
         self._refusals.labels(reason).inc()
 
     def watch_queue(self, num_tokens: Callable[[], float], num_sentences: Callable[[], float]) -> None:
-        """Whom to ask how much is waiting."""
-        self._queue_tokens.set_function(num_tokens)
-        self._queue_sentences.set_function(num_sentences)
+        """Whom to ask how much is waiting, beside others that are asked, too."""
+        self._queues.append((num_tokens, num_sentences))
 
     def batch_taken(self, waited: Sequence[float], lengths: Sequence[int], num_padding: int) -> None:
         """A batch left the queue.

@@ -90,9 +90,11 @@ class LoadedModel:
             beam=translator.search.beam,
         )
         translator.translate(_WARM_UP)
-        if bundle is None:
-            return cls(languages, translator, seen)
-        return cls(languages, translator, seen, AlignmentHead.load(bundle), Confidence.load(bundle))
+        head = None if bundle is None else AlignmentHead.load(bundle)
+        confidence = None if bundle is None else Confidence.load(bundle)
+        if fingerprint(path) != seen:
+            raise BundleError(f"{path}: was changed while it was loaded: load it again")
+        return cls(languages, translator, seen, head, confidence)
 
     def line_translator(self, wish: TranslationWish) -> LineTranslator:
         """What grants the wish.

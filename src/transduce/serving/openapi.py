@@ -84,8 +84,8 @@ def _document(app: FastAPI, reception: Reception) -> dict[str, Any]:
     }
     limits = reception.service.limits
     most: dict[str, int | float] = {
-        "max_alternatives": limits.max_alternatives,
-        "max_best": limits.max_alternatives + 1,
+        "max_alternatives": limits.most_alternatives,
+        "max_best": limits.most_alternatives + 1,
         "max_beam": limits.max_beam,
         "deadline_seconds": limits.deadline_seconds,
     }

@@ -2,10 +2,11 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import partial
+from threading import Event
 
 from transduce.serving.answers import TranslatedSentence, TranslatedText
 from transduce.serving.models import LoadedModel
+from transduce.serving.refusals import DeadlineExceeded
 from transduce.serving.wishes import TranslationWish
 from transduce.text import Document, segments, split_document, subdivided
 
@@ -36,10 +37,21 @@ class PreparedTexts:
         return answers
 
 
-def prepared_texts(model: LoadedModel, texts: Sequence[str], wish: TranslationWish) -> PreparedTexts:
+def prepared_texts(
+    model: LoadedModel, texts: Sequence[str], wish: TranslationWish, is_over: Event | None = None
+) -> PreparedTexts:
     """The texts in sentences, as the wish has it.
 
+    An address, tag or placeholder of more than `MOST_PARTS` parts is in none of them, and so is kept as it is.
+
+    Args:
+        model: what is going to translate them.
+        texts: anything.
+        wish: how they are translated.
+        is_over: set once nobody waits for them any more, so that no more is done.
+
     Raises:
+        DeadlineExceeded: it was set.
         ConfigError: the wish contradicts itself, asks for more than the model or its engine has, or has a prefix of
             more tokens than the model reads at a time: each takes a step of the search.
     """
@@ -47,12 +59,16 @@ def prepared_texts(model: LoadedModel, texts: Sequence[str], wish: TranslationWi
     if wish.align:
         model.decoder("alignments")
     num_prefix = _num_tokens(model, [wish.prefix])[0] if wish.prefix else 0
-    documents = tuple(split_document(text, model.languages.source) if wish.splits else _whole(text) for text in texts)
-    if not (wish.prefix or wish.require):  # of which there is no translation, then
-        documents = tuple(subdivided(document, partial(_in_turns, model)) for document in documents)
+    turns = _Turns(model, is_over or Event())
+    divides = not (wish.prefix or wish.require)  # else there is no translation of parts
+    documents = []
+    for text in texts:
+        turns.checkpoint()
+        document = split_document(text, model.languages.source) if wish.splits else _whole(text)
+        documents.append(subdivided(document, turns.of) if divides else document)
     sentences = [sentence for document in documents for sentence in document.sentences]
     lengths = [length + num_prefix for length in _num_tokens(model, sentences)]
-    return PreparedTexts(documents, tuple(zip(sentences, lengths, strict=True)))
+    return PreparedTexts(tuple(documents), tuple(zip(sentences, lengths, strict=True)))
 
 
 def prepared_pairs(model: LoadedModel, pairs: Sequence[tuple[str, str]]) -> tuple[tuple[tuple[str, str], int], ...]:
@@ -61,14 +77,34 @@ def prepared_pairs(model: LoadedModel, pairs: Sequence[tuple[str, str]]) -> tupl
     return tuple(zip(pairs, map(max, sources, targets), strict=True))
 
 
-def _in_turns(model: LoadedModel, sentence: str) -> list[str]:
-    """The sentence, in parts that the model reads as wholes if they are very many."""
-    most = MOST_PARTS * model.languages.max_pieces
-    tokenizer = model.translator.tokenizer
-    is_short = len(sentence.encode("utf-8", "replace")) <= most  # a token stands for at least a byte
-    if is_short or tokenizer.split_language(sentence)[0] or _num_tokens(model, [sentence])[0] <= most:
-        return [sentence]
-    return segments(sentence, model.languages.source, model.translator.fits)
+class _Turns:
+    """Divides sentences of very many parts, each of which the model reads as a whole, until nobody waits for it."""
+
+    def __init__(self, model: LoadedModel, is_over: Event) -> None:
+        self._model, self._is_over = model, is_over
+
+    def of(self, sentence: str) -> list[str]:
+        """The parts, or the whole sentence if they are not very many."""
+        self.checkpoint()
+        most = MOST_PARTS * self._model.languages.max_pieces
+        tokenizer = self._model.translator.tokenizer
+        is_short = len(sentence.encode("utf-8", "replace")) <= most  # a token stands for at least a byte
+        if is_short or tokenizer.split_language(sentence)[0] or _num_tokens(self._model, [sentence])[0] <= most:
+            return [sentence]
+        return segments(sentence, self._model.languages.source, self._fits)
+
+    def checkpoint(self) -> None:
+        """That somebody waits.
+
+        Raises:
+            DeadlineExceeded: nobody does.
+        """
+        if self._is_over.is_set():
+            raise DeadlineExceeded("nobody waits for these texts any more")
+
+    def _fits(self, part: str) -> bool:
+        self.checkpoint()
+        return self._model.translator.fits(part)
 
 
 def _num_tokens(model: LoadedModel, texts: Sequence[str]) -> list[int]:

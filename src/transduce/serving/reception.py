@@ -24,6 +24,10 @@ from transduce.serving.wishes import TranslationWish
 Pair = tuple[str, str]
 _ResultT = TypeVar("_ResultT")
 
+CERTAIN = 0.9
+"""Probability above which a text is taken to be in the target language, and is not translated. A word or two that both
+languages have, such as "Hotel", get less; a sentence gets more."""
+
 
 @dataclass(frozen=True)
 class Order:
@@ -55,6 +59,22 @@ class Delivery:
     translated: TranslatedText
 
 
+@dataclass(frozen=True)
+class _Text:
+    """A text of an order, and the parts of its markup; none of plain text."""
+
+    text: str
+    parts: Sequence[str | Passage]
+    is_markup: bool
+
+    @property
+    def shown(self) -> str:
+        """What a reader sees of it and is translated."""
+        if not self.is_markup:
+            return self.text
+        return "\n".join("".join(part.texts()) for part in self.parts if isinstance(part, Passage))
+
+
 class Reception:
     """Lets requests in, and brings texts into the form that the service takes, and back.
 
@@ -70,7 +90,7 @@ class Reception:
         self.authorization = authorization
         self.detector = detector
         self.num_characters = 0
-        self._rate = rate
+        self.rate = rate
         self._is_open = True
         self._num_requests = 0
         self._is_empty = asyncio.Event()
@@ -97,13 +117,9 @@ class Reception:
         Raises:
             Draining: nobody is let in yet, or any more.
             NotAuthorized: it needs another key.
-            RateExceeded: its client asks too often.
         """
         if not self.is_ready:
-            self.service.metrics.refused("draining")
             raise Draining("this service takes no requests now: it is starting, or about to end")
-        # Before the key is looked at, so that keys cannot be tried out one after the other.
-        self._rate.count(request.client.host if request.client else "")
         self.authorization.check(request, key)
         self._num_requests += 1
         self._is_empty.clear()
@@ -131,7 +147,7 @@ class Reception:
             TransduceError: see `Service.translate`.
         """
         self._check(order)
-        detected = await asyncio.to_thread(self._detected, order)
+        read, detected = await asyncio.to_thread(self._read, order)
         places: defaultdict[str, list[int]] = defaultdict(list)
         for place, language in enumerate(detected):
             places[language.language].append(place)
@@ -139,11 +155,11 @@ class Reception:
         found: dict[int, TranslatedText] = {}
 
         async def translate_from(source: str) -> None:
-            texts = [order.texts[place] for place in places[source]]
+            chosen = [read[place] for place in places[source]]
             translated = (
-                [TranslatedText(text, None, (), ()) for text in texts]
+                [TranslatedText(one.text, None, (), ()) for one in chosen]
                 if source == order.target and order.source is None
-                else await self._translated((source, order.target), texts, order)
+                else await self._translated((source, order.target), chosen, order)
             )
             found.update(zip(places[source], translated, strict=True))
 
@@ -158,29 +174,35 @@ class Reception:
             (sum(map(len, order.texts)), limits.max_characters, "characters"),
         ):
             if count > most:
-                self.service.metrics.refused("too long")
                 raise TooLong(f"{count:,} {what}: this service takes up to {most:,} in a request; divide it")
         wish = order.wish
         wish.check(limits)  # the service does, too, but for no texts nobody asks it
         if order.rules and (wish.num_best > 1 or wish.prefix or wish.require or wish.forbid or wish.align):
             raise ConfigError("alternatives, prefixes, phrases and alignments are of plain text: leave the markup out")
 
-    def _detected(self, order: Order) -> list[Detected]:
+    def _read(self, order: Order) -> tuple[list["_Text"], list[Detected]]:
+        """The texts, and the language of each."""
+        rules = order.rules
+        texts = [_Text(text, divided(text, rules) if rules else [], rules is not None) for text in order.texts]
+        return texts, [self._detected(order, one.shown) for one in texts]
+
+    def _detected(self, order: Order, text: str) -> Detected:
+        """The language that a text is in; the target only if that is certain, as such a text is not translated."""
         if order.source is not None:
-            return [Detected(order.source, 1.0)] * len(order.texts)
+            return Detected(order.source, 1.0)
         sources = self.languages.sources_of(order.target)
         if not sources:  # the service says what there is
-            return [Detected("auto", 0.0)] * len(order.texts)
-        return [self.detector.rank(text, (*sources, order.target))[0] for text in order.texts]
+            return Detected("auto", 0.0)
+        ranked = self.detector.rank(text, (*sources, order.target))
+        return next(one for one in ranked if one.language != order.target or one.probability > CERTAIN)
 
-    async def _translated(self, pair: Pair, texts: Sequence[str], order: Order) -> list[TranslatedText]:
+    async def _translated(self, pair: Pair, texts: Sequence["_Text"], order: Order) -> list[TranslatedText]:
         if order.rules is None:
-            return await self.service.translate(pair, texts, order.wish, deadline_seconds=order.deadline_seconds)
-        rules = order.rules
-        documents = await asyncio.to_thread(lambda: [divided(text, rules) for text in texts])
-        passages = [part for document in documents for part in document if isinstance(part, Passage)]
+            whole = [one.text for one in texts]
+            return await self.service.translate(pair, whole, order.wish, deadline_seconds=order.deadline_seconds)
+        passages = [part for one in texts for part in one.parts if isinstance(part, Passage)]
         markups = iter(await self._in_time(self._translated_passages(pair, passages, order), order.deadline_seconds))
-        joined = ["".join(part if isinstance(part, str) else next(markups) for part in one) for one in documents]
+        joined = ["".join(part if isinstance(part, str) else next(markups) for part in one.parts) for one in texts]
         return [TranslatedText(text, None, (), ()) for text in joined]
 
     async def _in_time(self, work: Awaitable[_ResultT], deadline_seconds: float | None) -> _ResultT:
@@ -189,7 +211,6 @@ class Reception:
         try:
             return await asyncio.wait_for(work, seconds)
         except TimeoutError:
-            self.service.metrics.refused("deadline")
             raise DeadlineExceeded(f"not done within {seconds:g} s: ask for less, or when less is waiting") from None
 
     async def _translated_passages(self, pair: Pair, passages: Sequence[Passage], order: Order) -> list[str]:

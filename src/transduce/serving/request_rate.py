@@ -4,6 +4,7 @@ import math
 import time
 from collections import OrderedDict
 from collections.abc import Callable
+from ipaddress import IPv6Address, ip_address
 from typing import NamedTuple
 
 from transduce.serving.request_errors import RateExceeded
@@ -34,14 +35,14 @@ class RequestRate:
         """One request of a client.
 
         Args:
-            client: what tells it from others, as its address does.
+            client: its address; of IPv6, the first 64 bits count, as those behind them are the client's own choice.
 
         Raises:
             RateExceeded: it has asked too often.
         """
         if not self.per_minute:
             return
-        now = self._clock()
+        client, now = _network(client), self._clock()
         requests, at = self._buckets.pop(client, _Bucket(self.per_minute, now))
         requests = min(self.per_minute, requests + (now - at) * self.per_minute / 60)
         is_too_often = requests < 1
@@ -51,3 +52,13 @@ class RequestRate:
         if is_too_often:
             seconds = math.ceil((1 - requests) * 60 / self.per_minute)
             raise RateExceeded(f"more than {self.per_minute} requests a minute: ask again in {seconds} s", seconds)
+
+
+def _network(address: str) -> str:
+    try:
+        found = ip_address(address)
+    except ValueError:  # a proxy may give names, and a socket of a file system has none
+        return address
+    if not isinstance(found, IPv6Address):
+        return address
+    return str(found.ipv4_mapped or found.packed[:8].hex())

@@ -81,7 +81,7 @@ def run(
     reception: Reception,
     listening: socket.socket,
     say: Callable[[str], None],
-    leave: Callable[[], None],
+    leave: Callable[[int], None],
 ) -> None:
     """Serve until SIGTERM or Ctrl-C, and then until all that was accepted is done; a second signal ends at once.
 
@@ -90,11 +90,11 @@ def run(
         reception: the app's; its service is started and ended here.
         listening: from `listen`.
         say: is told what somebody should know who looks after the service.
-        leave: is called when all is done, to end the process: a thread may be loading a model, and cannot be stopped.
+        leave: is called with the exit code, 0 when all is done and 130 at the second signal, to end the process: a
+            thread may be loading a model, or computing, and cannot be stopped.
 
     Raises:
         TransduceError: a model cannot be loaded; see `Service.start`.
-        KeyboardInterrupt: it was told twice to end.
     """
     sys.setswitchinterval(_SWITCH_SECONDS)
     asyncio.run(_run(make_server(app), reception, listening, say, leave))
@@ -105,15 +105,14 @@ async def _run(
     reception: Reception,
     listening: socket.socket,
     say: Callable[[str], None],
-    leave: Callable[[], None],
+    leave: Callable[[int], None],
 ) -> None:
     told = asyncio.Event()
     loop = asyncio.get_running_loop()
-    main = asyncio.current_task()
 
     def tell() -> None:
-        if told.is_set() and main is not None:
-            main.cancel()
+        if told.is_set():
+            leave(130)
         told.set()
 
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -130,14 +129,12 @@ async def _run(
             await asyncio.wait({serving, ending}, return_when=asyncio.FIRST_COMPLETED)
             say("taking nothing more, and finishing what was accepted")
             await reception.close()
-    except asyncio.CancelledError:
-        raise KeyboardInterrupt from None
     finally:
         ending.cancel()
         starting.cancel()
         server.should_exit = True
         await serving
-    leave()
+    leave(0)
 
 
 def _say_ready(reception: Reception, listening: socket.socket, say: Callable[[str], None]) -> None:

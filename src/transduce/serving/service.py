@@ -5,6 +5,7 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
+from threading import Event
 from typing import Any, TypeVar
 
 from pydantic import ValidationError
@@ -72,6 +73,8 @@ class Service:
         self.metrics = metrics or Metrics()
         self._models = Models(models, ModelSettings(engine, device, precision), self.metrics, say)
         self._batcher = Batcher(self.limits, self.metrics)
+        # One inspection takes as long as hundreds of sentences, which would wait for it.
+        self._inspector = Batcher(self.limits, self.metrics)
         self._preparing = ThreadPoolExecutor(PREPARING, "preparing")
         self._num_characters = self._num_requests = 0  # in flight
         self._is_idle = asyncio.Event()
@@ -99,6 +102,7 @@ class Service:
         """
         await asyncio.to_thread(self._models.load)
         self._batcher.start(self._models.num_lanes)
+        self._inspector.start(1)
         self._watcher = asyncio.create_task(self._models.watch(self.limits.reload_seconds))
         self._is_idle.set()
         self._takes_requests = True
@@ -115,6 +119,7 @@ class Service:
             async with asyncio.timeout(self.limits.drain_seconds if seconds is None else seconds):
                 await self._is_idle.wait()
         await self._batcher.stop()
+        await self._inspector.stop()
         self._preparing.shutdown(wait=False, cancel_futures=True)
 
     async def translate(
@@ -138,10 +143,14 @@ class Service:
             Unsatisfiable: a text has no translation with what was asked for.
         """
         model = self._model(pair)
-        wish.check(self.limits)
+        wish.check(self.limits, model.translator.search)
         self._check_size(len(texts), texts, wish.num_characters)
         async with self._accepted(texts, deadline_seconds) as deadline:
-            prepared = await self._prepare(prepared_texts, model, texts, wish)
+            is_over = Event()
+            try:
+                prepared = await self._prepare(prepared_texts, model, texts, wish, is_over)
+            finally:
+                is_over.set()  # its time may be over, or its client have left
             found = await self._batcher.submit(Translating(model, wish), prepared.sentences, deadline)
             return prepared.answers(found)
 
@@ -166,6 +175,8 @@ class Service:
     async def inspect(self, pair: tuple[str, str], request: dict[str, Any]) -> dict[str, Any]:
         """What happens within the model as it translates; `request` and answer: see `transduce.inspection`.
 
+        One at a time is computed, beside translations.
+
         Raises:
             ConfigError: the engine is not the native one, or the request is not as it must be.
             UserError: the text is longer than an inspection shows.
@@ -178,14 +189,13 @@ class Service:
         async with self._accepted([asked.text]) as deadline:
             try:
                 # As long as a batch may be: it is one by itself.
-                documents = await self._batcher.submit(work, [(asked, self.limits.batch_tokens)], deadline)
+                documents = await self._inspector.submit(work, [(asked, self.limits.batch_tokens)], deadline)
             finally:
                 work.is_over.set()  # its time may be over, or its client have left, while it is computed
             return dict(documents[0])
 
     def _model(self, pair: tuple[str, str]) -> LoadedModel:
         if not self._takes_requests:
-            self.metrics.refused("draining")
             raise Draining("this service takes no requests now: it is starting, or about to end")
         model = self._models.of(pair)
         if model is None:
@@ -201,7 +211,6 @@ class Service:
             (num_characters, "characters", limits.max_characters),
         ):
             if count > most:
-                self.metrics.refused("too long")
                 raise TooLong(f"{count:,} {what}: this service takes up to {most:,} in a request; divide it")
 
     @asynccontextmanager
@@ -221,7 +230,6 @@ class Service:
             async with asyncio.timeout(seconds) as timer:
                 yield timer.when() or 0.0
         except TimeoutError:
-            self.metrics.refused("deadline")
             raise DeadlineExceeded(f"not done within {seconds:g} s: ask for less, or when less is waiting") from None
         finally:
             self._num_characters -= num_characters

@@ -98,20 +98,31 @@ class TranslationWish:
             search=self.settings(search),
         )
 
-    def check(self, limits: Limits) -> None:
+    def check(self, limits: Limits, search: SearchConfig | None = None) -> None:
         """That it is not more than a request may ask for.
+
+        Args:
+            limits: how much that is.
+            search: the model's own settings, once it is known which model grants the wish.
 
         Raises:
             ConfigError: the beam, the samples or the alternatives are too many.
             TooLong: there are too many phrases and terms.
         """
         for name, value, most in (
-            ("num_best", self.num_best, limits.max_alternatives + 1),
+            ("num_best", self.num_best, limits.most_alternatives + 1),
             ("beam", self.beam or 1, limits.max_beam),
             ("num_samples", self.num_samples, limits.max_beam),
         ):
             if value > most:
                 raise ConfigError(f"{name} = {value}: this service allows up to {most}")
+        if self.guard and search is not None and not self.num_samples:
+            beam = 2 * max(2, self.settings(search)["beam"])  # as `LineTranslator` tries again
+            if beam > limits.max_beam:
+                raise ConfigError(
+                    f"guard = true: tries again with a beam of {beam}, and this service allows up to "
+                    f"{limits.max_beam}: ask for a smaller beam"
+                )
         num_terms = len(self.require) + len(self.forbid) + len(self.glossary)
         if num_terms > limits.max_terms:
             raise TooLong(f"{num_terms} phrases and terms: this service allows up to {limits.max_terms}")

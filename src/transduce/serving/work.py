@@ -43,7 +43,8 @@ class Translating:
     def _answer(self, line: Line, alignment: str | None) -> TranslatedSentence:
         best = line.translation.alternatives[0]
         # Nobody has measured how sure what was put together of parts is.
-        confidence = self.model.confidence if best.pieces else None
+        is_measured = best.pieces and line.translation.num_parts == 1
+        confidence = self.model.confidence if is_measured else None
         words = [] if confidence is None else confidence.words(best.pieces, best.token_scores)
         return TranslatedSentence(
             source=line.source,

@@ -51,6 +51,9 @@ def split_document(text: str, language: str) -> Document:
 def subdivided(document: Document, divide: Callable[[str], Sequence[str]]) -> Document:
     """The same text with each sentence in the parts that `divide` cuts it into, but for cuts within a protected span.
 
+    Where `divide` cuts a sentence, a span that it would cut even if it stood alone, as an image within its address, is
+    no part of any sentence: it is kept as it is, and what is before and behind it is divided.
+
     Args:
         document: from `split_document`.
         divide: gives consecutive parts of a sentence: joined, they are the sentence.
@@ -119,10 +122,27 @@ def _subdivided_parts(document: Document, divide: Callable[[str], Sequence[str]]
     yield document.separators[0], False
     for sentence, behind in zip(document.sentences, document.separators[1:], strict=True):
         parts = divide(sentence)
-        spans = find_protected_spans(sentence) if len(parts) > 1 else ()
-        for part in _whole(parts, 0, spans):
-            yield from _bared(part)
+        if len(parts) == 1:
+            yield sentence, True
+        else:
+            yield from _divided(sentence, parts, divide)
         yield behind, False
+
+
+def _divided(sentence: str, parts: Sequence[str], divide: Callable[[str], Sequence[str]]) -> Iterator[tuple[str, bool]]:
+    """The same of one sentence, which `divide` cuts into `parts`."""
+    spans = find_protected_spans(sentence)
+    start = 0
+    for span in spans:
+        kept = sentence[span.start : span.end]
+        if len(divide(kept)) == 1:
+            continue
+        for part in _cut_before(divide(sentence[start : span.start]), start, spans):
+            yield from _bared(part)
+        yield kept, False
+        start = span.end
+    for part in _cut_before(divide(sentence[start:]) if start else parts, start, spans):
+        yield from _bared(part)
 
 
 def _bared(part: str) -> Iterator[tuple[str, bool]]:
@@ -143,10 +163,27 @@ def _whole(parts: Sequence[str], start: int, spans: Sequence[ProtectedSpan]) -> 
     for part in parts:
         waiting.append(part)
         start += len(part)
-        before = bisect_left(spans, start, key=lambda span: span.start) - 1  # the last span that begins before the cut
-        if before < 0 or spans[before].end <= start:
+        if _span_at(start, spans) is None:
             yield "".join(waiting)
             waiting = []
+
+
+def _cut_before(parts: Sequence[str], start: int, spans: Sequence[ProtectedSpan]) -> Iterator[str]:
+    """`parts`, the first of which is at `start`, cut in front of a span wherever they are cut within it."""
+    text, place, end = "".join(parts), 0, 0
+    for part in parts:
+        end += len(part)
+        span = _span_at(start + end, spans)
+        cut = end if span is None else span.start - start
+        if cut > place:
+            yield text[place:cut]
+            place = cut
+
+
+def _span_at(place: int, spans: Sequence[ProtectedSpan]) -> ProtectedSpan | None:
+    """The one that is cut at `place`."""
+    before = bisect_left(spans, place, key=lambda span: span.start) - 1  # the last that begins before it
+    return spans[before] if before >= 0 and spans[before].end > place else None
 
 
 def _is_wide(text: str) -> bool:

@@ -46,26 +46,42 @@ def segments(text: str, language: str, fits: Callable[[str], bool]) -> list[str]
 
 
 def _parts(text: str, cuts: list[Callable[[str], list[str]]], fits: Callable[[str], bool]) -> list[str]:
-    """`text` if it fits, else what the first cut gives, each part cut further by the next ones where it must be."""
+    """`text` if it fits, else what the first cut gives, each part cut further by the next ones where it must be.
+
+    Neighbours are joined as long as they fit, from the left.
+    """
     if not cuts or fits(text):
         return [text]
-    return _merged([part for piece in cuts[0](text) for part in _parts(piece, cuts[1:], fits)], fits)
+    pieces, found = cuts[0](text), list[str]()
+    start, length, first_fits = 0, 1, False
+    while start < len(pieces):
+        end = _end_of_run(pieces, start, length, fits, first_fits=first_fits)
+        if end == start:
+            *before, last = _parts(pieces[start], cuts[1:], fits)
+            if before and found and fits(found[-1] + before[0]):
+                before[0] = found.pop() + before[0]
+            found += before
+            pieces[start], first_fits = last, True
+            continue
+        found.append("".join(pieces[start:end]))
+        start, length, first_fits = end, end - start, False
+    return found
 
 
-def _merged(parts: list[str], fits: Callable[[str], bool]) -> list[str]:
-    """`parts` with neighbours joined as long as they fit, from the left.
+def _end_of_run(pieces: list[str], start: int, length: int, fits: Callable[[str], bool], *, first_fits: bool) -> int:
+    """Where as many pieces from `start` on end as fit together; `start` if the first does not.
 
-    The number of parts to add doubles while they fit and halves when they do not: a page without spaces has thousands.
+    It is looked for around a `length` that is likely, as that of the run before: a page without spaces has thousands of
+    pieces, and each question takes time in proportion to them.
     """
-    merged = []
-    start = 0
-    while start < len(parts):
-        end, step = start + 1, 1
-        while step:
-            if end + step <= len(parts) and fits("".join(parts[start : end + step])):
-                end, step = end + step, 2 * step
-            else:
-                step //= 2
-        merged.append("".join(parts[start:end]))
-        start = end
-    return merged
+    most, least, step = len(pieces) + 1, start + first_fits, 1  # so many are too many; so many fit
+    end = min(max(start + length, least + 1), len(pieces))
+    while most - least > 1:
+        if fits("".join(pieces[start:end])):
+            least = end
+            end = min(least + step, (least + most) // 2)
+        else:
+            most = end
+            end = max(most - step, (least + most) // 2)
+        step *= 2
+    return least
