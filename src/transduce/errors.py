@@ -10,6 +10,7 @@ A message names the value that was found, the rule it breaks and what to do abou
     │   ├── RunError             a run folder that cannot be used as asked
     │   ├── BusyError            a folder that another process is writing to
     │   └── MissingExtraError    an optional package that is not installed
+    ├── ParityError              another program does not compute the same as a model
     ├── WriteError               a file or folder that could not be written, as on a full disk
     ├── TrainingError            training that cannot go on
     ├── EndedElsewhere           another rank of the run has ended, and says why

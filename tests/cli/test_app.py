@@ -73,12 +73,6 @@ def test_what_is_not_a_command_or_option_is_refused(transduce: Any, arguments: l
     assert "Traceback" not in answer.messages
 
 
-def test_a_full_device_is_a_failure(process: Any) -> None:
-    with Path("/dev/full").open("wb") as full:
-        answer = process("info", "base", stdout=full)
-    assert (answer.exit_code, answer.messages) == (1, "transduce: [Errno 28] No space left on device\n")
-
-
 def test_output_is_utf_8_wherever_it_goes(transduce: Any, workspace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (workspace / "größe.toml").write_text("", encoding="utf-8")
     with (workspace / "output").open("w", encoding="latin-1") as stream:

@@ -111,7 +111,7 @@ MISTAKES = {
     ),
     "nothing but copies": Mistake(
         "train --source train.source --target train.source --set text.vocabulary=280",
-        ("none of the 300 pairs", "copy 2"),
+        ("none of the 300 pairs", "copy 300"),
     ),
     "nothing but blank lines": Mistake("train --source blank --target blank", ("blank",), {"blank": b"\n \n"}),
     # Settings

@@ -6,13 +6,28 @@ from typing import Any
 import pytest
 
 from transduce.bundle import Bundle, read_calibration
-from transduce.translation import AlignmentHead
+from transduce.translation import AlignmentHead, Translator
 
 
 @pytest.fixture
 def bundle_folder(workspace: Path, run_folder: Path) -> Path:
     shutil.copytree(run_folder / "best", workspace / "bundle")
     return workspace / "bundle"
+
+
+def test_what_is_measured_is_measured_exactly(
+    transduce: Any, bundle_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    precisions = []
+    load = Translator.load
+
+    def watched(path: Path, **options: Any) -> Translator:
+        precisions.append(options["precision"])
+        return load(path, **options)
+
+    monkeypatch.setattr(Translator, "load", watched)
+    assert transduce("calibrate", bundle_folder, *GIVEN).exit_code == 0
+    assert precisions == ["float32"]
 
 
 GIVEN = ("--source", "train.source", "--target", "train.target")

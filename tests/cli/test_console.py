@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from transduce.cli.console import duration, score_with_interval
+from transduce.cli.console import ConsoleReporter, duration, score_with_interval
 from transduce.evaluation import Score
 
 
@@ -92,3 +92,8 @@ def test_a_score_is_told_with_its_interval(score: Score, text: str) -> None:
 )
 def test_a_duration_reads_like_a_clock(seconds: float, text: str) -> None:
     assert duration(seconds) == text
+
+
+def test_a_message_of_several_lines_stays_one(capsys: pytest.CaptureFixture[str]) -> None:
+    ConsoleReporter().say("the checkpoint is damaged:\nField required\x1b[31m\u2028")
+    assert capsys.readouterr().err == "the checkpoint is damaged:\nField required\ufffd[31m\ufffd\n"

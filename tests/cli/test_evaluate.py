@@ -44,3 +44,10 @@ def test_scores_are_those_of_sacrebleus_own_command(
 def test_the_beam_can_be_chosen(transduce: Any, test_set: Path, run_folder: Path) -> None:
     given = ["--source", "test.source", "--reference", "test.target", "--beam", "1", "--json"]
     assert json.loads(transduce("evaluate", run_folder, *given).output)["beam"] == 1
+
+
+def test_an_unknown_tokenization_is_refused_before_anything_is_read(transduce: Any, run_folder: Path) -> None:
+    given = ["--source", "missing", "--reference", "missing", "--tokenize", "13b"]
+    answer = transduce("evaluate", run_folder, *given)
+    assert answer.exit_code == 2
+    assert "tokenization = '13b' must be one of: 13a, none" in answer.messages

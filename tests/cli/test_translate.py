@@ -313,6 +313,52 @@ def test_what_stands_before_a_line_that_is_no_wish_is_delivered(
     assert f"standard input, {message}" in answer.messages
 
 
+@pytest.mark.parametrize("options", [("--samples=2",), ("--protect",)])
+def test_what_stands_before_a_wish_that_cannot_be_combined_is_delivered(
+    transduce: Any, run_folder: Path, options: tuple[str, ...]
+) -> None:
+    given = b'{"text": "ba do"}\n{"text": "fi"}\n{"text": "ku", "forbid": ["uk"]}\n{"text": "le"}\n'
+    answer = transduce("translate", run_folder, "--json-input", *options, standard_input=given)
+    assert answer.exit_code == 2
+    assert answer.lines == transduce("translate", run_folder, *options, standard_input=b"ba do\nfi\n").lines
+    assert "standard input, line 3: " in answer.messages
+    assert "cannot be combined" in answer.messages
+
+
+LONG = " ".join(["ba do fi ku"] * 20)
+
+
+def test_a_document_keeps_what_cannot_be_translated(transduce: Any, run_folder: Path) -> None:
+    text = f"- ba do.\n- {LONG}\n\n- fi\n"
+    given = ("translate", run_folder, "--document", "--require=ukuk")
+    answer = transduce(*given, standard_input=text.encode())
+    first, second, blank, third = answer.lines
+    assert (answer.exit_code, second, blank) == (0, f"- {LONG}", "")
+    assert first.split().count("ukuk") == third.split().count("ukuk") == 1
+    problem = "no translation has what is asked for, or it is too long to be held to it"
+    assert answer.messages.startswith(f"sentence 2: {problem}; it stays as it is\n")
+    plain = transduce("translate", run_folder, "--document", standard_input=text.encode())
+    assert plain.messages.startswith("sentence 2 is longer than the model reads at a time: read in ")
+
+
+def test_a_long_line_says_how_its_spans_were_kept(transduce: Any, run_folder: Path, workspace: Path) -> None:
+    (workspace / "terms.tsv").write_text("ku\tXYZ\n", encoding="utf-8")
+    text = " ".join(["Ba do fi ku."] * 8) + " {x}\n- {y}\n"
+    given = ("translate", run_folder, "--protect", "--glossary", "terms.tsv")
+    answer = transduce(*given, standard_input=text.encode())
+    assert answer.exit_code == 0
+    assert answer.lines[0].count("XYZ") == 8
+    assert answer.lines[1] == "- {y}"
+    assert "do fi XYZ." not in answer.lines[0]  # it was translated
+    said = answer.messages.split("\n")
+    assert said[0].startswith("line 1 is longer than the model reads at a time: read in ")
+    assert not any(line.startswith("line 2") for line in said)  # there is nothing to translate
+    # So long that there is no room for the terms.
+    short = transduce(*given, "--max-length", "2", standard_input=b"ba ku do fi\n")
+    assert "XYZ" in short.lines[0]
+    assert re.match("line 1: no translation (keeps|of a sentence as a whole keeps) what it must; ", short.messages)
+
+
 def test_no_translation_is_longer_than_asked(transduce: Any, run_folder: Path) -> None:
     text = b"ba do fi ku le\n" * 3
     plain = transduce("translate", run_folder, "--json", standard_input=text).lines
@@ -333,6 +379,9 @@ def test_no_translation_is_longer_than_asked(transduce: Any, run_folder: Path) -
         ("--min-length=9", "--max-length=8"),
         ("--samples=2", "--temperature=inf"),
         ("--document", "--json-input"),
+        ("--num-best=9",),
+        ("--num-best=0", "--protect"),
+        ("--require=ba do", "--require=fi ku le", "--max-length=3"),
     ],
 )
 def test_what_cannot_be_is_refused_before_anything_is_read(

@@ -2,7 +2,7 @@ import io
 import os
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import BinaryIO
 
@@ -81,3 +81,18 @@ def test_half_a_line_does_not_hold_back_a_whole_one(pipe: tuple[BinaryIO, Binary
     assert next(blocks) == ["first"]  # the rest is not written before this is there
     writer.write(b"ond\n")
     assert next(blocks) == ["half of the second"]
+
+
+def test_a_long_line_takes_time_in_proportion(tmp_path: Path, time_growth: Callable[..., float]) -> None:
+    paths = []
+    for megabytes in (4, 32):
+        paths.append(tmp_path / f"{megabytes}")
+        paths[-1].write_bytes(b"a" * megabytes * 2**20)
+
+    def read(path: Path) -> None:
+        with path.open("rb") as stream:
+            assert [list(map(len, block)) for block in arriving_blocks(stream, "text", lambda: 1)] == [
+                [path.stat().st_size]
+            ]
+
+    assert time_growth(read, *paths) < 24  # eight times as much; it was the square

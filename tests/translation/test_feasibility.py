@@ -34,6 +34,13 @@ def spell(ids: Sequence[int]) -> str:
             "have 11 tokens together, and must have at",
         ),
         (Constraints(prefix=(2, 3, 4)), SearchConfig(max_length=3), "has 3 tokens, and max_length = 3 allows 2 and"),
+        (
+            Constraints(prefix=(2, 3), required=((4, 5), (6,))),
+            SearchConfig(max_length=5),
+            "take 5 tokens together, and max_length = 5 allows 4 and the end",
+        ),
+        (Constraints(required=((2, 3), (3, 4))), SearchConfig(max_length=3), "take 3 tokens together"),
+        (Constraints(required=((2, 2),) * 2), SearchConfig(max_length=2), "require 'c c': has 2 tokens"),
     ],
 )
 def test_what_cannot_be_is_named(asked: Constraints, search: SearchConfig, expected: str) -> None:
@@ -51,6 +58,8 @@ def test_what_cannot_be_is_named(asked: Constraints, search: SearchConfig, expec
         (Constraints(prefix=(2, 3, 2, 3, 2, 3)), SEARCH),
         (Constraints(prefix=(2, 3, 2), required=((2,), (2,))), SEARCH),
         (Constraints(prefix=(2, 3)), SearchConfig(max_length=3)),
+        (Constraints(prefix=(2, 3), required=((3, 4), (4,))), SearchConfig(max_length=4)),  # all in three tokens
+        (Constraints(required=((2, 3, 2), (2, 3, 2), (3,), (3,))), SearchConfig(max_length=6)),
         (Constraints(prefix=tuple(range(10))), SEARCH),
     ],
 )

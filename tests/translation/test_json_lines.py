@@ -17,9 +17,9 @@ def test_a_line_says_what_is_asked_of_it() -> None:
 @pytest.mark.parametrize(
     ("line", "message"),
     [
-        ("A dog.", "input, line 7: it: Invalid JSON"),
-        ("", "input, line 7: it: Invalid JSON"),
-        ("[]", "input, line 7: it: Input should be an object"),
+        ("A dog.", "input, line 7: Invalid JSON"),
+        ("", "input, line 7: Invalid JSON"),
+        ("[]", "input, line 7: Input should be an object"),
         ("{}", "input, line 7: text: Field required"),
         ('{"text": 5}', "input, line 7: text: Input should be a valid string"),
         ('{"text": "a", "requires": []}', "input, line 7: requires: Extra inputs are not permitted"),
@@ -28,7 +28,7 @@ def test_a_line_says_what_is_asked_of_it() -> None:
         ('{"text": "a", "forbid": [""]}', "input, line 7: forbid '': must show something"),
         ('{"text": "a\\nb"}', "input, line 7: text: must be without line ends"),
         ('{"text": "a", "require": ["b\\nc"]}', "input, line 7: require 'b\\nc': must be without line ends"),
-        ('{"text": "\\ud800"}', "input, line 7: it: Invalid JSON"),
+        ('{"text": "\\ud800"}', "input, line 7: Invalid JSON"),
     ],
 )
 def test_what_is_wrong_with_a_line_is_said_with_its_number(line: str, message: str) -> None:

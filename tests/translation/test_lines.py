@@ -1,13 +1,16 @@
+import io
 import re
 from collections.abc import Callable, Sequence
 
 import pytest
+import sentencepiece
 
 from transduce.config import SearchConfig
 from transduce.errors import ConfigError
+from transduce.model import Transformer
 from transduce.search import Constraints, Hypothesis, Sampling
 from transduce.text import Glossary, Tokenizer
-from transduce.translation import LineOptions, LineTranslator, TextConstraints, Translator
+from transduce.translation import LineOptions, LineTranslator, NativeEngine, TextConstraints, Translator
 from transduce.translation.guard import problems
 
 Sentences = Callable[..., list[str]]
@@ -127,6 +130,9 @@ class Speller:
     ) -> list[list[Hypothesis]]:
         raise NotImplementedError
 
+    def check(self, config: SearchConfig, constraints: Constraints | None = None, *, num_samples: int = 0) -> None:
+        """It has everything."""
+
 
 def test_a_forbidden_word_is_looked_for_in_every_spelling(tokenizer: Tokenizer) -> None:
     speller = Speller(tokenizer)
@@ -171,6 +177,52 @@ def test_each_line_has_its_own_wishes(translator: Translator, make_sentences: Se
             LineTranslator(translator, options).translate(sources, wishes)
 
 
+def test_terms_are_written_as_the_glossary_has_them(translator: Translator) -> None:
+    terms = {"sun": "Hund™", "moon": "zwei\u00a0Hunde", "river": "CO₂ ½", "stone": "…"}
+    for kinds in (None, ("tag",)):
+        options = LineOptions(glossary=Glossary(terms), protected=kinds)
+        lines = LineTranslator(translator, options).translate([f"{term} <b>tree {term}</b>" for term in terms])
+        for target, line in zip(terms.values(), lines, strict=True):
+            assert line.translation.text.count(target) == 2, line
+        assert {line.how for line in lines} == {"constrained"}
+
+
+def test_a_phrase_that_cannot_be_written_is_refused() -> None:
+    texts = ["sun moon river stone"] * 9
+    model = io.BytesIO()
+    sentencepiece.SentencePieceTrainer.train(
+        sentence_iterator=iter(texts), model_writer=model, vocab_size=16, bos_id=-1, eos_id=1, unk_id=0, minloglevel=9
+    )
+    tokenizer = Tokenizer.from_bytes(model.getvalue(), "pieces")
+    translator = Translator(Speller(tokenizer), tokenizer, SearchConfig(max_pieces=20))
+    for asked, name in ((TextConstraints(required=("xyz",)), "require"), (TextConstraints(prefix="xyz"), "prefix")):
+        with pytest.raises(ConfigError, match=f"{name} 'xyz': has characters that this model's vocabulary cannot"):
+            LineTranslator(translator, LineOptions(constraints=asked))
+    LineTranslator(translator, LineOptions(constraints=TextConstraints(prefix=" ", forbidden=("xyz",))))
+
+
+def test_the_engine_says_what_it_has_before_there_is_a_line(
+    translator: Translator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[object] = []
+
+    def check(config: SearchConfig, constraints: Constraints | None = None, *, num_samples: int = 0) -> None:
+        asked.append((config.diversity, constraints is not None, num_samples))
+        if constraints is not None:
+            raise ConfigError("no constraints")
+
+    monkeypatch.setattr(translator.engine, "check", check)
+    for options in ({"search": {"diversity": 0.5}}, {"num_samples": 3}):
+        LineTranslator(translator, LineOptions(**options))
+    assert asked == [(0.5, False, 0), (0.0, False, 3)]
+    with pytest.raises(ConfigError, match="no constraints"):
+        LineTranslator(translator, LineOptions(constraints=TextConstraints(prefix="a")))
+    with pytest.raises(ConfigError, match="no constraints"):
+        LineTranslator(translator, LineOptions()).check(TextConstraints(forbidden=("a",)))
+    with pytest.raises(ConfigError, match="num_best = 5: must be from 1 to the beam, 4"):
+        LineTranslator(translator, LineOptions(num_best=5))
+
+
 def test_settings_of_the_search_are_options(translator: Translator) -> None:
     assert LineTranslator(translator, LineOptions(search={"beam": 2})).translator.search.beam == 2
     with pytest.raises(ConfigError, match="beans is no setting"):
@@ -195,6 +247,26 @@ def test_what_is_known_of_a_line_with_spans(translator: Translator, make_sentenc
     assert two.translation.num_parts == 1
     assert parts.translation.num_parts == translator.translations([long])[0].num_parts > 1
     assert not none.has_score
+
+
+def test_a_line_too_long_to_be_read_keeps_its_spans_and_terms(
+    make_model: Callable[..., Transformer], translator: Translator, tokenizer: Tokenizer, make_sentences: Sentences
+) -> None:
+    sentences = [f"{line.capitalize()}." for line in make_sentences(20, seed=12)]
+    line = " ".join([*sentences[:10], "See {x} sun.", *sentences[10:]])
+    options = LineOptions(protected=("placeholder",), glossary=Glossary({"see": "lamp"}))
+    (found,) = LineTranslator(translator, options).translate([line])
+    assert found.translation.num_parts == 21
+    assert found.how in {"constrained", "in parts"}
+    before, behind = found.translation.text.split("{x}")
+    assert min(len(before), len(behind)) > len(line) / 5  # where it was, about
+    # Positions that are learned end somewhere, and a sentence without its end is longer yet than what is read at once.
+    learned = make_model(positions="learned", max_positions=16)
+    short = Translator(NativeEngine(learned, tokenizer.end_id), tokenizer, SearchConfig(max_pieces=15, beam=2))
+    for one in (line, " ".join([*make_sentences(20, seed=13), "{x} see"])):
+        kept = LineTranslator(short, options).translate(["sun", one, "moon {x}"])
+        assert [other.translation.text.count("{x}") for other in kept] == [0, 1, 1]
+        assert kept[1].translation.num_parts > 1
 
 
 def test_the_guard_sees_lines_without_their_spans(translator: Translator) -> None:
@@ -241,6 +313,8 @@ def test_terms_that_are_there_anyway_are_not_searched_for(
             "protected spans or a glossary cannot",
         ),
         ({"glossary": Glossary({}), "num_best": 2}, "num_best = 2: with protected spans"),
+        ({"glossary": Glossary({}), "num_best": 0}, "num_best = 0: must be at least 1"),
+        ({"num_best": -1}, "num_best = -1: must be at least 1"),
         ({"minimum_bayes_risk": True}, "minimum-Bayes-risk chooses among samples"),
         ({"num_samples": 3, "num_best": 4}, "num_best = 4: must be from 1 to the number of samples, 3"),
         ({"sampling": Sampling(top_k=3)}, "temperature, top_k and top_p are for samples"),

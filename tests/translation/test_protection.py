@@ -170,7 +170,7 @@ def test_where_nothing_is_to_be_kept_the_first_translation_is_taken() -> None:
         "Sieh jetzt", "free"
     )
     translation, search = translate("a dog", {})
-    assert translation == ProtectedTranslation("a dog", "copied")
+    assert translation == ProtectedTranslation("a dog", "copied", is_given_up=True)
     assert search.texts == [["a dog"]]
 
 
@@ -228,7 +228,27 @@ def test_sentences_between_tags_are_translated_each_by_itself() -> None:
     assert search.texts[1] == ["A", "red", "dog."]
     assert translation.how == "in parts"
     assert translate("<p>{x}</p><p>{y}</p>", {})[0].how == "copied"
-    assert translate("<p>A man.</p> <p>Go</p>", {})[0] == ProtectedTranslation("<p>A man.</p> <p>Go</p>", "copied")
+    given_up = ProtectedTranslation("<p>A man.</p> <p>Go</p>", "copied", is_given_up=True)
+    assert translate("<p>A man.</p> <p>Go</p>", {})[0] == given_up
+
+
+def test_a_line_that_is_too_long_is_translated_sentence_by_sentence() -> None:
+    def fits(text: str) -> bool:
+        return len(text.split()) <= 4
+
+    def translated(line: str) -> tuple[ProtectedTranslation, Recorder]:
+        search = Recorder({"The car.": ["Das Auto."], "See http://a.b now.": ["Sieh jetzt http://a.b."], "Go": ["Geh"]})
+        (found,) = translate_protected([line], search, glossary=GLOSSARY, language="en", fits=fits)
+        return found, search
+
+    translation, search = translated("The car.  See http://a.b now. Go ")
+    assert search.texts == [["The car.", "See http://a.b now.", "Go"]]
+    assert translation == ProtectedTranslation("Das Auto.  Sieh jetzt http://a.b. Geh ", "constrained", num_parts=3)
+    # What fits without its spans stays together, and so does what has nothing to keep: the search divides that.
+    assert translated("The car. {x} {y} {z} Go")[1].texts[0] == ["The car. {x} {y} {z} Go"]
+    assert translated("The red dog. See the blue cat. Go")[1].texts == [["The red dog. See the blue cat. Go"]]
+    given_up, _ = translated("A dog at {x}. A cat near the big door")
+    assert (given_up.how, given_up.num_parts, given_up.is_given_up) == ("copied", 3, True)
 
 
 def test_a_number_with_letters_may_not_be_lost_nor_hold_up_others() -> None:

@@ -1,6 +1,7 @@
 import math
 import re
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
@@ -37,6 +38,9 @@ class Echo:
         self, sources: Sequence[Sequence[int]], config: SearchConfig, num_samples: int, sampling: Sampling, seed: int
     ) -> list[list[Hypothesis]]:
         return self.search(sources, config, num_samples)
+
+    def check(self, config: SearchConfig, constraints: Constraints | None = None, *, num_samples: int = 0) -> None:
+        """It has everything."""
 
 
 @pytest.fixture
@@ -282,6 +286,28 @@ def test_constraints_are_kept(translator: Translator, make_sentences: Sentences)
         translator.translations([" ".join(make_sentences(30, seed=1))], constraints=[wishes[0]])
 
 
+@pytest.mark.parametrize(
+    ("phrase", "written"),
+    [("CO₂", "CO2"), ("…", "..."), ("fu\u0308r", "für"), ("sun\u00a0moon", "sun moon"), ("sun  moon", "sun moon")],
+)
+def test_what_is_required_is_there_as_translations_are_written(
+    translator: Translator, phrase: str, written: str
+) -> None:
+    (found,) = translator.translations(["tree"], constraints=[TextConstraints(required=(phrase,))])
+    assert written in found.text
+    assert found.alternatives[0].score > -math.inf
+    (without,) = translator.translations([written], constraints=[TextConstraints(forbidden=(phrase,))])
+    assert written not in without.text
+
+
+def test_a_translation_is_a_line_without_control_characters(tokenizer: Tokenizer) -> None:
+    ids = {piece: index for index, piece in enumerate(tokenizer.pieces(range(tokenizer.vocabulary)))}
+    spoken = "\x00\x03\x0b\x1b\x1c\x7f\x85\u2028\u2029\r\n\t"
+    prefix = [ids[f"<0x{byte:02X}>"] for byte in spoken.encode()]
+    (found,) = Translator(Echo(prefix), tokenizer, SearchConfig(max_pieces=20)).translate(["sun"])
+    assert found == " " * len(spoken) + " sun"
+
+
 def test_samples_are_the_same_for_the_same_seed(translator: Translator, make_sentences: Sentences) -> None:
     texts = make_sentences(6, seed=12, most_words=8)
     sampling = Sampling(temperature=1.5)
@@ -315,6 +341,12 @@ def test_an_ensemble_averages_probabilities(
     save_bundle(tmp_path / "other", bundle.load_model(), other, bundle.description)
     with pytest.raises(ConfigError, match="another tokenizer"):
         Translator.load(run_folder, ensemble=[tmp_path / "other"])
+    for target, is_refused in (("fr", True), ("", False)):  # nobody said
+        languages = Languages(source="en", target=target)
+        described = bundle.description.model_copy(update={"languages": languages})
+        save_bundle(tmp_path / f"to {target}", bundle.load_model(), bundle.load_tokenizer(), described)
+        with pytest.raises(ConfigError, match=r"en to fr, and .* en to en") if is_refused else nullcontext():
+            Translator.load(run_folder, ensemble=[tmp_path / f"to {target}"])
 
 
 class Repeater(Echo):
@@ -417,14 +449,17 @@ def test_what_cannot_be_kept_is_refused_by_name(echo: Translator) -> None:
         (TextConstraints(prefix="sun " * 40), r"prefix 'sun sun .*…': has \d+ tokens, and must have at most 20"),
     ):
         with pytest.raises(ConfigError, match=message):
-            echo.check_constraints(constraints)
+            echo.check(constraints=constraints)
         (found, blank) = echo.translations(["sun", ""], constraints=[constraints] * 2)
         assert found.alternatives[0].score == -math.inf
         assert blank.alternatives[0].score == 0
     assert echo.engine.seen == [], "nothing was computed"
     repeated = TextConstraints(prefix="sun moon sun moon")
-    echo.check_constraints(repeated)
+    echo.check(constraints=repeated)
+    with pytest.raises(ConfigError, match="num_best = 5: must be from 1 to the beam, 4"):
+        echo.check(num_best=5)
+    echo.check(num_best=5, num_samples=5)
     with pytest.raises(ConfigError, match="twice, and no_repeat_ngram = 2 allows"):
-        echo.with_search({"no_repeat_ngram": 2}).check_constraints(repeated)
+        echo.with_search({"no_repeat_ngram": 2}).check(constraints=repeated)
     with pytest.raises(ConfigError, match="min_length = 9 is above max_length = 8"):
         echo.with_search({"max_length": 8, "min_length": 9})

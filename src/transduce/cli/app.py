@@ -8,15 +8,22 @@ import signal
 import sys
 import traceback
 from collections.abc import Sequence
+from contextlib import redirect_stdout
 from io import TextIOWrapper
 from keyword import iskeyword
 from types import FrameType
-from typing import NoReturn
+from typing import Any, NoReturn, cast
 
 from cyclopts import App, CycloptsError, Parameter
 from rich.console import Console
 
 from transduce import __version__
+from transduce.cli.standard_streams import (
+    StandardOutput,
+    forget_what_cannot_be_written,
+    heedless_standard_error,
+    say,
+)
 from transduce.errors import EndedElsewhere, TransduceError, is_out_of_memory
 
 COMMANDS = {
@@ -84,11 +91,11 @@ for _name, _help in COMMANDS.items():
 def main(arguments: Sequence[str] | None = None) -> NoReturn:
     """Run one command and leave with its exit code: 0, 1 failed, 2 the user's mistake, 130 interrupted."""
     exit_code = _exit_code(arguments)
+    for stream in (sys.stdout, sys.stderr):
+        forget_what_cannot_be_written(stream)
     if "TORCHELASTIC_RUN_ID" in os.environ:
         # Under torchrun, whatever still refers to the group of ranks keeps its threads, and C++ aborts a process that
         # takes itself apart around them, when all its work is done. This one just ends.
-        sys.stdout.flush()
-        sys.stderr.flush()
         os._exit(exit_code)
     sys.exit(exit_code)
 
@@ -98,19 +105,21 @@ def _exit_code(arguments: Sequence[str] | None) -> int:
         signal.signal(signal.SIGTERM, _terminated)
         if isinstance(sys.stdout, TextIOWrapper):  # whatever the machine prefers
             sys.stdout.reconfigure(encoding="utf-8", errors="backslashreplace", newline="\n")
-        app(arguments, exit_on_error=False, print_error=True, error_console=Console(stderr=True))
-        sys.stdout.flush()
+        console = Console(file=heedless_standard_error(), stderr=True)
+        with redirect_stdout(cast("Any", StandardOutput(sys.stdout))):
+            app(arguments, exit_on_error=False, print_error=True, error_console=console)
+            sys.stdout.flush()
     except CycloptsError:
         return 2
     except EndedElsewhere as error:
         return error.exit_code
     except BrokenPipeError:
-        # Whoever read our output has left, as `head` does. Nothing more can be said there, not even by Python's exit.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 141
+        return 141  # whoever read our output has left, as `head` does
     except (KeyboardInterrupt, Exception) as error:  # noqa: BLE001 - no traceback reaches a user unasked
         message, exit_code = _explained(error)
-        print(f"transduce: {message}", file=sys.stderr)
+        if isinstance(error, KeyboardInterrupt) and [*(arguments or sys.argv[1:])][:1] == ["serve"]:
+            exit_code = 0  # a server is told so to end, also before it listens
+        say(f"transduce: {message}")
         return exit_code
     return 0
 

@@ -30,7 +30,7 @@ def calibrate(
         json: print one JSON object.
     """
     bundle = Bundle.open(find_bundle(model))
-    translator = Translator.load(bundle.folder, device=device)
+    translator = Translator.load(bundle.folder, device=device, precision="float32")
     measured = measure_confidence(translator, source, target, beam=beam)
     pairs = parallel_corpus(Path(), str(source), str(target), None, None)
     head = choose_head(measure_heads(ForcedDecoder.of(bundle, device=device), pairs))

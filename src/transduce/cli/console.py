@@ -4,16 +4,30 @@ import json
 import sys
 import time
 from collections.abc import Mapping
-from contextlib import AbstractContextManager, suppress
+from contextlib import AbstractContextManager
 from types import TracebackType
-from typing import IO, Any, BinaryIO, cast
+from typing import Any, BinaryIO
 
 from rich.console import Console
 from rich.live import Live
 from rich.text import Text
 
+from transduce.cli.standard_streams import heedless_standard_error, say
 from transduce.evaluation import Score
 from transduce.training import Progress, Validation
+
+__all__ = [
+    "PLAIN_EVERY_SECONDS",
+    "ConsoleReporter",
+    "duration",
+    "make_console",
+    "print_json",
+    "progress_line",
+    "say",
+    "say_facts",
+    "score_with_interval",
+    "standard_input",
+]
 
 PLAIN_EVERY_SECONDS = 15.0
 
@@ -28,12 +42,6 @@ def standard_input() -> BinaryIO | None:
     return getattr(sys.stdin, "buffer", None)
 
 
-def say(text: str) -> None:
-    """One line on standard error; lost, and nothing else with it, if nobody reads that any more."""
-    if sys.stderr is not None:  # it was closed
-        print(text, file=cast("IO[str]", _Heedless(sys.stderr)), flush=True)
-
-
 def say_facts(facts: Mapping[str, str]) -> None:
     """A line for each, names and values below each other, on standard error."""
     width = max(map(len, facts))
@@ -41,29 +49,9 @@ def say_facts(facts: Mapping[str, str]) -> None:
         say(f"{name:{width}}  {value}")
 
 
-class _Heedless:
-    """A stream on which what cannot be written is lost, because its reader has gone or its disk is full."""
-
-    def __init__(self, stream: Any) -> None:  # noqa: ANN401 - or whatever takes the place of one
-        self._stream = stream
-
-    def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - in all else, it is that stream
-        return getattr(self._stream, name)
-
-    def write(self, text: str) -> int:
-        with suppress(OSError):
-            self._stream.write(text)
-        return len(text)
-
-    def flush(self) -> None:
-        with suppress(OSError):
-            self._stream.flush()
-
-
 def make_console() -> Console:
     """What shows progress on standard error; what nobody reads is lost, and stops nothing."""
-    stream = None if sys.stderr is None else cast("IO[str]", _Heedless(sys.stderr))
-    return Console(file=stream, stderr=True, highlight=False, soft_wrap=True)
+    return Console(file=heedless_standard_error(), stderr=True, highlight=False, soft_wrap=True)
 
 
 class ConsoleReporter(AbstractContextManager["ConsoleReporter"]):
@@ -85,10 +73,10 @@ class ConsoleReporter(AbstractContextManager["ConsoleReporter"]):
         self._live.stop()
 
     def say(self, text: str) -> None:
-        """One line, above the live line if there is one."""
-        # Samples are anybody's text, and a control character in it would command the terminal.
-        shown = "".join(letter if letter.isprintable() else "\ufffd" for letter in text)
-        self._console.print(Text(shown))
+        """Some lines, above the live line if there is one."""
+        for line in text.split("\n"):
+            # Samples are anybody's text, and a control character in it would command the terminal.
+            self._console.print(Text("".join(letter if letter.isprintable() else "\ufffd" for letter in line)))
 
     def progress(self, progress: Progress) -> None:
         """Renew the live line; without a terminal, a plain line from time to time."""

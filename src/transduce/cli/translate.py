@@ -5,6 +5,7 @@ import time
 from collections.abc import Iterator
 from json import dumps
 from pathlib import Path
+from typing import Any
 
 from transduce.bundle import Bundle, find_bundle
 from transduce.cli.computation import Computation
@@ -14,10 +15,12 @@ from transduce.cli.translate_options import Kept, Search, line_options
 from transduce.errors import ConfigError, CorpusError
 from transduce.interop import NATIVE
 from transduce.text import arriving_blocks, read_document, rebuilt, split_document
-from transduce.translation import PROBLEMS, AlignmentHead, AskedLine, Line, LineDetails, LineTranslator
+from transduce.translation import PROBLEMS, AlignmentHead, AskedLine, Line, LineDetails, LineTranslator, TextConstraints
 from transduce.translation.allocator import give_back_freed_memory
 
 STANDARD_INPUT = "standard input"
+
+Asked = tuple[str, TextConstraints | None]
 
 _SEARCH, _KEPT, _COMPUTATION = Search(), Kept(), Computation()
 
@@ -44,9 +47,10 @@ def translate(
             safer settings, and say how many there were.
         json: print one JSON object a line: translation, score, tokens, alternatives, alignment, confidence.
         json_input: read one JSON object a line: "text", and what is asked of this line besides what is asked of all:
-            "require" and "forbid" (lists of words or phrases) and "prefix".
+            "require" and "forbid" (lists of words or phrases) and "prefix". A blank line is no object, and ends the
+            run; a blank "text" stays blank.
         document: read everything first, as a document: sentences are found, also several in a line, translated, and
-            put back with all that stands between them.
+            put back with all that stands between them; one that cannot be translated as is asked stays as it is.
         computation: what computes.
     """
     if document and (json or json_input or search.num_best > 1):
@@ -83,10 +87,14 @@ def _translate_lines(translator: LineTranslator, details: LineDetails | None, *,
     with LineProgress(stream) as progress:
         for block in arriving_blocks(stream, STANDARD_INPUT, progress.block_size):
             started = time.monotonic()
-            first = num_lines + 1
-            for number, line in enumerate(_translated(translator, block, first, json_input=json_input), start=first):
-                _write(number, line, translator.options.num_best, details)
+            asked, problem = _asked(translator, block, num_lines + 1) if json_input else _unasked(block)
+            lines = translator.translate([one for one, _ in asked], [wish for _, wish in asked])
+            found = [None] * len(lines) if details is None else details.of_all(lines)
+            for number, (line, known) in enumerate(zip(lines, found, strict=True), start=num_lines + 1):
+                _write(number, line, translator.options.num_best, known)
             sys.stdout.flush()  # somebody may wait for this block before writing the next
+            if problem is not None:
+                raise problem
             num_lines += len(block)
             progress.done(len(block), time.monotonic() - started)
             if len(block) == LARGEST_BLOCK:  # of a long text: blocks of all sizes come and go, and gaps add up
@@ -94,43 +102,56 @@ def _translate_lines(translator: LineTranslator, details: LineDetails | None, *,
     return num_lines
 
 
-def _translated(translator: LineTranslator, block: list[str], first: int, *, json_input: bool) -> Iterator[Line]:
-    """The lines of a block; before an error, those in front of it."""
-    if not json_input:
-        yield from translator.translate(block)
-        return
-    asked: list[AskedLine] = []
-    problem: CorpusError | None = None
+def _unasked(block: list[str]) -> tuple[list[Asked], None]:
+    return [(line, None) for line in block], None
+
+
+def _asked(translator: LineTranslator, block: list[str], first: int) -> tuple[list[Asked], CorpusError | None]:
+    """The texts of a block and what is asked of each; with an error, those in front of it."""
+    asked: list[Asked] = []
     for number, line in enumerate(block, start=first):
         try:
-            asked.append(AskedLine.read(line, number, STANDARD_INPUT))
+            one = AskedLine.read(line, number, STANDARD_INPUT)
+            if one.constraints is not None:
+                translator.check(one.constraints)
         except CorpusError as error:
-            problem = error
-            break
-    yield from translator.translate([one.text for one in asked], [one.constraints for one in asked])
-    if problem is not None:
-        raise problem
+            return asked, error
+        except ConfigError as error:
+            return asked, CorpusError(f"{STANDARD_INPUT}, line {number}: {error}")
+        asked.append((one.text, one.constraints))
+    return asked, None
 
 
-def _write(number: int, line: Line, num_best: int, details: LineDetails | None) -> None:
-    if details is not None:
-        sys.stdout.write(dumps({"line": number, **details.of(line)}, ensure_ascii=False, allow_nan=False) + "\n")
+def _write(number: int, line: Line, num_best: int, known: dict[str, Any] | None) -> None:
+    if known is not None:
+        sys.stdout.write(dumps({"line": number, **known}, ensure_ascii=False, allow_nan=False) + "\n")
     else:
         sys.stdout.writelines(text + "\n" for text in _output(number, line, num_best))
+    _say_what_became_of(f"line {number}", line, "it is left blank")
+
+
+def _say_what_became_of(name: str, line: Line, otherwise: str) -> None:
+    """What is to be known of a line or sentence; `otherwise` is what stands in the place of a translation."""
     if line.has_failed:
-        say(f"line {number}: no translation has what is asked for, or the line is too long; it is left blank")
+        say(f"{name}: no translation has what is asked for, or it is too long to be held to it; {otherwise}")
     if line.translation.num_parts > 1:
         parts = f"read in {line.translation.num_parts} parts"
-        say(f"line {number} is longer than the model reads at a time: {parts}")
+        say(f"{name} is longer than the model reads at a time: {parts}")
+    if line.is_given_up:
+        say(f"{name}: no translation keeps what it must; it stays as it is, with the terms of the glossary")
+    elif line.how == "in parts":
+        say(f"{name}: no translation of a sentence as a whole keeps what it must; what is kept stays where it is")
 
 
 def _translate_document(translator: LineTranslator) -> int:
     stream = standard_input()
     text = "" if stream is None else read_document(stream, STANDARD_INPUT)
     document = split_document(text, translator.translator.source_language)
-    translations = [line.translation.text for line in translator.translate(document.sentences)]
-    sys.stdout.write(rebuilt(document, translations))
-    return len(translations)
+    lines = translator.translate(document.sentences)
+    sys.stdout.write(rebuilt(document, [line.source if line.has_failed else line.translation.text for line in lines]))
+    for number, line in enumerate(lines, start=1):
+        _say_what_became_of(f"sentence {number}", line, "it stays as it is")
+    return len(lines)
 
 
 def _output(number: int, line: Line, num_best: int) -> Iterator[str]:

@@ -165,7 +165,17 @@ def _split(
     finder = RepetitionFinder(scratch)
     pairs = _count(inputs.training, num_pairs)
     pairs = finder.watch(pairs) if text.drop_duplicates else pairs
-    held_out = choose_held_out(pairs, data.held_out, _clean_in_words(text)) if inputs.validation is None else []
+    cleaner = Cleaner(text)
+    # As far as the rules can be held against a pair before there is a tokenizer.
+    held_out = (
+        choose_held_out(
+            pairs,
+            data.held_out,
+            lambda pair: cleaner.keeps(*pair, *(len(side.split()) for side in pair), repeats=False),
+        )
+        if inputs.validation is None
+        else []
+    )
     deque(pairs, maxlen=0)  # to the end: all text is checked
     repeats = finder.repeats() if text.drop_duplicates else np.zeros(sum(num_pairs), bool)
     if inputs.validation is not None:
@@ -173,9 +183,10 @@ def _split(
     if sum(num_pairs) == 1:
         raise CorpusError("one pair cannot be trained on and validated with: give more, or validation files")
     if not held_out:
+        rules = ", ".join(f"{rule} {count:,}" for rule, count in cleaner.counts.items())
         raise CorpusError(
-            f"none of the {sum(num_pairs):,} pairs of training text can be held out for validation: give more text, "
-            f"validation files of its own, or wider limits under [text]"
+            f"none of the {sum(num_pairs):,} pairs of training text can be held out for validation ({rules}): give "
+            f"more text, validation files of its own, or wider limits under [text]"
         )
     held_out = held_out[: max(1, sum(num_pairs) // 10)]
     talk(f"{len(held_out):,} of {sum(num_pairs):,} pairs are held out for validation.")
@@ -223,12 +234,6 @@ def _build(
     names = sorted(_FILES | tokenizer.files.keys())
     record = _Record(cleaning=cleaning, files={name: file_digest(path / name) for name in names})
     (path / "prepared.json").write_text(record.model_dump_json(indent=2) + "\n", encoding="utf-8", newline="\n")
-
-
-def _clean_in_words(text: TextConfig) -> Callable[[Pair], bool]:
-    """The rules that training text is held to, as far as they can be before there is a tokenizer."""
-    cleaner = Cleaner(text)
-    return lambda pair: cleaner.keeps(*pair, *(len(side.split()) for side in pair), repeats=False)
 
 
 def _clean(held_out: list[Pair], tokenizer: Tokenizer, text: TextConfig, talk: Callable[[str], None]) -> list[Pair]:

@@ -72,8 +72,7 @@ def corpus_scores(
         CorpusError: there is no line, or hypotheses and references differ in number.
         ConfigError: an unknown metric or tokenisation.
     """
-    if tokenization not in TOKENIZATIONS:
-        raise ConfigError(f"tokenization = {tokenization!r} must be one of: {', '.join(TOKENIZATIONS)}")
+    check_tokenization(tokenization)
     if len(hypotheses) != len(references):
         raise CorpusError(
             f"{len(hypotheses)} hypotheses and {len(references)} references: there must be one reference for each"
@@ -84,6 +83,16 @@ def corpus_scores(
     stripped = [line.rstrip() for line in hypotheses], [line.rstrip() for line in references]
     num_resamples = min(NUM_RESAMPLES, max(100, RESAMPLED_LINES // len(hypotheses))) if confidence else 1
     return [_score(metric, tokenization, *stripped, num_resamples) for metric in metrics]
+
+
+def check_tokenization(tokenization: str) -> None:
+    """That BLEU knows it.
+
+    Raises:
+        ConfigError: it is none of `TOKENIZATIONS`.
+    """
+    if tokenization not in TOKENIZATIONS:
+        raise ConfigError(f"tokenization = {tokenization!r} must be one of: {', '.join(TOKENIZATIONS)}")
 
 
 def format_scores(scores: Sequence[Score]) -> str:

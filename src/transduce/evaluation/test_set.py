@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from transduce.evaluation.scores import Score, corpus_scores
+from transduce.evaluation.scores import Score, check_tokenization, corpus_scores
 from transduce.text import parallel_corpus
 from transduce.translation import Translator
 
@@ -41,6 +41,7 @@ def evaluate_translator(
         ConfigError: the tokenisation is unknown.
         CorpusError: a file is missing or empty, is not UTF-8, or the two differ in number of lines.
     """
+    check_tokenization(tokenization)
     corpus = parallel_corpus(Path(), str(source), str(reference), None, None)
     corpus.check()
     sources, references = zip(*corpus, strict=True)

@@ -21,6 +21,7 @@ from transduce.search.beam import search_sentences
 from transduce.search.constraints import Automaton
 from transduce.text import Tokenizer
 from transduce.translation import Network
+from transduce.translation.alternatives import as_line
 from transduce.translation.engine import MOST_PROBABILITIES
 from transduce.translation.network import make_network
 from transduce.translation.products import Arithmetic
@@ -31,7 +32,6 @@ _TaskT = TypeVar("_TaskT")
 MOST_SENTENCES = 32
 """Of a batch: with more, its first step, which reads all sources, would take long between two checkpoints."""
 
-_LINE_ENDS = str.maketrans("\r\n", "  ")
 _WORKERS = Workers()
 
 
@@ -128,8 +128,7 @@ class SentenceSearches:
 
     def text(self, ids: Sequence[int]) -> str:
         """What a target says, in one line."""
-        # Pieces spell single bytes, too, line ends among them.
-        return self.tokenizer.decode(ids).translate(_LINE_ENDS)
+        return as_line(self.tokenizer.decode(ids))
 
     def start(self, network: Network[Any], rows: int) -> Any:  # noqa: ANN401 - of any network
         """The state of a network that has read the source, so many times."""

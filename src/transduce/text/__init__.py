@@ -4,6 +4,7 @@ from transduce.text.arriving import arriving_blocks
 from transduce.text.cleaning import Cleaner
 from transduce.text.corpus import ParallelCorpus, parallel_corpus, write_standard_input
 from transduce.text.documents import Document, rebuilt, split_document, subdivided
+from transduce.text.fitting_places import fitting_places
 from transduce.text.glossary import Glossary, Term, count_whole, find_whole
 from transduce.text.lines import read_document, read_lines, read_stream
 from transduce.text.protected_spans import (
@@ -43,6 +44,7 @@ __all__ = [
     "find_protected_spans",
     "find_whole",
     "fitted_vocabulary",
+    "fitting_places",
     "paired_spans",
     "parallel_corpus",
     "read_document",

@@ -21,16 +21,18 @@ class _Descriptor:
         self._descriptor = descriptor
         self._is_file = stat.S_ISREG(os.fstat(descriptor).st_mode)
         self._buffer = bytearray()
+        self._searched = 0  # bytes of it without a line end
         self._is_at_end = False
 
     def __iter__(self) -> Iterator[bytes]:
         while True:
-            end = self._buffer.find(b"\n") + 1
+            end = self._line_end()
             if not end and not self._is_at_end:
                 self._read()
                 continue
             line = bytes(self._buffer[: end or len(self._buffer)])
             del self._buffer[: len(line)]
+            self._searched = 0
             if not line:
                 return
             yield line
@@ -38,12 +40,18 @@ class _Descriptor:
     def has_more(self) -> bool:
         """Whether a whole line, or the end, is there already or comes within a moment."""
         until = time.monotonic() + _PATIENCE
-        while b"\n" not in self._buffer and not self._is_at_end and not self._is_file:
+        while not self._line_end() and not self._is_at_end and not self._is_file:
             rest = max(0.0, until - time.monotonic())
             if not select.select([self._descriptor], [], [], rest)[0]:
                 return False
             self._read()
         return True
+
+    def _line_end(self) -> int:
+        """Bytes of the first line, its end included; 0 if its end is not there yet."""
+        end = self._buffer.find(b"\n", self._searched) + 1
+        self._searched = end - 1 if end else len(self._buffer)
+        return end
 
     def _read(self) -> None:
         found = os.read(self._descriptor, _READ)

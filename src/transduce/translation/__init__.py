@@ -1,10 +1,12 @@
 """A model and its tokenizer, on disk or in training: text in, text out."""
 
 from transduce.translation.alignment import Alignment, AlignmentHead, align_pairs, align_stream
+from transduce.translation.alternatives import Alternative, Translation
+from transduce.translation.batches import batches_by_length
 from transduce.translation.confidence import Confidence, measure_confidence
 from transduce.translation.details import LineDetails
 from transduce.translation.device import find_device, has_fast_bfloat16
-from transduce.translation.engine import Engine, NativeEngine, NetworkEngine, batches_by_length
+from transduce.translation.engine import Engine, NativeEngine, NetworkEngine
 from transduce.translation.forced_decoding import ForcedDecoder
 from transduce.translation.gold_alignment import GoldAlignment, read_gold_alignments
 from transduce.translation.guard import PROBLEMS
@@ -16,7 +18,7 @@ from transduce.translation.lines import Line, LineTranslator
 from transduce.translation.network import Network
 from transduce.translation.scoring import PairScore, Perplexity, score_ids, score_pairs, score_stream
 from transduce.translation.text_constraints import TextConstraints
-from transduce.translation.translator import Alternative, Translation, Translator, translate
+from transduce.translation.translator import Translator, translate
 
 __all__ = [
     "PROBLEMS",

@@ -1,16 +1,18 @@
 """What is known of a translated line, for programs."""
 
+from collections.abc import Sequence
 from typing import Any
 
 from transduce.bundle import Bundle
 from transduce.errors import ConfigError
-from transduce.translation.alignment import AlignmentHead
+from transduce.translation.alignment import Alignment, AlignmentHead
+from transduce.translation.alternatives import Alternative
 from transduce.translation.confidence import Confidence
 from transduce.translation.engine import NativeEngine
 from transduce.translation.forced_decoding import ForcedDecoder
 from transduce.translation.line_alignment import align_lines
 from transduce.translation.lines import Line
-from transduce.translation.translator import Alternative, Translator
+from transduce.translation.translator import Translator
 
 
 class LineDetails:
@@ -28,13 +30,20 @@ class LineDetails:
             raise ConfigError("details are known of translations by the native engine alone")
         self._decoder = ForcedDecoder(translator.engine.model, translator.tokenizer, translator.search)
 
-    def of(self, line: Line) -> dict[str, Any]:
-        """The line as a JSON object.
+    def of_all(self, lines: Sequence[Line]) -> list[dict[str, Any]]:
+        """Each line as a JSON object.
 
         Where protected spans are kept, score, tokens and confidence are those of the translation that they were put
         into, without them; there are none where it was put together of parts of sentences. The alignment is that of the
-        line as it stands, in words between spaces.
+        line as it stands, in words between spaces. Neither it nor confidence is known of a line that was too long to be
+        read as a whole.
         """
+        alignments: list[Alignment | None] = [None] * len(lines)
+        if self._head is not None:
+            alignments = align_lines(self._decoder, lines, self._head)
+        return [self._of(line, alignment) for line, alignment in zip(lines, alignments, strict=True)]
+
+    def _of(self, line: Line, alignment: Alignment | None) -> dict[str, Any]:
         best = line.translation.alternatives[0]
         found: dict[str, Any] = {
             "source": line.source,
@@ -50,11 +59,10 @@ class LineDetails:
         }
         if line.how is not None:
             found["kept"] = line.how
-        if self._head is not None:
-            (aligned,) = align_lines(self._decoder, [line], self._head)
-            if aligned is not None:
-                found["alignment"] = str(aligned)
-        if self._confidence is not None and best.pieces and not line.has_failed:
+        if alignment is not None:
+            found["alignment"] = str(alignment)
+        is_measured = best.pieces and not line.has_failed and line.translation.num_parts == 1
+        if self._confidence is not None and is_measured:
             words = self._confidence.words(best.pieces, best.token_scores)
             found["confidence"] = self._confidence.sentence(best.token_scores)
             found["words"] = [{"word": word, "confidence": confidence} for word, confidence in words]

@@ -22,6 +22,7 @@ from transduce.search import (
     beam_search,
     sample_search,
 )
+from transduce.translation.batches import batches_by_length
 from transduce.translation.network import Network, make_ensemble, make_network
 from transduce.translation.precision import Precision, settled_precision
 from transduce.translation.workers import Workers
@@ -66,6 +67,14 @@ class Engine(Protocol):
         """For each source, `num_samples` hypotheses drawn at random, the same for the same source and seed."""
         ...
 
+    def check(self, config: SearchConfig, constraints: Constraints | None = None, *, num_samples: int = 0) -> None:
+        """That it can search, or draw samples, with these settings and constraints, before there is any source.
+
+        Raises:
+            ConfigError: it cannot; names what it does not have.
+        """
+        ...
+
 
 class NativeEngine:
     """The model in this process, on the device it lies on; when its weights change, another one is needed.
@@ -107,6 +116,10 @@ class NativeEngine:
         """See `Engine`."""
         with evaluating(self.models):
             return self._engine.sample(sources, config, num_samples, sampling, seed)
+
+    def check(self, config: SearchConfig, constraints: Constraints | None = None, *, num_samples: int = 0) -> None:
+        """See `Engine`."""
+        self._engine.check(config, constraints, num_samples=num_samples)
 
 
 class NetworkEngine:
@@ -197,7 +210,12 @@ class NetworkEngine:
         constraints: Sequence[Constraints] | None = None,
     ) -> list[list[Hypothesis]]:
         """What `search` finds for each source; `width` is the number of hypotheses that it keeps of each."""
-        self._check_lengths(config, constraints or ())
+        self.check(config)
+        asked = max((one.num_tokens for one in constraints or ()), default=0)
+        if asked > config.max_pieces:
+            raise ConfigError(
+                f"constraints: ask for {asked} tokens, and may for max_pieces = {config.max_pieces}; ask for fewer"
+            )
         most = MOST_PROBABILITIES if self.device.type == "cpu" else MOST_PROBABILITIES_OF_GPU
         most_rows = max(1, most // (max(1, width) * self.vocabulary))
         if len(sources) > FEW * self._num_threads:  # something for each
@@ -216,15 +234,12 @@ class NetworkEngine:
                 found[index] = hypotheses
         return found
 
-    def _check_lengths(self, config: SearchConfig, constraints: Sequence[Constraints]) -> None:
+    def check(self, config: SearchConfig, constraints: Constraints | None = None, *, num_samples: int = 0) -> None:
+        """See `Engine`: there is nothing that it does not have, but translations end somewhere."""
+        del constraints, num_samples
         if config.min_length > self._longest:
             raise ConfigError(
                 f"min_length = {config.min_length}: this model writes at most {self._longest} tokens; ask for fewer"
-            )
-        longest = max((asked.num_tokens for asked in constraints), default=0)
-        if longest > config.max_pieces:
-            raise ConfigError(
-                f"constraints: ask for {longest} tokens, and may for max_pieces = {config.max_pieces}; ask for fewer"
             )
 
     def _all(self, search_batch: Callable[[list[int]], _ResultT], batches: list[list[int]]) -> list[_ResultT]:
@@ -283,15 +298,3 @@ def evaluating(models: Sequence[Transformer]) -> Iterator[None]:
     finally:
         for model in training:
             model.train()
-
-
-def batches_by_length(lengths: Sequence[int], batch_tokens: int, most_rows: int = sys.maxsize) -> Iterator[list[int]]:
-    """Indices of sentences to be read together: longest first, at most `batch_tokens` with padding, and `most_rows`.
-
-    A sentence longer than that is a batch of its own.
-    """
-    waiting = sorted(range(len(lengths)), key=lambda index: -lengths[index])
-    while waiting:
-        rows = max(1, min(most_rows, batch_tokens // lengths[waiting[0]]))
-        yield waiting[:rows]
-        waiting = waiting[rows:]

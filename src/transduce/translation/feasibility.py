@@ -65,6 +65,30 @@ def _too_long(asked: Constraints, wanted: Sequence[_Phrase], search: SearchConfi
             f"prefix and require: have {asked.num_tokens} tokens together, and must have at most {search.max_pieces}, "
             f"as many as the model reads at a time; ask for less"
         )
+    elif 0 < search.max_length <= (least := _fewest_tokens(asked)):
+        yield (
+            f"prefix and require: take {least} tokens together, and max_length = {search.max_length} allows "
+            f"{search.max_length - 1} and the end; ask for less, or allow more"
+        )
+
+
+def _fewest_tokens(asked: Constraints) -> int:
+    """Tokens that a translation has at least because of them: each phrase may begin within another, or be all there."""
+    phrases = [asked.prefix, *asked.required]
+    shared = (
+        max(_shared(other, ids) for number, other in enumerate(phrases) if number != place)
+        for place, ids in enumerate(phrases)
+        if place  # the prefix is first
+    )
+    return sum(map(len, phrases)) - sum(shared)
+
+
+def _shared(before: Ids, ids: Ids) -> int:
+    """How many tokens of `ids` may be tokens of `before`, too: all of a part of it, or its first ones."""
+    if len(ids) < len(before) and _count(ids, before):
+        return len(ids)
+    most = min(len(ids), len(before)) - (ids == before)
+    return next((length for length in range(most, 0, -1) if before[-length:] == ids[:length]), 0)
 
 
 def _count(phrase: Ids, ids: Ids) -> int:

@@ -14,8 +14,8 @@ from transduce.data import Batch
 from transduce.errors import UserError
 from transduce.model import Transformer
 from transduce.text import Tokenizer
+from transduce.translation.batches import batches_by_length
 from transduce.translation.device import find_device
-from transduce.translation.engine import batches_by_length
 
 Pair = tuple[str, str]
 
@@ -53,6 +53,12 @@ class ForcedDecoder:
         """
         model = bundle.load_model().to(find_device(device))
         return cls(model, bundle.load_tokenizer(), bundle.description.search)
+
+    def fits(self, source: str, target: str) -> bool:
+        """Whether the model reads both texts as wholes: attention over thousands of positions takes gigabytes."""
+        most = min(self.search.max_pieces, self.model.longest - 1)
+        (ids,) = self.tokenizer.encode_targets([target])
+        return max(len(self.tokenizer.encode(source)), len(ids)) <= most
 
     @contextmanager
     def batches(

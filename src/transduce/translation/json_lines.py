@@ -47,8 +47,9 @@ class AskedLine(Settings):
             found = cls.model_validate_json(line)
             _ = found.constraints
         except ValidationError as error:
+            problem = first_problem(error).removeprefix("it: ")
             raise CorpusError(
-                f"{name}, line {number}: {first_problem(error)}; give a JSON object with the key text, and if wanted "
+                f"{name}, line {number}: {problem}; give a JSON object with the key text, and if wanted "
                 f"require, forbid (lists of phrases) and prefix"
             ) from None
         except ConfigError as error:

@@ -17,26 +17,19 @@ def align_lines(decoder: ForcedDecoder, lines: Sequence[Line], head: AlignmentHe
 
     Args:
         decoder: the model.
-        lines: translated. None is the alignment of one that has failed, or that the model does not read as a whole:
-            attention over thousands of positions takes gigabytes.
+        lines: translated. None is the alignment of one that has failed, or that the model does not read as a whole.
         head: whose attention it is.
 
     Raises:
         ConfigError: the model has no such head.
     """
     pairs = [line.bare for line in lines]
-    places = [place for place, line in enumerate(lines) if not line.has_failed and _fits(decoder, *pairs[place])]
+    places = [place for place, line in enumerate(lines) if not line.has_failed and decoder.fits(*pairs[place])]
     aligned = align_pairs(decoder, [pairs[place] for place in places], head)
     found: list[Alignment | None] = [None] * len(lines)
     for place, alignment in zip(places, aligned, strict=True):
         found[place] = _with_spans(lines[place], alignment)
     return found
-
-
-def _fits(decoder: ForcedDecoder, source: str, target: str) -> bool:
-    tokenizer, most = decoder.tokenizer, min(decoder.search.max_pieces, decoder.model.longest - 1)
-    (ids,) = tokenizer.encode_targets([target])
-    return max(len(tokenizer.encode(source)), len(ids)) <= most
 
 
 def _with_spans(line: Line, bare: Alignment) -> Alignment:

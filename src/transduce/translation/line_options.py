@@ -64,6 +64,8 @@ class LineOptions:
         chosen = [name for name, is_chosen in ways.items() if is_chosen]
         if len(chosen) > 1:
             raise ConfigError(f"{chosen[0]} cannot be combined with {chosen[1]}: ask for one of them")
+        if self.num_best < 1:
+            raise ConfigError(f"num_best = {self.num_best}: must be at least 1")
         if self.keeps and self.num_best > 1:
             raise ConfigError(
                 f"num_best = {self.num_best}: with protected spans or a glossary there is one translation"

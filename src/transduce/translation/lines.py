@@ -8,6 +8,7 @@ from functools import cached_property
 from transduce.config import SearchConfig
 from transduce.text import ProtectedSpan, paired_spans
 from transduce.translation.alignment import AlignmentHead
+from transduce.translation.alternatives import Alternative, Translation
 from transduce.translation.guard import GuardReport, guarded
 from transduce.translation.line_options import LineOptions
 from transduce.translation.minimum_bayes_risk import choose
@@ -15,7 +16,7 @@ from transduce.translation.projection import without_spans
 from transduce.translation.protection import How, ProtectedTranslation, translate_protected
 from transduce.translation.span_keeper import SpanKeeper
 from transduce.translation.text_constraints import TextConstraints
-from transduce.translation.translator import Alternative, Translation, Translator
+from transduce.translation.translator import Translator
 
 _MOST_ATTEMPTS = 8
 """Searches for a translation without forbidden phrases, each of which knows more spellings of them."""
@@ -31,12 +32,14 @@ class Line:
             search for the text without spans: none of what was put together of parts of sentences.
         how: how what was to be kept was kept, if something was.
         spans: that are kept, in the source and in the translation.
+        is_given_up: whether no translation keeps what it must, so that the line is the source with its terms replaced.
     """
 
     source: str
     translation: Translation
     how: How | None = None
     spans: tuple[tuple[ProtectedSpan, ProtectedSpan], ...] = ()
+    is_given_up: bool = False
 
     @property
     def has_failed(self) -> bool:
@@ -86,14 +89,15 @@ class LineTranslator:
 
     Raises:
         ConfigError: something is to be kept, and the engine is not the native one, whose attention is read; or what is
-            asked for contradicts itself (see `Translator.check_constraints`).
+            asked for cannot be (see `Translator.check`).
     """
 
     def __init__(self, translator: Translator, options: LineOptions, head: AlignmentHead | None = None) -> None:
         self.translator = translator = translator.with_search(options.search)
         self.options = options
-        if options.constraints is not None:
-            translator.check_constraints(options.constraints)
+        every = options.constraints
+        translator.check(num_best=options.num_best, constraints=every, num_samples=options.num_samples)
+        self._every = None if every is None else every.as_written(translator.tokenizer)
         self.guard_report: GuardReport | None = None
         self._safer = translator.with_search(_safer(translator.search)) if options.guard else translator
         self._keeper = SpanKeeper(translator, head) if options.keeps else None
@@ -108,7 +112,7 @@ class LineTranslator:
             constraints: of each line, what is asked of it besides what is asked of every line.
 
         Raises:
-            ConfigError: something is asked of a line that cannot be combined with the options.
+            ConfigError: something is asked of a line that cannot be combined with the options; see `check`.
         """
         own = constraints if constraints is not None else [None] * len(sources)
         asked = [self._together(one) for one in own]
@@ -134,15 +138,23 @@ class LineTranslator:
             for place, (line, text) in enumerate(zip(first, texts, strict=True))
         ]
 
+    def check(self, own: TextConstraints) -> None:
+        """That this can be asked of a line besides what is asked of every line; whether it can be had, nobody knows.
+
+        Raises:
+            ConfigError: it cannot be combined with the options, or the engine does not have it.
+        """
+        if self._every is None:
+            replace(self.options, constraints=own)  # refuses what cannot be combined
+        self.translator.engine.check(self.translator.search, own.as_ids(self.translator.tokenizer))
+
     def _together(self, own: TextConstraints | None) -> TextConstraints | None:
         """What is asked of a line, and of every line."""
-        every = self.options.constraints
         if own is None:
-            return every
-        if every is not None:
-            return every.and_also(own)
-        replace(self.options, constraints=own)  # refuses what cannot be combined
-        return own
+            return self._every
+        self.check(own)
+        own = own.as_written(self.translator.tokenizer)
+        return own if self._every is None else self._every.and_also(own)
 
     def _once(
         self, translator: Translator, sources: Sequence[str], asked: Sequence[TextConstraints | None]
@@ -207,10 +219,10 @@ class LineTranslator:
         kinds = self.options.protected if self.options.protected is not None else ()
         language = self.translator.source_language
         kept = translate_protected(
-            sources, keeper.search, kinds=kinds, glossary=self.options.glossary, language=language
+            sources, keeper.search, kinds=kinds, glossary=self.options.glossary, language=language, fits=keeper.fits
         )
         return [
-            Line(source, _translation(one), one.how, tuple(paired_spans(source, one.text, kinds)))
+            Line(source, _translation(one), one.how, tuple(paired_spans(source, one.text, kinds)), one.is_given_up)
             for source, one in zip(sources, kept, strict=True)
         ]
 
@@ -224,7 +236,7 @@ def _translation(kept: ProtectedTranslation) -> Translation:
         tuple(piece for one in found for piece in one.pieces),
         tuple(score for one in found for score in one.token_scores),
     )
-    return Translation((best,), 1 + sum(one.num_parts - 1 for one in kept.searched))
+    return Translation((best,), kept.num_parts + sum(one.num_parts - 1 for one in kept.searched))
 
 
 def _by_risk(translation: Translation) -> Translation:

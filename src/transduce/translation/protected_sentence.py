@@ -16,7 +16,7 @@ from transduce.text import (
     find_protected_spans,
     respaced,
 )
-from transduce.translation.translator import Translation
+from transduce.translation.alternatives import Translation
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,7 @@
 """What is asked of a translation, in words."""
 
 import unicodedata
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
@@ -18,8 +18,8 @@ class TextConstraints:
     """What the translation of one text must and must not contain.
 
     A phrase is there where it stands as whole words: "an" is not in "Mann", and "." is in "Hut.". The search knows only
-    rows of pieces, of which one text has several: so what it finds is to be verified by `are_met_by`. It also leaves
-    out longer words that begin with the same pieces as a forbidden one.
+    rows of pieces, of which one text has several: so what it finds is to be verified by `are_met_by`, of these
+    constraints `as_written`. It also leaves out longer words that begin with the same pieces as a forbidden one.
 
     Args:
         prefix: how the translation begins.
@@ -64,6 +64,21 @@ class TextConstraints:
             forbidden=self.forbidden + other.forbidden,
             spellings=self.spellings | other.spellings,
         )
+
+    def as_written(self, tokenizer: Tokenizer) -> "TextConstraints":
+        """The same with phrases as translations spell them: tokenizers write "CO₂" as "CO2", and "…" as "..."."""
+        return replace(
+            self,
+            required=tuple(spelled(tokenizer, phrase) or phrase for phrase in self.required),
+            forbidden=tuple(spelled(tokenizer, phrase) or phrase for phrase in self.forbidden),
+        )
+
+    def unwritable(self, tokenizer: Tokenizer) -> Iterator[str]:
+        """Why no translation has some of the phrases: the tokenizer cannot spell them."""
+        for name, phrases in (("require", self.required), ("prefix", (self.prefix,) if self.prefix.strip() else ())):
+            for phrase in phrases:
+                if spelled(tokenizer, phrase) is None:
+                    yield f"{name} {phrase!r}: has characters that this model's vocabulary cannot write; leave them out"
 
     def are_met_by(self, text: str) -> bool:
         """Whether the required phrases are there as often as they must be, and no forbidden one, in whole words."""
@@ -115,6 +130,13 @@ class TextConstraints:
                 is_inside = starts_piece and first > 0 and phrase[0].isalnum() and text[start - 1] != " "
                 found.add(tuple(ids[piece] for piece in pieces[first - is_inside : last + 1]))
         return replace(self, spellings=frozenset(found))
+
+
+@lru_cache(maxsize=4096)
+def spelled(tokenizer: Tokenizer, phrase: str) -> str | None:
+    """What a translation with this phrase has in its place; None if the tokenizer has no pieces for all of it."""
+    (ids,) = tokenizer.encode_targets([phrase])
+    return None if not ids or tokenizer.unknown_id in ids else tokenizer.decode(ids).strip() or None
 
 
 def _glued(tokenizer: Tokenizer, phrase: str) -> list[tuple[int, ...]]:

@@ -1,61 +1,24 @@
 """A model and its tokenizer: text in, text out."""
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from itertools import islice
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from itertools import chain, islice
 from pathlib import Path
 from typing import Any
 
-from transduce.bundle import Bundle, find_bundle
+from transduce.bundle import Bundle, Languages, find_bundle
 from transduce.config import SearchConfig
 from transduce.errors import ConfigError, UserError
 from transduce.search import Constraints, Hypothesis, Sampling
 from transduce.text import Tokenizer, segments
 from transduce.translation.allocator import KERNELS_OF_TRANSLATION, keep_few_kernels, keep_freed_memory
+from transduce.translation.alternatives import Alternative, Translation, as_line, distinct, verified
 from transduce.translation.device import find_device
 from transduce.translation.engine import Engine, NativeEngine
 from transduce.translation.feasibility import contradictions
 from transduce.translation.precision import Precision
 from transduce.translation.text_constraints import TextConstraints
-
-_LINE_ENDS = str.maketrans("\r\n", "  ")
-
-
-@dataclass(frozen=True)
-class Alternative:
-    """One translation of a text, or of its parts.
-
-    Args:
-        text: a single line.
-        score: log-probability in nats, `</s>` included, divided by the length penalty; of parts, the sum.
-        pieces: of all parts, `</s>` included.
-        token_scores: the log-probability of each, in nats.
-        utility: mean chrF against the other samples, from 0 to 100, where it was chosen among them by that.
-    """
-
-    text: str
-    score: float
-    pieces: tuple[str, ...] = ()
-    token_scores: tuple[float, ...] = ()
-    utility: float | None = None
-
-
-@dataclass(frozen=True)
-class Translation:
-    """The best `alternatives` for one line, best first; a blank line has one, blank.
-
-    `num_parts` is above 1 where the line was too long for the model and was translated in parts.
-    """
-
-    alternatives: tuple[Alternative, ...]
-    num_parts: int = 1
-
-    @property
-    def text(self) -> str:
-        """The best alternative's text."""
-        return self.alternatives[0].text
-
 
 _IMPOSSIBLE = Translation((Alternative("", -math.inf),))
 
@@ -93,15 +56,22 @@ class Translator:
 
         Raises:
             BundleError: there is no bundle, or it is damaged.
-            ConfigError: the device or precision is not there, or the tokenizers differ.
+            ConfigError: the device or precision is not there, or tokenizers or languages differ.
         """
         keep_freed_memory()
         keep_few_kernels(KERNELS_OF_TRANSLATION)
         where = find_device(device)
         bundle = Bundle.open(find_bundle(Path(path)))
         tokenizer, description = bundle.load_tokenizer(), bundle.description
+        languages = description.languages
         others = [Bundle.open(find_bundle(Path(other))) for other in ensemble]
         for other in others:
+            pairs = zip(dict(other.description.languages).values(), dict(languages).values(), strict=True)
+            if any(known and expected and known != expected for known, expected in pairs):
+                raise ConfigError(
+                    f"{other.folder} translates {_named(other.description.languages)}, and {bundle.folder} "
+                    f"{_named(languages)}: models of an ensemble must translate between the same languages"
+                )
             if other.load_tokenizer().files != tokenizer.files:
                 raise ConfigError(
                     f"{other.folder} has another tokenizer than {bundle.folder}: models of an ensemble need the same, "
@@ -109,7 +79,6 @@ class Translator:
                 )
         models = [one.load_model().to(where) for one in (bundle, *others)]
         engine = NativeEngine(models[0], tokenizer.end_id, precision, models[1:])
-        languages = description.languages
         search = description.search
         for other in others:  # a source must be short enough for all of them
             search = search.changed({"max_pieces": min(search.max_pieces, other.description.search.max_pieces)})
@@ -139,7 +108,7 @@ class Translator:
         """The `num_best` best translations of each text, with scores.
 
         `constraints` are those of each text; where they cannot be kept, the one alternative has the score -inf, at once
-        if `check_constraints` can tell. Alternatives differ in their texts; there are fewer only where the search has
+        if `check` can tell. Alternatives differ in their texts; there are fewer only where the search has
         found no more.
 
         Raises:
@@ -148,18 +117,18 @@ class Translator:
                 model.
         """
         search = self.search if beam is None else self.search.changed({"beam": beam})
-        if not 1 <= num_best <= search.beam:
-            raise ConfigError(f"num_best = {num_best}: must be from 1 to the beam, {search.beam}")
+        _check_num_best(num_best, search)
         parts = self._parts_of_all(texts)
         if constraints is None:
             joined = self._joined_all(parts, self.engine.search(self._ids(parts), search, _depth(num_best, search)))
-            return [replace(one, alternatives=_distinct(one.alternatives)[:num_best]) for one in joined]
+            return [replace(one, alternatives=distinct(one.alternatives)[:num_best]) for one in joined]
         for number, text_parts in enumerate(parts, start=1):
             if len(text_parts) > 1:
                 raise UserError(
                     f"text {number} is longer than the {self.search.max_pieces} pieces that the model reads at a time, "
                     f"and would be translated in parts: divide it, or ask for nothing in its translation"
                 )
+        constraints = [wish.as_written(self.tokenizer) for wish in constraints]
         found = self._constrained(parts, constraints, search, num_best)
         failed = [place for place, translation in enumerate(found) if translation.alternatives[0].score == -math.inf]
         if failed:
@@ -180,28 +149,38 @@ class Translator:
     ) -> list[Translation]:
         """Translations of texts of one part or none, each verified; see `TextConstraints.as_ids`."""
         wishes = [wish.as_ids(self.tokenizer, nowhere_else=nowhere_else) for wish in constraints]
-        is_possible = [self._problem(wish, search) is None for wish in wishes]
+        is_possible = [self._problem(*both, search) is None for both in zip(constraints, wishes, strict=True)]
         searched = [text_parts if possible else [] for text_parts, possible in zip(parts, is_possible, strict=True)]
         asked = [wish for text_parts, wish in zip(searched, wishes, strict=True) if text_parts]
         # Not all that the search finds have the words that they have the tokens of.
         found = self._joined_all(searched, self.engine.search(self._ids(searched), search, 2 * search.beam, asked))
         return [
-            _verified(translation, wish, num_best) if possible or not text_parts else _IMPOSSIBLE
+            verified(translation, wish, num_best) if possible or not text_parts else _IMPOSSIBLE
             for translation, wish, possible, text_parts in zip(found, constraints, is_possible, parts, strict=True)
         ]
 
-    def check_constraints(self, constraints: TextConstraints) -> None:
-        """That there can be translations that keep them, as far as that is known before any is looked for.
+    def check(self, *, num_best: int = 1, constraints: TextConstraints | None = None, num_samples: int = 0) -> None:
+        """That the engine has what is asked, and that there can be translations that keep the constraints.
+
+        All this as far as it is known before any translation is looked for.
 
         Raises:
-            ConfigError: they contradict each other or the settings of the search, or are longer than the model reads.
+            ConfigError: constraints contradict each other or the settings of the search, or are longer than the model
+                reads, or have characters that it cannot write; more alternatives are asked for than the beam holds; the
+                engine does not have something, and is named.
         """
-        problem = self._problem(constraints.as_ids(self.tokenizer), self.search)
-        if problem is not None:
-            raise ConfigError(problem)
+        asked = None if constraints is None else constraints.as_ids(self.tokenizer)
+        if constraints is not None and asked is not None:
+            problem = self._problem(constraints, asked, self.search)
+            if problem is not None:
+                raise ConfigError(problem)
+        self.engine.check(self.search, asked, num_samples=num_samples)
+        if not num_samples:
+            _check_num_best(num_best, self.search)
 
-    def _problem(self, asked: Constraints, search: SearchConfig) -> str | None:
-        return next(contradictions(asked, search, self.tokenizer.decode), None)
+    def _problem(self, wish: TextConstraints, asked: Constraints, search: SearchConfig) -> str | None:
+        problems = chain(wish.unwritable(self.tokenizer), contradictions(asked, search, self.tokenizer.decode))
+        return next(problems, None)
 
     def samples(
         self, texts: Sequence[str], num_samples: int, *, sampling: Sampling | None = None, seed: int = 1
@@ -252,8 +231,7 @@ class Translator:
         alternatives = []
         for rank in range(depth):
             chosen = [hypotheses[rank] for hypotheses in found]
-            # Pieces spell single bytes, too, line ends among them; a translation is one line.
-            texts = [self.tokenizer.decode(hypothesis.ids).translate(_LINE_ENDS) for hypothesis in chosen]
+            texts = [as_line(self.tokenizer.decode(hypothesis.ids)) for hypothesis in chosen]
             alternatives.append(
                 Alternative(
                     " ".join(text for text in texts if text),
@@ -265,29 +243,23 @@ class Translator:
         return Translation(tuple(alternatives), len(found))
 
 
+def _named(languages: Languages) -> str:
+    return f"{languages.source or '?'} to {languages.target or '?'}"
+
+
+def _check_num_best(num_best: int, search: SearchConfig) -> None:
+    """That a search can find so many.
+
+    Raises:
+        ConfigError: the beam holds fewer.
+    """
+    if not 1 <= num_best <= search.beam:
+        raise ConfigError(f"num_best = {num_best}: must be from 1 to the beam, {search.beam}")
+
+
 def _depth(num_best: int, search: SearchConfig) -> int:
     """Hypotheses to ask for: of several alternatives some may be the same text, so all that a search finishes."""
     return 1 if num_best == 1 else 2 * search.beam
-
-
-def _distinct(alternatives: Iterable[Alternative]) -> tuple[Alternative, ...]:
-    """Of those with the same text, the first."""
-    of_text: dict[str, Alternative] = {}
-    for alternative in alternatives:
-        of_text.setdefault(alternative.text, alternative)
-    return tuple(of_text.values())
-
-
-def _verified(translation: Translation, constraints: TextConstraints, num_best: int) -> Translation:
-    """Those alternatives whose text has what is required; if there are none, the best, with the score -inf.
-
-    A blank text stays blank, whatever is required.
-    """
-    if not translation.alternatives[0].pieces:
-        return translation
-    met = _distinct(one for one in translation.alternatives if constraints.are_met_by(one.text))
-    failed = replace(translation.alternatives[0], score=-math.inf)
-    return replace(translation, alternatives=met[:num_best] or (failed,))
 
 
 def translate(path: str | Path, texts: Sequence[str], *, beam: int | None = None) -> list[str]:

@@ -116,6 +116,26 @@ def test_what_ctranslate2_does_not_have_is_refused_by_name(
         engine.search([[5, 1]], SearchConfig(**settings), constraints=None if constraints is None else [constraints])
 
 
+def test_it_says_so_before_there_is_a_source(engine: Engine) -> None:
+    engine.check(SearchConfig(no_repeat_ngram=2), Constraints())
+    with pytest.raises(ConfigError, match=r"forbidden words \(--forbid\); use the engine native"):
+        engine.check(SearchConfig(), Constraints(forbidden=((5,),)))
+    with pytest.raises(ConfigError, match=r"--repetition-penalty"):
+        engine.check(SearchConfig(repetition_penalty=2.0))
+    with pytest.raises(ConfigError, match="--samples 3"):
+        engine.check(SearchConfig(), num_samples=3)
+
+
+def test_lengths_are_each_sources_own(engine: Engine, sources: list[list[int]]) -> None:
+    for settings in ({"min_length": 30}, {"max_extra_length": 1}, {"min_length": 12, "max_extra_length": 9}):
+        config = SearchConfig(beam=2, **{"max_extra_length": 8, **settings})
+        found = ids(engine.search(sources, config))
+        assert found == [ids(engine.search([source], config))[0] for source in sources]
+        for source, row in zip(sources, found, strict=True):
+            limit = len(source) + config.max_extra_length
+            assert min(config.min_length, limit) <= len(row) <= limit
+
+
 def test_no_constraints_are_none(engine: Engine) -> None:
     config = SearchConfig(max_extra_length=4)
     assert engine.search([[5, 1]], config, constraints=[Constraints()]) == engine.search([[5, 1]], config)

@@ -21,6 +21,7 @@ MOST_ROWS = 64
 """Sentences translated at a time: more need more memory and are no faster."""
 
 _REMEDY = "use the engine native"
+_NO_SAMPLES = f"--samples {{}}: the engine ctranslate2 has none that can be repeated; {_REMEDY}"
 
 
 class CTranslate2Engine:
@@ -71,18 +72,20 @@ class CTranslate2Engine:
         Raises:
             ConfigError: something is asked for that CTranslate2 does not have; names it.
         """
-        _check(config, constraints)
+        for asked in constraints or (None,):
+            self.check(config, asked)
         lengths = [len(source) for source in sources]
         limits = [min(config.most_tokens(length), self._longest) for length in lengths]
         batches = list(batches_by_length(lengths, config.batch_tokens, MOST_ROWS))
-        # All batches are under way before the first is waited for.
-        under_way = [self._begin([sources[index] for index in batch], limits[batch[0]], config) for batch in batches]
         found: list[Ids] = [[] for _ in sources]
-        for batch, results in zip(batches, under_way, strict=True):
-            for index, result in zip(batch, results, strict=True):
-                found[index] = self._ranked(result.result(), limits[index], config.length_penalty)
-                if all(len(row) < limits[index] for row in found[index]):  # none was cut, so that all scores are right
-                    found[index] = found[index][:num_best]
+        self._search_batches(sources, batches, limits, config, found)
+        # The limit of a batch is its longest source's: what went on beyond its own is searched again, by itself.
+        shorter = (index for batch in batches for index in batch if limits[index] < limits[batch[0]])
+        cut = [[index] for index in shorter if any(len(row) == limits[index] for row in found[index])]
+        self._search_batches(sources, cut, limits, config, found)
+        for index, rows in enumerate(found):
+            if all(len(row) < limits[index] for row in rows):  # none was cut, so that all scores are right
+                found[index] = rows[:num_best]
         scored = self._scored(sources, found, config.length_penalty)
         return [sorted(hypotheses, key=lambda one: -one.score)[:num_best] for hypotheses in scored]
 
@@ -99,7 +102,38 @@ class CTranslate2Engine:
         Raises:
             ConfigError: always.
         """
-        raise ConfigError(f"--samples {num_samples}: the engine ctranslate2 has none that can be repeated; {_REMEDY}")
+        raise ConfigError(_NO_SAMPLES.format(num_samples))
+
+    def check(self, config: SearchConfig, constraints: Constraints | None = None, *, num_samples: int = 0) -> None:
+        """See `Engine`."""
+        if num_samples:
+            raise ConfigError(_NO_SAMPLES.format(num_samples))
+        wishes = constraints or Constraints()
+        asked = {
+            "a prefix (--prefix)": bool(wishes.prefix),
+            "required words (--require)": bool(wishes.required),
+            "forbidden words (--forbid)": bool(wishes.forbidden),
+            "our repetition penalty (--repetition-penalty)": config.repetition_penalty != 1.0,
+            "diversity (--diversity)": config.diversity > 0,
+        }
+        missing = [name for name, is_asked in asked.items() if is_asked]
+        if missing:
+            raise ConfigError(f"the engine ctranslate2 does not have {' and '.join(missing)}; {_REMEDY}")
+
+    def _search_batches(
+        self,
+        sources: Sequence[Sequence[int]],
+        batches: Sequence[Sequence[int]],
+        limits: Sequence[int],
+        config: SearchConfig,
+        found: list[Ids],
+    ) -> None:
+        """Put all hypotheses, best first, of the sources that the batches name into `found`."""
+        # All batches are under way before the first is waited for.
+        under_way = [self._begin([sources[index] for index in batch], limits[batch[0]], config) for batch in batches]
+        for batch, results in zip(batches, under_way, strict=True):
+            for index, result in zip(batch, results, strict=True):
+                found[index] = self._ranked(result.result(), limits[index], config.length_penalty)
 
     def _begin(self, sources: Sequence[Sequence[int]], limit: int, config: SearchConfig) -> list[Any]:
         """Search for the translations of a batch; what comes back can be waited for."""
@@ -112,7 +146,7 @@ class CTranslate2Engine:
             max_input_length=0,
             # Neither counts the end.
             max_decoding_length=limit - 1,
-            min_decoding_length=config.min_length - 1,
+            min_decoding_length=min(config.min_length, limit) - 1,
             return_scores=True,
             asynchronous=True,
         )
@@ -145,16 +179,3 @@ class CTranslate2Engine:
 def load(folder: Path, device: str = "auto") -> CTranslate2Engine:
     """The engine with the model in `folder`; see `CTranslate2Engine`."""
     return CTranslate2Engine(folder, device)
-
-
-def _check(config: SearchConfig, constraints: Sequence[Constraints] | None) -> None:
-    asked = {
-        "a prefix (--prefix)": any(one.prefix for one in constraints or ()),
-        "required words (--require)": any(one.required for one in constraints or ()),
-        "forbidden words (--forbid)": any(one.forbidden for one in constraints or ()),
-        "our repetition penalty (--repetition-penalty)": config.repetition_penalty != 1.0,
-        "diversity (--diversity)": config.diversity > 0,
-    }
-    missing = [name for name, is_asked in asked.items() if is_asked]
-    if missing:
-        raise ConfigError(f"the engine ctranslate2 does not have {' and '.join(missing)}; {_REMEDY}")

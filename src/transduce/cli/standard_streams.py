@@ -1,0 +1,98 @@
+"""Standard output is data, and without it a command fails; standard error is talk, and nothing fails for that."""
+
+import os
+import sys
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
+from io import StringIO
+from typing import Any
+
+from transduce.errors import UserError, WriteError
+
+
+def say(text: str) -> None:
+    """One line on standard error; lost, and nothing else with it, if nobody reads that any more."""
+    stream = heedless_standard_error()
+    if stream is not None:  # print would take standard output instead
+        print(text, file=stream, flush=True)
+
+
+def heedless_standard_error() -> Any:  # noqa: ANN401 - what takes the place of a stream
+    """Standard error, on which what cannot be written is lost; None if it was closed."""
+    return None if sys.stderr is None else _Heedless(sys.stderr)
+
+
+def forget_what_cannot_be_written(stream: Any) -> None:  # noqa: ANN401 - a stream, or None if it was closed
+    """Drop what a stream still holds and cannot write: at the end Python would try once more, and fail."""
+    if stream is None:
+        return
+    try:
+        stream.flush()
+    except OSError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
+
+
+class StandardOutput:
+    """A stream whose failures say which it is.
+
+    Args:
+        stream: standard output; None if it was closed, which matters only to commands that write to it.
+    """
+
+    def __init__(self, stream: Any) -> None:  # noqa: ANN401 - or whatever takes the place of one
+        self._is_closed = stream is None
+        self._stream = StringIO() if stream is None else stream
+
+    def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - in all else, it is that stream
+        return getattr(self._stream, name)
+
+    def write(self, text: str) -> int:
+        """See `io.TextIOBase`.
+
+        Raises:
+            UserError: it was closed.
+            WriteError: it takes no more, as on a full disk.
+        """
+        if self._is_closed:
+            raise UserError("standard output is closed: send it to a file, or to /dev/null")
+        with _named_failures():
+            return int(self._stream.write(text))
+
+    def writelines(self, lines: Iterable[str]) -> None:
+        """Likewise."""
+        for line in lines:
+            self.write(line)
+
+    def flush(self) -> None:
+        """Likewise."""
+        with _named_failures():
+            self._stream.flush()
+
+
+@contextmanager
+def _named_failures() -> Iterator[None]:
+    try:
+        yield
+    except BrokenPipeError:  # its reader wants no more, which is no failure
+        raise
+    except OSError as error:
+        raise WriteError(f"standard output: {error.strerror}") from None
+
+
+class _Heedless:
+    """A stream on which what cannot be written is lost, because its reader has gone or its disk is full."""
+
+    def __init__(self, stream: Any) -> None:  # noqa: ANN401 - or whatever takes the place of one
+        self._stream = stream
+
+    def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - in all else, it is that stream
+        return getattr(self._stream, name)
+
+    def write(self, text: str) -> int:
+        with suppress(OSError):
+            self._stream.write(text)
+        return len(text)
+
+    def flush(self) -> None:
+        with suppress(OSError):
+            self._stream.flush()
