@@ -59,15 +59,15 @@ def test_kills_at_any_moment(processes: ForkServerContext, make_config: MakeConf
     config = make_config("killed", training__updates=30, **rhythm)
     run = RunFolder(Path(config.output))
 
-    def there(names: str) -> Callable[[int], bool]:
-        return lambda process: any(run.path.glob(f"{names}-{process}"))
+    def writing(names: str) -> Callable[[int], bool]:
+        return lambda process: any(run.path.glob(f"{names}.transduce-tmp-{process}"))
 
     def random(first: int) -> Callable[[int], bool]:
         chance = np.random.default_rng()
         update, end = chance.integers(first, first + 5), time.monotonic() + chance.uniform(0, 0.2)
         return lambda _: last_update(run) >= update and time.monotonic() > end
 
-    for moment in (random(0), there("checkpoints/*.tmp"), there("last.tmp"), random(10), there("checkpoints/*.tmp")):
+    for moment in (random(0), writing("checkpoints/*"), writing("last"), random(10), writing("checkpoints/*")):
         kill_at(processes, config, moment)
         if run.last.exists():
             Bundle.open(find_bundle(run.path))

@@ -28,6 +28,8 @@ def end_of_patience(training: TrainingConfig, lines: Sequence[Mapping[str, Any]]
 
 
 def _quality(line: Mapping[str, Any], best_by: str) -> float:
+    """No number, which is never better, where a damaged line does not have the figure."""
     if best_by == "loss":
-        return -float(line["loss"])
-    return next(float(score["value"]) for score in line["scores"] if score["metric"].lower() == best_by)
+        return -float(line.get("loss", math.nan))
+    values = (float(score["value"]) for score in line.get("scores", ()) if score["metric"].lower() == best_by)
+    return next(values, math.nan)
