@@ -3,7 +3,6 @@
 import os
 import re
 import shutil
-import sys
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -15,6 +14,7 @@ from typing import Annotated, Literal
 from cyclopts import Parameter
 
 from transduce.cli.computation import Computation
+from transduce.cli.standard_streams import say
 from transduce.errors import ConfigError, MissingExtraError
 from transduce.interop import NATIVE
 from transduce.serving.limits import Limits
@@ -120,7 +120,7 @@ def serve(
             if temporary is not None:
                 shutil.rmtree(temporary, ignore_errors=True)
             if exit_code:
-                print("transduce: interrupted", file=sys.stderr, flush=True)
+                say("transduce: interrupted")
             os._exit(exit_code)
 
         run(make_app(reception, cors=door.cors), reception, listening, log, leave)

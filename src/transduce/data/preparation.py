@@ -97,18 +97,11 @@ def prepare(
     """
     known = KnownDigests(cache / "digests.json")
     with writable_cache(cache), open_inputs(data, text, cache, standard_input, known.digest) as inputs:
-        for digests in [begun, inputs.digests] if begun and _same_files(begun, inputs.digests) else [inputs.digests]:
-            folder = cache / digests["all"][:16]
-            if folder.exists():
-                try:
-                    prepared = _open(folder, data, dict(digests), known)
-                except RunError as error:
-                    talk(f"The prepared data is damaged and is made again: {error}")
-                    shutil.rmtree(folder)
-                else:
-                    talk(f"Prepared data found in {folder}: {len(prepared.train):,} pairs.")
-                    known.save()
-                    return prepared
+        of_same_files = [begun] if begun and {**begun, "all": ""} == {**inputs.digests, "all": ""} else []
+        for digests in (*of_same_files, inputs.digests):
+            if (found := _found(cache, data, digests, known, talk)) is not None:
+                return found
+        folder = _folder(cache, inputs.digests["all"])
         with scratch_folder(cache, "repetitions") as scratch:
             validation, training = _split(data, text, inputs, scratch, talk)
         with complete_folder(folder) as path:
@@ -118,16 +111,34 @@ def prepare(
         return prepared
 
 
-def _same_files(begun: Mapping[str, str], now: Mapping[str, str]) -> bool:
-    return {**begun, "all": ""} == {**now, "all": ""}
-
-
 def prepared_tokenizer(cache: Path, digest: str) -> Path | None:
     """Where in `cache` the tokenizer lies of the data whose digest `all` this is, as `text.tokenizer` says it."""
-    files = tokenizer_files(cache / digest[:16])
+    files = tokenizer_files(_folder(cache, digest))
     if not all(path.is_file() for path in files.values()):
         return None
-    return files[SOURCE_MODEL] if len(files) == 1 else cache / digest[:16]
+    return files[SOURCE_MODEL] if len(files) == 1 else _folder(cache, digest)
+
+
+def _folder(cache: Path, digest: str) -> Path:
+    return cache / digest[:16]
+
+
+def _found(
+    cache: Path, data: DataConfig, digests: Mapping[str, str], known: KnownDigests, talk: Callable[[str], None]
+) -> PreparedData | None:
+    """What an earlier run has prepared; if it is damaged, it is removed."""
+    folder = _folder(cache, digests["all"])
+    if not folder.exists():
+        return None
+    try:
+        prepared = _open(folder, data, dict(digests), known)
+    except RunError as error:
+        talk(f"The prepared data is damaged and is made again: {error}")
+        shutil.rmtree(folder)
+        return None
+    talk(f"Prepared data found in {folder}: {len(prepared.train):,} pairs.")
+    known.save()
+    return prepared
 
 
 def _open(folder: Path, data: DataConfig, digests: dict[str, str], known: KnownDigests) -> PreparedData:

@@ -9,7 +9,7 @@ from transduce.search import Sampling
 from transduce.serving.limits import Limits
 from transduce.serving.refusals import TooLong
 from transduce.text import Glossary, Kind
-from transduce.translation import SETTINGS_OF_A_WISH, LineOptions, TextConstraints
+from transduce.translation import SETTINGS_OF_A_WISH, LineOptions, TextConstraints, safer_settings
 
 
 @dataclass(frozen=True)
@@ -117,7 +117,7 @@ class TranslationWish:
             if value > most:
                 raise ConfigError(f"{name} = {value}: this service allows up to {most}")
         if self.guard and search is not None and not self.num_samples:
-            beam = 2 * max(2, self.settings(search)["beam"])  # as `LineTranslator` tries again
+            beam = safer_settings(search.changed(self.settings(search)))["beam"]
             if beam > limits.max_beam:
                 raise ConfigError(
                     f"guard = true: tries again with a beam of {beam}, and this service allows up to "

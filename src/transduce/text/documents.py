@@ -5,8 +5,10 @@ import unicodedata
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import accumulate, pairwise
 
 from transduce.errors import UserError
+from transduce.text.fitting_places import Place, outside
 from transduce.text.protected_spans import ProtectedSpan, find_protected_spans
 from transduce.text.segmentation import sentences
 
@@ -131,18 +133,22 @@ def _subdivided_parts(document: Document, divide: Callable[[str], Sequence[str]]
 
 def _divided(sentence: str, parts: Sequence[str], divide: Callable[[str], Sequence[str]]) -> Iterator[tuple[str, bool]]:
     """The same of one sentence, which `divide` cuts into `parts`."""
-    spans = find_protected_spans(sentence)
+    spans = [(span.start, span.end) for span in find_protected_spans(sentence)]
     start = 0
-    for span in spans:
-        kept = sentence[span.start : span.end]
+    for span_start, span_end in spans:
+        kept = sentence[span_start:span_end]
         if len(divide(kept)) == 1:
             continue
-        for part in _cut_before(divide(sentence[start : span.start]), start, spans):
-            yield from _bared(part)
+        yield from _cut(sentence, start, divide(sentence[start:span_start]), spans)
         yield kept, False
-        start = span.end
-    for part in _cut_before(divide(sentence[start:]) if start else parts, start, spans):
-        yield from _bared(part)
+        start = span_end
+    yield from _cut(sentence, start, divide(sentence[start:]) if start else parts, spans)
+
+
+def _cut(sentence: str, start: int, parts: Sequence[str], spans: Sequence[Place]) -> Iterator[tuple[str, bool]]:
+    """The same of `parts` of a sentence, the first of which is at `start`, but for cuts within a span."""
+    for place in pairwise(outside([*accumulate(map(len, parts), initial=start)], spans)):
+        yield from _bared(sentence[slice(*place)])
 
 
 def _bared(part: str) -> Iterator[tuple[str, bool]]:
@@ -163,27 +169,10 @@ def _whole(parts: Sequence[str], start: int, spans: Sequence[ProtectedSpan]) -> 
     for part in parts:
         waiting.append(part)
         start += len(part)
-        if _span_at(start, spans) is None:
+        before = bisect_left(spans, start, key=lambda span: span.start) - 1  # the last span that begins before the cut
+        if before < 0 or spans[before].end <= start:
             yield "".join(waiting)
             waiting = []
-
-
-def _cut_before(parts: Sequence[str], start: int, spans: Sequence[ProtectedSpan]) -> Iterator[str]:
-    """`parts`, the first of which is at `start`, cut in front of a span wherever they are cut within it."""
-    text, place, end = "".join(parts), 0, 0
-    for part in parts:
-        end += len(part)
-        span = _span_at(start + end, spans)
-        cut = end if span is None else span.start - start
-        if cut > place:
-            yield text[place:cut]
-            place = cut
-
-
-def _span_at(place: int, spans: Sequence[ProtectedSpan]) -> ProtectedSpan | None:
-    """The one that is cut at `place`."""
-    before = bisect_left(spans, place, key=lambda span: span.start) - 1  # the last that begins before it
-    return spans[before] if before >= 0 and spans[before].end > place else None
 
 
 def _is_wide(text: str) -> bool:

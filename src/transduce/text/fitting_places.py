@@ -31,8 +31,20 @@ def fitting_places(
     divided = _Divided(text, "".join(shown), whole, language, fits)
     if fits(divided.shown):
         return divided.between([0, len(text)])
-    cuts = divided.outside([0, *accumulate(map(len, sentences(text, language)))])
+    cuts = outside([0, *accumulate(map(len, sentences(text, language)))], whole)
     return [part for place in divided.between(cuts) for part in divided.fitting(place)]
+
+
+def outside(cuts: Sequence[int], whole: Sequence[Place]) -> list[int]:
+    """The cuts, with those that are within something whole moved in front of it, or behind it at the least."""
+    moved = [cuts[0]]
+    for cut in cuts[1:]:
+        before = bisect_right(whole, cut, key=lambda one: one[0]) - 1
+        start, end = whole[before] if before >= 0 else (cut, cut)
+        chosen = cut if not start < cut < end else start if start > moved[-1] else end
+        if chosen > moved[-1]:
+            moved.append(chosen)
+    return moved
 
 
 @dataclass(frozen=True)
@@ -52,20 +64,9 @@ class _Divided:
         if self.fits(part):
             return [place]
         ends = accumulate(map(len, segments(part, self.language, self.fits)))
-        places = self.between(self.outside([start, *(start + length for length in ends)]))
+        places = self.between(outside([start, *(start + length for length in ends)], self.whole))
         # A part that begins earlier than it was to begin may be too long.
         return [one for other in places for one in self.fitting(other)] if len(places) > 1 else places
-
-    def outside(self, cuts: Sequence[int]) -> list[int]:
-        """The cuts, with those that are within something whole moved in front of it, or behind it at the least."""
-        moved = [cuts[0]]
-        for cut in cuts[1:]:
-            before = bisect_right(self.whole, cut, key=lambda one: one[0]) - 1
-            start, end = self.whole[before] if before >= 0 else (cut, cut)
-            chosen = cut if not start < cut < end else start if start > moved[-1] else end
-            if chosen > moved[-1]:
-                moved.append(chosen)
-        return moved
 
     def between(self, cuts: Sequence[int]) -> list[Place]:
         """What is between cuts, without space at its ends; nothing where there is only space."""

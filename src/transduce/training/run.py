@@ -197,7 +197,7 @@ def _check_alike(trainer: Trainer) -> None:
 
 
 def _check_positions(config: RunConfig, prepared: PreparedData) -> None:
-    """Learned positions must reach to the end of every sentence that training and validation will read."""
+    """Learned positions must reach to the end of all that is read, and of the shortest that may be written."""
     if config.model.positions != "learned":
         return
     tokenizer, (sources, targets) = prepared.tokenizer, zip(*prepared.validation, strict=True)

@@ -14,7 +14,7 @@ from transduce.translation.head_choice import choose_head, measure_heads
 from transduce.translation.json_lines import AskedLine
 from transduce.translation.line_alignment import align_lines
 from transduce.translation.line_options import SETTINGS_OF_A_WISH, LineOptions
-from transduce.translation.lines import Line, LineTranslator
+from transduce.translation.lines import Line, LineTranslator, safer_settings
 from transduce.translation.network import Network
 from transduce.translation.scoring import PairScore, Perplexity, score_ids, score_pairs, score_stream
 from transduce.translation.text_constraints import TextConstraints
@@ -53,6 +53,7 @@ __all__ = [
     "measure_confidence",
     "measure_heads",
     "read_gold_alignments",
+    "safer_settings",
     "score_ids",
     "score_pairs",
     "score_stream",

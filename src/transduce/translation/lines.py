@@ -70,7 +70,7 @@ class Line:
 _FAILED = Translation((Alternative("", -math.inf),))
 
 
-def _safer(search: SearchConfig) -> dict[str, int]:
+def safer_settings(search: SearchConfig) -> dict[str, int]:
     """Settings with which a translation that has a problem is tried again; none is less strict than before."""
     return {
         "no_repeat_ngram": min(3, search.no_repeat_ngram or 3),
@@ -99,7 +99,7 @@ class LineTranslator:
         translator.check(num_best=options.num_best, constraints=every, num_samples=options.num_samples)
         self._every = None if every is None else every.as_written(translator.tokenizer)
         self.guard_report: GuardReport | None = None
-        self._safer = translator.with_search(_safer(translator.search)) if options.guard else translator
+        self._safer = translator.with_search(safer_settings(translator.search)) if options.guard else translator
         self._keeper = SpanKeeper(translator, head) if options.keeps else None
 
     def translate(
