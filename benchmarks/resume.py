@@ -115,7 +115,7 @@ def main() -> None:
         "torch": torch.__version__,
     }
     print(json.dumps(result))
-    sys.exit(num_equal < given.kills)
+    sys.exit(num_equal < given.kills or num_writing < given.while_writing)
 
 
 if __name__ == "__main__":

@@ -39,7 +39,7 @@ def main() -> None:
     arguments = parsed()
     keep_freed_memory()
     keep_few_kernels()
-    device = torch.device(arguments.device)
+    device = find_device(arguments.device)
     config = run_config(arguments)
     with tempfile.TemporaryDirectory() as cache:
         prepared = prepare(config.data, config.text, Path(cache), talk=lambda _: None)

@@ -1,4 +1,4 @@
-"""The README's pictures, from a model of your own: python scripts/pictures.py BUNDLE; needs Chromium."""
+"""The README's pictures, from a run of your own: python scripts/pictures.py RUN; needs Chromium."""
 
 import argparse
 import shutil
@@ -7,21 +7,25 @@ from pathlib import Path
 
 from playwright.sync_api import sync_playwright
 
-from transduce.bundle import Bundle
+from transduce.bundle import Bundle, find_bundle
 from transduce.inspection import QUICK, InspectedModel, InspectionRequest, inspect_text
 from transduce.serving.pages import standalone_page
+from transduce.training import RunFolder, learning_curve
 from transduce.translation import Translator
 
-PICTURES = Path(__file__).parents[1] / "docs" / "pictures"
+DOCS = Path(__file__).parents[1] / "docs"
 SENTENCE = "A man in an orange hat starring at something."
 VIEWS = ("attention", "arithmetic", "beam")
 
 
 def main() -> None:
-    """Compute one page, and take the pictures of its views."""
+    """Draw the learning curve, compute one page, and take the pictures of its views."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("bundle", type=Path)
-    bundle = Bundle.open(parser.parse_args().bundle)
+    parser.add_argument("run", type=Path)
+    run = parser.parse_args().run
+    curve = learning_curve(RunFolder(run).metrics.read())
+    (DOCS / "multi30k-en-de.svg").write_text(curve, encoding="utf-8", newline="\n")
+    bundle = Bundle.open(find_bundle(run))
     translator = Translator.load(bundle.folder, precision="float32")
     request = InspectionRequest.checked(text=SENTENCE, beam=4, include=[*QUICK, "arithmetic"])
     document = inspect_text(translator, request, InspectedModel.of(bundle, "multi30k-en-de"))
@@ -34,7 +38,7 @@ def main() -> None:
             page.goto(f"{path.as_uri()}#view={name}")
             page.reload()
             page.wait_for_selector("main h1")
-            page.screenshot(path=PICTURES / f"{name}.png")
+            page.screenshot(path=DOCS / "pictures" / f"{name}.png")
         browser.close()
 
 

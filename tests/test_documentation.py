@@ -1,18 +1,23 @@
-"""What the documentation says is so. `python tests/test_documentation.py` writes docs/cli.md anew."""
+"""What the documentation says is so. `python tests/test_documentation.py` writes docs/cli.md and settings.md anew."""
 
 import io
+import json
 import re
 import shlex
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import get_args
 
 import pytest
 from cyclopts import CycloptsError
+from pydantic.fields import FieldInfo
 from rich.console import Console
 
 from transduce import __version__
 from transduce.cli.app import COMMANDS, app
-from transduce.config import load_run_config
+from transduce.config import RunConfig, load_run_config
+from transduce.config.keys import sections
+from transduce.config.text import CorpusConfig
 
 PROJECT = Path(__file__).parents[1]
 MADE = {"build", "dist", "runs", "__pycache__"}
@@ -25,6 +30,14 @@ FILES = [
 ]
 PAGES = [path for path in FILES if path.suffix == ".md"]
 CLI_PAGE = PROJECT / "docs" / "cli.md"
+SETTINGS_PAGE = PROJECT / "docs" / "settings.md"
+SETTINGS_INTRODUCTION = """\
+# Settings
+
+A recipe is a TOML file with these settings; `--set training.updates=2000` gives a single one. What nobody gives is as
+it stands here, which is the paper's base model, or as the preset has it. `transduce config show recipe.toml` prints the
+whole of a recipe and says where each value comes from. A test compares this page with the program.
+"""
 INTRODUCTION = """\
 # Commands
 
@@ -56,8 +69,40 @@ def cli_page() -> str:
     return "\n".join(sections)
 
 
-def test_the_page_of_commands_is_what_they_print() -> None:
-    assert CLI_PAGE.read_text(encoding="utf-8") == cli_page(), "python tests/test_documentation.py writes it anew"
+def settings_page() -> str:
+    """A table for each section of a recipe: every setting, its default, and what it is."""
+    parts = {"": RunConfig, "[[data.corpora]]": CorpusConfig}
+    parts |= {f"[{name}]": kind for name, kind in sections().items()}
+    pages = [SETTINGS_INTRODUCTION]
+    for name, kind in sorted(parts.items(), key=lambda part: part[0].strip("[]")):
+        rows = [
+            f"| `{key}` | {default_of(field)} | {told(field)} |"
+            for key, field in kind.model_fields.items()
+            if name or key not in sections()
+        ]
+        heading = f"## `{name}`" if name else "## Above all sections"
+        pages.append("\n".join([heading, "", "| setting | default | |", "|---|---|---|", *rows, ""]))
+    return "\n".join(pages)
+
+
+def default_of(field: FieldInfo) -> str:
+    """As a recipe would say it; nothing where a setting has no value unless given."""
+    if field.default_factory is not None:
+        return ""  # made of other settings
+    return "" if field.default is None or field.is_required() else f"`{json.dumps(field.default)}`"
+
+
+def told(field: FieldInfo) -> str:
+    """What the setting is, and which values it may have where it may not have any."""
+    choices = [value for part in (field.annotation, *get_args(field.annotation)) for value in get_args(part)]
+    words = [json.dumps(value) for value in choices if isinstance(value, str)]
+    among = f" One of {', '.join(f'`{word}`' for word in words)}." if len(words) > 1 else ""
+    return (" ".join((field.description or "").split()) + among).replace("|", r"\|")
+
+
+@pytest.mark.parametrize(("path", "page"), [(CLI_PAGE, cli_page), (SETTINGS_PAGE, settings_page)])
+def test_pages_are_what_the_program_says(path: Path, page: Callable[[], str]) -> None:
+    assert path.read_text(encoding="utf-8") == page(), "python tests/test_documentation.py writes it anew"
 
 
 @pytest.mark.parametrize("recipe", sorted((PROJECT / "recipes").iterdir()), ids=lambda path: path.name)
@@ -162,3 +207,4 @@ def test_the_project_speaks_of_itself_alone() -> None:
 
 if __name__ == "__main__":
     CLI_PAGE.write_text(cli_page(), encoding="utf-8", newline="\n")
+    SETTINGS_PAGE.write_text(settings_page(), encoding="utf-8", newline="\n")

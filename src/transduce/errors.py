@@ -95,6 +95,7 @@ def is_out_of_memory(error: BaseException) -> bool:
 
 _REFUSED_MEMORY = (
     "out of memory",  # CUDA
+    "_ALLOC_FAILED",  # cuBLAS, cuDNN
     "can't allocate memory",  # torch, on a CPU
     "not enough memory",  # torch, on Windows
     "bad_alloc",  # C++

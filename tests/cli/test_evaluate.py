@@ -41,6 +41,22 @@ def test_scores_are_those_of_sacrebleus_own_command(
     assert text.messages.startswith("30 lines in ")
 
 
+def test_every_score_may_have_its_interval(transduce: Any, test_set: Path, run_folder: Path) -> None:
+    given = ["evaluate", run_folder, "--source", "test.source", "--reference", "test.target", "--confidence"]
+    found = json.loads(transduce(*given, "--json").output)["scores"]
+    lines = transduce(*given).lines
+    for line, score in zip(lines, found.values(), strict=True):
+        assert score["low"] < score["value"] < score["high"]
+        assert f"{score['value']:.2f} (95% {score['low']:.2f} to {score['high']:.2f})  nrefs:1|bs:1000|" in line
+
+
+def test_blank_references_have_no_score(transduce: Any, test_set: Path, run_folder: Path) -> None:
+    (test_set / "blank").write_text("\n" * 30, encoding="utf-8")
+    answer = transduce("evaluate", run_folder, "--source", "test.source", "--reference", "blank")
+    assert (answer.exit_code, answer.output) == (2, b"")
+    assert "blank: nothing but blank lines" in answer.messages
+
+
 def test_the_beam_can_be_chosen(transduce: Any, test_set: Path, run_folder: Path) -> None:
     given = ["--source", "test.source", "--reference", "test.target", "--beam", "1", "--json"]
     assert json.loads(transduce("evaluate", run_folder, *given).output)["beam"] == 1

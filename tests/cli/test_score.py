@@ -71,6 +71,10 @@ def test_perplexity_stands_on_standard_error(scored: Any) -> None:
     assert f": perplexity {expected:,.2f} for {len(tokens)} tokens" in answer.messages
 
 
+def test_blank_lines_have_no_perplexity(scored: Any) -> None:
+    assert scored([("", ""), ("", "")]).messages.endswith("s: nothing but blank lines, which have no perplexity\n")
+
+
 def test_compressed_text_is_text(transduce: Any, scored: Any, run_folder: Path, workspace: Path) -> None:
     expected = scored(PAIRS)
     (workspace / "source.gz").write_bytes(gzip.compress((workspace / "source").read_bytes()))

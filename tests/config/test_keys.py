@@ -25,6 +25,8 @@ def test_every_setting_has_a_key_and_every_key_a_setting() -> None:
         ("training.dropout", "model.dropout"),
         ("trainig.updates", "training.updates"),
         ("ouput", "output"),
+        ("training.batch_size", "training.batch_tokens"),
+        ("training.accumulate", "training.accumulation"),
     ],
 )
 def test_an_unknown_key_is_answered_with_the_nearest(key: str, nearest: str) -> None:
@@ -35,6 +37,8 @@ def test_an_unknown_key_is_answered_with_the_nearest(key: str, nearest: str) -> 
 def test_a_key_like_no_other_is_answered_with_the_list() -> None:
     with pytest.raises(ConfigError, match="`transduce config schema` lists all"):
         check_key("qqqqqq", "here")
+    with pytest.raises(ConfigError, match=r"there is no setting 'training.lr'; \[training\] has .*learning_rate, .*"):
+        check_key("training.lr", "here")
 
 
 @pytest.mark.parametrize("text", ["model = 3", "[[model]]\nd_model = 3", "model = []"])

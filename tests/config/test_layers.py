@@ -107,3 +107,28 @@ def test_a_setting_that_does_not_exist_names_where_it_stands_and_the_nearest(rec
 def test_the_papers_schedule_takes_back_the_peak_of_a_preset(load: Load) -> None:
     config = load("", "preset=tiny", "training.schedule=paper")
     assert config.training.learning_rate is None
+
+
+@pytest.mark.parametrize(
+    ("text", "setting", "left"),
+    [
+        ('pairs = "a.tsv"', ("data.source=s", "data.target=t"), {"source": "s", "target": "t"}),
+        ('source = "s"\ntarget = "t"', ("data.pairs=a.tsv",), {"pairs": "a.tsv"}),
+        ('corpora = [{pairs = "a.tsv"}]', ("data.pairs=b.tsv",), {"pairs": "b.tsv"}),
+        (
+            'pairs = "a.tsv"\nvalidation_pairs = "v.tsv"',
+            ("data.validation_source=s", "data.validation_target=t"),
+            {"pairs": "a.tsv", "validation_source": "s", "validation_target": "t"},
+        ),
+    ],
+)
+def test_files_take_the_place_of_others_given_below(
+    load: Load, text: str, setting: tuple[str, ...], left: dict[str, str]
+) -> None:
+    data = load(f"[data]\n{text}", *setting).data
+    assert {name: value for name, value in data if value and name not in {"folder", "held_out"}} == left
+
+
+def test_files_given_twice_in_one_place_contradict_each_other(load: Load) -> None:
+    with pytest.raises(ConfigError, match="pairs and source are both given"):
+        load('[data]\npairs = "a.tsv"\nsource = "s"\ntarget = "t"')

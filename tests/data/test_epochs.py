@@ -19,7 +19,8 @@ from transduce.data import (
     prepare,
     remove_epochs,
 )
-from transduce.errors import WriteError
+from transduce.data.epochs import MOST_REMOVALS
+from transduce.errors import RunError, WriteError
 
 Pairs = list[tuple[list[int], list[int]]]
 
@@ -70,15 +71,22 @@ def test_another_run_may_remove_what_it_has_left_behind(
     prepared: PreparedData, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     expected = pairs(epoch_store(prepared, 0.3, 1, 0))
-    opened = TokenStore.open
+    opened, removals = TokenStore.open, 0
 
     def removed_meanwhile(folder: Path, *arguments: Any) -> TokenStore:
-        monkeypatch.setattr(TokenStore, "open", opened)
-        remove_epochs(prepared, 0.3, 1, before=1)
+        nonlocal removals
+        if removals < most:
+            removals += 1
+            remove_epochs(prepared, 0.3, 1, before=1)
         return opened(folder, *arguments)
 
     monkeypatch.setattr(TokenStore, "open", removed_meanwhile)
+    most = MOST_REMOVALS  # before it is opened, and right after it was made again
     assert pairs(epoch_store(prepared, 0.3, 1, 0)) == expected
+    assert removals == most
+    most = removals + MOST_REMOVALS + 1
+    with pytest.raises(RunError, match="missing"):
+        epoch_store(prepared, 0.3, 1, 0)
 
 
 def test_an_epoch_in_progress_is_found_again_and_earlier_ones_go(prepared: PreparedData) -> None:

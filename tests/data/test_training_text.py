@@ -1,9 +1,11 @@
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from transduce.data.held_out import choose_held_out, is_blank
 from transduce.data.training_text import TrainingText
+from transduce.errors import CorpusError
 
 words = st.sampled_from(["", " ", "a", "b", "c", "d e", "f"])
 corpora = st.lists(st.lists(st.tuples(words, words), max_size=20), min_size=1, max_size=3)
@@ -40,3 +42,10 @@ def test_every_pair_keeps_its_mark_of_repetition(corpora: list[list[tuple[str, s
         for pair, again in training.of(number):
             assert again == (pair in seen)
             seen.append(pair)
+
+
+@pytest.mark.parametrize("num_pairs", [1, 3])
+def test_a_corpus_that_has_changed_is_noticed(num_pairs: int) -> None:
+    training = TrainingText([[("a", "b")] * 2], [num_pairs], [], np.zeros(num_pairs, bool))
+    with pytest.raises(CorpusError, match="corpus 1 of 1: has changed while it was read"):
+        list(training)

@@ -156,16 +156,14 @@ def test_a_head_off_in_the_request_is_that_head_off_alone(
     assert len(document["heads_off"]) == 12
     for one in document["heads_off"][::4]:
         head = Head(attention=one["attention"], layer=one["layer"], head=one["head"])
-        reference = document["target"]["text"]
-        request = InspectionRequest(text=SENTENCE, heads_off=[head], reference=reference, include=["attention"])
-        off = inspect_text(translator, request)
+        off = inspect_text(translator, InspectionRequest(text=SENTENCE, heads_off=[head], include=["attention"]))
         assert off["switched_off"] == [head.model_dump()]
         assert one["text"] == off["target"]["text"]
         assert one["changed"] == (one["text"] != document["target"]["text"])
         assert one["log_probability"] == pytest.approx(sum(off["target"]["log_probabilities"]), abs=1e-4)
-        if off["reference"]["ids"] == document["target"]["ids"]:
-            total = sum(off["reference"]["log_probabilities"])
-            assert one["log_probability_of_target"] == pytest.approx(total, abs=1e-4)
+        forced = InspectionRequest(text=SENTENCE, heads_off=[head], prefix=document["target"]["ids"], include=[])
+        total = sum(inspect_text(translator, forced)["target"]["log_probabilities"])
+        assert one["log_probability_of_target"] == pytest.approx(total, abs=1e-4)
         norms = unpacked(off["attention"][one["attention"]]["norms"])
         assert not norms[one["layer"], one["head"]].any()
 
@@ -262,9 +260,7 @@ def test_long_sides_are_refused(
         inspect_text(translator, InspectionRequest(text=SENTENCE, beam=1))
 
 
-def test_only_one_native_model_is_looked_into(
-    make_model: MakeModel, make_translator: MakeTranslator, tokenizer: Tokenizer
-) -> None:
+def test_only_one_native_model_is_looked_into(make_model: MakeModel, tokenizer: Tokenizer) -> None:
     model = make_model()
     foreign = NetworkEngine(ModelNetwork(model), tokenizer.end_id, tokenizer.vocabulary)
     ensemble = NativeEngine(model, tokenizer.end_id, ensemble=[make_model(seed=1)])

@@ -86,9 +86,7 @@ def test_no_network_is_made_that_the_weights_do_not_fill(
         return replace(found, config=TransformerConfig(**config))
 
     monkeypatch.setattr(CTranslate2Import, "read", huge)
-    with pytest.raises(
-        BundleError, match=r"is float32 \[24, 16\], its model needs float32 \[2147483647, 16\]|is float32"
-    ):
+    with pytest.raises(BundleError, match=r"is float32 \[24\], its model needs float32 \[2147483647\]"):
         import_model(exported, tmp_path / "new")
 
 

@@ -54,18 +54,25 @@ def test_a_fingerprint_changes_with_the_files(make_bundle: Callable[..., Path], 
 
 
 def test_a_model_that_is_gone_stays_loaded_and_one_that_comes_back_is_not_loaded_again(
-    make_bundle: Callable[..., Path], tmp_path: Path
+    make_bundle: Callable[..., Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path, said = make_bundle(tmp_path / "model"), list[str]()
+    looks: asyncio.Queue[bool] = asyncio.Queue()
+
+    def look(path: Path) -> models.Fingerprint:
+        looks.put_nowait(path.exists())
+        return fingerprint(path)
 
     async def run() -> None:
         served = Models([path], SETTINGS, Metrics(), said.append)
         served.load()
-        watching = asyncio.create_task(served.watch(0.01))
-        path.rename(tmp_path / "aside")
-        await asyncio.sleep(0.1)
-        (tmp_path / "aside").rename(path)
-        await asyncio.sleep(0.1)
+        monkeypatch.setattr(models, "fingerprint", look)
+        watching = asyncio.create_task(served.watch(0.001))
+        for before, after in [(path, tmp_path / "aside"), (tmp_path / "aside", path)]:
+            before.rename(after)
+            for _ in range(3):  # the second look finds what the first has seen
+                while await looks.get() != (after == path):
+                    pass
         watching.cancel()
         assert served.of(("en", "de")) is not None
         assert served.of(("de", "en")) is None

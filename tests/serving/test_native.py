@@ -10,7 +10,8 @@ import pytest
 from transduce.serving import native
 from transduce.serving.native_requests import TranslateRequest
 from transduce.serving.wishes import TranslationWish
-from transduce.translation import ForcedDecoder, Translator, score_pairs
+from transduce.text import Tokenizer
+from transduce.translation import ForcedDecoder, Translator, score_ids, score_pairs
 
 TEXT = "Sun and moon.\n\n  River, salt and wind. 12"
 
@@ -140,7 +141,7 @@ def test_a_large_answer_is_made_beside_the_loop(client: httpx.Client, monkeypatc
     assert [name == loop for name in threads] == [True, True, False, False]
 
 
-def test_scores_are_those_of_the_command(client: httpx.Client, offline: Translator, bundle: Any) -> None:
+def test_scores_are_those_of_the_command(client: httpx.Client, bundle: Any) -> None:
     pairs = [("Sun and moon.", "Wind."), ("", ""), ("Sun.", "")]
     asked = [{"text": source, "translation": target} for source, target in pairs]
     found = post(client, "/v1/score", pairs=asked)["scores"]
@@ -151,12 +152,16 @@ def test_scores_are_those_of_the_command(client: httpx.Client, offline: Translat
         assert [token["piece"] for token in one["tokens"]] == list(score.pieces)
 
 
-def test_a_translation_scores_what_it_was_found_with(client: httpx.Client) -> None:
+def test_a_translation_scores_what_it_was_found_with(client: httpx.Client, tokenizer: Tokenizer, bundle: Any) -> None:
+    """Token by token: its text may be spelled in other tokens, which have another score."""
     (found,) = post(client, "/v1/translate", text="Sun and moon.")["translations"]
-    (score,) = post(client, "/v1/score", pairs=[{"text": "Sun and moon.", "translation": found["text"]}])["scores"]
-    pieces = [one["piece"] for one in found["sentences"][0]["tokens"]]
-    if [one["piece"] for one in score["tokens"]] == pieces:  # a text may be spelled in several ways
-        assert score["score"] == pytest.approx(found["score"], abs=1e-4)
+    tokens = found["sentences"][0]["tokens"]
+    ids_of = {piece: number for number, piece in enumerate(tokenizer.pieces(range(tokenizer.vocabulary)))}
+    ids = [ids_of[token["piece"]] for token in tokens]
+    sources = [tokenizer.as_source(tokenizer.encode("Sun and moon."))]
+    (score,) = score_ids(ForcedDecoder.load(bundle, device="cpu"), sources, [ids])
+    assert score.score == pytest.approx(found["score"], abs=1e-4)
+    assert score.token_scores == pytest.approx([token["log_probability"] for token in tokens], abs=1e-4)
 
 
 def test_inspection(client: httpx.Client) -> None:

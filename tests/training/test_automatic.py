@@ -1,11 +1,12 @@
 import gzip
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from transduce.config import PRESETS, load_run_config
+from transduce.config import PRESETS, RunConfig, load_run_config
 from transduce.errors import CorpusError
-from transduce.training import automatic_settings_for
+from transduce.training import RunFolder, automatic_settings_for
 from transduce.training.automatic import SIZES, automatic_settings
 
 
@@ -35,20 +36,33 @@ def test_counts_the_pairs_of_the_given_text(tmp_path: Path) -> None:
     (tmp_path / "source.gz").write_bytes(gzip.compress(b"a\nb\n"))
     (tmp_path / "target").write_bytes(b"A\nB\n")
     given = {"data.folder": str(tmp_path), "data.source": "source.gz", "data.target": "target"}
-    assert automatic_settings_for({**given, "output": "elsewhere"}) == automatic_settings(2)
+    given["output"] = str(tmp_path / "run")
+    assert automatic_settings_for(given, restart=False) == automatic_settings(2)
     (tmp_path / "target").write_bytes(b"A\n")
     with pytest.raises(CorpusError, match="2"):
-        automatic_settings_for(given)
+        automatic_settings_for(given, restart=False)
+
+
+def test_a_run_that_has_begun_keeps_what_was_counted(make_config: Callable[..., RunConfig]) -> None:
+    config = make_config(preset="small")
+    given = {"data.source": "there/is/none", "data.target": "there/is/none", "output": config.output}
+    folder = RunFolder(Path(config.output))
+    with folder.alone():
+        folder.begin(config, restart=False)
+        assert automatic_settings_for(given, restart=False) == automatic_settings(SIZES["small"])
+    with pytest.raises(CorpusError, match="none"):
+        automatic_settings_for(given, restart=True)
 
 
 def test_counts_the_pairs_of_all_corpora(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(SIZES, "tiny", 3)
     (tmp_path / "a.tsv").write_bytes(b"a\tA\n" * 2)
     corpora = [{"pairs": "a.tsv", "weight": 9.0}, {"pairs": "a.tsv", "weight": 0.1}]
-    given = {"data.folder": str(tmp_path), "data.corpora": corpora}
-    assert automatic_settings_for(given) == automatic_settings(4) != automatic_settings(2)
+    given = {"data.folder": str(tmp_path), "data.corpora": corpora, "output": str(tmp_path / "run")}
+    assert automatic_settings_for(given, restart=False) == automatic_settings(4) != automatic_settings(2)
 
 
-def test_standard_input_is_not_read() -> None:
-    assert automatic_settings_for({"data.pairs": "-"}) == automatic_settings(0)
-    assert automatic_settings_for({}) == automatic_settings(0)
+def test_standard_input_is_not_read(tmp_path: Path) -> None:
+    given = {"output": str(tmp_path / "run")}
+    assert automatic_settings_for({**given, "data.pairs": "-"}, restart=False) == automatic_settings(0)
+    assert automatic_settings_for(given, restart=False) == automatic_settings(0)

@@ -31,7 +31,7 @@ def test_the_bundle_works_and_claims_no_scores(copier: Any, tmp_path: Path) -> N
     average_run(copier.result.folder, 2, tmp_path / "average")
     description = Bundle.open(tmp_path / "average").description
     assert description.scores == []
-    assert "validation_loss" not in description.training
+    assert not {"epochs", "seconds", "validation_loss", "scored_pairs"} & description.training.keys()
     assert (description.training["averaged_checkpoints"], description.training["update"]) == (2, 300)
     assert Translator.load(tmp_path / "average", device="cpu").translate(["sun moon"]) == ["sun moon"]
 
@@ -41,6 +41,10 @@ def test_too_few_checkpoints(copier: Any, tmp_path: Path) -> None:
         average_run(copier.result.folder, 4, tmp_path / "average")
     with pytest.raises(UserError, match="--last 0"):
         average_run(copier.result.folder, 0, tmp_path / "average")
+    for place in ("best", "average"):
+        with pytest.raises(UserError, match="lies in the run's own folder"):
+            average_run(copier.result.folder, 2, copier.result.folder / place)
+    assert not (copier.result.folder / "average").exists()
     assert list(tmp_path.iterdir()) == []
 
 

@@ -1,10 +1,11 @@
 import os
+import queue
 import signal
 import threading
 
 import pytest
 
-from transduce.training import stop_wish
+from transduce.training import interruption, stop_wish
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
@@ -15,6 +16,17 @@ def test_a_signal_becomes_a_wish(number: signal.Signals) -> None:
         assert not stop.wished
         os.kill(os.getpid(), number)
         assert stop.wished
+
+
+def test_a_wish_that_takes_a_while_is_answered_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(interruption, "MOMENT", 0.001)
+    said: queue.Queue[str] = queue.Queue()
+    with stop_wish(said.put):
+        os.kill(os.getpid(), signal.SIGINT)
+        assert said.get(timeout=60) == "stopping after this update; once more ends it at once"
+    with stop_wish(said.put):
+        pass
+    assert said.empty()
 
 
 def test_a_second_signal_ends_at_once() -> None:

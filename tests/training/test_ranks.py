@@ -98,9 +98,7 @@ def assert_close(found: list[dict[str, Any]], expected: list[dict[str, Any]]) ->
 
 
 @pytest.mark.parametrize("device", DEVICES)
-def test_several_equal_one_and_survive_the_death_of_one(
-    make_config: MakeConfig, metrics_of: MetricsOf, outcome_of: OutcomeOf, device: str
-) -> None:
+def test_several_equal_one(make_config: MakeConfig, metrics_of: MetricsOf, device: str) -> None:
     num_ranks = 3 if device == "cpu" else min(3, torch.cuda.device_count())
     settings = {**PLAIN, "training__device": device}
     one = train(make_config("one", training__batch_tokens=36, **settings))
@@ -113,7 +111,19 @@ def test_several_equal_one_and_survive_the_death_of_one(
     assert messages.count("trained 48 updates") == 1
     assert_close(metrics_of(Path(config.output)), metrics_of(one.folder))
 
-    killed = make_config("killed", **settings)
+
+@pytest.mark.parametrize(("num_ranks", "sharding"), [(3, "none"), (2, "fsdp")])
+@pytest.mark.parametrize("device", DEVICES)
+def test_the_death_of_one_changes_nothing(
+    make_config: MakeConfig, outcome_of: OutcomeOf, device: str, num_ranks: int, sharding: str
+) -> None:
+    num_ranks = num_ranks if device == "cpu" else min(num_ranks, torch.cuda.device_count())
+    settings = {**PLAIN, "model__dropout": 0.2, "training__device": device, "training__sharding": sharding}
+    settings |= {"training__batch_tokens": 36 // num_ranks}
+    config, killed = make_config("whole", **settings), make_config("killed", **settings)
+    code, output, messages = Torchrun.training(num_ranks, config).end()
+    assert (code, output) == (0, ""), messages
+
     torchrun = Torchrun.training(num_ranks, killed, "--max-restarts=1")
     torchrun.wait_for(Path(killed.output) / "metrics.jsonl", 16)
     os.kill(torchrun.ranks[1], signal.SIGKILL)
@@ -171,19 +181,62 @@ def test_ranks_whose_launcher_was_killed_save_their_work_and_end(make_config: Ma
     assert int(stopgap.name) < 150
 
 
-def test_ranks_that_were_told_otherwise_end_with_one_message(make_config: MakeConfig, tmp_path: Path) -> None:
-    config = make_config()
+# A Mac has an accelerator, and values on the CPU nevertheless.
+ON_A_MAC = """
+import torch
+from torch import distributed
+from transduce.training.ranks import Ranks, backend
+torch._C._get_accelerator = lambda *_: torch.device("mps")
+distributed.init_process_group(backend(), store=distributed.HashStore(), rank=0, world_size=1)
+assert Ranks(0, 2).sum(torch.ones(3)).tolist() == [1, 1, 1]
+distributed.destroy_process_group()
+"""
+
+
+def test_values_on_the_cpu_are_summed_whatever_accelerator_there_is() -> None:
+    environment = {"PATH": os.environ["PATH"], "PYTHONPATH": str(SOURCE)}
+    subprocess.run([sys.executable, "-c", ON_A_MAC], env=environment, check=True, timeout=300)
+
+
+# What only rank 1 is told would have the ranks wait for each other, or send each other what does not fit.
+TOLD_OTHERWISE = """
+import os, sys
+from transduce.cli import main
+main(["train", sys.argv[1], *(["--set=" + sys.argv[2]] if os.environ["RANK"] == "1" else [])])
+"""
+
+# As on machines that share no folder.
+WITH_FOLDERS_OF_THEIR_OWN = """
+import os, sys
+from transduce.cli import main
+from transduce.training import run
+run.FILE_SYSTEM_PATIENCE = 0.1
+main(["train", sys.argv[1], f"--set=output={sys.argv[2]}/{os.environ['RANK']}"])
+"""
+
+
+@pytest.mark.parametrize(
+    ("program", "argument", "words"),
+    [
+        (TOLD_OTHERWISE, "training.sharding=fsdp", "the ranks have different settings"),
+        (TOLD_OTHERWISE, "model.d_ff=48", "the ranks have different settings"),
+        (WITH_FOLDERS_OF_THEIR_OWN, "folders", "not every rank sees that the first is at work there"),
+    ],
+)
+def test_ranks_that_cannot_work_together_end_with_one_message(
+    make_config: MakeConfig, tmp_path: Path, program: str, argument: str, words: str
+) -> None:
     recipe = tmp_path / "recipe.toml"
-    recipe.write_text(to_toml(config), encoding="utf-8")
-    program = tmp_path / "train.py"
-    call = f"main(['train', {str(recipe)!r}, f\"--set=training.seed={{os.environ['RANK']}}\"])\n"
-    program.write_text(f"import os\nfrom transduce.cli import main\n{call}", encoding="utf-8")
-    code, output, messages = Torchrun(2, [str(program)]).end()
+    recipe.write_text(to_toml(make_config()), encoding="utf-8")
+    (tmp_path / "train.py").write_text(program, encoding="utf-8")
+    argument = str(tmp_path / argument) if argument == "folders" else argument
+    code, output, messages = Torchrun(2, [str(tmp_path / "train.py"), str(recipe), argument]).end()
     assert (code, output) == (1, "")
     said = [line for line in messages.splitlines() if line.startswith("transduce: ")]
     assert len(said) == 1, messages
-    assert "the ranks have different settings" in said[0]
-    assert not Path(config.output).exists()
+    assert words in said[0]
+    assert not (tmp_path / "run").exists()
+    assert not (tmp_path / "folders").exists()
 
 
 # Rank 1 has no memory to spare, so that it refuses whatever has rows enough for a forecast.

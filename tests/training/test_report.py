@@ -163,23 +163,6 @@ def test_lengths_and_cleaning_are_shown(tmp_path: Path) -> None:
     assert '<th scope="row">too long</th><td class="number">50</td><td class="number">25.00%</td>' in page
 
 
-@pytest.mark.parametrize(
-    ("cleaning", "said"),
-    [
-        ({"news<1>": {"blank": 1, "kept": 3}, "web": {"kept": 5}}, ["news&lt;1&gt;", "web", "25.00%", "100.00%"]),
-        ({"news": {"kept": 5}, "kept": 5}, ["news", ">5<"]),
-        ({"kept": 5, "rules": ["<a>"]}, ["&lt;a&gt;", "100.00%"]),
-        ({}, []),
-    ],
-)
-def test_counts_of_any_shape_are_shown(tmp_path: Path, cleaning: dict[str, Any], said: list[str]) -> None:
-    page = page_of(tmp_path, {**lines()[0], "cleaning": cleaning})
-    parser = Balance()
-    parser.feed(page)
-    assert parser.open == []
-    assert not [words for words in said if words not in page]
-
-
 def test_what_differs_from_the_defaults_stands_first(tmp_path: Path) -> None:
     config = load_run_config(None, arguments={"training.updates": 777, "data.source_language": HOSTILE})[0]
     page = page_of(tmp_path, config=config)

@@ -237,7 +237,7 @@ def test_what_a_killed_process_had_no_time_to_remove_is_not_averaged(
 
 
 def test_best_is_never_replaced_by_something_worse(
-    make_config: MakeConfig, metrics_of: Callable[..., list[dict[str, Any]]], watcher: Any, killed: type[BaseException]
+    make_config: MakeConfig, watcher: Any, killed: type[BaseException]
 ) -> None:
     """Though the validation that found it came after the last checkpoint, and is not made again."""
     settings = {"training__best_by": "loss", "training__checkpoint_every": 100, "training__keep_checkpoints": 1}

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 
-from transduce.bundle import Bundle, model_tensors, started
+from transduce.bundle import Bundle, Languages, model_tensors, started
 from transduce.config import RunConfig, load_run_config, to_toml
 from transduce.errors import BundleError, ConfigError, Interrupted, RunError
 from transduce.training import Validator, train
@@ -96,6 +96,23 @@ def test_a_preset_is_taken_for_its_training_alone(tune: Callable[..., RunConfig]
     result = train(tune(preset="tiny", training__updates=1, model__dropout=0.25))
     found, expected = (Bundle.open(run / "last").model_config for run in (result.folder, copier.result.folder))
     assert found == expected.model_copy(update={"dropout": 0.25})
+
+
+def test_languages_and_search_are_those_of_the_bundle_unless_others_are_given(
+    tune: Callable[..., RunConfig], copier: Any, watcher: Any
+) -> None:
+    description = Bundle.open(copier.result.folder / "best").description
+    assert description.languages.source
+    assert description.search.beam == 2
+    settings = {"training__updates": 6, "data__target_language": "fr"}
+    config = tune(**settings)
+    assert (config.data.source_language, config.search.beam) == ("", 4)
+    with pytest.raises(Interrupted):
+        train(config, watcher(3, signal.SIGTERM))
+    last = Bundle.open(train(config).folder / "last").description  # going on, it does not look at the bundle
+    assert last.languages == Languages(source=description.languages.source, target="fr")
+    assert (last.search.beam, last.search.max_extra_length) == (2, 4)
+    assert started(tune(search__beam=3))[0].search.beam == 3
 
 
 def test_its_own_configuration_is_that_of_the_run(tune: Callable[..., RunConfig]) -> None:

@@ -91,7 +91,7 @@ def test_patience_does_not_hold_single_models_against_an_average(
     assert (second.updates, second.best) == (16, -0.01)
 
 
-def test_patience_ends_a_run_that_gains_nothing(make_config: MakeConfig, watcher: Any, metrics_of: MetricsOf) -> None:
+def test_patience_ends_a_run_that_gains_nothing(make_config: MakeConfig, watcher: Any) -> None:
     settings = {"training__learning_rate": 1e-12, "training__validate_every": 2, "training__best_by": "bleu"}
     config = make_config(training__patience=3, **settings)
     told = watcher()

@@ -1,3 +1,5 @@
+import os
+
 import pytest
 import torch
 
@@ -25,6 +27,22 @@ def test_other_devices_are_refused(name: str) -> None:
 def test_a_gpu_that_is_not_there() -> None:
     with pytest.raises(ConfigError, match="this machine has no such device; it has: "):
         find_device("cuda")
+
+
+@pytest.mark.parametrize(("said", "found"), [(None, ":4096:8"), (":16:8", ":16:8")])
+@pytest.mark.parametrize("name", ["auto", "cuda"])
+def test_a_gpu_is_told_to_sum_products_in_the_same_order(
+    monkeypatch: pytest.MonkeyPatch, name: str, said: str | None, found: str
+) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
+    monkeypatch.setenv("CUBLAS_WORKSPACE_CONFIG", said or "")
+    if said is None:
+        monkeypatch.delenv("CUBLAS_WORKSPACE_CONFIG")
+    assert find_device("cpu").type == "cpu"
+    assert os.environ.get("CUBLAS_WORKSPACE_CONFIG") == said
+    assert find_device(name).type == "cuda"
+    assert os.environ["CUBLAS_WORKSPACE_CONFIG"] == found
 
 
 @pytest.mark.gpu

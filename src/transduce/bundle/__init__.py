@@ -6,7 +6,6 @@ from transduce.bundle.atomic_folder import (
     recover_folders,
     remove_folder,
     standing_folder,
-    write_through,
     written_folder,
 )
 from transduce.bundle.averaging import average_weights
@@ -21,6 +20,7 @@ from transduce.bundle.calibration import (
 )
 from transduce.bundle.checkpoint import (
     Checkpoint,
+    has_checkpoint,
     latest_checkpoint,
     list_checkpoints,
     load_checkpoint,
@@ -32,8 +32,9 @@ from transduce.bundle.description import BundleDescription, Languages, RecordedS
 from transduce.bundle.folder_lock import locked
 from transduce.bundle.model_card import model_card
 from transduce.bundle.overview import Overview, overview
-from transduce.bundle.start import started
+from transduce.bundle.start import started, with_its_ways
 from transduce.bundle.weights import blank_model, check_tensors, load_tensors, model_tensors
+from transduce.bundle.written_file import write_through, written_file
 
 __all__ = [
     "Bundle",
@@ -50,6 +51,7 @@ __all__ = [
     "blank_model",
     "check_tensors",
     "find_bundle",
+    "has_checkpoint",
     "is_bundle",
     "latest_checkpoint",
     "list_checkpoints",
@@ -69,6 +71,8 @@ __all__ = [
     "standing_folder",
     "started",
     "update_calibration",
+    "with_its_ways",
     "write_through",
+    "written_file",
     "written_folder",
 ]

@@ -12,6 +12,7 @@ from pathlib import Path
 from safetensors import SafetensorError
 
 from transduce.bundle.folder_lock import locked
+from transduce.bundle.written_file import write_through
 from transduce.errors import BundleError, WriteError
 
 PATIENCE = 10.0
@@ -117,14 +118,3 @@ def _replace(place: Path, new: Path) -> None:
 def _aside(folder: Path, kind: str) -> Path:
     # A name that nobody gives to a copy of his own: what has it is removed unasked.
     return folder.with_name(f"{folder.name}.transduce-{kind}-{os.getpid()}")
-
-
-def write_through(path: Path) -> None:
-    """Wait until a file's bytes, or a folder's names, are on the disk itself, so that a power cut cannot undo them."""
-    if os.name == "nt":  # Windows can neither open a folder nor flush a file opened for reading.
-        return
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

@@ -5,8 +5,6 @@ that it is never taken for another model's, it records the files of the bundle i
 place of an old one comes without.
 """
 
-import os
-from pathlib import Path
 from typing import Literal
 
 from pydantic import Field
@@ -15,6 +13,7 @@ from transduce.bundle.bundle import DESCRIPTION, Bundle
 from transduce.bundle.description import BundleDescription
 from transduce.bundle.folder_lock import locked
 from transduce.bundle.manifest import FolderDescription, read_description, write_description
+from transduce.bundle.written_file import written_file
 from transduce.config import Settings
 from transduce.errors import BundleError, WriteError
 
@@ -147,7 +146,8 @@ def update_calibration(
         with locked(bundle.folder, place.with_name(f".{place.name}.lock")):
             if read_description(place / DESCRIPTION, BundleDescription).files != bundle.description.files:
                 raise BundleError(f"{bundle.folder}: has another model by now than the one measured: measure anew")
-            _write(place / CALIBRATION, _present(bundle).model_copy(update=given))
+            with written_file(place / CALIBRATION) as beside:
+                write_description(beside, _present(bundle).model_copy(update=given))
     except OSError as error:
         raise WriteError(f"{bundle.folder}: could not be written and is as it was before: {error}") from error
 
@@ -158,11 +158,3 @@ def _present(bundle: Bundle) -> Calibration:
     except BundleError:  # what it says is worth nothing, and about to be replaced
         present = None
     return present or Calibration(files=bundle.description.files)
-
-
-def _write(path: Path, calibration: Calibration) -> None:
-    beside = path.with_name(path.name + ".tmp")
-    write_description(beside, calibration)
-    with beside.open("rb+") as file:
-        os.fsync(file.fileno())  # a power cut must not leave the name without the bytes
-    beside.replace(path)

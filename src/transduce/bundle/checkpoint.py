@@ -89,6 +89,11 @@ def list_checkpoints(folder: Path) -> list[int]:
     )
 
 
+def has_checkpoint(folder: Path) -> bool:
+    """Whether there is one in `folder`, be it where a process that was killed while replacing it has set it aside."""
+    return bool(list_checkpoints(folder)) or any(folder.glob("[0-9]*.transduce-old-*"))
+
+
 def load_checkpoint(
     folder: Path, update: int, parts: Collection[str] | None = None
 ) -> tuple[dict[str, dict[str, Tensor]], dict[str, JsonValue]]:

@@ -9,8 +9,9 @@ from transduce.text import TARGET_MODEL
 USE = """\
 ## Use
 
+With Transduce, the program that trained it:
+
 ```
-pip install transduce
 transduce translate path/to/this/folder < source.txt > translation.txt
 ```
 

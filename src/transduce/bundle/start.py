@@ -3,13 +3,16 @@
 from pathlib import Path
 
 from transduce.bundle.bundle import Bundle, find_bundle
-from transduce.config import RunConfig
+from transduce.bundle.description import Languages
+from transduce.config import RunConfig, SearchConfig
 from transduce.errors import ConfigError, UserError
 from transduce.text import Tokenizer
 
 
 def started(config: RunConfig) -> tuple[RunConfig, Bundle | None]:
     """The same run with the network and the tokenizer of the bundle that `training.start_from` names, and the bundle.
+
+    Languages and settings of the search are the bundle's, too, where `config` gives no others.
 
     Raises:
         BundleError: there is none, or it is damaged.
@@ -51,7 +54,22 @@ def _adopted(config: RunConfig, bundle: Bundle) -> RunConfig:
         )
     model = bundle.model_config.model_copy(update=dropout)
     text = config.text.model_copy(update={"tokenizer": tokenizer or str(bundle.tokenizer_path)})
-    return config.model_copy(update={"model": model, "text": text})
+    adopted = config.model_copy(update={"model": model, "text": text})
+    return with_its_ways(adopted, bundle.description.search, bundle.description.languages)
+
+
+def with_its_ways(config: RunConfig, search: SearchConfig, languages: Languages) -> RunConfig:
+    """The same run with what was known of languages and of translating, where `config` says nothing else.
+
+    But for the longest source that is read at a time, which the text decides.
+    """
+    given = {name: getattr(config.search, name) for name in config.search.model_fields_set | {"max_pieces"}}
+    known = {
+        "source_language": config.data.source_language or languages.source,
+        "target_language": config.data.target_language or languages.target,
+    }
+    data = config.data.model_copy(update=known)
+    return config.model_copy(update={"search": search.model_copy(update=given), "data": data})
 
 
 def _is_tokenizer_of(bundle: Bundle, path: Path) -> bool:

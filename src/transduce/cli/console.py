@@ -100,8 +100,7 @@ class ConsoleReporter(AbstractContextManager["ConsoleReporter"]):
 
 def score_with_interval(score: Score) -> str:
     """As in "BLEU 34.57 (95% 33.12 to 36.01)"; without the interval where none was computed."""
-    interval = "" if score.low is None else f" (95% {score.low:.2f} to {score.high:.2f})"
-    return f"{score.metric} {score.value:.2f}{interval}"
+    return f"{score.metric} {score.value:.2f}{score.interval}"
 
 
 def progress_line(progress: Progress) -> str:

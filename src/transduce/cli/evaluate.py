@@ -17,6 +17,7 @@ def evaluate(
     reference: Path,
     beam: int | None = None,
     tokenize: str = "13a",
+    confidence: bool = False,
     computation: Computation = _COMPUTATION,
     json: bool = False,
 ) -> None:
@@ -29,11 +30,12 @@ def evaluate(
         beam: hypotheses kept for each sentence; 1 is greedy. The model's own setting unless given.
         tokenize: how BLEU divides text into words: 13a, as everybody reports it; intl, char, zh; or none, for a model
             that was trained on tokenised text.
+        confidence: add to each score the interval in which it lies with 95 %, by bootstrap resampling of the lines.
         computation: what computes.
         json: print one JSON object.
     """
     translator = computation.load(model)
-    result = evaluate_translator(translator, source, reference, beam=beam, tokenization=tokenize)
+    result = evaluate_translator(translator, source, reference, beam=beam, tokenization=tokenize, confidence=confidence)
     if json:
         print_json({"model": str(model), **result.as_json()})
         return

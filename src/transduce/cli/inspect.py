@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 from cyclopts import Parameter
 
-from transduce.bundle import Bundle, find_bundle
+from transduce.bundle import Bundle, find_bundle, written_file
 from transduce.cli.console import say
 from transduce.errors import UserError
 from transduce.inspection import EVERYTHING, QUICK, Head, InspectedModel, InspectionRequest, inspect_text
@@ -70,12 +70,8 @@ def inspect(
         raise UserError(f"--output {output}: must be a file in a folder that exists, as in page.html")
     documents = [_document(path, request, device) for path in (model, *compare)]
     page = standalone_page(documents).encode("utf-8")
-    beside = output.with_name(output.name + ".tmp")
-    try:
+    with written_file(output) as beside:
         beside.write_bytes(page)
-        beside.replace(output)
-    finally:
-        beside.unlink(missing_ok=True)
     say(f"{output} written in {time.monotonic() - started:.1f} s: {len(page) / 1e6:.1f} MB; open it in a browser")
 
 

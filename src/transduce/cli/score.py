@@ -44,10 +44,10 @@ def score(
         if found.is_long:
             limit = decoder.search.max_pieces
             say(f"line {line} is longer than the {limit} pieces that the model reads at a time: scored as a whole")
-    say(
-        f"{perplexity.num_pairs:,} pairs in {time.monotonic() - started:.1f} s: perplexity {perplexity.value:.2f} for "
-        f"{perplexity.num_tokens:,} tokens of this model's vocabulary"
-    )
+    measured = "nothing but blank lines, which have no perplexity"
+    if perplexity.num_tokens:
+        measured = f"perplexity {perplexity.value:.2f} for {perplexity.num_tokens:,} tokens of this model's vocabulary"
+    say(f"{perplexity.num_pairs:,} pairs in {time.monotonic() - started:.1f} s: {measured}")
 
 
 def _text(found: PairScore, *, tokens: bool) -> str:

@@ -20,7 +20,7 @@ from transduce.training import train as train_run
 @Parameter(name="*")
 @dataclass(frozen=True, kw_only=True)
 class Texts:
-    """Where the text is, for a run without a recipe."""
+    """Where the text is and in which languages, for a run without a recipe."""
 
     source: str | None = None
     """Training text, source side; plain, .gz, .xz or .zst, one sentence a line."""
@@ -32,6 +32,10 @@ class Texts:
     """Validation text, source side; without it, some training pairs are set aside."""
     validation_target: str | None = None
     """Validation text, target side."""
+    source_language: str | None = None
+    """Language code of the source, as in en: a model that is to be served has to know it."""
+    target_language: str | None = None
+    """Language code of the target, as in de."""
 
 
 def train(
@@ -60,7 +64,7 @@ def train(
     if output is not None:
         given["output"] = output
     with joined_ranks() as ranks:
-        automatic = automatic_settings_for(_data(given, settings or [])) if recipe is None else {}
+        automatic = automatic_settings_for(_run(given, settings or []), restart=restart) if recipe is None else {}
         config, _ = load_run_config(
             recipe, settings=settings or [], environment=os.environ, arguments=given, automatic=automatic
         )
@@ -94,9 +98,10 @@ def _verify(config: RunConfig) -> None:
     )
 
 
-def _data(given: Mapping[str, str], settings: Sequence[str]) -> dict[str, object]:
-    """What is said about the text, wherever it is said: before its size is known, nothing else can be resolved."""
-    environment = {name: value for name, value in os.environ.items() if name.startswith("TRANSDUCE_DATA_")}
-    about_text = [setting for setting in settings if setting.lstrip().startswith("data.")]
+def _run(given: Mapping[str, str], settings: Sequence[str]) -> dict[str, object]:
+    """What is said about folder and text, wherever it is: before their size is known, nothing else can be resolved."""
+    known = ("TRANSDUCE_DATA_", "TRANSDUCE_OUTPUT")
+    environment = {name: value for name, value in os.environ.items() if name.startswith(known)}
+    about_text = [setting for setting in settings if setting.lstrip().startswith(("data.", "output"))]
     config, _ = load_run_config(None, settings=about_text, environment=environment, arguments=given)
-    return {f"data.{key}": value for key, value in config.data}
+    return {"output": config.output} | {f"data.{key}": value for key, value in config.data}

@@ -45,11 +45,18 @@ def check_key(key: str, origin: str) -> None:
     if key in sections():
         example = list(sections()[key].model_fields)[-1]
         raise ConfigError(f"{origin}: {key!r} is a section; give a setting of it, as in {key}.{example}")
-    near = difflib.get_close_matches(key, known_keys(), n=1, cutoff=0.5)
-    same_name = [known for known in known_keys() if known.rpartition(".")[2] == key.rpartition(".")[2]]
-    guess = next(iter([*same_name, *near]), None)
-    hint = f"did you mean {guess!r}?" if guess else "`transduce config schema` lists all of them"
-    raise ConfigError(f"{origin}: there is no setting {key!r}; {hint}")
+    raise ConfigError(f"{origin}: there is no setting {key!r}; {_hint(key)}")
+
+
+def _hint(key: str) -> str:
+    """What somebody may have meant by `key`."""
+    section, _, name = key.rpartition(".")
+    names = {known: known.rpartition(".")[2] for known in known_keys()}
+    own = {known: last for known, last in names.items() if section and known.startswith(f"{section}.")}
+    for among in (own, names):
+        if near := difflib.get_close_matches(name, among.values(), n=1, cutoff=0.6):
+            return f"did you mean {next(known for known, last in among.items() if last == near[0])!r}?"
+    return f"[{section}] has {', '.join(own.values())}" if own else "`transduce config schema` lists all of them"
 
 
 def environment_settings(environment: Mapping[str, str]) -> dict[str, str]:

@@ -15,6 +15,12 @@ from transduce.config.text import TextConfig
 from transduce.config.toml import read_toml
 from transduce.errors import ConfigError
 
+ALTERNATIVES = [
+    [{"data.source", "data.target"}, {"data.pairs"}, {"data.corpora"}],
+    [{"data.validation_source", "data.validation_target"}, {"data.validation_pairs"}],
+]
+"""Settings one of which is given instead of the others."""
+
 
 @dataclass
 class Layers:
@@ -27,13 +33,16 @@ class Layers:
     """Dotted key to the name of the layer that gave its value."""
 
     def lay(self, values: Mapping[str, Any], origin: str) -> None:
-        """Put dotted `values` on top.
+        """Put dotted `values` on top; instead of what they are an alternative to, if that is given below.
 
         Raises:
             ConfigError: a key does not exist; the message names the nearest one that does.
         """
         for key, value in values.items():
             check_key(key, origin)
+            for other in _alternatives(key):
+                if self.origins.get(other, origin) != origin:
+                    del self.values[other], self.origins[other]
             self.values[key] = value
             self.origins[key] = origin
 
@@ -61,6 +70,14 @@ class Layers:
         if "text.vocabulary" in origins:
             origins = dict.fromkeys(decided, "text.vocabulary") | origins
         return config, origins
+
+
+def _alternatives(key: str) -> set[str]:
+    """The settings that `key` is given instead of."""
+    for ways in ALTERNATIVES:
+        if any(key in way for way in ways):
+            return {other for way in ways if key not in way for other in way}
+    return set()
 
 
 def _decided_vocabulary(values: Mapping[str, Any]) -> dict[str, int]:

@@ -92,6 +92,8 @@ class DataConfig(Section):
     def _check_files(self) -> "DataConfig":
         _check_names("", self.source, self.target, self.pairs)
         _check_names("validation_", self.validation_source, self.validation_target, self.validation_pairs)
+        if self.columns is not None and self.columns[0] == self.columns[1]:
+            raise ValueError(f"columns: source and target are both {self.columns[0]!r}: name two")
         if self.validation_pairs == "-":
             raise ValueError("validation_pairs cannot be read from standard input: give a file")
         for name in ("source", "pairs"):
@@ -127,7 +129,8 @@ class TextConfig(Section):
     """How SentencePiece finds its pieces (paper 5.1: byte-pair encoding)."""
 
     tokenizer: str | None = None
-    """A SentencePiece model to use instead of training one, or a bundle whose tokenizer is used."""
+    """A SentencePiece model to use instead of training one, or a bundle whose tokenizer is used; vocabulary and
+    algorithm are then its own, whatever the two above say."""
 
     bpe_dropout: float = Field(default=0.0, ge=0.0, lt=1.0)
     """Share of merges skipped at random in training text (Provilkov et al. 2020); anew in every epoch."""

@@ -17,7 +17,7 @@ def read_toml(path: Path) -> dict[str, Any]:
         ConfigError: the file cannot be read, is not UTF-8, or is not TOML; with the line where it stops being so.
     """
     try:
-        return tomllib.loads(path.read_text(encoding="utf-8"))
+        return tomllib.loads(path.read_text(encoding="utf-8-sig"))
     except FileNotFoundError:
         raise ConfigError(f"{path}: there is no such file; give the path of a recipe (.toml)") from None
     except IsADirectoryError:

@@ -12,7 +12,8 @@ class TrainingConfig(Section):
 
     start_from: str | None = None
     """A bundle, or a run with one, whose weights training starts from (fine-tuning), relative to the working directory.
-    Network and tokenizer are then the bundle's; of [model], only dropout may differ."""
+    Network and tokenizer are then the bundle's; of [model], only dropout may differ. So are languages and [search],
+    where nothing else is given."""
 
     updates: int = Field(default=100_000, ge=1)
     """Optimiser steps of the whole run (paper 5.2)."""

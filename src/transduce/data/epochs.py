@@ -17,6 +17,9 @@ from transduce.data.preparation import PreparedData
 from transduce.data.store import TokenStore, create_store
 from transduce.errors import RunError
 
+MOST_REMOVALS = 3
+"""Times that an epoch is made, before whatever keeps it from being read counts as an error."""
+
 
 def epoch_store(prepared: PreparedData, dropout: float, seed: int, epoch: int) -> TokenStore:
     """The training pairs as epoch `epoch` sees them, a pure function of the arguments.
@@ -31,14 +34,19 @@ def epoch_store(prepared: PreparedData, dropout: float, seed: int, epoch: int) -
     if not dropout:
         return prepared.train
     folder = _folder(prepared, dropout, seed, epoch)
-    with suppress(RunError, FileNotFoundError):  # damaged, or removed by another run that is ahead
-        store = TokenStore.open(folder, prepared.known.digest)
-        prepared.known.save()
-        return store
-    shutil.rmtree(folder, ignore_errors=True)
-    with writable_cache(prepared.folder.parent):
-        _encode_sampled(prepared, folder, dropout, seed, epoch)
-    store = TokenStore.open(folder)
+    # Another run that is ahead removes it, perhaps a moment after it was made here.
+    for _ in range(MOST_REMOVALS):
+        with suppress(RunError, FileNotFoundError):  # damaged, or not there
+            return _opened(prepared, folder, dropout, seed, epoch)
+        shutil.rmtree(folder, ignore_errors=True)
+        with writable_cache(prepared.folder.parent):
+            _encode_sampled(prepared, folder, dropout, seed, epoch)
+    return _opened(prepared, folder, dropout, seed, epoch)
+
+
+def _opened(prepared: PreparedData, folder: Path, dropout: float, seed: int, epoch: int) -> TokenStore:
+    store = TokenStore.open(folder, prepared.known.digest)
+    prepared.known.save()
     remove_epochs(prepared, dropout, seed, before=epoch)
     return store
 

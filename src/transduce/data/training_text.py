@@ -2,11 +2,13 @@
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import zip_longest
 
 import numpy as np
 from jaxtyping import Bool
 
 from transduce.data.chunks import Pair
+from transduce.errors import CorpusError
 
 
 @dataclass(frozen=True)
@@ -24,10 +26,20 @@ class TrainingText:
         return (pair for number in range(len(self.corpora)) for pair, _ in self.of(number))
 
     def of(self, number: int) -> Iterator[tuple[Pair, bool]]:
-        """The pairs of corpus `number`, each with whether it is the same as an earlier one of any corpus."""
+        """The pairs of corpus `number`, each with whether it is the same as an earlier one of any corpus.
+
+        Raises:
+            CorpusError: there are more or fewer than there were.
+        """
         sources = {source for source, _ in self.held_out}
         targets = {target for _, target in self.held_out}
         start = sum(self.num_pairs[:number])
         repeats = map(bool, self.repeats[start : start + self.num_pairs[number]].tobytes())
-        pairs = zip(self.corpora[number], repeats, strict=True)
-        return ((pair, again) for pair, again in pairs if pair[0] not in sources and pair[1] not in targets)
+        for pair, again in zip_longest(self.corpora[number], repeats):
+            if pair is None or again is None:
+                raise CorpusError(
+                    f"corpus {number + 1} of {len(self.corpora)}: has changed while it was read: train once nothing "
+                    f"writes to it any more"
+                )
+            if pair[0] not in sources and pair[1] not in targets:
+                yield pair, again

@@ -5,6 +5,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from transduce.bundle import written_file
 from transduce.config import RunConfig, load_run_config
 from transduce.demo.sentences import check_unseen_pairs, training_pairs, unseen_pairs
 from transduce.training import Reporter, RunFolder, train
@@ -121,7 +122,5 @@ def _config(text: Path, output: Path, updates: int | None) -> RunConfig:
 
 def _write_pairs(path: Path, pairs: Sequence[tuple[str, str]]) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
-    beside = path.with_name(path.name + ".tmp")
-    with beside.open("w", encoding="utf-8", newline="\n") as file:
+    with written_file(path) as beside, beside.open("w", encoding="utf-8", newline="\n") as file:
         file.writelines(f"{source}\t{target}\n" for source, target in pairs)
-    beside.replace(path)

@@ -52,6 +52,11 @@ class Score:
     low: float | None = None
     high: float | None = None
 
+    @property
+    def interval(self) -> str:
+        """As in " (95% 33.12 to 36.01)"; nothing where none was computed."""
+        return "" if self.low is None else f" (95% {self.low:.2f} to {self.high:.2f})"
+
 
 def corpus_scores(
     hypotheses: Sequence[str],
@@ -96,8 +101,8 @@ def check_tokenization(tokenization: str) -> None:
 
 
 def format_scores(scores: Sequence[Score]) -> str:
-    """One line for each score: metric, value, signature."""
-    return "\n".join(f"{score.metric:<4} {score.value:6.2f}  {score.signature}" for score in scores)
+    """One line for each score: metric, value, interval if there is one, signature."""
+    return "\n".join(f"{score.metric:<4} {score.value:6.2f}{score.interval}  {score.signature}" for score in scores)
 
 
 def _score(

@@ -18,13 +18,13 @@ def exact(values: Float[Tensor, "*shape"]) -> PackedArray:
 
 def shares(values: Float[Tensor, "*shape"]) -> PackedArray:
     """Numbers from 0 to 1 in two bytes each, exact to 1 / 131,070."""
-    stored = np.rint(values.double().cpu().numpy() * _FINEST_SHARE).clip(0, _FINEST_SHARE).astype("<u2")
+    stored = np.rint(values.cpu().double().numpy() * _FINEST_SHARE).clip(0, _FINEST_SHARE).astype("<u2")
     return _packed(stored, "uint16", 1 / _FINEST_SHARE)
 
 
 def sizes(values: Float[Tensor, "*shape"]) -> PackedArray:
     """Numbers from 0 on in a byte each, exact to 1/510 of the largest."""
-    numbers = values.double().cpu().numpy()
+    numbers = values.cpu().double().numpy()
     largest = float(numbers.max(initial=0.0))
     scale = largest / 255 if largest else 1.0
     return _packed(np.rint(numbers / scale).clip(0, 255).astype("u1"), "uint8", scale)

@@ -51,5 +51,5 @@ def _log_probabilities_of(searches: SentenceSearches, heads: Sequence[Head], tar
         switches = searches.switches([[head] for head in chosen])
         outputs = forced(searches.model, searches.source_ids(len(chosen)), target_ids, switches)
         of_all = log_probabilities(searches.model, outputs[-1])
-        found += of_all.gather(2, target_ids[:, :, None]).double().sum(dim=(1, 2)).tolist()
+        found += of_all.gather(2, target_ids[:, :, None]).cpu().double().sum(dim=(1, 2)).tolist()
     return found

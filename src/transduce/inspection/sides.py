@@ -35,7 +35,7 @@ def target_side(
     chosen = log_probs.gather(1, torch.tensor(ids, device=log_probs.device)[:, None])
     ranks = (log_probs > chosen).sum(dim=1) + 1
     probabilities = log_probs.exp()
-    entropies = torch.special.entr(probabilities.double()).sum(dim=1)
+    entropies = torch.special.entr(probabilities.cpu().double()).sum(dim=1)
     best, tokens = probabilities.topk(min(NUM_ALTERNATIVES, probabilities.size(1)), dim=1)
     steps = [
         Step(

@@ -73,7 +73,7 @@ class LoadedModel:
         if not source or not target:
             raise ConfigError(
                 f"{path}: does not say which languages it translates, and requests name them: "
-                f"train with data.source_language and data.target_language"
+                f'write "languages": {{"source": "en", "target": "de"}}, or whatever they are, into its bundle.json'
             )
         bundle = Bundle.open(find_bundle(path)) if settings.engine == NATIVE else None
         languages = LanguagePair(

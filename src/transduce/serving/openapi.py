@@ -56,7 +56,6 @@ _WITH_KEY: dict[str, _Ways] = {
 """Ways to give a key in each dialect; that it may be in the body, OpenAPI can only say in words and by an empty one."""
 
 _WITHOUT_KEY = frozenset({"/languages", "/frontend/settings"})
-_METHODS = {"get", "post"}
 
 
 def openapi_document(app: FastAPI, reception: Reception) -> dict[str, Any]:

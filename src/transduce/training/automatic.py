@@ -6,6 +6,7 @@ from typing import Any
 
 from transduce.config import DataConfig
 from transduce.text import parallel_corpus
+from transduce.training.run_folder import RunFolder
 
 SIZES = {"tiny": 200_000, "small": 2_000_000, "base": 20_000_000}
 """The preset for a corpus of up to so many pairs; beyond the last, `big`."""
@@ -17,14 +18,18 @@ def automatic_settings(num_pairs: int) -> dict[str, Any]:
     return {"preset": preset, "text.vocabulary": "fitted"}
 
 
-def automatic_settings_for(given: Mapping[str, Any]) -> dict[str, Any]:
-    """The same for the text named by dotted settings such as "data.source", whose pairs are counted.
+def automatic_settings_for(given: Mapping[str, Any], *, restart: bool) -> dict[str, Any]:
+    """The same for the run whose folder and text `given` names, as "output" and "data.source"; its pairs are counted.
 
-    Standard input cannot be counted beforehand; it gets the settings of a small corpus.
+    Standard input cannot be counted beforehand; it gets the settings of a small corpus. What has been counted when the
+    run began, unless it is to `restart`, is not counted again: of a large corpus, that takes as long as all else.
 
     Raises:
         CorpusError: a file is missing, is not UTF-8, or the two differ in number of lines.
     """
+    saved = None if restart else RunFolder(Path(given["output"])).saved_config()
+    if saved is not None:
+        return automatic_settings(0) | {"preset": saved.preset}
     data = DataConfig(**{key.removeprefix("data."): value for key, value in given.items() if key.startswith("data.")})
     if data.pairs == "-":
         return automatic_settings(0)

@@ -15,11 +15,14 @@ def average_run(run: Path, last: int, output: Path) -> list[int]:
 
     Raises:
         RunError: there is no run, or it keeps fewer checkpoints.
+        UserError: `last` is less than 1, or `output` lies in `run`.
         BundleError: a checkpoint is damaged, or `output` holds something else.
     """
     folder = RunFolder(run)
     if not folder.config_file.is_file():
         raise RunError(f"{run}: is no run: it has no {folder.config_file.name}; give the folder of a run")
+    if output.resolve().is_relative_to(run.resolve()):
+        raise UserError(f"--output {output}: lies in the run's own folder, whose models are the run's: choose another")
     if last < 1:
         raise UserError(f"--last {last}: must be at least 1")
     updates = list_checkpoints(folder.checkpoints)
@@ -34,7 +37,8 @@ def average_run(run: Path, last: int, output: Path) -> list[int]:
     chosen = updates[-last:]
     model = averaged_model(folder, chosen, bundle.model_config)
     training = {**bundle.description.training, "update": chosen[-1], "averaged_checkpoints": last}
-    training.pop("validation_loss", None)
+    for name in ("epochs", "seconds", "validation_loss", "scored_pairs"):  # of another model
+        training.pop(name, None)
     description = bundle.description.model_copy(update={"scores": [], "training": training})
     save_bundle(output, model, bundle.load_tokenizer(), description)
     return chosen

@@ -1,6 +1,5 @@
 """The same numbers every time, on a GPU too."""
 
-import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -16,12 +15,11 @@ def deterministic_kernels(device: torch.device) -> Iterator[None]:
     """Only kernels that add in the same order every time, while in the block; on a CPU all of them do.
 
     On a GPU, the gradients of embeddings, of attention and of chosen rows are otherwise summed in whatever order its
-    threads come. cuBLAS reads its variable when it is first used in the process, which this has to precede.
+    threads come. Those of products need the variable that `find_device` sets.
     """
     if device.type != "cuda":
         yield
         return
-    os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
     before = torch.are_deterministic_algorithms_enabled()
     warned = torch.is_deterministic_algorithms_warn_only_enabled()
     filled = getattr(deterministic, _FILLED)

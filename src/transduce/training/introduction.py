@@ -73,7 +73,7 @@ def _tell_of_another_machine(before: Mapping[str, str], now: Mapping[str, str], 
 
 
 def _tell_of_a_long_warmup(training: TrainingConfig, reporter: Reporter) -> None:
-    if training.warmup >= training.updates:
+    if training.warmup > training.updates:
         reporter.say(
             f"training.warmup = {training.warmup:,}: the learning rate is still rising when training ends after "
             f"{training.updates:,} updates; lower it to reach the rate that the preset or the recipe is meant for"

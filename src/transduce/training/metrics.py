@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from transduce.bundle import write_through
+from transduce.bundle import written_file
 
 CLOCK = ("seconds", "tokens_per_second")
 """Figures that the clock decides: of two equal runs, everything else is equal."""
@@ -44,11 +44,8 @@ class MetricsLog:
         kept = [line for line in self.read() if line["update"] <= update]
         if not average:
             kept = [line for line in kept if (line["kind"], line["update"]) != ("average", update)]
-        beside = self.path.with_name(self.path.name + ".tmp")
-        with beside.open("w", encoding="utf-8", newline="\n") as file:
+        with written_file(self.path) as beside, beside.open("w", encoding="utf-8", newline="\n") as file:
             file.writelines(json.dumps(line, ensure_ascii=False) + "\n" for line in kept)
-        write_through(beside)
-        beside.replace(self.path)
 
     def _lines(self) -> list[dict[str, Any] | None]:
         """What each line says, None where it says nothing; the last is what stands behind the last line end."""

@@ -68,7 +68,7 @@ def save_model(
         training={
             **_origin(config, state),
             "update": state.update,
-            "epoch": state.place.epoch,
+            "epochs": round(state.place.epochs, 2),
             "seconds": round(state.seconds, 1),
             "seed": config.training.seed,
             **asdict(average),

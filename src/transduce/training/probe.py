@@ -89,7 +89,7 @@ def largest_shapes(
     of both. `times` is how often an epoch has each pair at most; once unless given.
     """
     longest = lengths.max(axis=1)
-    width = np.arange(1, longest.max() + 1)
+    width = np.arange(1, int(longest.max()) + 1)
     # A batch whose longest side is so wide: its other sides are sides of pairs that are no longer than that.
     num_pairs = np.bincount(longest, times)[1:].astype(np.int64).cumsum()
     sides = np.zeros((len(width) + 1, 2), dtype=lengths.dtype)
@@ -146,7 +146,7 @@ def probe(
         addresses = free_addresses(updater.device)
     there = None
     if taken is not None and still_free is not None:
-        there = taken + min(still_free, still_free if addresses is None else addresses)
+        there = taken + (still_free if addresses is None else min(still_free, addresses))
     num_shares = -(-_total(lengths.max(axis=1), times) // share)
     tokens_per_update = updater.config.accumulation * sum(_total(side, times) for side in lengths.T) / num_shares
     return Fit(halvings, most_taken_memory(updater.device), there, seconds / shapes[0].num_tokens * tokens_per_update)
@@ -219,8 +219,14 @@ def _seconds(
     there = _free_for_each(updater, free)
     if ranks.any(there is not None and expected is not None and expected > safe_share * there):
         return None
+    held = taken_memory(updater.device) or 0
     seconds = _unless_refused(updater, lambda: _try_all(updater, shapes))
-    return None if ranks.any(seconds is None) else seconds
+    if updater.device.type == "cuda" and there is not None:  # of which nothing could be forecast
+        seconds = seconds if (most_taken_memory(updater.device) or 0) <= safe_share * (held + there) else None
+    if not ranks.any(seconds is None):
+        return seconds
+    _give_back(updater)
+    return None
 
 
 def _free_for_each(updater: Updater, free: Callable[[torch.device], int | None]) -> int | None:
@@ -236,12 +242,15 @@ def _unless_refused(updater: Updater, attempt: Callable[[], Found]) -> Found | N
     except (RuntimeError, MemoryError) as error:
         if not is_out_of_memory(error):
             raise
-    # Here and not above: the error held on to the tensors of the pass.
+    _give_back(updater)  # here and not above: the error held on to the tensors of the pass
+    return None
+
+
+def _give_back(updater: Updater) -> None:
     updater.optimizer.zero_grad()
     if updater.device.type == "cuda":
         torch.cuda.empty_cache()
     give_back_freed_memory()
-    return None
 
 
 def _try_all(updater: Updater, shapes: list[Shape]) -> float:

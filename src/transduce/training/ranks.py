@@ -15,7 +15,7 @@ from torch import distributed as dist
 from torch.distributed.distributed_c10d import PrefixStore, Store
 from torch.distributed.rendezvous import rendezvous
 
-from transduce.errors import ConfigError, EndedElsewhere, TrainingError
+from transduce.errors import ConfigError, EndedElsewhere, Interrupted, TrainingError
 
 LONGEST_WAIT = timedelta(days=1)
 """For another rank, which may have a corpus to prepare or a long text to translate."""
@@ -145,15 +145,16 @@ def joined_ranks() -> Iterator[Ranks]:
     import_module("torch.distributed.nn")
     store, rank, size = _meeting_place()
     try:
-        dist.init_process_group(store=store, rank=rank, world_size=size, timeout=LONGEST_WAIT)
+        dist.init_process_group(backend(), store=store, rank=rank, world_size=size, timeout=LONGEST_WAIT)
         yield Ranks(rank, size, os.getppid())
     except BaseException as error:
         try:
             is_first_to_end = store.add("ended", 1) == 1
         except dist.DistError:  # torchrun itself was killed
             is_first_to_end = rank == 0
-        # NCCL would wait for the ranks that are still at work.
-        if dist.is_initialized() and not torch.cuda.is_available():
+        # NCCL would wait for ranks that are still at work; of an end that was asked for, all know.
+        uses_nccl = torch.cuda.is_initialized()  # type: ignore[no-untyped-call]
+        if dist.is_initialized() and (isinstance(error, Interrupted) or not uses_nccl):
             dist.destroy_process_group()
         if not is_first_to_end:
             raise EndedElsewhere from error
@@ -166,6 +167,11 @@ def joined_ranks() -> Iterator[Ranks]:
     # A sharded model is a ring of references, which holds the connection beyond its end: see above.
     gc.collect()
     dist.destroy_process_group()
+
+
+def backend() -> str:
+    """What carries values between ranks. Left to torch, those on the CPU of a machine with a GPU would have nothing."""
+    return "cpu:gloo,cuda:nccl" if torch.cuda.is_available() else "gloo"
 
 
 def may_start_anew() -> bool:

@@ -1,12 +1,12 @@
 """report.html: how a run goes or went, on one page that opens from disk: no script, nothing from elsewhere."""
 
-import json
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 from html import escape
 from pathlib import Path
 from typing import Any
 
+from transduce.bundle import written_file
 from transduce.config import RunConfig, flatten, to_toml
 from transduce.training import chart
 from transduce.training.curves import (
@@ -34,14 +34,8 @@ def write_report(path: Path, config: RunConfig, lines: Sequence[Line]) -> None:
     Raises:
         OSError: it cannot be written; the earlier one is still there.
     """
-    beside = path.with_name(path.name + ".tmp")
-    try:
+    with written_file(path) as beside:
         beside.write_bytes(_page(config, lines).encode("utf-8", "replace"))
-        beside.replace(path)
-    except OSError:
-        if beside.is_file():
-            beside.unlink()
-        raise
 
 
 def _page(config: RunConfig, lines: Sequence[Line]) -> str:
@@ -138,7 +132,7 @@ def _data(lines: Sequence[Line]) -> str:
         if lengths := line.get("lengths"):
             parts.append(_lengths(lengths))
         if cleaning := line.get("cleaning"):
-            parts.append(_cleaning(_by_corpus(cleaning, line.get("corpora", []))))
+            parts.append(_cleaning(cleaning, line.get("corpora", [])))
         if digests := line.get("digests"):
             parts.append(
                 folded("SHA-256 of the texts", table("What was read", ["text", "SHA-256"], _rows(digests), num_texts=2))
@@ -163,24 +157,17 @@ def _lengths(lengths: Mapping[str, Any]) -> str:
     return f'<div class="charts">{picture}<div>{summary}{folded("All lengths as a table", numbers)}</div></div>'
 
 
-def _by_corpus(cleaning: Mapping[str, Any], corpora: Sequence[Mapping[str, Any]]) -> Mapping[str, Any]:
-    """The counts of all, and those of each corpus if there are several."""
-    if len(corpora) < 2:
-        return cleaning
-    each = {f"{corpus['name']} (weight {corpus['weight']:g})": corpus["cleaning"] for corpus in corpora}
-    return {"all corpora": cleaning, **each}
-
-
-def _cleaning(cleaning: Mapping[str, Any]) -> str:
-    """One table of counts; where there are several corpora, one for each."""
-    tables = {"": cleaning} if not any(isinstance(value, Mapping) for value in cleaning.values()) else cleaning
+def _cleaning(cleaning: Mapping[str, int], corpora: Sequence[Mapping[str, Any]]) -> str:
+    """A table of the counts of all, and if there are several corpora, of each."""
+    tables = {"": cleaning}
+    if len(corpora) > 1:
+        each = {f": {corpus['name']} (weight {corpus['weight']:g})": corpus["cleaning"] for corpus in corpora}
+        tables = {": all corpora": cleaning, **each}
     parts = []
     for name, counts in tables.items():
-        if not isinstance(counts, Mapping):
-            counts = {"": counts}  # noqa: PLW2901 - a count that belongs to no corpus
-        total = sum(count for count in counts.values() if isinstance(count, int)) or 1
-        rows = "".join(_cleaning_row(rule, count, total) for rule, count in counts.items())
-        caption = f"Pairs that each rule of cleaning left out, and pairs kept{f': {name}' if name else ''}"
+        total = sum(counts.values()) or 1
+        rows = "".join(_cleaning_row(rule, count, count / total) for rule, count in counts.items())
+        caption = f"Pairs that each rule of cleaning left out, and pairs kept{name}"
         parts.append(
             f'<div class="wide"><table class="bars"><caption>{escape(caption)}</caption><thead><tr><th scope="col">rule'
             '</th><th scope="col" class="number">pairs</th><th scope="col" class="number">share</th><td></td></tr>'
@@ -189,14 +176,10 @@ def _cleaning(cleaning: Mapping[str, Any]) -> str:
     return f'<div class="cleaning">{"".join(parts)}</div>'
 
 
-def _cleaning_row(rule: str, count: object, total: int) -> str:
-    head = f'<tr><th scope="row">{escape(str(rule).replace("_", " "))}</th>'
-    if not isinstance(count, int):
-        return f'{head}<td colspan="3">{escape(json.dumps(count, ensure_ascii=False))}</td></tr>'
-    share = count / total
+def _cleaning_row(rule: str, count: int, share: float) -> str:
     return (
-        f'{head}<td class="number">{count:,}</td><td class="number">{share:.2%}</td>'
-        f'<td><span class="bar" style="width:{100 * share:.2f}%"></span></td></tr>'
+        f'<tr><th scope="row">{escape(rule.replace("_", " "))}</th><td class="number">{count:,}</td>'
+        f'<td class="number">{share:.2%}</td><td><span class="bar" style="width:{100 * share:.2f}%"></span></td></tr>'
     )
 
 

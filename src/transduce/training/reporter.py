@@ -17,7 +17,7 @@ class Progress:
         epochs: passes over the corpus so far, with the fraction of the current one.
         figures: of the last update.
         tokens_per_second: real target tokens a second of training, since the last line of metrics.
-        eta_seconds: until the last update, at that speed.
+        eta_seconds: until the last update, validations among them, if it goes on as it has lately.
     """
 
     update: int

@@ -26,6 +26,9 @@ from transduce.training.trainer import Trainer
 from transduce.translation import find_device
 from transduce.translation.allocator import keep_few_kernels, keep_freed_memory
 
+FILE_SYSTEM_PATIENCE = 90.0
+"""Seconds after which a file that one machine has written is seen by another: NFS remembers what was not there."""
+
 
 def train(
     config: RunConfig,
@@ -79,6 +82,12 @@ def _train(
     folder.check(config, restart=restart, say=reporter.say)
     ranks.wait()  # now that all have seen the folder, the first may change it
     with folder.alone() if ranks.is_first else nullcontext(), deterministic_kernels(device):
+        ranks.wait()
+        if ranks.any(not folder.is_in_use(FILE_SYSTEM_PATIENCE)):
+            raise RunError(
+                f"{folder.path}: not every rank sees that the first is at work there: give all of them an output "
+                f"in a folder that their machines share"
+            )
         return _train_alone(
             config, text, start, folder, reporter, ranks, restart=restart, standard_input=standard_input
         )
@@ -113,12 +122,13 @@ def _train_alone(
     _check_positions(config, prepared)
     keep_freed_memory()
     keep_few_kernels()
-    with stop_wish() as stop:
+    _check_alike(folder, ranks, to_toml(config), prepared.digests["all"])  # else the first collective may never end
+    with stop_wish(reporter.say) as stop:
         trainer = Trainer(_with_lengths_seen(config, prepared), prepared, folder, reporter, start, ranks)
         if not restart:
             trainer.resume()
         trainer.state.settings = settings_digest(config)
-        _check_alike(trainer)
+        _check_alike(folder, ranks, trainer.state.start, trainer.state.update, trainer.state.best)
         again = "the same command without --restart" if restart else "the same command"
         with _failures_explained(folder, again):
             trainer.fit_into_memory()  # before an earlier run makes way for one that cannot be
@@ -183,14 +193,12 @@ def _check_ranks(config: RunConfig, ranks: Ranks) -> None:
         )
 
 
-def _check_alike(trainer: Trainer) -> None:
+def _check_alike(folder: RunFolder, ranks: Ranks, *found: object) -> None:
     """All ranks must be about to do the same: on several machines, they may have been told or have found otherwise."""
-    state = trainer.state
-    found = [to_toml(trainer.config), trainer.prepared.digests["all"], state.start, str(state.update), str(state.best)]
-    digest = hashlib.sha256("\n".join(found).encode()).digest()
-    if not trainer.ranks.agree(int.from_bytes(digest[:7])):
+    digest = hashlib.sha256("\n".join(map(str, found)).encode()).digest()
+    if not ranks.agree(int.from_bytes(digest[:7])):
         raise RunError(
-            f"{trainer.folder.path}: the ranks have different settings, or do not find the same there: give all "
+            f"{folder.path}: the ranks have different settings, or do not find the same there: give all "
             f"of them the same recipe, the same options, a folder that all machines share, and, if their processors "
             f"differ, a training.precision other than auto"
         )

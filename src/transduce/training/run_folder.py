@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from itertools import count
@@ -17,6 +18,7 @@ from transduce.bundle import (
     remove_checkpoints,
     remove_folder,
     write_through,
+    written_file,
 )
 from transduce.config import RunConfig, flatten, load_run_config, to_toml
 from transduce.errors import BusyError, ConfigError, RunError
@@ -124,6 +126,13 @@ class RunFolder:
                 ) from error
             yield
 
+    def is_in_use(self, patience: float = 0) -> bool:
+        """Whether some process is alone here, as this machine sees it after at most `patience` seconds."""
+        until = time.monotonic() + patience
+        while not (found := self._lock.exists()) and time.monotonic() < until:
+            time.sleep(0.5)
+        return found
+
     def recover(self) -> None:
         """Put right what a killed process left half done. Only for whoever is alone here."""
         recover_folders(self.path, f"{self.best.name}|{self.last.name}")
@@ -139,9 +148,8 @@ class RunFolder:
         if restart:
             self._remove_outcome()
         self.path.mkdir(parents=True, exist_ok=True)
-        self._unfinished.write_text(to_toml(config), encoding="utf-8", newline="\n")
-        write_through(self._unfinished)
-        self._unfinished.replace(self.config_file)
+        with written_file(self.config_file) as beside:
+            beside.write_text(to_toml(config), encoding="utf-8", newline="\n")
         write_through(self.path)
 
     def forget_after(self, update: int, *, finished: bool, say: Callable[[str], None]) -> None:

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from pathlib import Path
 
-from transduce.bundle import Bundle, find_bundle, list_checkpoints, started
+from transduce.bundle import Bundle, Languages, find_bundle, has_checkpoint, started, with_its_ways
 from transduce.config import RunConfig, TextConfig
 from transduce.data import prepared_tokenizer
 from transduce.errors import BundleError, UserError
@@ -23,7 +23,7 @@ def settled_start(
         BundleError, ConfigError: see `bundle.started`.
     """
     path, saved = config.training.start_from, None if restart else folder.saved_config()
-    if path is None or saved is None or saved.training.start_from != path or not list_checkpoints(folder.checkpoints):
+    if path is None or saved is None or saved.training.start_from != path or not has_checkpoint(folder.checkpoints):
         config, bundle = started(config)
         return config, config.text, bundle
     given = {name: getattr(config.model, name) for name in config.model.model_fields_set - {"vocabulary"}}
@@ -36,7 +36,9 @@ def settled_start(
     known = text
     if own is not None and _files(text.tokenizer) != _files(own):
         known = text.model_copy(update={"tokenizer": str(own)})
-    return config.model_copy(update={"model": model, "text": text}), known, None
+    languages = Languages(source=saved.data.source_language, target=saved.data.target_language)
+    config = with_its_ways(config.model_copy(update={"model": model, "text": text}), saved.search, languages)
+    return config, known, None
 
 
 def _digest(path: Path) -> str | None:

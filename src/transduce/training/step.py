@@ -113,7 +113,9 @@ class Updater:
             for batch in batches[:-1]:
                 sums += self.accumulate(batch.to(self.device), num_tokens)
         sums += self.accumulate(batches[-1].to(self.device), num_tokens)
-        norm = nn.utils.clip_grad_norm_(self.model.parameters(), self.config.clip_norm or torch.inf)
+        norm = nn.utils.get_total_norm([one.grad for one in self.model.parameters() if one.grad is not None])
+        if self.config.clip_norm:
+            nn.utils.clip_grads_with_norm_(self.model.parameters(), self.config.clip_norm, norm)
         rate = learning_rate(self.config, self.model.config.d_model, number)
         for group in self.optimizer.param_groups:
             group["lr"] = rate

@@ -89,7 +89,7 @@ class Trainer:
                 f"the run began on {self.state.ranks} ranks and goes on with {self.ranks.size}, which share the same "
                 f"batches: figures will differ by rounding and by what dropout draws"
             )
-        # Each rank looks for itself: they may not even have found the same checkpoint, which is seen to later.
+        # Each for itself: the ranks may not even have found the same checkpoint, which is seen to later.
         self._forget_best(lost=self.candidates.best_is_lost(self.state))
 
     def _check_same_data(self, data: object) -> None:
@@ -119,7 +119,7 @@ class Trainer:
             Interrupted: somebody asked for an end; the state is saved.
             TrainingError: loss, gradients or weights are no longer numbers.
         """
-        if self._already_finished():
+        if self.state.finished and self._at_end():
             self.reporter.say(f"nothing to do: training ended after update {self.state.update:,}")
             self._say_why_it_ended()
             return self._result()
@@ -145,12 +145,12 @@ class Trainer:
             self._validate()
             self.state.without_gain = without_gain  # what patience has ended stays so
         self._average()
+        if self.ranks.is_first:
+            text, training, epoch = self.config.text, self.config.training, self.state.place.epoch
+            remove_epochs(self.prepared, text.bpe_dropout, training.seed, before=epoch + 1)
         self.state.finished = True
         self._checkpoint()
         self._say_why_it_ended()
-        if self.ranks.is_first:
-            epoch = self.state.place.epoch
-            remove_epochs(self.prepared, self.config.text.bpe_dropout, self.config.training.seed, before=epoch + 1)
         return self._result()
 
     def _say_why_it_ended(self) -> None:
@@ -167,10 +167,10 @@ class Trainer:
         if self._at_end():
             return
         training, state = self.config.training, self.state
-        store = shared_epoch_store(self.prepared, self.config.text, training, state.place.epoch, self.ranks)
+        lengths = shared_epoch_store(self.prepared, self.config.text, training, state.place.epoch, self.ranks).lengths
         state.halvings = fit_into_memory(
             self.updater,
-            store.lengths,
+            lengths,
             self._share,
             state.halvings,
             training.updates - state.update,
@@ -188,9 +188,6 @@ class Trainer:
     def _most_tokens(self) -> int:
         """On either side of what a rank computes at a time."""
         return self._share >> self.state.halvings
-
-    def _already_finished(self) -> bool:
-        return self.state.finished and self._at_end()
 
     def _at_end(self) -> bool:
         return self.state.update >= self.config.training.updates or self._out_of_patience()
@@ -245,13 +242,14 @@ class Trainer:
 
     def _tell(self, figures: UpdateFigures, digest: str) -> None:
         training, state = self.config.training, self.state
+        to_go = training.updates - state.update
         progress = Progress(
             update=state.update,
             updates=training.updates,
             epochs=state.place.epochs,
             figures=figures,
             tokens_per_second=self._pace.tokens_per_second,
-            eta_seconds=(training.updates - state.update) * self._pace.seconds_per_update,
+            eta_seconds=self._pace.seconds_to_go(to_go, to_go // training.validate_every),
         )
         self.reporter.progress(progress)
         if digest:
@@ -259,13 +257,15 @@ class Trainer:
             line |= {"tokens_per_second": progress.tokens_per_second, **asdict(figures)}
             line |= {"skipped": state.skipped, "batches_digest": state.batches_digest, "weights_digest": digest}
             self._log("training", line)
-            self._pace = Pace()
+            self._pace.begin_line()
 
     def _validate(self) -> None:
+        started = time.perf_counter()
         model = whole_model(self.model, self.ranks)
         if self.ranks.is_first:
             self.candidates.validate(model, self.state)
         self._share_best()
+        self._pace.validated(time.perf_counter() - started)
 
     def _average(self) -> None:
         if self.ranks.is_first:
@@ -279,10 +279,9 @@ class Trainer:
         self.state.without_gain = int(without_gain)
 
     def _log(self, kind: str, figures: Mapping[str, object]) -> None:
-        if not self.ranks.is_first:
-            return
-        seconds = {"seconds": self.state.seconds}
-        self.trackers.follow(self.folder.metrics.append(kind, self.state.update, {**figures, **seconds}))
+        if self.ranks.is_first:
+            line = {**figures, "seconds": self.state.seconds}
+            self.trackers.follow(self.folder.metrics.append(kind, self.state.update, line))
 
     def _checkpoint(self) -> None:
         if not is_finite(self.model):

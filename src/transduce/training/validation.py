@@ -12,6 +12,7 @@ from transduce.errors import TrainingError
 from transduce.evaluation import Score, corpus_scores
 from transduce.model import Transformer
 from transduce.text import Tokenizer
+from transduce.training.divergence import REMEDY
 from transduce.training.guard import token_f1
 from transduce.training.loss import label_smoothed_cross_entropy
 from transduce.translation import NativeEngine, Translator, batches_by_length
@@ -75,10 +76,7 @@ class Validator:
         """
         loss, accuracy = self._teacher_forced(model)
         if not math.isfinite(loss):
-            raise TrainingError(
-                f"training has diverged: the loss on the validation text is {loss}; start over with "
-                f"--restart and a lower training.learning_rate, a longer training.warmup or training.clip_norm = 1.0"
-            )
+            raise TrainingError(f"training has diverged: the loss on the validation text is {loss}; {REMEDY}")
         engine = NativeEngine(model, self.tokenizer.end_id)
         translator = Translator(engine, self.tokenizer, self.config.search, self.config.data.source_language)
         sources, references = zip(*self.pairs[: self.config.training.max_validation_pairs or None], strict=True)

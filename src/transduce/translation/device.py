@@ -1,5 +1,7 @@
 """Where the model computes."""
 
+import os
+
 import torch
 
 from transduce.errors import ConfigError
@@ -8,12 +10,15 @@ from transduce.errors import ConfigError
 def find_device(name: str) -> torch.device:
     """The device of that name; `auto` is the first of cuda, mps and cpu that is there.
 
+    On a GPU, training later needs products whose sums have the same order every time. Whether it may have them is
+    settled by a variable in the environment when the first product is computed, whatever that is for.
+
     Raises:
         ConfigError: torch does not know the name, or this machine has no such device.
     """
     there = {"cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available(), "cpu": True}
     if name == "auto":
-        return torch.device(next(kind for kind, is_there in there.items() if is_there))
+        name = next(kind for kind, is_there in there.items() if is_there)
     available = ", ".join(kind for kind, is_there in there.items() if is_there)
     try:
         device = torch.device(name)
@@ -22,6 +27,8 @@ def find_device(name: str) -> torch.device:
     too_high = device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count()
     if not there.get(device.type, False) or too_high:
         raise ConfigError(f"device = {name!r}: this machine has no such device; it has: {available}")
+    if device.type == "cuda":
+        os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
     return device
 
 

@@ -30,9 +30,6 @@ from transduce.model.normalization import EPSILON
 from transduce.translation.products import Arithmetic, Product
 from transduce.translation.side_by_side import LayerCache, SideBySideState
 
-Encoders = Iterable[EncoderLayer]
-Decoders = Iterable[DecoderLayer]
-
 _ROWS_AT_A_TIME = 64
 """Rows whose logits are computed at a time, so that they are still in the processor's cache when they are read."""
 
