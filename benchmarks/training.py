@@ -29,6 +29,7 @@ from transduce.model import Transformer
 from transduce.training import Updater
 from transduce.training.determinism import deterministic_kernels
 from transduce.training.precision import settled_precision
+from transduce.translation import find_device
 from transduce.translation.allocator import keep_few_kernels, keep_freed_memory
 
 Trainer = Callable[[int, Batch], float]

@@ -201,7 +201,7 @@ DAMAGES = {
     "empty description": (_write(b""), ["bundle.json", "is not JSON"]),
     "a list": (_write(b"[]"), ["bundle.json", "its format is None"]),
     "another format": (_set(format="box"), ["bundle.json", "'box', must be 'transduce bundle'"]),
-    "newer": (_set(format_version=2), ["bundle.json", "format version 2", "up to 1", "install a newer one"]),
+    "newer": (_set(format_version=2), ["bundle.json", "format version 2", "up to 1", "update it"]),
     "version of another type": (_set(format_version="1"), ["bundle.json", "format_version = '1'"]),
     "unknown key": (_set(colour="red"), ["bundle.json", "colour = 'red'"]),
     "unknown model key": (

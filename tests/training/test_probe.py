@@ -131,7 +131,7 @@ def test_parts_are_as_small_as_what_is_free(make_updater: Callable[..., Updater]
     needed = 80_000_000  # for 4,000 tokens a side of 1,024 numbers in each of several places
     halvings = [
         probe(make_updater(batch_tokens=4000, d_ff=1024), LENGTHS, 4000, free=lambda _, free=free: free).halvings
-        for free in (100 * needed, needed // 4, needed // 16)
+        for free in (100 * needed, needed // 2, needed // 16)
     ]
     assert halvings == sorted(halvings)
     assert halvings[0] == 0

@@ -105,7 +105,7 @@ def _check_format(path: Path, content: object, kind: type[FolderDescription]) ->
     if type(version) is int and version > known["format_version"]:
         raise BundleError(
             f"{path}: has format version {version}, this Transduce reads versions up to {known['format_version']}: "
-            f"install a newer one"
+            f"update it"
         )
 
 
