@@ -262,9 +262,12 @@ def test_a_run_that_cannot_be_resumed_alike_is_kept(
     monkeypatch.setattr("transduce.training.verification.NUM_KILLS", 0)
 
     def change() -> None:
-        while not (found := list((workspace / "runs").glob("*.partial/killed.toml"))):
+        text = ""
+        while not text.endswith("\n"):  # half written, it would be written over
             time.sleep(0.01)
-        found[0].write_text(found[0].read_text(encoding="utf-8").replace("seed = 1\n", "seed = 2\n"), encoding="utf-8")
+            for found in (workspace / "runs").glob("*.partial/killed.toml"):
+                text = found.read_text(encoding="utf-8")
+        found.write_text(text.replace("seed = 1\n", "seed = 2\n"), encoding="utf-8")
 
     meddler = threading.Thread(target=change)
     meddler.start()
