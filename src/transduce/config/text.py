@@ -80,7 +80,7 @@ class DataConfig(Section):
     """Pairs set aside for validation when no validation text is given; at most a tenth of the corpus."""
 
     source_language: str = ""
-    """Language code of the source, for the model card and the scores, as in "en"."""
+    """Language code of the source, as in "en": a model that is to be served or exported to Argos has to know it."""
 
     target_language: str = ""
     """Language code of the target, as in "de"."""

@@ -6,7 +6,7 @@ from transduce.data.batch import Batch
 from transduce.data.digest import file_digest
 from transduce.data.epochs import batches, epoch_pairs, epoch_store, most_times, remove_epochs
 from transduce.data.folder import scratch_folder
-from transduce.data.plan import plan_batches
+from transduce.data.plan import longest_sides, plan_batches
 from transduce.data.preparation import PreparedCorpus, PreparedData, prepare, prepared_tokenizer
 from transduce.data.store import TokenStore, TokenStoreWriter, create_store
 
@@ -21,6 +21,7 @@ __all__ = [
     "epoch_pairs",
     "epoch_store",
     "file_digest",
+    "longest_sides",
     "most_times",
     "plan_batches",
     "prepare",

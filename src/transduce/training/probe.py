@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from jaxtyping import Int
 
-from transduce.data import Batch
+from transduce.data import Batch, longest_sides
 from transduce.errors import TrainingError, is_out_of_memory
 from transduce.training.memory import (
     forget_most_taken_memory,
@@ -88,7 +88,7 @@ def largest_shapes(
     No rank's share of a batch of any epoch's plan has more of either: see `plan_batches`. One shape, if it has the most
     of both. `times` is how often an epoch has each pair at most; once unless given.
     """
-    longest = lengths.max(axis=1)
+    longest = longest_sides(lengths)
     width = np.arange(1, int(longest.max()) + 1)
     # A batch whose longest side is so wide: its other sides are sides of pairs that are no longer than that.
     num_pairs = np.bincount(longest, times)[1:].astype(np.int64).cumsum()
@@ -147,7 +147,7 @@ def probe(
     there = None
     if taken is not None and still_free is not None:
         there = taken + (still_free if addresses is None else min(still_free, addresses))
-    num_shares = -(-_total(lengths.max(axis=1), times) // share)
+    num_shares = -(-_total(longest_sides(lengths), times) // share)
     tokens_per_update = updater.config.accumulation * sum(_total(side, times) for side in lengths.T) / num_shares
     return Fit(halvings, most_taken_memory(updater.device), there, seconds / shapes[0].num_tokens * tokens_per_update)
 
@@ -221,12 +221,11 @@ def _seconds(
         return None
     held = taken_memory(updater.device) or 0
     seconds = _unless_refused(updater, lambda: _try_all(updater, shapes))
-    if updater.device.type == "cuda" and there is not None:  # of which nothing could be forecast
-        seconds = seconds if (most_taken_memory(updater.device) or 0) <= safe_share * (held + there) else None
-    if not ranks.any(seconds is None):
-        return seconds
-    _give_back(updater)
-    return None
+    most = most_taken_memory(updater.device) if updater.device.type == "cuda" else None
+    if most is not None and there is not None and most > safe_share * (held + there):  # nothing could be forecast
+        seconds = None
+        _give_back(updater)
+    return None if ranks.any(seconds is None) else seconds
 
 
 def _free_for_each(updater: Updater, free: Callable[[torch.device], int | None]) -> int | None:
