@@ -220,7 +220,7 @@ def test_ctrl_c_during_preparation_leaves_nothing(
             # Python misses a signal between two reads until the next one: people press again, too.
             running.send_signal(signal.SIGINT)
             with suppress(subprocess.TimeoutExpired):
-                running.wait(30)
+                running.wait(5)
         assert running.returncode == 130
         assert running.stderr is not None
         messages = running.stderr.read().decode().splitlines()

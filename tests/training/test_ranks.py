@@ -218,6 +218,7 @@ main(["train", sys.argv[1], f"--set=output={sys.argv[2]}/{os.environ['RANK']}"])
 @pytest.mark.parametrize(
     ("program", "argument", "words"),
     [
+        (TOLD_OTHERWISE, "training.seed=7", "the ranks have different settings"),
         (TOLD_OTHERWISE, "training.sharding=fsdp", "the ranks have different settings"),
         (TOLD_OTHERWISE, "model.d_ff=48", "the ranks have different settings"),
         (WITH_FOLDERS_OF_THEIR_OWN, "folders", "not every rank sees that the first is at work there"),
