@@ -64,6 +64,6 @@ def test_many_samples_take_little_time() -> None:
     text = "a man in a brown shirt and his dog walk along the busy street beside an old house while it rains and snows "
     candidates = [text[start:] + text[:start] * 2 for start in range(32)]
     assert len(set(candidates)) == 32
-    started = time.process_time()
+    started = time.thread_time()
     choose(candidates)
-    assert time.process_time() - started < 1.0  # 0.03 s on a machine that has nothing else to do
+    assert time.thread_time() - started < 1.0  # 0.03 s on a machine that has nothing else to do

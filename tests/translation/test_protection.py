@@ -278,9 +278,9 @@ def test_the_search_is_called_twice_at_most_with_everything_at_once() -> None:
 def test_a_line_of_a_thousand_elements_is_translated_but_for_one() -> None:
     sentence = " ".join(f"<b>word {number}</b>" for number in range(1000))
     answers = {f"word {number}": [f"Wort {number}"] for number in range(1000)} | {"word 7": ["<b>", "", "</b>"]}
-    before = time.process_time()
+    before = time.thread_time()
     translation, _ = translate(sentence, answers)
-    assert time.process_time() - before < 5
+    assert time.thread_time() - before < 5
     assert translation.text == sentence.replace("word", "Wort").replace("Wort 7<", "word 7<")
 
 
