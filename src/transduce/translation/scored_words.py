@@ -7,7 +7,7 @@ from contextlib import suppress
 from transduce.errors import UserError
 
 _BYTE = re.compile(r"<0x([0-9A-F]{2})>")
-_SHOWN = {"<unk>": " \u2047 ", "</s>": "", "<pad>": ""}
+_SILENT = ("</s>", "<pad>")
 _LONGEST_CHARACTER = 4
 """Bytes of a character in UTF-8, at most."""
 
@@ -37,16 +37,18 @@ def scored_words(pieces: Sequence[str], token_scores: Sequence[float]) -> list[t
 
 
 def _spelled(pieces: Sequence[str]) -> Iterator[tuple[Sequence[int], str]]:
-    """What the pieces spell, part by part, and the numbers of the pieces that spell it, as SentencePiece decodes."""
-    number = 0
-    while number < len(pieces):
-        spelled = _bytes(pieces[number : number + _LONGEST_CHARACTER])
+    """What the pieces spell, part by part, and the numbers of the pieces that spell it, as `Tokenizer.decode` does."""
+    heard = [number for number, piece in enumerate(pieces) if piece not in _SILENT]
+    begin = 0
+    while begin < len(heard):
+        first = pieces[heard[begin]]
+        spelled = _bytes([pieces[number] for number in heard[begin : begin + _LONGEST_CHARACTER]])
         if spelled:
             text, size = _first_character(spelled)
         else:
-            text, size = _SHOWN.get(pieces[number], pieces[number].replace("\u2581", " ")), 1
-        yield range(number, number + size), text
-        number += size
+            text, size = " \u2047 " if first == "<unk>" else first.replace("\u2581", " "), 1
+        yield heard[begin : begin + size], text
+        begin += size
 
 
 def _bytes(pieces: Sequence[str]) -> bytes:
