@@ -1,7 +1,9 @@
 import pytest
 import torch
 from torch import nn
+from torch.nn import functional as F
 
+from transduce.model import linear as linear_module
 from transduce.model.linear import Linear
 
 
@@ -18,6 +20,34 @@ def test_computes_in_the_type_of_its_inputs_and_keeps_its_own(linear: Linear) ->
     assert outputs.dtype == torch.bfloat16
     assert linear.weight.grad.dtype == linear.bias.grad.dtype == torch.float32
     torch.testing.assert_close(outputs.float(), nn.Linear.forward(linear, inputs.float()), atol=2e-2, rtol=2e-2)
+
+
+@pytest.mark.parametrize("num_rows", [0, 1, 6, 7, 8, 14, 15, 20])
+@pytest.mark.parametrize("part", [None, slice(1, 3)])
+def test_blocks_make_no_difference(
+    linear: Linear, num_rows: int, part: slice | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(linear_module, "BLOCK", 7)
+    inputs = torch.randn(num_rows, 6).bfloat16().requires_grad_()
+    weight, bias = (one.detach()[part or slice(None)].bfloat16().requires_grad_() for one in linear.parameters())
+    same_inputs = inputs.detach().clone().requires_grad_()
+    outputs, expected = linear(inputs, part), F.linear(same_inputs, weight, bias)
+    outer = torch.randn_like(outputs)
+    outputs.backward(outer)
+    expected.backward(outer)
+    torch.testing.assert_close(outputs, expected)
+    torch.testing.assert_close(inputs.grad, same_inputs.grad)
+    for own, other in ((linear.weight, weight), (linear.bias, bias)):
+        torch.testing.assert_close(own.grad[part or slice(None)], other.grad.float(), atol=1e-2, rtol=1e-2)
+
+
+def test_products_for_training_have_few_shapes(linear: Linear) -> None:
+    with torch.profiler.profile(record_shapes=True) as profile:
+        for num_rows in range(2 * linear_module.BLOCK + 1, 3 * linear_module.BLOCK, 100):
+            inputs = torch.randn(1, num_rows, 6).bfloat16().requires_grad_()
+            linear(inputs).sum().backward()
+    shapes = {str(event.input_shapes) for event in profile.events() if event.name in ("aten::mm", "aten::addmm")}
+    assert len(shapes) == 3 * 2
 
 
 def test_in_float32_equals_torch_to_the_bit(linear: Linear) -> None:

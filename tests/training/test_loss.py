@@ -8,6 +8,7 @@ from torch.nn import functional as F
 from transduce.model import NEVER
 from transduce.training import label_smoothed_cross_entropy
 from transduce.training import loss as loss_module
+from transduce.training.loss import _row_maximum
 
 
 def example(num_tokens: int, d_model: int, vocabulary: int, seed: int = 0) -> tuple[Tensor, Tensor, Tensor]:
@@ -120,6 +121,43 @@ def test_bfloat16_is_close(dtype: torch.dtype) -> None:
     for rough, fine in zip(gradients, (hidden.grad, weight.grad), strict=True):
         assert (rough - fine).norm() < 0.02 * fine.norm()
     assert gradients[1][-1].count_nonzero() == 0
+
+
+@pytest.mark.parametrize("num_tokens", [1, 8, 9, 19, 24])
+@pytest.mark.parametrize("with_bias", [False, True])
+def test_chunks_make_no_difference_in_bfloat16(
+    num_tokens: int, with_bias: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hidden, weight, targets = example(num_tokens, 8, 50)
+    bias = torch.randn(50, generator=torch.Generator().manual_seed(1)).requires_grad_() if with_bias else None
+    inputs = [one for one in (hidden, weight, bias) if one is not None]
+    found = []
+    for chunk_logits in (2**18, 1):
+        monkeypatch.setattr(loss_module, "CHUNK_LOGITS", chunk_logits)
+        losses = label_smoothed_cross_entropy(hidden.bfloat16(), weight, targets, 0.1, bias)
+        found.append((losses, torch.autograd.grad(losses.loss, inputs)))
+    (whole, gradients), (chunked, same_gradients) = found
+    assert chunked.loss.item() == pytest.approx(whole.loss.item(), rel=1e-5)
+    assert chunked.cross_entropy.item() == pytest.approx(whole.cross_entropy.item(), rel=1e-5)
+    assert chunked.num_correct == whole.num_correct
+    for one, other in zip(gradients, same_gradients, strict=True):
+        assert (one - other).norm() <= 0.01 * one.norm()
+
+
+def test_products_in_bfloat16_have_few_shapes() -> None:
+    with torch.profiler.profile(record_shapes=True) as profile:
+        for num_tokens in range(1100, 1500, 50):
+            hidden, weight, targets = example(num_tokens, 8, 50)
+            label_smoothed_cross_entropy(hidden.bfloat16(), weight, targets, 0.1)
+    assert len({str(event.input_shapes) for event in profile.events() if event.name == "aten::mm"}) == 3
+
+
+@pytest.mark.parametrize(
+    "numbers", [[[3.0, -1.0, 0.0]], [[-3.0, -1.0, -torch.inf]], [[-0.0, -1.0, -2.0]], [[1.0, -4.0], [-5.0, -2.0]]]
+)
+def test_the_maximum_of_a_row_is_that_of_its_bits(numbers: list[list[float]]) -> None:
+    rows = torch.tensor(numbers, dtype=torch.bfloat16)
+    assert torch.equal(_row_maximum(rows), rows.amax(dim=-1, keepdim=True))
 
 
 @pytest.mark.parametrize("chunk_logits", [1, 2**18])
