@@ -41,6 +41,17 @@ def test_blocks_make_no_difference(
         torch.testing.assert_close(own.grad[part or slice(None)], other.grad.float(), atol=1e-2, rtol=1e-2)
 
 
+def test_blocks_of_sentences_whose_outputs_are_overwritten(linear: Linear, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As self-attention and the feed-forward network give and take them: transposed, and with relu in place."""
+    monkeypatch.setattr(linear_module, "BLOCK", 7)
+    inputs = torch.randn(6, 3, 5).bfloat16().requires_grad_()
+    same_inputs = inputs.detach().clone().requires_grad_()
+    torch.relu_(linear(inputs.transpose(0, 2))).sum().backward()
+    weight, bias = linear.weight.detach().bfloat16(), linear.bias.detach().bfloat16()
+    torch.relu(F.linear(same_inputs.transpose(0, 2), weight, bias)).sum().backward()
+    torch.testing.assert_close(inputs.grad, same_inputs.grad)
+
+
 def test_products_for_training_have_few_shapes(linear: Linear) -> None:
     with torch.profiler.profile(record_shapes=True) as profile:
         for num_rows in range(2 * linear_module.BLOCK + 1, 3 * linear_module.BLOCK, 100):

@@ -156,7 +156,7 @@ def make_updater(batch_tokens: int, d_ff: int = 1024) -> Updater:
 def allow_more(number: int) -> None:
     give_back_freed_memory()
     pages = int(Path("/proc/self/statm").read_text(encoding="utf-8").split()[0])
-    resource.setrlimit(resource.RLIMIT_AS, (pages * resource.getpagesize() + number, resource.RLIM_INFINITY))
+    resource.setrlimit(resource.RLIMIT_AS, (pages * resource.getpagesize() + number, limits[1]))
 
 
 def halvings(free: int, safe_share: float = probe.SAFE_SHARE) -> int:
@@ -172,6 +172,7 @@ def refuse_the_first(updater: Updater, shapes: list[probe.Shape]) -> float:
 
 
 keep_freed_memory()
+limits = resource.getrlimit(resource.RLIMIT_AS)
 found = {}
 needed = 80_000_000  # or some times as much, for 4,000 tokens a side of 1,024 numbers in each of several places
 found["with so much free"] = [halvings(free) for free in (100 * needed, needed, needed // 16)]
@@ -190,7 +191,7 @@ after = [*updater.model.state_dict().values(), torch.get_rng_state()]
 traces = [not torch.equal(one, old) for one, old in zip(after, before)]
 traces += [one.grad is not None for one in updater.model.parameters()] + [bool(updater.optimizer.state)]
 found["when refused"] = fit.halvings, any(traces), fit.taken, fit.there
-resource.setrlimit(resource.RLIMIT_AS, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
+resource.setrlimit(resource.RLIMIT_AS, limits)
 
 updater = make_updater(60, d_ff=65_536)
 allow_more(2 * sum(one.nbytes for one in updater.model.parameters()) + 30_000_000)  # a single pair takes 240 MB more
@@ -208,7 +209,7 @@ def found_alone() -> dict[str, Any]:
     if sys.platform != "linux":
         pytest.skip("elsewhere, the system does not say what is free")
     command = [sys.executable, "-c", IN_A_PROCESS_OF_ITS_OWN]
-    found: dict[str, Any] = json.loads(subprocess.run(command, capture_output=True, check=True, timeout=300).stdout)
+    found: dict[str, Any] = json.loads(subprocess.run(command, stdout=-1, check=True, timeout=300).stdout)
     return found
 
 
@@ -268,6 +269,18 @@ def test_memory_is_refused_in_many_words(
 
     monkeypatch.setattr("transduce.training.probe._try_all", refuse_the_first)
     assert probe(make_updater(), LENGTHS, 60).halvings == 1
+
+
+def test_what_another_rank_was_refused_is_given_back_here_too(
+    make_updater: Callable[..., Updater], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    updater = make_updater()
+    given_back: list[Updater] = []
+    answers = [False, False, True, False, False, False]  # the third: whether anyone was refused a whole batch
+    monkeypatch.setattr("transduce.training.probe._give_back", given_back.append)
+    monkeypatch.setattr(type(updater.ranks), "any", lambda *_: answers.pop(0))
+    assert probe(updater, LENGTHS, 60).halvings == 1
+    assert given_back == [updater]
 
 
 def test_an_error_that_is_another_stays_one(make_updater: Callable[..., Updater]) -> None:

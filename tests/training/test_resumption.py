@@ -11,6 +11,7 @@ import pytest
 from transduce.bundle import Bundle, list_checkpoints, load_checkpoint, save_checkpoint
 from transduce.config import RunConfig
 from transduce.errors import Interrupted, RunError, TrainingError
+from transduce.model.linear import BLOCK
 from transduce.training import train
 from transduce.training.state import RunState
 from transduce.translation import Translator
@@ -27,6 +28,8 @@ AVERAGED = {
     "training__ema_decay": 0.9,
     "model__normalization": "batch",
 }
+# Products of more rows than one block, so that blocks overlap.
+BFLOAT16 = {"training__precision": "bfloat16", "training__batch_tokens": 2 * BLOCK}
 
 
 def assert_same(found: dict[str, Any], expected: dict[str, Any]) -> None:
@@ -47,7 +50,7 @@ def flip_a_byte(path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("changes", "places"),
-    [(PLAIN, [1, 2]), (PLAIN, [7, 8, 9, 19]), (ACCUMULATING, [5, 13]), (AVERAGED, [5, 20])],
+    [(PLAIN, [1, 2]), (PLAIN, [7, 8, 9, 19]), (ACCUMULATING, [5, 13]), (AVERAGED, [5, 20]), (BFLOAT16, [9])],
 )
 def test_interrupted_and_resumed(
     make_config: MakeConfig,

@@ -10,10 +10,10 @@ from torch.autograd.function import once_differentiable
 from torch.nn import functional as F
 
 BLOCK = 512
-"""Rows of the smaller of two products that stand for one of any number of rows: see `_LinearInBlocks`."""
+"""Rows that are multiplied together, so that products have few different shapes: see `_LinearInBlocks`."""
 
 WIDEST_IN_BLOCKS = 256
-"""The smaller side of a matrix up to which a new kernel takes longer than the rows that blocks compute twice."""
+"""Up to here, for the smaller side of W, oneDNN takes longer to build a kernel than to compute some rows twice."""
 
 
 class Linear(nn.Linear):

@@ -81,7 +81,8 @@ class _ChunkedCrossEntropy(torch.autograd.Function):
         num_correct = torch.zeros((), dtype=torch.int64, device=hidden.device)
         chunk_rows, overlap = _chunk_rows(hidden, weight)
         # Every chunk in the same places, which are still in the cache.
-        of_logits, of_probabilities = hidden.new_empty(2, min(chunk_rows, len(targets)), weight.size(0))
+        of_logits = hidden.new_empty(min(chunk_rows, len(targets)), weight.size(0))
+        of_probabilities = torch.empty_like(of_logits)
         for start in range(0, len(targets), chunk_rows):
             num_twice = max(0, min(start, start + chunk_rows - len(targets))) if overlap else 0
             part = slice(start - num_twice, start + chunk_rows)
@@ -150,7 +151,8 @@ def _row_maximum(rows: Float[Tensor, "rows columns"]) -> Float[Tensor, "rows 1"]
         return rows.amax(dim=-1, keepdim=True)
     bits = rows.view(torch.int16)
     found = bits.amax(dim=-1, keepdim=True)
-    # The bits of negative numbers are in the opposite order, and all of them below those of the others.
+    # The bits of negative numbers are in the opposite order, and all of them below those of the others. A negative NaN
+    # may be passed over, but softmax makes all numbers of its row NaN.
     if (found < 0).any():
         found = torch.where(found < 0, bits.amin(dim=-1, keepdim=True), found)
     return found.view(torch.bfloat16)

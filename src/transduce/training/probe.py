@@ -224,8 +224,10 @@ def _seconds(
     most = most_taken_memory(updater.device) if updater.device.type == "cuda" else None
     if most is not None and there is not None and most > safe_share * (held + there):  # nothing could be forecast
         seconds = None
-        _give_back(updater)
-    return None if ranks.any(seconds is None) else seconds
+    if not ranks.any(seconds is None):
+        return seconds
+    _give_back(updater)  # on the ranks where it did fit, too
+    return None
 
 
 def _free_for_each(updater: Updater, free: Callable[[torch.device], int | None]) -> int | None:
