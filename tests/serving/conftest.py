@@ -170,7 +170,7 @@ def server(make_running: Callable[..., RunningServer], bundle: Path) -> RunningS
 
 @pytest.fixture
 def client(server: RunningServer) -> Iterator[httpx.Client]:
-    with httpx.Client(base_url=server.url, timeout=60) as found:
+    with httpx.Client(base_url=server.url) as found:
         yield found
 
 

@@ -174,8 +174,8 @@ def refuse_the_first(updater: Updater, shapes: list[probe.Shape]) -> float:
 keep_freed_memory()
 limits = resource.getrlimit(resource.RLIMIT_AS)
 found = {}
-needed = 80_000_000  # or some times as much, for 4,000 tokens a side of 1,024 numbers in each of several places
-found["with so much free"] = [halvings(free) for free in (100 * needed, needed, needed // 16)]
+needed = 80_000_000  # for 4,000 tokens a side of 1,024 numbers in each of several places
+found["with so much free"] = [halvings(free) for free in (100 * needed, needed // 2, needed // 16)]
 found["with such a safe share"] = [halvings(2**30, share) for share in (1.0, 0.01)]
 tried, sizes = probe._try_all, []
 probe._try_all = refuse_the_first
@@ -185,11 +185,14 @@ probe._try_all = tried
 
 updater = make_updater(8000, d_ff=2048)
 before = [one.clone() for one in (*updater.model.state_dict().values(), torch.get_rng_state())]
+modes = [part.training for part in updater.model.modules()]
 allow_more(150_000_000)
 fit = probe.probe(updater, LENGTHS, 8000)
 after = [*updater.model.state_dict().values(), torch.get_rng_state()]
 traces = [not torch.equal(one, old) for one, old in zip(after, before)]
-traces += [one.grad is not None for one in updater.model.parameters()] + [bool(updater.optimizer.state)]
+traces += [one.grad is not None for one in updater.model.parameters()]
+traces += [bool(updater.optimizer.state), updater.optimizer.param_groups[0]["lr"] != 0.0]
+traces += [[part.training for part in updater.model.modules()] != modes]
 found["when refused"] = fit.halvings, any(traces), fit.taken, fit.there
 resource.setrlimit(resource.RLIMIT_AS, limits)
 

@@ -31,15 +31,15 @@ class Linear(nn.Linear):
         """For any number of leading axes; the outputs of the given `rows` of W alone, if not all are needed."""
         # A slice of all rows would be the same, but its gradient is copied into a matrix of zeros.
         weight, bias = (self.weight, self.bias) if rows is None else (self.weight[rows], self.bias[rows])
-        if (
-            torch.is_grad_enabled()
-            and inputs.dtype == torch.bfloat16
-            and inputs.device.type == "cpu"
-            and min(weight.shape) <= WIDEST_IN_BLOCKS
-        ):
+        if torch.is_grad_enabled() and multiplies_in_blocks(inputs) and min(weight.shape) <= WIDEST_IN_BLOCKS:
             outputs: Tensor = _LinearInBlocks.apply(inputs, weight, bias)  # type: ignore[no-untyped-call]
             return outputs
         return F.linear(inputs, weight.to(inputs.dtype), bias.to(inputs.dtype))
+
+
+def multiplies_in_blocks(inputs: Tensor) -> bool:
+    """Whether products of such numbers are made by oneDNN, which builds a kernel for each new number of rows."""
+    return inputs.dtype == torch.bfloat16 and inputs.device.type == "cpu"
 
 
 class _LinearInBlocks(torch.autograd.Function):

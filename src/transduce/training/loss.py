@@ -1,5 +1,6 @@
 """The loss of training: cross-entropy with label smoothing, per real target token (paper 5.4)."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -9,7 +10,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from transduce.model import NEVER
-from transduce.model.linear import BLOCK
+from transduce.model.linear import BLOCK, multiplies_in_blocks
 
 CHUNK_LOGITS = 2**22
 """Logits held at a time, if that is at least d_model rows: few enough for a processor's cache, and enough rows for
@@ -79,13 +80,10 @@ class _ChunkedCrossEntropy(torch.autograd.Function):
         bias_gradient = None if bias is None else torch.zeros_like(bias)
         sums = torch.zeros(2, device=hidden.device)
         num_correct = torch.zeros((), dtype=torch.int64, device=hidden.device)
-        chunk_rows, overlap = _chunk_rows(hidden, weight)
         # Every chunk in the same places, which are still in the cache.
-        of_logits = hidden.new_empty(min(chunk_rows, len(targets)), weight.size(0))
+        of_logits = hidden.new_empty(min(_chunk_rows(hidden, weight), len(targets)), weight.size(0))
         of_probabilities = torch.empty_like(of_logits)
-        for start in range(0, len(targets), chunk_rows):
-            num_twice = max(0, min(start, start + chunk_rows - len(targets))) if overlap else 0
-            part = slice(start - num_twice, start + chunk_rows)
+        for part, num_twice in _chunks(hidden, weight):
             states, right = hidden[part], targets[part]
             logits, probabilities = of_logits[: len(right)], of_probabilities[: len(right)]
             if addend is None:
@@ -98,10 +96,10 @@ class _ChunkedCrossEntropy(torch.autograd.Function):
             torch.softmax(logits, dim=-1, out=probabilities)
             # The largest probability, unlike the right one, is never too small to have a logarithm.
             log_total = largest - _row_maximum(probabilities).float().log()
-            cross_entropy = log_total - right_logit
-            smooth = log_total.squeeze(1) - states.float() @ mean_row - mean_bias
-            sums[0] += (1 - smoothing) * cross_entropy[num_twice:].sum() + smoothing * smooth[num_twice:].sum()
-            sums[1] += cross_entropy[num_twice:].sum()
+            cross_entropy = (log_total - right_logit)[num_twice:].sum()
+            smooth = (log_total.squeeze(1) - states.float() @ mean_row - mean_bias)[num_twice:].sum()
+            sums[0] += (1 - smoothing) * cross_entropy + smoothing * smooth
+            sums[1] += cross_entropy
             num_correct += (right_logit == largest)[num_twice:].sum()
             if needs_gradient:
                 wanted = torch.add(smoothing * mean_row, weight[right].float(), alpha=1 - smoothing)
@@ -130,23 +128,34 @@ class _ChunkedCrossEntropy(torch.autograd.Function):
         return hidden_gradient * outer.to(hidden_gradient.dtype), weight_gradient * outer, of_bias, None, None
 
 
-def _chunk_rows(
-    hidden: Float[Tensor, "tokens d_model"], weight: Float[Tensor, "vocabulary d_model"]
-) -> tuple[int, bool]:
-    """Rows of a chunk, and whether the last one is as large and overlaps the one before.
-
-    It is where oneDNN builds a kernel for each new number of rows, which takes 20 ms on a processor with AMX.
-    """
+def _chunk_rows(hidden: Float[Tensor, "tokens d_model"], weight: Float[Tensor, "vocabulary d_model"]) -> int:
+    """Rows of all chunks but the last."""
     on_cpu = hidden.device.type == "cpu"
     # Each chunk adds a gradient of the whole matrix, which fewer than d_model rows would not be worth.
     rows = max((CHUNK_LOGITS if on_cpu else ACCELERATOR_CHUNK_LOGITS) // weight.size(0), weight.size(1))
-    if on_cpu and hidden.dtype == torch.bfloat16:
-        return min(rows, max(BLOCK, weight.size(1))), True
-    return rows, False
+    return min(rows, max(BLOCK, weight.size(1))) if multiplies_in_blocks(hidden) else rows
+
+
+def _chunks(
+    hidden: Float[Tensor, "tokens d_model"], weight: Float[Tensor, "vocabulary d_model"]
+) -> Iterator[tuple[slice, int]]:
+    """Which rows are computed together, and how many of them, the first, were among those before.
+
+    None were, unless new numbers of rows take long: then the last chunk is as large as the others. A kernel for one
+    more takes oneDNN up to 20 ms.
+    """
+    size, num_tokens = _chunk_rows(hidden, weight), hidden.size(0)
+    for start in range(0, num_tokens, size):
+        end = min(start + size, num_tokens)
+        begin = max(0, end - size) if multiplies_in_blocks(hidden) else start
+        yield slice(begin, end), start - begin
 
 
 def _row_maximum(rows: Float[Tensor, "rows columns"]) -> Float[Tensor, "rows 1"]:
-    """The largest number of each row; on a CPU, torch finds that of integers four times as fast as in bfloat16."""
+    """The largest number of each row; on a CPU, torch finds that of integers four times as fast as in bfloat16.
+
+    `search.continuations` does the same faster for numbers none of which is positive.
+    """
     if rows.dtype != torch.bfloat16 or rows.device.type != "cpu":
         return rows.amax(dim=-1, keepdim=True)
     bits = rows.view(torch.int16)
