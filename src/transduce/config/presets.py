@@ -13,6 +13,18 @@ _BIG: Preset = {
 }
 
 
+_SHORT_RUN: dict[str, Any] = {
+    "schedule": "warmup_stable_decay",
+    "warmup": 400,
+    "ema_decay": 0.999,
+    "validate_every": "auto",
+    "max_validation_pairs": 300,
+    "checkpoint_every": 500,
+    "keep_checkpoints": 1,
+}
+"""Of a run that may be stopped at any time: each of its models is a good one of its time."""
+
+
 def _layers(count: int) -> Preset:
     return {"model": {"num_encoder_layers": count, "num_decoder_layers": count}}
 
@@ -23,18 +35,13 @@ PRESETS: dict[str, Preset] = {
             "num_encoder_layers": 4,
             "num_decoder_layers": 4,
             "d_model": 128,
-            "d_ff": 256,
+            "d_ff": 512,
             "num_heads": 4,
-            "dropout": 0.3,
+            "norm_order": "pre",
+            "dropout": 0.2,
         },
-        "training": {
-            "updates": 8000,
-            "batch_tokens": 2048,
-            "schedule": "linear",
-            "learning_rate": 1.5e-3,
-            "warmup": 800,
-            "checkpoint_every": 500,
-        },
+        "text": {"bpe_dropout": 0.1},
+        "training": {**_SHORT_RUN, "epochs": 60.0, "batch_tokens": 2048, "learning_rate": 3e-3},
     },
     "small": {
         "model": {"d_model": 256, "d_ff": 1024, "num_heads": 4, "dropout": 0.2},

@@ -17,7 +17,7 @@ from transduce.training.loss import label_smoothed_cross_entropy
 from transduce.training.moving_average import MovingAverage
 from transduce.training.precision import computing_in, settled_precision
 from transduce.training.ranks import ALONE, Ranks
-from transduce.training.schedule import learning_rate
+from transduce.training.schedule import Decay, learning_rate
 from transduce.training.sharding import spread, summed_later, whole
 
 
@@ -95,8 +95,10 @@ class Updater:
             tensor for tensor in model_tensors(model).values() if not isinstance(tensor, nn.Parameter)
         ]
 
-    def update(self, number: int, batches: Sequence[Batch]) -> UpdateFigures:
+    def update(self, number: int, batches: Sequence[Batch], decay: Decay | None = None) -> UpdateFigures:
         """Update number `number`, counted from 1, on the sum of the losses of `batches`, and of those of other ranks.
+
+        `decay` is that of the learning rate where it is not the one that the settings plan.
 
         The random numbers of dropout depend on the seed, `number` and the rank alone, so that a run that was
         interrupted goes on exactly as if it had not been. If loss or gradient are not finite, the update is skipped by
@@ -116,7 +118,7 @@ class Updater:
         norm = nn.utils.get_total_norm([one.grad for one in self.model.parameters() if one.grad is not None])
         if self.config.clip_norm:
             nn.utils.clip_grads_with_norm_(self.model.parameters(), self.config.clip_norm, norm)
-        rate = learning_rate(self.config, self.model.config.d_model, number)
+        rate = learning_rate(self.config, self.model.config.d_model, number, decay)
         for group in self.optimizer.param_groups:
             group["lr"] = rate
         loss, cross_entropy, accuracy = (self.ranks.sum(sums) / num_tokens).tolist()

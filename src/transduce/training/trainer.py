@@ -18,6 +18,7 @@ from transduce.training.candidates import Candidates
 from transduce.training.digests import batches_digest, weights_digest
 from transduce.training.divergence import MOST_SKIPPED_IN_A_ROW, REMEDY, is_finite, too_many_skipped
 from transduce.training.interruption import StopWish
+from transduce.training.outcome import NO_AVERAGE, Average
 from transduce.training.pace import Pace
 from transduce.training.patience import end_of_patience
 from transduce.training.probe import fit_into_memory
@@ -25,16 +26,21 @@ from transduce.training.ranks import ALONE, Ranks
 from transduce.training.reporter import Progress, Reporter
 from transduce.training.result import TrainingResult
 from transduce.training.run_folder import RunFolder
+from transduce.training.schedule import Decay
 from transduce.training.sharding import whole_model
 from transduce.training.state import RunState
 from transduce.training.step import UpdateFigures, Updater
 from transduce.training.stream import Place, batch_stream, in_parts, shared_epoch_store
+from transduce.training.time_limit import adjust_decay, begin_decay
 from transduce.training.trackers import Trackers
 from transduce.translation import find_device
 
 
 class Trainer:
-    """One run: its model, its data, its folder, and who watches."""
+    """One run: its model, its data, its folder, and who watches.
+
+    `begun` is the reading of `time.perf_counter` from which on the time of this sitting counts; now unless given.
+    """
 
     def __init__(
         self,
@@ -44,7 +50,9 @@ class Trainer:
         reporter: Reporter,
         start: Bundle | None = None,
         ranks: Ranks = ALONE,
+        begun: float | None = None,
     ) -> None:
+        self._begun = time.perf_counter() if begun is None else begun
         self.config = config
         self.prepared = prepared
         self.folder = folder
@@ -60,6 +68,7 @@ class Trainer:
         self.state = RunState(data=prepared.digests["all"], start=origin, ranks=ranks.size)
         self.trackers = Trackers(folder, config, reporter.say)
         self.candidates = Candidates(config, prepared, folder, reporter, self._log)
+        self._elapsed_before = 0.0
         self._pace = Pace()
         self._outlook: list[str] = []
 
@@ -83,6 +92,8 @@ class Trainer:
             return
         self._check_same_data(checkpoint.state["data"])
         self.state = RunState.load(self.folder, checkpoint.update, self.updater)
+        self._elapsed_before = self.state.elapsed
+        self._pace = Pace(self._elapsed)
         self.reporter.say(f"going on after update {checkpoint.update:,}")
         if self.state.ranks != self.ranks.size:
             self.reporter.say(
@@ -131,11 +142,13 @@ class Trainer:
         stream = batch_stream(self.prepared, *settings, self.state.place, self.ranks, self.state.ranks)
         while not self._at_end():
             self._update(stream)
-            if self._due(self.config.training.validate_every) or self._at_end():
+            begins_to_end = self._plan_end()
+            if self._validation_is_due() or self._at_end():
                 self._validate()
             # Asked once: a wish that comes now is granted after the next update.
             wished = self.ranks.any(stop.wished or self.ranks.is_orphan)
-            if self._checkpoint_is_due() or self._at_end() or wished:
+            # What the clock has decided is kept at once, so that a run that is killed goes on with the same decision.
+            if self._checkpoint_is_due() or self._at_end() or wished or begins_to_end:
                 self._checkpoint()
             if wished:
                 raise Interrupted(f"stopped after update {self.state.update:,}; {again} goes on from there")
@@ -173,7 +186,7 @@ class Trainer:
             lengths,
             self._share,
             state.halvings,
-            training.updates - state.update,
+            self._last_update - state.update,
             self._outlook.append,
             goes_on=state.update > 0,
             times=most_times(self.prepared),
@@ -189,8 +202,45 @@ class Trainer:
         """On either side of what a rank computes at a time."""
         return self._share >> self.state.halvings
 
+    @property
+    def _elapsed(self) -> float:
+        """Seconds of the run so far, over all sittings."""
+        return self._elapsed_before + time.perf_counter() - self._begun
+
+    @property
+    def _last_update(self) -> int:
+        """The update that the run ends with, as far as that is decided."""
+        return self.config.training.updates if self.state.decay is None else self.state.decay.end
+
     def _at_end(self) -> bool:
-        return self.state.update >= self.config.training.updates or self._out_of_patience()
+        return self.state.update >= self._last_update or self._out_of_patience()
+
+    def _plan_end(self) -> bool:
+        """Let the learning rate begin to fall when it is time for that; whether the clock has decided something."""
+        training, state = self.config.training, self.state
+        if training.schedule != "warmup_stable_decay":
+            return False
+        before = state.decay
+        # At the end, the model is validated, as are the others that `Candidates.average` tries.
+        num_validations = 1 + (training.ema_decay > 0) + (training.keep_checkpoints > 1)
+        left = training.time_limit_seconds - self._elapsed - num_validations * self._pace.validation_seconds
+        per_update = self._pace.seconds_to_go(1000, training.validate_every) / 1000
+        if before is None:
+            found = begin_decay(training, state.update, left, per_update)
+        else:
+            found = adjust_decay(training, before, state.update, left, per_update)
+        if training.time_limit is not None and self.ranks.size > 1:  # each has its own clock
+            numbers = (0.0, 0.0, 0.0) if found is None else (found.start, found.end, found.factor)
+            start, end, factor = self.ranks.from_first(torch.tensor(numbers, dtype=torch.float64)).tolist()
+            found = Decay(int(start), int(end), factor) if end else None
+        state.decay = found
+        return training.time_limit is not None and found != before
+
+    def _validation_is_due(self) -> bool:
+        every = self.config.training.validate_every
+        if every != "auto":
+            return self._due(every)
+        return self.ranks.any(self.ranks.is_first and self._pace.validation_is_due(self._elapsed))
 
     def _out_of_patience(self) -> bool:
         return 0 < self.config.training.patience <= self.state.without_gain
@@ -212,7 +262,7 @@ class Trainer:
         batches = [batch for _, batch in taken]
         # Whole, a rank's share may be larger by one pair, and is not cut for that.
         parts = in_parts(batches, self._most_tokens, self.ranks) if self.state.halvings else batches
-        figures = self.updater.update(number, parts)
+        figures = self.updater.update(number, parts, self.state.decay)
         self.state.update = number
         self.state.place = taken[-1][0]
         self.state.batches_digest = batches_digest(self.state.batches_digest, batches, self.ranks)
@@ -242,14 +292,18 @@ class Trainer:
 
     def _tell(self, figures: UpdateFigures, digest: str) -> None:
         training, state = self.config.training, self.state
-        to_go = training.updates - state.update
+        to_go = self._last_update - state.update
+        seconds_to_go = self._pace.seconds_to_go(to_go, training.validate_every)
+        left = max(0.0, training.time_limit_seconds - self._elapsed)
+        if seconds_to_go > left:
+            to_go, seconds_to_go = int(to_go * left / seconds_to_go), left
         progress = Progress(
             update=state.update,
-            updates=training.updates,
+            updates=state.update + to_go,
             epochs=state.place.epochs,
             figures=figures,
             tokens_per_second=self._pace.tokens_per_second,
-            eta_seconds=self._pace.seconds_to_go(to_go, to_go // training.validate_every),
+            eta_seconds=seconds_to_go,
         )
         self.reporter.progress(progress)
         if digest:
@@ -261,11 +315,13 @@ class Trainer:
 
     def _validate(self) -> None:
         started = time.perf_counter()
-        model = whole_model(self.model, self.ranks)
+        moving = self.updater.moving_average
+        model = whole_model(self.model, self.ranks) if moving is None else moving.model
         if self.ranks.is_first:
-            self.candidates.validate(model, self.state)
+            average = NO_AVERAGE if moving is None else Average(ema_decay=moving.decay)
+            self.candidates.validate(model, self.state, average)
         self._share_best()
-        self._pace.validated(time.perf_counter() - started)
+        self._pace.validated(time.perf_counter() - started, self._elapsed)
 
     def _average(self) -> None:
         if self.ranks.is_first:
@@ -289,6 +345,7 @@ class Trainer:
                 f"training has diverged: weights are no longer numbers after update {self.state.update}, and the "
                 f"checkpoints before it are kept; {REMEDY}"
             )
+        self.state.elapsed = self._elapsed
         self.state.superseded = self.state.stopgap
         self.state.stopgap = 0 if self._checkpoint_is_due() else self.state.update
         self.state.save(self.folder, self.updater)
