@@ -41,9 +41,9 @@ class Pace:
 
     @property
     def seconds_per_update(self) -> float:
-        """Of late; what happens between updates is not counted."""
+        """Of late, 0 before the first update of this sitting; what happens between updates is not counted."""
         stretches = self._before, self._now
-        return sum(one.seconds for one in stretches) / sum(one.num_updates for one in stretches)
+        return sum(one.seconds for one in stretches) / max(1, sum(one.num_updates for one in stretches))
 
     def validation_is_due(self, elapsed: float) -> bool:
         """Whether `validate_every = "auto"` validates now, `elapsed` seconds after the run began."""

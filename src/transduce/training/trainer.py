@@ -17,6 +17,7 @@ from transduce.model import Transformer
 from transduce.training.candidates import Candidates
 from transduce.training.digests import batches_digest, weights_digest
 from transduce.training.divergence import MOST_SKIPPED_IN_A_ROW, REMEDY, is_finite, too_many_skipped
+from transduce.training.forecast import forecast_line
 from transduce.training.interruption import StopWish
 from transduce.training.outcome import NO_AVERAGE, Average
 from transduce.training.pace import Pace
@@ -291,12 +292,8 @@ class Trainer:
             raise too_many_skipped(state.update, state.skipped_in_a_row, finding, taken, self.prepared.tokenizer)
 
     def _tell(self, figures: UpdateFigures, digest: str) -> None:
-        training, state = self.config.training, self.state
-        to_go = self._last_update - state.update
-        seconds_to_go = self._pace.seconds_to_go(to_go, training.validate_every)
-        left = max(0.0, training.time_limit_seconds - self._elapsed)
-        if seconds_to_go > left:
-            to_go, seconds_to_go = int(to_go * left / seconds_to_go), left
+        state = self.state
+        to_go, seconds_to_go = self._to_go()
         progress = Progress(
             update=state.update,
             updates=state.update + to_go,
@@ -313,6 +310,14 @@ class Trainer:
             self._log("training", line)
             self._pace.begin_line()
 
+    def _to_go(self) -> tuple[int, float]:
+        """Updates and seconds until the run ends, as far as its pace tells."""
+        training = self.config.training
+        updates = self._last_update - self.state.update
+        seconds = self._pace.seconds_to_go(updates, training.validate_every)
+        left = max(0.0, training.time_limit_seconds - self._elapsed)
+        return (int(updates * left / seconds), left) if seconds > left else (updates, seconds)
+
     def _validate(self) -> None:
         started = time.perf_counter()
         moving = self.updater.moving_average
@@ -322,6 +327,9 @@ class Trainer:
             self.candidates.validate(model, self.state, average)
         self._share_best()
         self._pace.validated(time.perf_counter() - started, self._elapsed)
+        last_update = self.state.update + self._to_go()[0]
+        if self.ranks.is_first and (expected := forecast_line(self.folder.metrics.read(), last_update)) is not None:
+            self.reporter.say(expected)
 
     def _average(self) -> None:
         if self.ranks.is_first:
