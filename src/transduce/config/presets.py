@@ -1,9 +1,9 @@
 """Named configurations: the paper's models, every row of its Table 3, and others for smaller corpora.
 
 A preset is what differs from the defaults, by section, exactly as a recipe would say it. `low-resource` and
-`medium-resource`, which a run without a recipe takes, depart from the paper where that was measured to train better from
-little text in little time: normalisation before each sub-layer, a higher and at first constant learning rate, a moving
-average of the weights (docs/experiments.md). `tiny` and `small` have the paper's order of normalisation.
+`medium-resource`, which a run without a recipe takes, depart from the paper where that was measured to train better
+from little text in little time: normalisation before each sub-layer, a higher and at first constant learning rate, a
+moving average of the weights (docs/experiments.md). `tiny` and `small` have the paper's order of normalisation.
 """
 
 from typing import Any
