@@ -94,3 +94,11 @@ def test_what_the_clock_has_decided_is_kept(make_config: Callable[..., RunConfig
 def test_updates_end_a_run_that_has_time_left(make_config: Callable[..., RunConfig]) -> None:
     config = make_config(training__schedule="warmup_stable_decay", training__time_limit="1h", training__updates=20)
     assert train(config).updates == 20
+
+
+def test_once_the_rate_has_fallen_a_longer_run_is_another(make_config: Callable[..., RunConfig], watcher: Any) -> None:
+    settings = {"training__schedule": "warmup_stable_decay", "training__decay_share": 0.25}
+    assert train(make_config(training__updates=8, **settings)).updates == 8
+    told = watcher()
+    assert train(make_config(training__updates=16, **settings), told).updates == 8
+    assert any("longer training is a new run" in sentence for sentence in told.said)

@@ -17,8 +17,8 @@ def begin_decay(config: TrainingConfig, update: int, seconds_left: float, second
         seconds_per_update: on average, with whatever else happens between updates.
     """
     planned = planned_decay(config)
-    if update + 1 >= planned.start:
-        return planned
+    if update + 1 >= planned.start:  # above it where updates were lowered after a stop
+        return Decay(update + 1, max(update + 1, planned.end))
     if config.time_limit is None or seconds_left > config.decay_share * config.time_limit_seconds:
         return None
     return Decay(update + 1, min(config.updates, update + _updates_within(seconds_left, seconds_per_update)))

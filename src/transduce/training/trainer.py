@@ -133,6 +133,11 @@ class Trainer:
         """
         if self.state.finished and self._at_end():
             self.reporter.say(f"nothing to do: training ended after update {self.state.update:,}")
+            if self.state.decay is not None and self.config.training.updates > self.state.update:
+                self.reporter.say(
+                    "its learning rate has fallen to zero, as was decided then: longer training is a new run, with "
+                    "another output or --restart"
+                )
             self._say_why_it_ended()
             return self._result()
         self.state.finished = False
