@@ -47,7 +47,7 @@ def test_two_files_are_enough(transduce: Any, workspace: Path) -> None:
     answer = transduce("train", "--source", "train.source", "--target", "train.target", "--output", "run", *SMALL)
     assert (answer.exit_code, answer.output) == (0, b"")
     assert names(workspace / "run") == FILES
-    assert 'preset = "tiny"' in (workspace / "run" / "config.toml").read_text(encoding="utf-8")
+    assert 'preset = "low-resource"' in (workspace / "run" / "config.toml").read_text(encoding="utf-8")
     assert "5 of 300 pairs are held out for validation" in answer.messages
     assert "update 2/2" in answer.messages
     assert answer.messages.endswith("the model is in run/best, the report in run/report.html\n")
@@ -225,7 +225,7 @@ def test_ctrl_c_during_preparation_leaves_nothing(
         assert running.returncode == 130
         assert running.stderr is not None
         messages = running.stderr.read().decode().splitlines()
-        assert messages[0].startswith("standard input cannot be counted beforehand: preset tiny")
+        assert messages[0].startswith("standard input cannot be counted beforehand: preset low-resource")
         assert messages[1:] == ["transduce: interrupted"]
     assert {**contents(workspace), KNOWN: None} == {**before, KNOWN: None}
 
@@ -306,3 +306,27 @@ def test_a_run_cannot_be_deleted_and_left_alone(transduce: Any, workspace: Path)
     answer = transduce("train", "tiny.toml", "--verify-resume", "--restart")
     assert (answer.exit_code, answer.output) == (2, b"")
     assert "--restart and --verify-resume" in answer.messages
+
+
+def test_a_time_that_is_none(transduce: Any) -> None:
+    answer = transduce("train", "--source", "a", "--target", "b", "--output", "run", "--time", "30")
+    assert answer.exit_code == 2
+    assert '--time: "30" must be a duration such as "90s", "30m", "2h" or "1h30m"' in answer.messages
+
+
+def test_a_run_without_a_recipe_ends_in_the_time_that_is_given(transduce: Any, workspace: Path) -> None:
+    given = [
+        "--source=train.source",
+        "--target=train.target",
+        "--output=timed",
+        "--time=3s",
+        *(one for one in SMALL if "updates" not in one),
+    ]
+    answer = transduce("train", *given)
+    assert answer.exit_code == 0
+    config = (workspace / "timed" / "config.toml").read_text(encoding="utf-8")
+    assert 'preset = "low-resource"' in config
+    assert 'time_limit = "3s"' in config
+    assert bundle(workspace / "timed")["training"]["ema_decay"] in {0.0, 0.999}
+    again = transduce("train", *given)
+    assert (again.exit_code, "nothing to do" in again.messages) == (0, True)

@@ -9,7 +9,7 @@ from transduce.config.search import SearchConfig
 from transduce.config.settings import Settings
 from transduce.config.text import CorpusConfig, DataConfig, TextConfig
 from transduce.config.toml import to_toml
-from transduce.config.training import TrainingConfig
+from transduce.config.training import TrainingConfig, seconds_of
 from transduce.config.transformer import TransformerConfig
 
 __all__ = [
@@ -26,6 +26,7 @@ __all__ = [
     "first_problem",
     "flatten",
     "load_run_config",
+    "seconds_of",
     "to_toml",
     "without_settings",
 ]

@@ -44,7 +44,13 @@ PRESETS: dict[str, Preset] = {
             "norm_order": "pre",
             "dropout": 0.2,
         },
-        "training": {**_ANYTIME, "epochs": 60.0, "batch_tokens": 2048, "learning_rate": 3e-3},
+        "training": {
+            **_ANYTIME,
+            "epochs": 60.0,
+            "batch_tokens": 2048,
+            "learning_rate": 3e-3,
+            "dropout_warmup": 2000,
+        },
     },
     "medium-resource": {
         "model": {

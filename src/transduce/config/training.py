@@ -20,7 +20,7 @@ def seconds_of(duration: str) -> float:
     match = _DURATION.fullmatch(duration.strip())
     hours, minutes, seconds = (int(number or 0) for number in match.groups()) if match else (0, 0, 0)
     if not (total := 3600.0 * hours + 60 * minutes + seconds):
-        raise ValueError(f'time_limit = "{duration}" must be a duration such as "90s", "30m", "2h" or "1h30m"')
+        raise ValueError(f'"{duration}" must be a duration such as "90s", "30m", "2h" or "1h30m"')
     return total
 
 
@@ -62,6 +62,10 @@ class TrainingConfig(Section):
 
     warmup: int = Field(default=4000, ge=1)
     """Updates over which the learning rate rises (paper 5.3)."""
+
+    dropout_warmup: int = Field(default=0, ge=0)
+    """Updates over which `model.dropout` rises from 0 (Morerio et al. 2017), so that a run learns fast at first and does
+    not learn its text by heart later. 0: it is constant."""
 
     adam_beta1: float = Field(default=0.9, ge=0.0, lt=1.0)
     """Decay of Adam's mean of gradients (paper 5.3)."""
@@ -140,7 +144,10 @@ class TrainingConfig(Section):
         if self.validate_every != "auto" and self.validate_every < 1:
             raise ValueError(f'validate_every = {self.validate_every} must be at least 1, or "auto"')
         if self.time_limit is not None:
-            seconds_of(self.time_limit)
+            try:
+                seconds_of(self.time_limit)
+            except ValueError as error:
+                raise ValueError(f"time_limit: {error}") from None
             if self.schedule != "warmup_stable_decay":
                 raise ValueError(
                     f'time_limit = "{self.time_limit}" needs schedule = "warmup_stable_decay", as the learning rate of '

@@ -4,29 +4,51 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from transduce.config import DataConfig
+from transduce.config import DataConfig, seconds_of
 from transduce.text import parallel_corpus
 from transduce.training.run_folder import RunFolder
 
-SIZES = {"tiny": 200_000, "small": 2_000_000, "base": 20_000_000}
+SIZES = {"low-resource": 200_000, "medium-resource": 2_000_000, "base": 20_000_000}
 """The preset for a corpus of up to so many pairs; beyond the last, `big`."""
 
-EPOCHS = {3_000: 200, 10_000: 120, 40_000: 60, 100_000: 30, 200_000: 15}
-"""Passes over a corpus of up to so many pairs after which it teaches nothing more that is worth the time."""
+QUICK_SECONDS = 2 * 3600
+"""A time limit up to which a corpus of up to `MOST_PAIRS_QUICKLY` pairs is better learned by the smaller network."""
+
+MOST_PAIRS_QUICKLY = 500_000
+"""Beyond that, `QUICK_SECONDS` are not even a pass over the text."""
+
+DROPOUT = {3_000: 0.3, 10_000: 0.2, 40_000: 0.15}
+"""Dropout for a corpus of up to so many pairs in `low-resource`; beyond the last, `LEAST_DROPOUT`."""
+
+LEAST_DROPOUT = 0.1
+
+EPOCHS = {3_000: 200, 10_000: 120, 40_000: 60, 100_000: 30, 500_000: 12, 2_000_000: 5}
+"""Passes over a corpus of up to so many pairs after which it teaches little more; beyond the last, the preset's updates
+decide."""
+
+TIMED = {
+    preset: {"training.schedule": "warmup_stable_decay", "training.learning_rate": rate, "training.ema_decay": 0.999}
+    for preset, rate in {"base": 7e-4, "big": 5e-4}.items()
+}
+"""What makes a run of the paper's models end in a given time; the rate is the highest of eq. 3 with 4,000 updates."""
 
 UNLIMITED = 100_000_000
 """Updates of a run that its time limit ends."""
 
 
 def automatic_settings(num_pairs: int, time_limit: str | None = None) -> dict[str, Any]:
-    """The preset that a corpus of `num_pairs` can feed, with a vocabulary and a length to match; dotted settings.
+    """Preset, vocabulary, dropout and length of a run that fit a corpus of `num_pairs`; dotted settings.
 
-    A run with a `time_limit` is ended by that alone.
+    A run with a `time_limit` is ended by that alone. docs/experiments.md has what was compared.
     """
     preset = next((name for name, most in SIZES.items() if num_pairs <= most), "big")
+    if time_limit is not None and num_pairs <= MOST_PAIRS_QUICKLY and seconds_of(time_limit) <= QUICK_SECONDS:
+        preset = "low-resource"
     settings: dict[str, Any] = {"preset": preset, "text.vocabulary": "fitted"}
+    if preset == "low-resource":
+        settings["model.dropout"] = next((rate for most, rate in DROPOUT.items() if num_pairs <= most), LEAST_DROPOUT)
     if time_limit is not None:
-        settings["training.updates"] = UNLIMITED
+        settings |= {"training.updates": UNLIMITED, **TIMED.get(preset, {})}
     elif (epochs := next((epochs for most, epochs in EPOCHS.items() if num_pairs <= most), None)) is not None:
         settings["training.epochs"] = float(epochs)
     return settings
@@ -49,7 +71,9 @@ def automatic_settings_for(given: Mapping[str, Any], time_limit: str | None = No
             length = {"training.epochs": saved.training.epochs}
         else:
             length = {"training.updates": saved.training.updates}
-        return {"preset": saved.preset, "text.vocabulary": saved.text.vocabulary, **length}
+        text = {"text.vocabulary": saved.text.vocabulary, "model.dropout": saved.model.dropout}
+        timed = TIMED.get(saved.preset, {}) if saved.training.schedule == "warmup_stable_decay" else {}
+        return {"preset": saved.preset, **text, **timed, **length}
     data = DataConfig(**{key.removeprefix("data."): value for key, value in given.items() if key.startswith("data.")})
     if data.pairs == "-":
         return automatic_settings(0, time_limit)

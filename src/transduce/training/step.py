@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from transduce.bundle import model_tensors
 from transduce.config import TrainingConfig
 from transduce.data import Batch
-from transduce.model import Transformer
+from transduce.model import Dropout, Transformer
 from transduce.training.divergence import must_skip
 from transduce.training.loss import label_smoothed_cross_entropy
 from transduce.training.moving_average import MovingAverage
@@ -108,6 +108,7 @@ class Updater:
         seeds = np.random.SeedSequence([self.config.seed, number, self.ranks.rank])
         torch.manual_seed(int(seeds.generate_state(1, np.uint64)[0]))
         self.model.train()
+        self._set_dropout(number)
         before = [tensor.clone() for tensor in self._running_statistics]
         num_tokens = int(self.ranks.sum(torch.tensor(sum(batch.num_target_tokens for batch in batches))))
         sums = torch.zeros(3, dtype=torch.float64)
@@ -134,6 +135,13 @@ class Updater:
                 self.moving_average.update(self.model, number)
         self.optimizer.zero_grad()
         return figures
+
+    def _set_dropout(self, number: int) -> None:
+        """Let dropout rise to `model.dropout` over the first `training.dropout_warmup` updates."""
+        share = min(1.0, number / self.config.dropout_warmup) if self.config.dropout_warmup else 1.0
+        for part in self.model.modules():
+            if isinstance(part, Dropout):
+                part.p = share * self.model.config.dropout
 
     def accumulate(self, batch: Batch, num_tokens: int) -> Float[Tensor, "3"]:
         """Add the gradient of one batch to the model's; its loss, cross-entropy and right tokens, all summed."""
