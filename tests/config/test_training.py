@@ -22,7 +22,7 @@ STABLE = {"schedule": "warmup_stable_decay", "learning_rate": 1e-3}
         ({"validate_every": 0}, 'validate_every = 0 must be at least 1, or "auto"'),
         ({"time_limit": "30m"}, 'time_limit = "30m" needs schedule = "warmup_stable_decay"'),
         ({**STABLE, "time_limit": "30"}, 'time_limit: "30" must be a duration such as "90s"'),
-        ({**STABLE, "time_limit": "0m"}, 'time_limit = "0m" must be a duration'),
+        ({**STABLE, "time_limit": "0m"}, 'time_limit: "0m" must be a duration'),
         ({**STABLE, "time_limit": "1m30h"}, "must be a duration"),
         ({**STABLE, "epochs": 0.0}, "greater than 0"),
         ({"seed": -1}, "greater than or equal to 0"),

@@ -22,6 +22,9 @@ ALTERNATIVES = [
 ]
 """Settings one of which is given instead of the others."""
 
+FITTED = "size of the corpus"
+"""The name of the layer with settings that were found out from the corpus."""
+
 
 @dataclass
 class Layers:
@@ -55,6 +58,7 @@ class Layers:
         """
         preset = self.values.get("preset", "base")
         below = flatten(PRESETS.get(preset, {})) if isinstance(preset, str) else {}
+        given = self.values
         if self.values.get("training.schedule") == "paper":
             # The paper's schedule has a peak of its own, and TOML has no word to take back the preset's.
             below.pop("training.learning_rate", None)
@@ -64,7 +68,9 @@ class Layers:
         if self.values.get("training.start_from") is not None:
             # The network is that of the bundle; what is given beside it is compared with it.
             below = {key: value for key, value in below.items() if not key.startswith("model.")}
-        values = below | self.values
+            fitted = {key for key in given if key.startswith("model.") and self.origins[key] == FITTED}
+            given = {key: value for key, value in given.items() if key not in fitted}
+        values = below | given
         origins = dict.fromkeys(below, f'preset "{preset}"') | self.origins
         decided = _decided_vocabulary(values)
         try:
@@ -119,7 +125,7 @@ def load_run_config(
         ConfigError: see `Layers`; also when the file cannot be read or is not TOML.
     """
     layers = Layers()
-    layers.lay(automatic or {}, "size of the corpus")
+    layers.lay(automatic or {}, FITTED)
     if recipe is not None:
         layers.lay({"output": f"runs/{recipe.stem}"}, "name of the recipe")
         layers.lay(flatten(read_toml(recipe)), str(recipe))

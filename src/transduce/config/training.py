@@ -64,8 +64,8 @@ class TrainingConfig(Section):
     """Updates over which the learning rate rises (paper 5.3)."""
 
     dropout_warmup: int = Field(default=0, ge=0)
-    """Updates over which `model.dropout` rises from 0 (Morerio et al. 2017), so that a run learns fast at first and does
-    not learn its text by heart later. 0: it is constant."""
+    """Updates over which `model.dropout` rises from 0 (Morerio et al. 2017), so that a run learns fast at first and
+    does not learn its text by heart later. 0: it is constant."""
 
     adam_beta1: float = Field(default=0.9, ge=0.0, lt=1.0)
     """Decay of Adam's mean of gradients (paper 5.3)."""
