@@ -11,7 +11,7 @@ import pytest
 
 from transduce.bundle import atomic_folder, written_folder
 from transduce.bundle.atomic_folder import recover_folders, remove_folder, standing_folder
-from transduce.errors import BundleError, BusyError, TransduceError
+from transduce.errors import BusyError, OutputError, TransduceError
 
 
 def _write(folder: Path, text: str, failure: type[BaseException] | None = None) -> None:
@@ -188,14 +188,14 @@ def test_a_failed_rename_brings_the_old_one_back(tmp_path: Path, monkeypatch: py
 
 def test_a_folder_of_something_else_is_not_replaced(tmp_path: Path) -> None:
     (tmp_path / "thesis.txt").write_text("years of work", encoding="utf-8")
-    with pytest.raises(BundleError, match="holds other files and no marker"):
+    with pytest.raises(OutputError, match="holds other files and no marker"):
         _write(tmp_path, "new")
     assert _contents(tmp_path) == {"thesis.txt"}
 
 
 def test_a_file_is_not_replaced(tmp_path: Path) -> None:
     (tmp_path / "folder").write_text("text", encoding="utf-8")
-    with pytest.raises(BundleError, match="is a file"):
+    with pytest.raises(OutputError, match="is no folder"):
         _write(tmp_path / "folder", "new")
     assert (tmp_path / "folder").read_text() == "text"
 
