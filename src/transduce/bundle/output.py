@@ -11,6 +11,7 @@ What is empty holds nothing to lose. Each command asks before it computes, and o
 
 import errno
 import os
+import re
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
@@ -118,11 +119,16 @@ def _is_standard_output(path: Path) -> bool:
 
 
 def _number(error: Exception) -> int | None:
-    return error.errno if isinstance(error, OSError) else None
+    """As in `errno`; safetensors, which is written in Rust, says it in words."""
+    if isinstance(error, OSError):
+        return error.errno
+    found = re.search(r"\(os error (\d+)\)", str(error))
+    return int(found[1]) if found else None
 
 
 def _reason(error: Exception) -> str:
-    return (isinstance(error, OSError) and error.strerror) or str(error)
+    number = _number(error)
+    return str(error) if number is None else os.strerror(number)
 
 
 def _remedy(error: Exception) -> str:
