@@ -22,8 +22,11 @@ class RunState:
         update: updates done.
         place: where the next batch is.
         best: the best figure of validation so far (`Validation.quality`), if there was one.
-        best_single: the same of the models themselves, without averages: what patience looks at.
-        without_gain: validations in a row that were not better than `best_single`.
+        best_ties: what decides between that model and another of the same figure (`Validation.ties`); empty in
+            checkpoints of earlier versions, which any other model of the same figure is better than.
+        best_single: the best figure of the models themselves, without averages: what patience looks at.
+        best_single_ties: like `best_ties`, of that model.
+        without_gain: validations in a row that were not better than that model.
         seconds: of training, over all sittings.
         finished: nothing is left to do, unless `training.updates` is raised.
         stopgap: update of a checkpoint that was not due, but made because the run was stopped; 0 if there is none.
@@ -42,7 +45,9 @@ class RunState:
     update: int = 0
     place: Place = field(default_factory=Place)
     best: float | None = None
+    best_ties: list[float] = field(default_factory=list)
     best_single: float | None = None
+    best_single_ties: list[float] = field(default_factory=list)
     without_gain: int = 0
     seconds: float = 0.0
     finished: bool = False
