@@ -193,6 +193,25 @@ def test_a_folder_of_something_else_is_not_replaced(tmp_path: Path) -> None:
     assert _contents(tmp_path) == {"thesis.txt"}
 
 
+def test_a_file_that_has_the_name_of_the_lock_stays(tmp_path: Path) -> None:
+    (tmp_path / ".folder.lock").write_text("mine", encoding="utf-8")
+    with pytest.raises(OutputError, match=r"\.folder\.lock: is in the place of a lock"):
+        _write(tmp_path / "folder", "new")
+    assert (tmp_path / ".folder.lock").read_text() == "mine"
+
+
+def test_what_comes_to_be_there_meanwhile_is_not_replaced(tmp_path: Path) -> None:
+    def write() -> None:
+        with written_folder(tmp_path / "folder", "marker") as temporary:
+            (temporary / "marker").touch()
+            (tmp_path / "folder").mkdir()
+            (tmp_path / "folder" / "thesis.txt").write_text("years of work", encoding="utf-8")
+
+    with pytest.raises(OutputError, match="holds other files"):
+        write()
+    assert _contents(tmp_path) == {"folder", "folder/thesis.txt"}
+
+
 def test_a_file_is_not_replaced(tmp_path: Path) -> None:
     (tmp_path / "folder").write_text("text", encoding="utf-8")
     with pytest.raises(OutputError, match="is no folder"):
