@@ -179,13 +179,12 @@ ACCEPTED = {
 }
 
 
-@pytest.mark.parametrize("target", TARGETS)
-@pytest.mark.parametrize("command", WRITERS)
+@pytest.mark.parametrize(
+    ("command", "target"), [(one, other) for one in WRITERS for other in TARGETS if (one, other) not in ACCEPTED]
+)
 def test_nothing_is_replaced_unasked(
     good: Path, transduce: Callable, monkeypatch: pytest.MonkeyPatch, command: str, target: str
 ) -> None:
-    if (command, target) in ACCEPTED:
-        return
     writer = WRITERS[command]
     place = place_for(writer, good)
     TARGETS[target](place)
