@@ -7,6 +7,7 @@ A message names the value that was found, the rule it breaks and what to do abou
     │   ├── ConfigError          a setting: unknown key, wrong type, forbidden combination
     │   ├── CorpusError          text that was given: encoding, number of lines, missing column
     │   ├── BundleError          a model folder that is damaged, truncated or foreign
+    │   ├── OutputError          a place to write to that holds something else, or cannot be written
     │   ├── RunError             a run folder that cannot be used as asked
     │   ├── BusyError            a folder that another process is writing to
     │   └── MissingExtraError    an optional package that is not installed
@@ -41,6 +42,10 @@ class CorpusError(UserError):
 
 class BundleError(UserError):
     """A model folder is damaged, truncated or foreign; the message says file, expectation, finding."""
+
+
+class OutputError(UserError):
+    """A place to write to holds something that is not replaced unasked, or cannot be written; nothing was changed."""
 
 
 class RunError(UserError):

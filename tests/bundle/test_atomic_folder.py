@@ -11,7 +11,7 @@ import pytest
 
 from transduce.bundle import atomic_folder, written_folder
 from transduce.bundle.atomic_folder import recover_folders, remove_folder, standing_folder
-from transduce.errors import BundleError, BusyError, TransduceError
+from transduce.errors import BusyError, OutputError, TransduceError
 
 
 def _write(folder: Path, text: str, failure: type[BaseException] | None = None) -> None:
@@ -188,14 +188,33 @@ def test_a_failed_rename_brings_the_old_one_back(tmp_path: Path, monkeypatch: py
 
 def test_a_folder_of_something_else_is_not_replaced(tmp_path: Path) -> None:
     (tmp_path / "thesis.txt").write_text("years of work", encoding="utf-8")
-    with pytest.raises(BundleError, match="holds other files and no marker"):
+    with pytest.raises(OutputError, match="holds other files and no marker"):
         _write(tmp_path, "new")
     assert _contents(tmp_path) == {"thesis.txt"}
 
 
+def test_a_file_that_has_the_name_of_the_lock_stays(tmp_path: Path) -> None:
+    (tmp_path / ".folder.lock").write_text("mine", encoding="utf-8")
+    with pytest.raises(OutputError, match=r"\.folder\.lock: is in the place of a lock"):
+        _write(tmp_path / "folder", "new")
+    assert (tmp_path / ".folder.lock").read_text() == "mine"
+
+
+def test_what_comes_to_be_there_meanwhile_is_not_replaced(tmp_path: Path) -> None:
+    def write() -> None:
+        with written_folder(tmp_path / "folder", "marker") as temporary:
+            (temporary / "marker").touch()
+            (tmp_path / "folder").mkdir()
+            (tmp_path / "folder" / "thesis.txt").write_text("years of work", encoding="utf-8")
+
+    with pytest.raises(OutputError, match="holds other files"):
+        write()
+    assert _contents(tmp_path) == {"folder", "folder/thesis.txt"}
+
+
 def test_a_file_is_not_replaced(tmp_path: Path) -> None:
     (tmp_path / "folder").write_text("text", encoding="utf-8")
-    with pytest.raises(BundleError, match="is a file"):
+    with pytest.raises(OutputError, match="is no folder"):
         _write(tmp_path / "folder", "new")
     assert (tmp_path / "folder").read_text() == "text"
 

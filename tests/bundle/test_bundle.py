@@ -16,7 +16,7 @@ from torch import Tensor
 import transduce
 from transduce.bundle import Bundle, BundleDescription, find_bundle, model_tensors, save_bundle
 from transduce.config import PRESETS, TransformerConfig
-from transduce.errors import BundleError
+from transduce.errors import BundleError, OutputError
 from transduce.model import Transformer
 from transduce.text import Tokenizer
 
@@ -397,7 +397,7 @@ def test_a_bundle_replaces_a_bundle_and_leaves_no_trace(bundle_folder: Path, sav
 
 def test_another_folder_is_not_replaced(tmp_path: Path, save: Save) -> None:
     (tmp_path / "thesis.txt").write_text("years of work", encoding="utf-8")
-    with pytest.raises(BundleError, match="holds other files"):
+    with pytest.raises(OutputError, match="holds other files"):
         save(tmp_path)
     assert [path.name for path in tmp_path.iterdir()] == ["thesis.txt"]
 

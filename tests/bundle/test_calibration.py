@@ -12,12 +12,13 @@ from transduce.bundle import (
     LogisticFit,
     RecordedConfidence,
     RecordedHead,
+    check_calibratable,
     locked,
     read_calibration,
     update_calibration,
 )
 from transduce.bundle.calibration import CALIBRATION
-from transduce.errors import BundleError, BusyError, TransduceError
+from transduce.errors import BundleError, BusyError, OutputError, TransduceError
 from transduce.model import Transformer
 
 FIT = LogisticFit(intercept=1.0, minimum=0.5, mean=0.0)
@@ -140,8 +141,26 @@ def test_a_damaged_file_is_named_and_can_be_replaced(bundle: Bundle, damage: Cal
     path.write_bytes(damage(path.read_bytes()))
     with pytest.raises(BundleError, match=r"bundle.calibration\.json"):
         read_calibration(Bundle.open(bundle.folder))
-    update_calibration(bundle, confidence=CONFIDENCE)
+    update_calibration(bundle, confidence=CONFIDENCE, force=True)
     assert read_calibration(bundle) == Calibration(files=bundle.description.files, confidence=CONFIDENCE)
+
+
+def test_a_file_that_is_no_calibration_is_not_replaced_unasked(bundle: Bundle) -> None:
+    path = bundle.folder / CALIBRATION
+    path.write_text('{"thermometer": 36.6}', encoding="utf-8")
+    with pytest.raises(OutputError, match=r"calibration\.json: is no calibration, and is not replaced unasked"):
+        check_calibratable(bundle)
+    with pytest.raises(OutputError):
+        update_calibration(bundle, alignment=HEAD)
+    assert path.read_text(encoding="utf-8") == '{"thermometer": 36.6}'
+
+
+def test_a_damaged_calibration_is_replaced(bundle: Bundle) -> None:
+    update_calibration(bundle, confidence=CONFIDENCE, alignment=HEAD)
+    path = bundle.folder / CALIBRATION
+    path.write_bytes(path.read_bytes()[:-20])
+    update_calibration(bundle, alignment=HEAD)
+    assert read_calibration(bundle) == Calibration(files=bundle.description.files, alignment=HEAD)
 
 
 def test_a_crash_leaves_what_was_there(bundle: Bundle, monkeypatch: pytest.MonkeyPatch) -> None:

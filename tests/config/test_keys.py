@@ -22,7 +22,7 @@ def test_every_setting_has_a_key_and_every_key_a_setting() -> None:
     [
         ("model.d_modle", "model.d_model"),
         ("updates", "training.updates"),
-        ("text.dropout", "model.dropout"),
+        ("training.dropout", "model.dropout"),
         ("trainig.updates", "training.updates"),
         ("ouput", "output"),
         ("training.batch_size", "training.batch_tokens"),

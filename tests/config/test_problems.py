@@ -64,7 +64,9 @@ def test_a_value_of_a_file_names_the_file(load: Callable[..., RunConfig]) -> Non
 
 
 def test_a_preset_that_does_not_exist(load: Callable[..., RunConfig]) -> None:
-    with pytest.raises(ConfigError, match=r'^preset = "bgi" must be one of: low-resource, medium-resource, tiny, small, base, '):
+    with pytest.raises(
+        ConfigError, match=r'^preset = "bgi" must be one of: low-resource, medium-resource, tiny, small, base, '
+    ):
         load('preset = "bgi"')
     with pytest.raises(ConfigError, match=r"preset = .*: must be a valid string"):
         load("preset = ['base']")

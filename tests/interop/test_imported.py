@@ -9,7 +9,7 @@ import pytest
 from transduce import interop
 from transduce.bundle import Bundle
 from transduce.config import TransformerConfig
-from transduce.errors import BundleError, CorpusError, ParityError
+from transduce.errors import BundleError, CorpusError, OutputError, ParityError
 from transduce.interop.ctranslate2.export_format import FORMAT as EXPORT
 from transduce.interop.ctranslate2.import_format import CTranslate2Import
 from transduce.interop.parity import PARITY_FILE, read_parity
@@ -67,8 +67,10 @@ def test_an_older_bundle_is_replaced_only_by_what_is_proven(
         return replace(found, tensors=tensors)
 
     monkeypatch.setattr(CTranslate2Import, "read", wrong)
-    with pytest.raises(ParityError, match="does not compute the same"):
+    with pytest.raises(OutputError, match="holds a model, which is not replaced unasked"):
         import_model(exported, tmp_path / "imported")
+    with pytest.raises(ParityError, match="does not compute the same"):
+        import_model(exported, tmp_path / "imported", force=True)
     with pytest.raises(ParityError):
         import_model(exported, tmp_path / "new")
     assert {path.name: path.read_bytes() for path in (tmp_path / "imported").iterdir()} == before
@@ -99,6 +101,6 @@ def test_what_is_no_foreign_model_is_refused(exported: Path, tmp_path: Path, nam
 def test_nothing_else_is_replaced(exported: Path, tmp_path: Path) -> None:
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "file").write_text("precious", "utf-8")
-    with pytest.raises(BundleError, match="holds other files"):
+    with pytest.raises(OutputError, match="holds other files"):
         import_model(exported, tmp_path / "mine")
     assert names(tmp_path / "mine") == {"file"}

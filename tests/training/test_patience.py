@@ -26,6 +26,14 @@ def test_a_run_that_got_no_better_says_since_when(best_by: Literal["chrf", "loss
     )
 
 
+def test_a_better_chrf_counts_where_bleu_is_the_same() -> None:
+    training = TrainingConfig(patience=2, best_by="bleu", updates=1000)
+    assert end_of_patience(training, validations(5, 6, 7)) is None
+    ended = end_of_patience(training, validations(5, 7, 6, 6))
+    assert ended is not None
+    assert "without a better BLEU; best was update 20" in ended
+
+
 @pytest.mark.parametrize(
     ("patience", "updates", "chrf"),
     [

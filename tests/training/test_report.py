@@ -1,3 +1,4 @@
+import errno
 import re
 from collections.abc import Callable
 from html.parser import HTMLParser
@@ -199,10 +200,13 @@ def test_a_long_run_has_a_small_page_soon(tmp_path: Path, time_growth: Callable[
     assert "update 5,000 of" in pages[-1]
 
 
-def test_a_page_that_cannot_be_written_leaves_the_earlier_one(tmp_path: Path) -> None:
+def test_a_page_that_cannot_be_written_leaves_the_earlier_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full_disk(_: int) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
     before = page_of(tmp_path, *lines())
-    (tmp_path / "report.html.tmp").mkdir()
-    with pytest.raises(IsADirectoryError):
+    monkeypatch.setattr("os.fsync", full_disk)
+    with pytest.raises(OSError, match="No space left"):
         page_of(tmp_path, lines()[0])
     assert (tmp_path / "report.html").read_text(encoding="utf-8") == before
 

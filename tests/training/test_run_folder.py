@@ -239,6 +239,35 @@ def test_what_a_killed_process_left_is_put_right(used: Path) -> None:
     assert not list(used.rglob("*-7"))
 
 
+def test_files_of_somebodys_own_in_a_model_are_kept(make_config: MakeConfig, used: Path, watcher: Any) -> None:
+    for place in ("best", "last"):
+        (used / place / "notes.txt").write_text("mine", encoding="utf-8")
+    told = watcher()
+    train(make_config(training__updates=4, training__validate_every=4), told)
+    assert any("last: holds notes.txt, which is of no model; all of it is kept as" in text for text in told.said)
+    assert (used / "last.kept-1" / "notes.txt").read_text(encoding="utf-8") == "mine"
+    assert not (used / "last" / "notes.txt").exists()
+    train(make_config(training__updates=1, training__seed=2), restart=True)
+    assert {path.parent.name for path in used.rglob("notes.txt")} <= {"last.kept-1", "best.kept-1", "best"}
+    assert len(list(used.glob("best*/notes.txt"))) == 1
+
+
+def test_what_a_killed_process_left_unfinished_is_removed(make_config: MakeConfig, used: Path) -> None:
+    for name in ("config.toml", "metrics.jsonl", "report.html"):
+        (used / f"{name}.transduce-tmp-0123456789ab").touch()
+    (used / "report.html.tmp").write_text("mine", encoding="utf-8")
+    train(make_config(training__updates=3))
+    assert not list(used.glob("*transduce-tmp*"))
+    assert (used / "report.html.tmp").read_text(encoding="utf-8") == "mine"
+
+
+def test_a_run_begins_where_one_was_killed_at_its_very_beginning(make_config: MakeConfig) -> None:
+    config = make_config(training__updates=1)
+    Path(config.output).mkdir()
+    (Path(config.output) / "config.toml.transduce-tmp-0123456789ab").touch()
+    assert train(config).updates == 1
+
+
 def test_a_model_is_found_while_it_is_set_aside(used: Path) -> None:
     (used / "best").rename(used / "best.transduce-old-7")
     assert find_bundle(used) == used / "best.transduce-old-7"

@@ -1,7 +1,9 @@
 """Report and TensorBoard fail for real: a disk that is full (`/dev/full`), places that are taken."""
 
+import errno
 import sys
 from collections.abc import Callable
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -38,19 +40,26 @@ def complaints(told: Any) -> list[str]:
     return [text for text in told.said if "training goes on without" in text]
 
 
-@needs_full_disk
-def test_a_full_disk_stops_no_report_for_long(make_config: MakeConfig, saboteur: type, metrics_of: Any) -> None:
+def test_a_full_disk_stops_no_report_for_long(
+    make_config: MakeConfig, saboteur: type, metrics_of: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     config = make_config(**SHORT)
     folder = Path(config.output)
-    beside = folder / "report.html.tmp"
+    writing = import_module("transduce.bundle.written_file")
+    flush = writing.write_through
     seen: list[str] = []
 
     def repair() -> None:
         seen.append((folder / "report.html").read_text(encoding="utf-8"))
-        beside.unlink(missing_ok=True)
+        monkeypatch.setattr(writing, "write_through", flush)
 
     def spoil() -> None:
-        beside.symlink_to("/dev/full")
+        monkeypatch.setattr(writing, "write_through", flush_unless_full)
+
+    def flush_unless_full(path: Path) -> None:
+        if path.name.startswith("report.html"):
+            raise OSError(errno.ENOSPC, "No space left on device")
+        flush(path)
 
     told = saboteur(spoil, repair)
     assert train(config, told).updates == 12
@@ -89,7 +98,7 @@ def test_places_that_are_taken_are_told_once(make_config: MakeConfig, watcher: t
     assert train(config, told).updates == 12
     assert len(complaints(told)) == 2
     assert (folder / "tensorboard").read_text(encoding="utf-8") == "mine"
-    assert not (folder / "report.html.tmp").exists()
+    assert not list(folder.glob("*transduce-tmp*"))
 
 
 def test_a_broken_tensorboard_is_done_without(

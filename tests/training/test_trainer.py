@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from transduce.bundle import Bundle, list_checkpoints, load_checkpoint
+from transduce.bundle import Bundle, list_checkpoints, load_checkpoint, save_checkpoint
 from transduce.config import RunConfig
 from transduce.errors import TrainingError
 from transduce.model import Transformer
@@ -116,6 +116,48 @@ def test_patience_ends_a_run_that_gains_nothing(make_config: MakeConfig, watcher
     assert told.said[-1] == again.said[-1] == why
     assert why in (result.folder / "report.html").read_text(encoding="utf-8")
     assert train(make_config(training__patience=4, **settings), again).updates == 10
+
+
+def validate_as(monkeypatch: pytest.MonkeyPatch, figures: list[tuple[float, float]]) -> None:
+    """Let validations have a BLEU of 0, and these chrF and losses, one after the other."""
+    validate, coming = Validator.validate, iter(figures)
+
+    def validate_so(self: Validator, model: Transformer) -> Validation:
+        found, (chrf, loss) = validate(self, model), next(coming)
+        values = {"BLEU": 0.0, "chrF": chrf}
+        return replace(found, loss=loss, scores=tuple(replace(one, value=values[one.metric]) for one in found.scores))
+
+    monkeypatch.setattr(Validator, "validate", validate_so)
+
+
+def test_at_equal_bleu_chrf_decides_and_then_the_loss(
+    make_config: MakeConfig, watcher: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    validate_as(monkeypatch, [(10.0, 3.0), (12.0, 3.0), (12.0, 2.0), (12.0, 2.0), (11.0, 1.0)])
+    told = watcher()
+    rhythm = {"training__validate_every": 2, "training__checkpoint_every": 2, "training__keep_checkpoints": 1}
+    result = train(make_config(training__updates=10, training__best_by="bleu", **rhythm), told)
+    assert [is_best for _, _, is_best in told.validations] == [True, True, True, False, False]
+    assert Bundle.open(result.folder / "best").description.training["update"] == 6
+    assert result.best == 0.0
+
+
+def test_a_checkpoint_that_knows_of_no_ties_goes_on(
+    make_config: MakeConfig, watcher: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    validate_as(monkeypatch, [(12.0, 2.0), (11.0, 2.0), (13.0, 2.0)])
+    rhythm = {"training__validate_every": 2, "training__checkpoint_every": 2, "training__keep_checkpoints": 1}
+    folder = train(make_config(training__updates=2, training__best_by="bleu", **rhythm)).folder
+    tensors, state = load_checkpoint(folder / "checkpoints", 2)
+    earlier = {name: value for name, value in state.items() if not name.endswith("_ties")}
+    assert len(state) - len(earlier) == 2
+    save_checkpoint(folder / "checkpoints", 2, tensors, earlier)
+    told = watcher()
+    train(make_config(training__updates=6, training__best_by="bleu", **rhythm), told)
+    # The first that follows is the best that the checkpoint can know of; the bundle knows better, and stays.
+    assert [is_best for _, _, is_best in told.validations] == [True, True]
+    assert f"{folder / 'best'} is better, from before this run was stopped, and is kept" in told.said
+    assert Bundle.open(folder / "best").description.training["update"] == 6
 
 
 def test_best_is_the_best_validation_and_last_the_last(make_config: MakeConfig, metrics_of: MetricsOf) -> None:

@@ -9,12 +9,21 @@ from transduce.bundle.atomic_folder import (
     written_folder,
 )
 from transduce.bundle.averaging import average_weights
-from transduce.bundle.bundle import Bundle, find_bundle, is_bundle, save_bundle
+from transduce.bundle.bundle import (
+    Bundle,
+    check_new_bundle,
+    check_nothing_foreign,
+    find_bundle,
+    foreign_files,
+    is_bundle,
+    save_bundle,
+)
 from transduce.bundle.calibration import (
     Calibration,
     LogisticFit,
     RecordedConfidence,
     RecordedHead,
+    check_calibratable,
     read_calibration,
     update_calibration,
 )
@@ -31,12 +40,22 @@ from transduce.bundle.checkpoint import (
 from transduce.bundle.description import BundleDescription, Languages, RecordedScore
 from transduce.bundle.folder_lock import locked
 from transduce.bundle.model_card import model_card
+from transduce.bundle.output import (
+    OTHERWISE,
+    check_output_file,
+    check_writable,
+    failed_writing,
+    is_marked,
+    write_output_file,
+)
 from transduce.bundle.overview import Overview, overview
 from transduce.bundle.start import started, with_its_ways
 from transduce.bundle.weights import blank_model, check_tensors, load_tensors, model_tensors
-from transduce.bundle.written_file import write_through, written_file
+from transduce.bundle.written_file import UNFINISHED, is_stream, write_through, written_file
 
 __all__ = [
+    "OTHERWISE",
+    "UNFINISHED",
     "Bundle",
     "BundleDescription",
     "Calibration",
@@ -49,10 +68,19 @@ __all__ = [
     "RecordedScore",
     "average_weights",
     "blank_model",
+    "check_calibratable",
+    "check_new_bundle",
+    "check_nothing_foreign",
+    "check_output_file",
     "check_tensors",
+    "check_writable",
+    "failed_writing",
     "find_bundle",
+    "foreign_files",
     "has_checkpoint",
     "is_bundle",
+    "is_marked",
+    "is_stream",
     "latest_checkpoint",
     "list_checkpoints",
     "load_checkpoint",
@@ -72,6 +100,7 @@ __all__ = [
     "started",
     "update_calibration",
     "with_its_ways",
+    "write_output_file",
     "write_through",
     "written_file",
     "written_folder",

@@ -12,8 +12,9 @@ from pathlib import Path
 from safetensors import SafetensorError
 
 from transduce.bundle.folder_lock import locked
+from transduce.bundle.output import failed_writing
 from transduce.bundle.written_file import write_through
-from transduce.errors import BundleError, WriteError
+from transduce.errors import OutputError
 
 PATIENCE = 10.0
 """Seconds to wait while another process writes the same folder, which takes about one."""
@@ -31,11 +32,11 @@ def written_folder(folder: Path, marker: str) -> Iterator[Path]:
         marker: name of the file by which a folder of this kind is known. No other folder is ever replaced.
 
     Raises:
-        BundleError: `folder` is a file, or holds files and no `marker`.
+        OutputError: `folder` is no folder, or holds files and no `marker`.
         BusyError: another process is writing it, and does not come to an end.
         WriteError: writing failed, as on a full disk; `folder` is as it was before.
     """
-    _check_replaceable(folder, marker)
+    check_replaceable(folder, marker)
     place = folder.resolve()
     temporary = _aside(place, "tmp")
     try:
@@ -47,11 +48,12 @@ def written_folder(folder: Path, marker: str) -> Iterator[Path]:
                 yield temporary
                 for path in [*temporary.rglob("*"), temporary]:
                     write_through(path)
+                check_replaceable(folder, marker)  # minutes may have passed
                 _replace(place, temporary)
             finally:
                 shutil.rmtree(temporary, ignore_errors=True)
     except (OSError, SafetensorError) as error:
-        raise WriteError(f"{folder}: could not be written and is as it was before: {error}") from error
+        raise failed_writing(folder, error) from error
 
 
 def remove_folder(folder: Path) -> None:
@@ -70,7 +72,7 @@ def recover_folders(parent: Path, names: str) -> None:
     """
     for path in sorted(parent.iterdir()):
         found = re.fullmatch(rf"({names})\.transduce-(tmp|old|removed)-\d+", path.name, re.ASCII)
-        if found is None:
+        if found is None or not path.is_dir():
             continue
         place = parent / found[1]
         if found[2] == "old" and not place.exists():
@@ -92,12 +94,17 @@ def standing_folder(folder: Path) -> Path:
     return aside[0]
 
 
-def _check_replaceable(folder: Path, marker: str) -> None:
+def check_replaceable(folder: Path, marker: str) -> None:
+    """That `folder` is not there, empty, or of the kind that is known by a file called `marker`.
+
+    Raises:
+        OutputError: it is something else.
+    """
     if folder.is_dir():
         if any(folder.iterdir()) and not (folder / marker).is_file():
-            raise BundleError(f"{folder}: holds other files and no {marker}; it is not replaced: choose another folder")
+            raise OutputError(f"{folder}: holds other files and no {marker}; it is not replaced: choose another folder")
     elif folder.exists():
-        raise BundleError(f"{folder}: is a file; it is not replaced: choose the name of a folder")
+        raise OutputError(f"{folder}: is no folder; it is not replaced: choose the name of a folder")
 
 
 def _replace(place: Path, new: Path) -> None:

@@ -1,13 +1,15 @@
 """A trained model as one folder: weights, tokenizer, description and model card."""
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from transduce.bundle.atomic_folder import standing_folder, written_folder
+from transduce.bundle.atomic_folder import check_replaceable, standing_folder, written_folder
 from transduce.bundle.description import BundleDescription
 from transduce.bundle.manifest import check_files, read_description, record_files, write_description
 from transduce.bundle.model_card import model_card
+from transduce.bundle.output import OTHERWISE, check_writable
 from transduce.bundle.weights import (
     blank_model,
     check_tensors,
@@ -17,14 +19,18 @@ from transduce.bundle.weights import (
     read_tensors,
     write_tensors,
 )
+from transduce.bundle.written_file import UNFINISHED
 from transduce.config import TransformerConfig
-from transduce.errors import BundleError
+from transduce.errors import BundleError, OutputError
 from transduce.model import Transformer
 from transduce.text import SOURCE_MODEL, TARGET_MODEL, VOCABULARY, Tokenizer
 
 DESCRIPTION = "bundle.json"
 WEIGHTS = "weights.safetensors"
 MODEL_CARD = "README.md"
+FILES = {DESCRIPTION, WEIGHTS, MODEL_CARD, SOURCE_MODEL, TARGET_MODEL, VOCABULARY, "calibration.json", "parity.json"}
+"""All that a bundle may have; the two last are of `bundle.calibration` and `interop.parity`."""
+_LEFT_BY_DESKTOPS = {".DS_Store", "Thumbs.db", "desktop.ini"}
 _TOKENIZERS = ({SOURCE_MODEL}, {SOURCE_MODEL, TARGET_MODEL, VOCABULARY})
 
 
@@ -113,7 +119,8 @@ def save_bundle(
     with the complete bundle before that takes its place, which it does unless there is an exception.
 
     Raises:
-        BundleError: model, tokenizer and description do not belong together, or `folder` holds something else.
+        BundleError: model, tokenizer and description do not belong together.
+        OutputError: `folder` holds something else than a bundle.
         WriteError: writing failed; what was in `folder` is still there.
     """
     _check_description(description.model, model.config, folder)
@@ -133,6 +140,43 @@ def save_bundle(
 def is_bundle(folder: Path) -> bool:
     """Whether something lies there that says it is a bundle."""
     return (folder / DESCRIPTION).is_file()
+
+
+def foreign_files(folder: Path) -> list[str]:
+    """Names of what lies in the bundle `folder` and is not of any bundle: somebody's own, which goes if that goes."""
+    names = {path.name for path in folder.iterdir()} - FILES - _LEFT_BY_DESKTOPS
+    return sorted(name for name in names if not re.search(UNFINISHED + "$", name, re.ASCII))
+
+
+def check_new_bundle(folder: Path, *, force: bool) -> None:
+    """That a bundle may be written to `folder`; nothing is changed.
+
+    Args:
+        folder: the place, which training does not have for its own.
+        force: replace a bundle that is there; a folder with anything else in it never is.
+
+    Raises:
+        OutputError: something is there, or the place cannot be written.
+        WriteError: its disk is full.
+    """
+    check_replaceable(folder, DESCRIPTION)
+    if is_bundle(folder):
+        if not force:
+            raise OutputError(f"{folder}: holds a model, which is not replaced unasked: {OTHERWISE}")
+        check_nothing_foreign(folder)
+    check_writable(folder)
+
+
+def check_nothing_foreign(folder: Path) -> None:
+    """That all in the bundle `folder` is the bundle's own.
+
+    Raises:
+        OutputError: something is not; names it.
+    """
+    if foreign := foreign_files(folder):
+        raise OutputError(
+            f"{folder / foreign[0]}: is not of a model, and would be lost: move it, or choose another name"
+        )
 
 
 def find_bundle(path: Path) -> Path:

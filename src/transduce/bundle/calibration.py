@@ -5,6 +5,7 @@ that it is never taken for another model's, it records the files of the bundle i
 place of an old one comes without.
 """
 
+from pathlib import Path
 from typing import Literal
 
 from pydantic import Field
@@ -12,12 +13,15 @@ from pydantic import Field
 from transduce.bundle.bundle import DESCRIPTION, Bundle
 from transduce.bundle.description import BundleDescription
 from transduce.bundle.folder_lock import locked
-from transduce.bundle.manifest import FolderDescription, read_description, write_description
-from transduce.bundle.written_file import written_file
+from transduce.bundle.manifest import FolderDescription, description_bytes, read_description
+from transduce.bundle.output import check_output_file, check_writable, failed_writing, is_marked, write_output_file
 from transduce.config import Settings
-from transduce.errors import BundleError, WriteError
+from transduce.errors import BundleError
 
 CALIBRATION = "calibration.json"
+MARK = b'"format": "transduce calibration"'
+"""By which a file is known to be a calibration, a damaged one, too."""
+KIND = "calibration"
 
 
 class LogisticFit(Settings):
@@ -127,18 +131,37 @@ def read_calibration(bundle: Bundle) -> Calibration | None:
     return calibration
 
 
+def check_calibratable(bundle: Bundle, *, force: bool = False) -> None:
+    """That `update_calibration` could write to `bundle`; nothing is changed.
+
+    Raises:
+        OutputError: the bundle's calibration.json is something else, or it cannot be written.
+        WriteError: its disk is full.
+    """
+    place = bundle.folder.resolve()
+    check_writable(place)  # for the lock beside it
+    check_output_file(place / CALIBRATION, _is_calibration, KIND, force=force)
+
+
 def update_calibration(
-    bundle: Bundle, *, confidence: RecordedConfidence | None = None, alignment: RecordedHead | None = None
+    bundle: Bundle,
+    *,
+    confidence: RecordedConfidence | None = None,
+    alignment: RecordedHead | None = None,
+    force: bool = False,
 ) -> None:
     """Write what is given to the calibration of `bundle`; what is not given stays as it is.
 
-    A crash leaves the old file or the new one. A file that is damaged, or another model's, is replaced as a whole.
+    A crash leaves the old file or the new one. A calibration that is damaged, or another model's, is replaced as a
+    whole; another file of its name only with `force`.
 
     Raises:
         BundleError: the folder has another model by now than when `bundle` was opened.
         BusyError: another process is writing to the bundle.
+        OutputError: the bundle's calibration.json is something else, or it cannot be written.
         WriteError: writing failed, as on a full disk; the bundle is as it was before.
     """
+    check_calibratable(bundle, force=force)
     place = bundle.folder.resolve()
     given = {name: value for name, value in (("confidence", confidence), ("alignment", alignment)) if value is not None}
     try:
@@ -146,10 +169,14 @@ def update_calibration(
         with locked(bundle.folder, place.with_name(f".{place.name}.lock")):
             if read_description(place / DESCRIPTION, BundleDescription).files != bundle.description.files:
                 raise BundleError(f"{bundle.folder}: has another model by now than the one measured: measure anew")
-            with written_file(place / CALIBRATION) as beside:
-                write_description(beside, _present(bundle).model_copy(update=given))
+            content = description_bytes(_present(bundle).model_copy(update=given))
+            write_output_file(place / CALIBRATION, content, _is_calibration, KIND, force=force)
     except OSError as error:
-        raise WriteError(f"{bundle.folder}: could not be written and is as it was before: {error}") from error
+        raise failed_writing(bundle.folder, error) from error
+
+
+def _is_calibration(path: Path) -> bool:
+    return is_marked(path, MARK)
 
 
 def _present(bundle: Bundle) -> Calibration:

@@ -8,7 +8,10 @@ from pathlib import Path
 
 from filelock import FileLock, Timeout
 
-from transduce.errors import BusyError
+from transduce.errors import BusyError, OutputError
+
+_SIGNED = "process "
+"""How a lock begins that says who holds it."""
 
 
 @contextmanager
@@ -23,8 +26,13 @@ def locked(folder: Path, lock: Path, patience: float = 0) -> Iterator[None]:
 
     Raises:
         BusyError: another process is in such a block.
+        OutputError: a file of somebody's own has the name of the lock.
         OSError: `lock` cannot be written, or its file system knows no locks.
     """
+    if _is_foreign(lock):
+        raise OutputError(
+            f"{lock}: is in the place of a lock, which would remove it: move it, or choose another folder"
+        )
     holder = FileLock(lock, timeout=patience, on_acquired=_sign)
     try:
         holder.acquire()
@@ -44,7 +52,15 @@ def locked(folder: Path, lock: Path, patience: float = 0) -> Iterator[None]:
 def _sign(descriptor: int) -> None:
     with suppress(OSError):  # a full disk: nobody will know the name, but the lock holds
         os.truncate(descriptor, 0)
-        os.write(descriptor, f"process {os.getpid()} on {socket.gethostname()}".encode())
+        os.write(descriptor, f"{_SIGNED}{os.getpid()} on {socket.gethostname()}".encode())
+
+
+def _is_foreign(lock: Path) -> bool:
+    try:
+        content = lock.read_bytes()
+    except OSError:  # it is not there, or Windows lets nobody read it while it is held
+        return False
+    return bool(content) and not content.startswith(_SIGNED.encode())
 
 
 def _signature(lock: Path) -> str:

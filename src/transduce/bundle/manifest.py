@@ -68,7 +68,12 @@ def check_files(folder: Path, description: FolderDescription, description_name: 
 
 def write_description(path: Path, description: FolderDescription) -> None:
     """Write `description` as JSON that a person can read, too."""
-    path.write_text(description.model_dump_json(indent=2) + "\n", encoding="utf-8", newline="\n")
+    path.write_bytes(description_bytes(description))
+
+
+def description_bytes(description: FolderDescription) -> bytes:
+    """`description` as JSON that a person can read, too."""
+    return (description.model_dump_json(indent=2) + "\n").encode()
 
 
 def read_description(path: Path, kind: type[AnyDescription]) -> AnyDescription:

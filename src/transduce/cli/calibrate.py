@@ -3,7 +3,14 @@
 from dataclasses import asdict
 from pathlib import Path
 
-from transduce.bundle import Bundle, RecordedConfidence, RecordedHead, find_bundle, update_calibration
+from transduce.bundle import (
+    Bundle,
+    RecordedConfidence,
+    RecordedHead,
+    check_calibratable,
+    find_bundle,
+    update_calibration,
+)
 from transduce.cli.console import print_json, say
 from transduce.text import parallel_corpus
 from transduce.translation import ForcedDecoder, Translator, choose_head, measure_confidence, measure_heads
@@ -17,6 +24,7 @@ def calibrate(
     target: Path,
     beam: int | None = None,
     device: str = "auto",
+    force: bool = False,
     json: bool = False,
 ) -> None:
     """Measure how far translations can be trusted and which head aligns words, and keep it in the bundle.
@@ -27,14 +35,16 @@ def calibrate(
         target: its translations by people, line for line.
         beam: hypotheses kept for each sentence; 1 is greedy. The model's own setting unless given.
         device: cpu, cuda, mps or auto.
+        force: replace a calibration.json there that is no calibration.
         json: print one JSON object.
     """
     bundle = Bundle.open(find_bundle(model))
+    check_calibratable(bundle, force=force)
     translator = Translator.load(bundle.folder, device=device, precision="float32")
     measured = measure_confidence(translator, source, target, beam=beam)
     pairs = parallel_corpus(Path(), str(source), str(target), None, None)
     head = choose_head(measure_heads(ForcedDecoder.of(bundle, device=device), pairs))
-    update_calibration(bundle, confidence=measured, alignment=RecordedHead(**asdict(head)))
+    update_calibration(bundle, confidence=measured, alignment=RecordedHead(**asdict(head)), force=force)
     if json:
         print_json({"model": str(model), **measured.model_dump()})
     else:

@@ -16,7 +16,7 @@ def demo(
     """Make data, train a small model on it, and test it on what it has never seen.
 
     Args:
-        output: folder of the run.
+        output: folder of the run; the text that is made lies in it, as data/text.tsv.
         updates: train for fewer updates than it takes to learn the task.
         restart: delete what the folder holds of an earlier demonstration and start over.
         json: print one JSON object.

@@ -20,6 +20,7 @@ def export(
     precision: str | None = None,
     probe: Path | None = None,
     reference: Path | None = None,
+    force: bool = False,
 ) -> None:
     """Write a model for another program, with the proof that this program computes the same.
 
@@ -31,9 +32,12 @@ def export(
         probe: text to prove it by, plain or compressed, one sentence a line, of which the first 200 are taken; unless
             given, sentences are made of the model's vocabulary.
         reference: translations of the probe by people, line for line, for BLEU.
+        force: replace a model, or for argos any file, that is there; a folder with anything else in it never is.
     """
     started = time.monotonic()
     bundle = Bundle.open(find_bundle(model))
-    parity = export_bundle(bundle, to, output, precision=precision, probe=probe, reference=reference, say=say)
+    parity = export_bundle(
+        bundle, to, output, precision=precision, probe=probe, reference=reference, force=force, say=say
+    )
     say_facts(parity.facts())
     say(f"{output} written in {time.monotonic() - started:.1f} s")

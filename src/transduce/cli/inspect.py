@@ -7,12 +7,14 @@ from typing import Annotated, Any
 
 from cyclopts import Parameter
 
-from transduce.bundle import Bundle, find_bundle, written_file
+from transduce.bundle import Bundle, check_output_file, find_bundle, write_output_file
 from transduce.cli.console import say
 from transduce.errors import UserError
 from transduce.inspection import EVERYTHING, QUICK, Head, InspectedModel, InspectionRequest, inspect_text
-from transduce.serving.pages import standalone_page
+from transduce.serving.pages import is_standalone_page, standalone_page
 from transduce.translation import Translator
+
+PAGE = "page of transduce inspect"
 
 
 @Parameter(name="*")
@@ -53,25 +55,27 @@ def inspect(
     compare: Annotated[tuple[Path, ...], Parameter(negative=())] = (),
     wanted: Wanted | None = None,
     device: str = "auto",
+    force: bool = False,
 ) -> None:
     """Write a page that shows how a sentence is translated, number by number; it opens from disk in any browser.
 
     Args:
         model: a bundle, or the folder of a run.
         sentence: the source text.
-        output: the page to write, as in page.html; an older file is replaced.
+        output: the page to write, as in page.html, or a pipe or device; an older page of this command is replaced.
         compare: another model or checkpoint, shown beside the first; may be given several times.
         wanted: what is computed.
         device: cpu, cuda, mps or auto.
+        force: replace any file that is there.
     """
     started = time.monotonic()
     request = (wanted or Wanted()).request(sentence)
     if output.is_dir() or not output.parent.is_dir():
         raise UserError(f"--output {output}: must be a file in a folder that exists, as in page.html")
+    check_output_file(output, is_standalone_page, PAGE, force=force)
     documents = [_document(path, request, device) for path in (model, *compare)]
     page = standalone_page(documents).encode("utf-8")
-    with written_file(output) as beside:
-        beside.write_bytes(page)
+    write_output_file(output, page, is_standalone_page, PAGE, force=force)
     say(f"{output} written in {time.monotonic() - started:.1f} s: {len(page) / 1e6:.1f} MB; open it in a browser")
 
 

@@ -53,7 +53,8 @@ def _hint(key: str) -> str:
     section, _, name = key.rpartition(".")
     names = {known: known.rpartition(".")[2] for known in known_keys()}
     own = {known: last for known, last in names.items() if section and known.startswith(f"{section}.")}
-    for among in (own, names):
+    same = {known: last for known, last in names.items() if last == name}  # a setting of another section
+    for among in (same, own, names):
         if near := difflib.get_close_matches(name, among.values(), n=1, cutoff=0.6):
             return f"did you mean {next(known for known, last in among.items() if last == near[0])!r}?"
     return f"[{section}] has {', '.join(own.values())}" if own else "`transduce config schema` lists all of them"

@@ -121,7 +121,7 @@ class TrainingConfig(Section):
     instead)."""
 
     best_by: Literal["bleu", "chrf", "loss"] = "bleu"
-    """The figure of validation that decides which model is `best`."""
+    """The figure of validation that decides which model is `best`; of equal ones chrF decides, then the loss."""
 
     patience: int = Field(default=0, ge=0)
     """Validations in a row without a better `best_by` after which training stops. 0: never."""

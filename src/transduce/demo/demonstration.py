@@ -5,9 +5,10 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from transduce.bundle import written_file
+from transduce.bundle import check_writable, failed_writing, written_file
 from transduce.config import RunConfig, load_run_config
 from transduce.demo.sentences import check_unseen_pairs, training_pairs, unseen_pairs
+from transduce.errors import OutputError
 from transduce.training import Reporter, RunFolder, train
 from transduce.translation import Translator
 
@@ -82,19 +83,22 @@ def demonstrate(
     """Train a small Transformer to translate English numbers, years and dates into German, and test it.
 
     Args:
-        output: folder of the run; the data lies beside it.
+        output: folder of the run; the text lies in it as data/text.tsv.
         reporter: is told how training goes.
         updates: how long to train; as long as it takes to learn the task unless given.
         restart: begin anew where a demonstration was before.
 
     Raises:
         MissingExtraError: the packages that make the data are not installed.
+        OutputError: `output` cannot be written, or has another text in the place of this one.
+        RunError: `output` holds something else than a demonstration.
     """
     check_unseen_pairs()
     unseen = unseen_pairs()
-    text = output.parent / f"{output.name}-text.tsv"
+    text = output / "data" / "text.tsv"
     config = _config(text, output, updates)
     RunFolder(output).check(config, restart=restart)
+    check_writable(text)
     reporter.say(f"making {NUM_TRAINING_PAIRS:,} pairs of English and German numbers, years and dates")
     _write_pairs(text, training_pairs(NUM_TRAINING_PAIRS, seed=1))
     result = train(config, reporter, restart=restart)
@@ -121,6 +125,15 @@ def _config(text: Path, output: Path, updates: int | None) -> RunConfig:
 
 
 def _write_pairs(path: Path, pairs: Sequence[tuple[str, str]]) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with written_file(path) as beside, beside.open("w", encoding="utf-8", newline="\n") as file:
-        file.writelines(f"{source}\t{target}\n" for source, target in pairs)
+    """Write the text, unless it is there already; no other text is replaced by it."""
+    content = "".join(f"{source}\t{target}\n" for source, target in pairs).encode()
+    if path.is_file() and path.read_bytes() == content:
+        return
+    if path.exists():
+        raise OutputError(f"{path}: is not the text of this demonstration: remove it, or choose another output")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with written_file(path) as beside:
+            beside.write_bytes(content)
+    except OSError as error:
+        raise failed_writing(path, error) from error

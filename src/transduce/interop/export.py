@@ -6,8 +6,22 @@ from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from transduce.bundle import Bundle, is_bundle, locked, written_folder
-from transduce.errors import BundleError, ConfigError, TransduceError
+from transduce.bundle import (
+    OTHERWISE,
+    Bundle,
+    check_nothing_foreign,
+    check_output_file,
+    check_writable,
+    failed_writing,
+    is_bundle,
+    is_stream,
+    locked,
+    write_through,
+    written_folder,
+)
+from transduce.bundle.bundle import DESCRIPTION
+from transduce.bundle.manifest import record_files
+from transduce.errors import BundleError, ConfigError, OutputError
 from transduce.interop.formats import find_format
 from transduce.interop.parity import PARITY_FILE, Parity, read_parity, record_export, write_parity
 from transduce.interop.probe import NUM_SENTENCES, Probe, make_probe
@@ -16,7 +30,7 @@ from transduce.interop.runtime import ExportFormat
 from transduce.translation import ForcedDecoder
 
 
-def export_bundle(
+def export_bundle(  # noqa: PLR0913 - each is a choice of whoever exports
     bundle: Bundle,
     target: str,
     output: Path,
@@ -25,6 +39,7 @@ def export_bundle(
     probe: Path | None = None,
     reference: Path | None = None,
     num_sentences: int = NUM_SENTENCES,
+    force: bool = False,
     say: Callable[[str], None] = lambda _: None,
 ) -> Parity:
     """Write `bundle` to `output` in the format `target`, if the other program proves to compute the same.
@@ -40,28 +55,30 @@ def export_bundle(
         probe: a file with sentences to prove it by, one a line; unless given, they are made of the vocabulary.
         reference: a file with their translations.
         num_sentences: at most so many.
+        force: replace a file, or a bundle, that is there and is no export.
         say: is told what is being done.
 
     Raises:
         ConfigError: there is no such format or precision, the format cannot express the model, or `output` is wrong.
-        BundleError: the bundle is damaged, or something else than an export is in the place of `output`.
+        BundleError: the bundle is damaged.
         BusyError: another process is writing there.
         CorpusError: the probe cannot be read.
         MissingExtraError: the other program is not installed.
         ParityError: it does not compute the same.
-        TransduceError: writing failed.
+        OutputError: something else than an export is in the place of `output`, or that cannot be written.
+        WriteError: writing failed, as on a full disk.
     """
     chosen = find_format(target)
     precision = check_exportable(bundle, target, precision)
-    _check_replaceable(output, _proof_of(output, chosen))
     if chosen.suffix and not output.name.endswith(chosen.suffix):
         raise ConfigError(f"output = {str(output)!r}: a file for {target} is called NAME{chosen.suffix}")
+    _check_output(output, chosen, force=force)
     if reference is not None and probe is None:
         raise ConfigError(f"reference = {str(reference)!r}: translates the sentences of a probe: give that, too")
     decoder = ForcedDecoder.of(bundle, device="cpu")
     sentences = make_probe(decoder, probe, reference, num_sentences)
     say(f"probe: {len(sentences.texts):,} sentences, {sentences.origin}")
-    with _written(output, chosen) as (place, proof):
+    with _written(output, chosen, force=force) as (place, proof):
         say(f"writing {target}, weights in {precision}")
         chosen.write(bundle, place, precision)
         say("comparing it with the model")
@@ -93,13 +110,15 @@ def proven(decoder: ForcedDecoder, chosen: ExportFormat, place: Path, probe: Pro
 
 
 @contextmanager
-def _written(output: Path, chosen: ExportFormat) -> Iterator[tuple[Path, Path]]:
+def _written(output: Path, chosen: ExportFormat, *, force: bool) -> Iterator[tuple[Path, Path]]:
     """Where to write the model and the proof: beside their places, which they take when the block ends well."""
-    proof = _proof_of(output, chosen)
     if not chosen.suffix:
-        with written_folder(output, marker=PARITY_FILE) as folder:
+        with written_folder(output, marker=DESCRIPTION if is_bundle(output) else PARITY_FILE) as folder:
             yield folder, folder / PARITY_FILE
+            _check_output(output, chosen, force=force)  # minutes have passed
         return
+    output = output.resolve()  # a symbolic link stays
+    proof = _proof_of(output)
     try:
         output.parent.mkdir(parents=True, exist_ok=True)
         with (
@@ -108,37 +127,70 @@ def _written(output: Path, chosen: ExportFormat) -> Iterator[tuple[Path, Path]]:
         ):
             written = Path(folder) / output.name, Path(folder) / proof.name
             yield written
-            _check_replaceable(output, proof)  # minutes have passed
+            _check_output(output, chosen, force=force)
+            for path in written:
+                write_through(path)
             # A model without its proof may be left by a power cut, but never with another's.
             proof.unlink(missing_ok=True)
             written[0].replace(output)
             written[1].replace(proof)
     except OSError as error:
-        raise TransduceError(f"{output}: could not be written: {error}") from error
+        raise failed_writing(output, error) from error
 
 
-def _proof_of(output: Path, chosen: ExportFormat) -> Path:
-    return output.with_name(f"{output.name}.{PARITY_FILE}") if chosen.suffix else output / PARITY_FILE
+def _proof_of(file: Path) -> Path:
+    return file.with_name(f"{file.name}.{PARITY_FILE}")
 
 
-def _check_replaceable(output: Path, proof: Path) -> None:
-    """That nothing is in the place of `output`, or an empty folder, or an older export.
+def _check_output(output: Path, chosen: ExportFormat, *, force: bool) -> None:
+    """That an export may be written to `output`: nothing is there, or an older one, or what `force` replaces.
 
     Raises:
-        BundleError: something else is.
+        OutputError: something else is, or it cannot be written.
+        WriteError: its disk is full.
     """
-    is_file = proof.parent != output
-    if not output.exists() or (output.is_dir() and not is_file and not any(output.iterdir())):
+    if not chosen.suffix:
+        _check_output_folder(output, force=force)
         return
-    if output.is_dir() == is_file or is_bundle(output):
-        kind = "a folder" if output.is_dir() else "a file"
-        raise BundleError(f"{output}: is {kind}, and no export; it is not replaced: choose another name")
+    if is_stream(output):
+        raise OutputError(f"{output}: is a pipe or a device; an export has a proof beside it: give the name of a file")
+    check_output_file(output, _is_exported_file, "export", force=force)
+    check_output_file(_proof_of(output.resolve()), _is_proof, "proof of an export", force=force)
+
+
+def _check_output_folder(output: Path, *, force: bool) -> None:
+    if output.exists() and not output.is_dir():
+        raise OutputError(f"{output}: is no folder, and no export; it is not replaced: give the name of a folder")
+    if is_bundle(output):
+        if not force:
+            raise OutputError(
+                f"{output}: is a folder, and no export: it holds a model, which is not replaced unasked: {OTHERWISE}"
+            )
+        check_nothing_foreign(output)
+    elif output.is_dir() and any(output.iterdir()):
+        try:
+            known = read_parity(output / PARITY_FILE).files
+        except BundleError as error:
+            raise OutputError(f"{output}: is no export and not replaced, choose another name: {error}") from None
+        for path in sorted(output.rglob("*")):
+            name = path.relative_to(output).as_posix()
+            if not path.is_dir() and name != PARITY_FILE and name not in known:
+                raise OutputError(f"{path}: is not from an export, and would be lost: move it, or choose another name")
+    check_writable(output)
+
+
+def _is_exported_file(path: Path) -> bool:
+    """Whether the proof beside `path` speaks of that very file."""
     try:
-        known = read_parity(proof).files
-    except BundleError as error:
-        raise BundleError(f"{output}: is no export and not replaced, choose another name: {error}") from None
-    if is_file:
-        return
-    for path in sorted(output.rglob("*")):
-        if path.is_file() and path != proof and path.relative_to(output).as_posix() not in known:
-            raise BundleError(f"{path}: is not from an export, and would be lost: move it, or choose another --output")
+        known = read_parity(_proof_of(path.resolve())).files
+    except BundleError:
+        return False
+    return record_files(path.parent, [path.name])[path.name] in known.values()
+
+
+def _is_proof(path: Path) -> bool:
+    try:
+        read_parity(path)
+    except BundleError:
+        return False
+    return True

@@ -11,6 +11,7 @@ from transduce.bundle import (
     BundleDescription,
     Languages,
     blank_model,
+    check_new_bundle,
     check_tensors,
     load_tensors,
     model_tensors,
@@ -26,7 +27,7 @@ from transduce.model import Transformer
 from transduce.translation import ForcedDecoder
 
 
-def import_model(
+def import_model(  # noqa: PLR0913 - each is a choice of whoever imports
     path: Path,
     output: Path,
     *,
@@ -35,12 +36,12 @@ def import_model(
     target_language: str | None = None,
     probe: Path | None = None,
     num_sentences: int = NUM_SENTENCES,
+    force: bool = False,
     say: Callable[[str], None] = lambda _: None,
 ) -> Parity:
     """Make the bundle `output` of the model in `path`, if both prove to compute the same.
 
-    The proof lies in the bundle as `parity.json`; it is no part of the model. An older bundle in the same place is
-    replaced; a failure leaves it as it was.
+    The proof lies in the bundle as `parity.json`; it is no part of the model. A failure leaves what was there before.
 
     Args:
         path: the model; which format it has is found out.
@@ -50,16 +51,18 @@ def import_model(
         target_language: likewise.
         probe: a file with sentences to prove it by, one a line; unless given, they are made of the vocabulary.
         num_sentences: at most so many.
+        force: replace a bundle that is there.
         say: is told what is being done.
 
     Raises:
-        BundleError: the model is of no known format, damaged, or of a kind that ours cannot express; or something else
-            than a bundle is in the place of `output`.
+        BundleError: the model is of no known format, damaged, or of a kind that ours cannot express.
         CorpusError: the probe cannot be read.
         MissingExtraError: the program that the model was made for is not installed.
         ParityError: it does not compute the same.
-        TransduceError: writing failed.
+        OutputError: something is in the place of `output` that is not replaced, or it cannot be written.
+        WriteError: writing failed, as on a full disk.
     """
+    check_new_bundle(output, force=force)
     name, chosen = find_import_format(path)
     say(f"reading {path}, a model of the format {name}")
     found = chosen.read(path, tokenizer)
@@ -77,6 +80,7 @@ def import_model(
         say(f"comparing it with {found.runtime.name} on {len(sentences.texts):,} sentences, {sentences.origin}")
         proofs.append(prove(decoder, found.runtime, sentences, Claim(name, found.precision, bundle.digest)))
         write_parity(folder / PARITY_FILE, proofs[0])
+        check_new_bundle(output, force=force)  # minutes have passed
 
     _check(found, path)
     model = blank_model(found.config)

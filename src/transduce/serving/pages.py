@@ -12,9 +12,13 @@ from functools import cache
 from hashlib import sha256
 from importlib.resources import files
 from importlib.resources.abc import Traversable
+from pathlib import Path
 from typing import Any, NamedTuple
 
+from transduce.bundle import is_marked
+
 _MEDIA_TYPES = {"css": "text/css; charset=utf-8", "js": "text/javascript; charset=utf-8"}
+_MARK = '<meta name="generator" content="transduce inspect, which replaces pages that have this line">'
 _ENTRY = 'import "transduce/main";'
 
 
@@ -59,12 +63,17 @@ def standalone_page(documents: Sequence[Mapping[str, Any]]) -> str:
     style = "\n".join(_text(name) for name in _names("css"))
     import_map = _import_map({name: f"data:text/javascript;base64,{_base64(_text(name))}" for name in _names("js")})
     policy = _policy(script=f"{_digest(import_map)} {_digest(_ENTRY)} data:", style=_digest(style), connect="'none'")
-    head = f'<meta http-equiv="Content-Security-Policy" content="{policy}">\n<style>{style}</style>'
+    head = f'{_MARK}\n<meta http-equiv="Content-Security-Policy" content="{policy}">\n<style>{style}</style>'
     scripts = (
         f'<script type="application/json" id="documents">{_embedded(documents)}</script>\n'
         f'<script type="importmap">{import_map}</script>\n<script type="module">{_ENTRY}</script>'
     )
     return _filled(head, scripts)
+
+
+def is_standalone_page(path: Path) -> bool:
+    """Whether the file at `path` is a `standalone_page`, and may be replaced by a newer one."""
+    return is_marked(path, _MARK.encode())
 
 
 def _folder() -> Traversable:

@@ -2,21 +2,24 @@
 
 from pathlib import Path
 
-from transduce.bundle import Bundle, list_checkpoints, save_bundle, standing_folder
+from transduce.bundle import Bundle, check_new_bundle, list_checkpoints, save_bundle, standing_folder
 from transduce.errors import RunError, UserError
 from transduce.training.outcome import averaged_model
 from transduce.training.run_folder import RunFolder
 
 
-def average_run(run: Path, last: int, output: Path) -> list[int]:
+def average_run(run: Path, last: int, output: Path, *, force: bool = False) -> list[int]:
     """Average the weights of the `last` checkpoints of the run in `run` into the bundle `output`.
 
-    The bundle carries no scores, since nobody has measured it yet. Returns the updates of the checkpoints.
+    The bundle carries no scores, since nobody has measured it yet. Returns the updates of the checkpoints. A bundle
+    that is there is replaced only with `force`.
 
     Raises:
         RunError: there is no run, or it keeps fewer checkpoints.
         UserError: `last` is less than 1, or `output` lies in `run`.
-        BundleError: a checkpoint is damaged, or `output` holds something else.
+        BundleError: a checkpoint is damaged.
+        OutputError: `output` holds something that is not replaced, or cannot be written.
+        WriteError: writing failed, as on a full disk.
     """
     folder = RunFolder(run)
     if not folder.config_file.is_file():
@@ -25,6 +28,7 @@ def average_run(run: Path, last: int, output: Path) -> list[int]:
         raise UserError(f"--output {output}: lies in the run's own folder, whose models are the run's: choose another")
     if last < 1:
         raise UserError(f"--last {last}: must be at least 1")
+    check_new_bundle(output, force=force)
     updates = list_checkpoints(folder.checkpoints)
     if len(updates) < last:
         raise RunError(
@@ -40,5 +44,5 @@ def average_run(run: Path, last: int, output: Path) -> list[int]:
     for name in ("epochs", "seconds", "validation_loss", "scored_pairs"):  # of another model
         training.pop(name, None)
     description = bundle.description.model_copy(update={"scores": [], "training": training})
-    save_bundle(output, model, bundle.load_tokenizer(), description)
+    save_bundle(output, model, bundle.load_tokenizer(), description, lambda _: check_new_bundle(output, force=force))
     return chosen

@@ -50,9 +50,9 @@ class Candidates:
         """
         validation = self._validator.validate(model)
         is_best = self._is_best(validation, state)
-        quality = validation.quality(self._config.training.best_by)
-        if state.best_single is None or quality > state.best_single:
-            state.best_single, state.without_gain = quality, 0
+        quality, ties = validation.quality(self._config.training.best_by), validation.ties
+        if state.best_single is None or [quality, *ties] > [state.best_single, *state.best_single_ties]:
+            state.best_single, state.best_single_ties, state.without_gain = quality, ties, 0
         else:
             state.without_gain += 1
         for place in [self._folder.last, *([self._folder.best] if is_best and self._is_best_yet(validation) else [])]:
@@ -84,16 +84,17 @@ class Candidates:
 
     def _is_best(self, validation: Validation, state: RunState) -> bool:
         """Whether it is better than all before it in this run; then it is the one to beat."""
-        quality = validation.quality(self._config.training.best_by)
-        is_best = state.best is None or quality > state.best
-        state.best = quality if is_best else state.best
+        quality, ties = validation.quality(self._config.training.best_by), validation.ties
+        is_best = state.best is None or [quality, *ties] > [state.best, *state.best_ties]
+        if is_best:
+            state.best, state.best_ties = quality, ties
         return is_best
 
     def _is_best_yet(self, validation: Validation) -> bool:
         """Whether nothing better lies in `best/`: a run that was killed may have come further than its checkpoint."""
         best_by = self._config.training.best_by
         before = recorded_quality(self._folder.best, best_by)
-        if before is None or validation.quality(best_by) >= before:
+        if before is None or [validation.quality(best_by), *validation.ties] >= before:
             return True
         self._reporter.say(f"{self._folder.best} is better, from before this run was stopped, and is kept")
         return False

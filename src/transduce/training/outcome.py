@@ -85,16 +85,18 @@ def save_model(
     save_bundle(folder, model, prepared.tokenizer, description)
 
 
-def recorded_quality(folder: Path, best_by: str) -> float | None:
-    """`Validation.quality` of the bundle in `folder`, as it says of itself; None if there is none to be read."""
+def recorded_quality(folder: Path, best_by: str) -> list[float] | None:
+    """`Validation.quality` and `ties` of the bundle in `folder`, as it says of itself; None if they cannot be read."""
     try:
         description = Bundle.open(folder).description
     except BundleError:
         return None
-    if best_by == "loss":
-        loss = description.training.get("validation_loss")
-        return -loss if isinstance(loss, float) else None
-    return next((score.value for score in description.scores if score.metric.lower() == best_by), None)
+    figures = {score.metric.lower(): score.value for score in description.scores}
+    loss = description.training.get("validation_loss")
+    if isinstance(loss, float):
+        figures["loss"] = -loss
+    wanted = (best_by, "chrf", "loss")
+    return [figures[name] for name in wanted] if figures.keys() >= {*wanted} else None
 
 
 def _origin(config: RunConfig, state: RunState) -> dict[str, JsonValue]:

@@ -11,11 +11,12 @@ NAMES = {"bleu": "BLEU", "chrf": "chrF", "loss": "loss"}
 
 def end_of_patience(training: TrainingConfig, lines: Sequence[Mapping[str, Any]]) -> str | None:
     """What to say of a run that ended early, by its lines of metrics.jsonl; nothing of any other."""
-    highest, best, since = -math.inf, 0, list[int]()
+    highest, best, since = [-math.inf], 0, list[int]()
     for line in lines:
         if line["kind"] != "validation":
             continue
-        if (quality := _quality(line, training.best_by)) > highest:
+        quality = [_quality(line, name) for name in (training.best_by, "chrf", "loss")]  # the two last decide ties
+        if quality > highest:
             highest, best, since = quality, line["update"], []
         else:
             since.append(line["update"])

@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import re
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
@@ -9,6 +10,8 @@ from itertools import count
 from pathlib import Path
 
 from transduce.bundle import (
+    UNFINISHED,
+    foreign_files,
     is_bundle,
     latest_checkpoint,
     list_checkpoints,
@@ -73,7 +76,6 @@ class RunFolder:
     def __init__(self, path: Path) -> None:
         self.path = path
         self.config_file = path / "config.toml"
-        self._unfinished = path / "config.toml.tmp"
         self._lock = path / ".lock"
         self.checkpoints = path / "checkpoints"
         self.best = path / "best"
@@ -94,7 +96,8 @@ class RunFolder:
         if not self._holds_run():
             found = {entry.name for entry in self.path.iterdir()} if self.path.exists() else set()
             # A crash at the very beginning leaves an unfinished config.toml, and its lock, which no longer locks.
-            if foreign := sorted(found - {self._unfinished.name, self._lock.name, self._cache_within(config)}):
+            found -= {self._lock.name, *self._text_within(config), *self._unfinished(found)}
+            if foreign := sorted(found):
                 raise RunError(
                     f"{self.path}: is not empty (it holds {foreign[0]}) and is not a run: choose another output"
                 )
@@ -140,6 +143,8 @@ class RunFolder:
         """Put right what a killed process left half done. Only for whoever is alone here."""
         recover_folders(self.path, f"{self.best.name}|{self.last.name}")
         recover_checkpoints(self.checkpoints)
+        for name in self._unfinished(path.name for path in self.path.iterdir()):
+            (self.path / name).unlink(missing_ok=True)
         for lock in (self.path / f".{self.best.name}.lock", self.path / f".{self.last.name}.lock"):
             with suppress(BusyError), locked(self.path, lock):  # which removes it, unless a living process holds it
                 pass
@@ -170,9 +175,13 @@ class RunFolder:
         self.metrics.truncate_after(update, average=finished)
 
     def make_way(self, bundle: Path, say: Callable[[str], None]) -> None:
-        """Set aside what lies in the place of `bundle` and is none any more: it would not be replaced."""
+        """Set aside what lies in the place of `bundle` and is none any more, or holds what is not of a bundle."""
         if bundle.is_dir() and not is_bundle(bundle):
             say(f"{bundle}: is no bundle any more; what is left of it is kept as {_set_aside(bundle, 'damaged')}")
+        elif bundle.is_dir() and (foreign := foreign_files(bundle)):
+            say(
+                f"{bundle}: holds {foreign[0]}, which is of no model; all of it is kept as {_set_aside(bundle, 'kept')}"
+            )
 
     def remove_outdated(self, update: int, superseded: int, keep: int) -> None:
         """Remove the checkpoints that the one of `update` makes needless, in this sitting or one that was killed.
@@ -201,16 +210,25 @@ class RunFolder:
         remove_checkpoints(self.checkpoints, keep=0)
         passed_over = self.checkpoints.glob(f"[0-9]*.{PASSED_OVER}-*")
         for place in [*passed_over, *filter(is_bundle, (self.best, self.last))]:
-            remove_folder(place)
+            if place in (self.best, self.last) and foreign_files(place):
+                _set_aside(place, "kept")
+            else:
+                remove_folder(place)
         for place in (self.metrics.path, self.report, *self.tensorboard.glob("events.out.tfevents.*")):
             place.unlink(missing_ok=True)
         for place in (self.checkpoints, self.tensorboard):
             _remove_empty([place])
 
-    def _cache_within(self, config: RunConfig) -> str:
-        """What of this folder holds prepared text, which is there before the run is; "" if the cache lies elsewhere."""
-        cache, here = Path(config.data.cache or "/").resolve(), self.path.resolve()
-        return cache.relative_to(here).parts[0] if here in cache.parents else ""
+    def _unfinished(self, names: Iterable[str]) -> list[str]:
+        """Those of `names` that the files of a run have until they are complete (`written_file`)."""
+        files = "|".join(re.escape(path.name) for path in (self.config_file, self.metrics.path, self.report))
+        return [name for name in names if re.fullmatch(f"({files}){UNFINISHED}", name, re.ASCII)]
+
+    def _text_within(self, config: RunConfig) -> set[str]:
+        """What of this folder holds text, as it was given or prepared, which is there before the run is."""
+        here = self.path.resolve()
+        places = [Path(place).resolve() for place in (config.data.folder, config.data.cache) if place]
+        return {place.relative_to(here).parts[0] for place in places if here in place.parents}
 
     def _check_same(self, config: RunConfig, say: Callable[[str], None]) -> None:
         before = self.saved_config()

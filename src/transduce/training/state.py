@@ -23,8 +23,11 @@ class RunState:
         update: updates done.
         place: where the next batch is.
         best: the best figure of validation so far (`Validation.quality`), if there was one.
-        best_single: the same of the models themselves, without averages: what patience looks at.
-        without_gain: validations in a row that were not better than `best_single`.
+        best_ties: what decides between that model and another of the same figure (`Validation.ties`); empty in
+            checkpoints of earlier versions, which any other model of the same figure is better than.
+        best_single: the best figure of the models themselves, without averages: what patience looks at.
+        best_single_ties: like `best_ties`, of that model.
+        without_gain: validations in a row that were not better than that model.
         seconds: of training, over all sittings.
         elapsed: seconds of the run over all sittings, validations and all else included.
         decay: of schedule = "warmup_stable_decay", where `training.time_limit` has decided it; None as long as it has
@@ -46,7 +49,9 @@ class RunState:
     update: int = 0
     place: Place = field(default_factory=Place)
     best: float | None = None
+    best_ties: list[float] = field(default_factory=list)
     best_single: float | None = None
+    best_single_ties: list[float] = field(default_factory=list)
     without_gain: int = 0
     seconds: float = 0.0
     elapsed: float = 0.0

@@ -57,6 +57,14 @@ class Validation:
             return -self.loss
         return next(score.value for score in self.scores if score.metric.lower() == best_by)
 
+    @property
+    def ties(self) -> list[float]:
+        """What decides between models of equal quality: chrF, then the loss, negative as higher is better.
+
+        The first models of a small corpus all have a BLEU of 0.
+        """
+        return [self.quality("chrf"), self.quality("loss")]
+
 
 class Validator:
     """The validation text, and the settings by which it is translated and scored."""

@@ -1,0 +1,400 @@
+"""Whatever is there and was not written by the same kind of command stays: each command that writes, by each target."""
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from importlib import import_module
+from multiprocessing.pool import ThreadPool
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from transduce.bundle import Bundle, find_bundle
+from transduce.interop import export_bundle
+
+INSPECT = ("inspect", "model", "ku do", "--quick", "--beam", "1")
+TEXT = ("--source", "valid.source", "--target", "valid.target")
+
+
+@dataclass(frozen=True)
+class Writer:
+    """A command that writes.
+
+    Args:
+        arguments: all but the place; `model` and `run` are copies of a good bundle and run, `ct2` is an export.
+        computing: the function, by its module, that must not be called before the place has proved to be good.
+        name: of what it writes in the working directory.
+        is_folder: whether that is a folder.
+    """
+
+    arguments: tuple[str, ...]
+    computing: tuple[str, str]
+    name: str = "out"
+    is_folder: bool = True
+
+    def call(self, transduce: Callable, place: Path | str, *options: str) -> Any:
+        """Run it, to write to `place`."""
+        if self.arguments[0] == "calibrate":  # which is told the bundle
+            return transduce("calibrate", Path(place).parent, *self.arguments[1:], *options)
+        return transduce(*self.arguments, "--output", place, *options)
+
+
+WRITERS = {
+    "inspect": Writer(INSPECT, ("transduce.cli.inspect", "_document"), "page.html", is_folder=False),
+    "calibrate": Writer(
+        ("calibrate", *TEXT), ("transduce.cli.calibrate", "measure_confidence"), "calibration.json", is_folder=False
+    ),
+    "export, a file": Writer(
+        ("export", "model", "--to", "argos", "--probe", "valid.source"),
+        ("transduce.interop.export", "make_probe"),
+        "out.argosmodel",
+        is_folder=False,
+    ),
+    "export": Writer(
+        ("export", "model", "--to", "ctranslate2", "--probe", "valid.source"),
+        ("transduce.interop.export", "make_probe"),
+    ),
+    "import": Writer(
+        ("import", "ct2", "--probe", "valid.source"), ("transduce.interop.imported", "find_import_format")
+    ),
+    "average": Writer(("average", "run", "--last", "2"), ("transduce.training.averaging", "averaged_model")),
+    "train": Writer(("train", "tiny.toml"), ("transduce.training.run", "prepare")),
+    "demo": Writer(("demo", "--updates", "4"), ("transduce.demo.demonstration", "training_pairs")),
+}
+
+
+@pytest.fixture(scope="session")
+def exported(run_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    pytest.importorskip("ctranslate2")
+    folder = tmp_path_factory.mktemp("exported") / "ct2"
+    export_bundle(Bundle.open(find_bundle(run_folder)), "ctranslate2", folder, num_sentences=2)
+    return folder
+
+
+@pytest.fixture
+def good(workspace: Path, run_folder: Path, exported: Path) -> Path:
+    """The working directory, with a model that can be exported to every format, its run, and an export of it."""
+    shutil.copytree(run_folder, workspace / "run")
+    shutil.copytree(exported, workspace / "ct2")
+    for place in ("run/best", "run/last"):
+        path = workspace / place / "bundle.json"
+        content = json.loads(path.read_text(encoding="utf-8"))
+        content["languages"] = {"source": "en", "target": "de"}
+        path.write_text(json.dumps(content), encoding="utf-8")
+    shutil.copytree(workspace / "run" / "best", workspace / "model")
+    return workspace
+
+
+def make_text(place: Path) -> None:
+    place.write_text("years of work", encoding="utf-8")
+
+
+def make_thesis(place: Path) -> None:
+    place.mkdir()
+    make_text(place / "thesis.txt")
+
+
+def make_link_to_text(place: Path) -> None:
+    make_text(place.with_name("thesis.txt"))
+    place.symlink_to(place.with_name("thesis.txt"))
+
+
+def make_link_to_thesis(place: Path) -> None:
+    make_thesis(place.with_name("thesis"))
+    place.symlink_to(place.with_name("thesis"))
+
+
+def make_own_model(place: Path) -> None:
+    shutil.copytree("model", place)
+
+
+def make_own_weights(place: Path) -> None:
+    shutil.copy("model/weights.safetensors", place)
+
+
+def make_run(place: Path) -> None:
+    shutil.copytree("run", place)
+
+
+def make_foreign_model(place: Path) -> None:
+    place.mkdir()
+    (place / "config.json").write_text('{"model_type": "marian"}', encoding="utf-8")
+    (place / "pytorch_model.bin").write_bytes(b"weeks of training")
+
+
+TARGETS: Mapping[str, Callable[[Path], None]] = {
+    "a text": make_text,
+    "a folder of something else": make_thesis,
+    "a link to a text": make_link_to_text,
+    "a link to a folder": make_link_to_thesis,
+    "a link to a device": lambda place: place.symlink_to("/dev/null"),
+    "a pipe": os.mkfifo,
+    "a model": make_own_model,
+    "the weights of a model": make_own_weights,
+    "a run": make_run,
+    "a model of another program": make_foreign_model,
+}
+
+
+def inventory(folder: Path) -> dict[str, tuple[int, bytes]]:
+    """Everything in a folder, to be compared: kind and content."""
+    found = {}
+    for path in sorted(folder.rglob("*")):
+        link = str(path.readlink()).encode() if path.is_symlink() else b""
+        content = path.read_bytes() if path.is_file() else b""
+        found[str(path.relative_to(folder))] = path.lstat().st_mode, link + content
+    return found
+
+
+def place_for(writer: Writer, good: Path) -> Path:
+    """Where it is to write: of `calibrate`, into a bundle of its own."""
+    if writer.arguments[0] != "calibrate":
+        return good / writer.name
+    shutil.copytree(good / "model", good / "measured")
+    return good / "measured" / writer.name
+
+
+def forbid(monkeypatch: pytest.MonkeyPatch, writer: Writer) -> None:
+    module, name = writer.computing
+
+    def compute(*_: object, **__: object) -> None:
+        pytest.fail(f"{name} was called before the place was looked at")
+
+    monkeypatch.setattr(import_module(module), name, compute)
+
+
+ACCEPTED = {
+    # Devices and pipes are written to.
+    *(("inspect", "a pipe"), ("inspect", "a link to a device"), ("calibrate", "a link to a device")),
+    # A pipe in the place of a bundle's own file is read by whoever opens the bundle.
+    ("calibrate", "a pipe"),
+    # These go on with a run, or refuse its settings; see below.
+    *(("train", "a run"), ("demo", "a run")),
+}
+
+
+@pytest.mark.parametrize(
+    ("command", "target"), [(one, other) for one in WRITERS for other in TARGETS if (one, other) not in ACCEPTED]
+)
+def test_nothing_is_replaced_unasked(
+    good: Path, transduce: Callable, monkeypatch: pytest.MonkeyPatch, command: str, target: str
+) -> None:
+    writer = WRITERS[command]
+    place = place_for(writer, good)
+    TARGETS[target](place)
+    before = inventory(good)
+    forbid(monkeypatch, writer)
+    answer = writer.call(transduce, place)
+    assert (answer.exit_code, answer.output) == (2, b""), answer.messages
+    assert str(place) in answer.messages
+    assert re.search("choose|give|must be", answer.messages)
+    assert inventory(good) == before
+
+
+@pytest.mark.parametrize("command", ["train", "demo"])
+def test_a_run_of_other_settings_is_not_replaced(good: Path, transduce: Callable, command: str) -> None:
+    before = inventory(good)
+    answer = transduce(command, *(["tiny.toml"] if command == "train" else []), "--output", good / "run")
+    assert answer.exit_code == 2
+    assert "holds a run with other settings" in answer.messages
+    assert inventory(good) == before
+
+
+@pytest.mark.parametrize("command", WRITERS)
+def test_a_place_that_cannot_be_written_is_found_before_anything_is_computed(
+    good: Path, transduce: Callable, monkeypatch: pytest.MonkeyPatch, command: str
+) -> None:
+    writer = WRITERS[command]
+    # Nobody can make a file in /proc, not even root. For a bundle, the answer is read-only.
+    place = place_for(writer, good) if command == "calibrate" else Path("/proc") / writer.name
+    if command == "calibrate":
+        monkeypatch.setattr("transduce.bundle.output.TemporaryFile", read_only)
+    before = inventory(good)
+    forbid(monkeypatch, writer)
+    answer = writer.call(transduce, place)
+    assert answer.exit_code == 2, answer.messages
+    assert "cannot be written" in answer.messages
+    assert "choose another" in answer.messages
+    assert inventory(good) == before
+
+
+def read_only(dir: Path) -> None:  # noqa: A002 - as tempfile has it
+    raise OSError(30, "Read-only file system", str(dir))
+
+
+FORCED = [
+    ("inspect", "a text"),
+    ("inspect", "the weights of a model"),
+    ("inspect", "a link to a text"),
+    ("calibrate", "a text"),
+    ("export, a file", "a text"),
+    ("export, a file", "a link to a text"),
+    ("export", "a model"),
+    ("import", "a model"),
+    ("average", "a model"),
+]
+
+
+@pytest.mark.parametrize(("command", "target"), FORCED)
+def test_what_is_asked_for_is_replaced(good: Path, transduce: Callable, command: str, target: str) -> None:
+    writer = WRITERS[command]
+    place = place_for(writer, good)
+    TARGETS[target](place)
+    before = inventory(good)
+    answer = writer.call(transduce, place, "--force")
+    assert answer.exit_code == 0, answer.messages
+    after = inventory(good)
+    changed = {Path(name).parts[0] for name in before.keys() | after.keys() if before.get(name) != after.get(name)}
+    own = {place.relative_to(good).parts[0], f"{place.name}.parity.json"}
+    assert changed <= ({"thesis.txt", "thesis.txt.parity.json"} if place.is_symlink() else own)
+    assert changed
+    # By its own kind, it is renewed unasked; but a model is somebody's.
+    assert writer.call(transduce, place).exit_code == (2 if command in {"import", "average"} else 0)
+
+
+@pytest.mark.parametrize("target", ["a folder of something else", "a run", "a model of another program", "a text"])
+@pytest.mark.parametrize("command", ["export", "import", "average"])
+def test_some_folders_are_never_replaced(good: Path, transduce: Callable, command: str, target: str) -> None:
+    TARGETS[target](good / "out")
+    before = inventory(good)
+    assert WRITERS[command].call(transduce, good / "out", "--force").exit_code == 2
+    assert inventory(good) == before
+
+
+@pytest.mark.parametrize("command", ["export", "import", "average"])
+def test_a_file_of_the_user_in_a_model_is_not_lost(good: Path, transduce: Callable, command: str) -> None:
+    make_own_model(good / "out")
+    make_text(good / "out" / "notes.txt")
+    before = inventory(good)
+    answer = WRITERS[command].call(transduce, good / "out", "--force")
+    assert answer.exit_code == 2
+    assert "notes.txt: is not of a model, and would be lost" in answer.messages
+    assert inventory(good) == before
+
+
+def test_a_proof_of_somebodys_own_is_not_replaced(good: Path, transduce: Callable) -> None:
+    make_text(good / "out.argosmodel.parity.json")
+    answer = WRITERS["export, a file"].call(transduce, "out.argosmodel")
+    assert answer.exit_code == 2
+    assert "is no proof of an export" in answer.messages
+
+
+def test_a_proof_of_another_file_is_none(good: Path, transduce: Callable) -> None:
+    writer = WRITERS["export, a file"]
+    assert writer.call(transduce, "out.argosmodel").exit_code == 0
+    make_text(good / "out.argosmodel")
+    assert writer.call(transduce, "out.argosmodel").exit_code == 2
+    assert (good / "out.argosmodel").read_text(encoding="utf-8") == "years of work"
+
+
+def test_an_empty_file_holds_nothing_to_lose(good: Path, transduce: Callable) -> None:
+    (good / "page.html").touch()
+    assert WRITERS["inspect"].call(transduce, "page.html").exit_code == 0
+    assert (good / "page.html").read_bytes().startswith(b"<!doctype html>")
+
+
+def test_a_device_is_written_to(good: Path, transduce: Callable) -> None:
+    writer = WRITERS["inspect"]
+    assert writer.call(transduce, "page.html").exit_code == 0
+    before = Path("/dev/null").lstat()
+    assert writer.call(transduce, "/dev/null").exit_code == 0
+    assert (Path("/dev/null").lstat().st_mode, Path("/dev/null").lstat().st_ino) == (before.st_mode, before.st_ino)
+    assert not list(Path("/dev").glob("*transduce*"))
+    answer = writer.call(transduce, "/dev/stdout")
+    assert answer.exit_code == 0
+    assert answer.output.startswith(b"<!doctype html>")
+    assert len(answer.output) == (good / "page.html").stat().st_size
+
+
+def test_what_standard_output_was_sent_to_the_end_of_stays(good: Path, process: Callable) -> None:
+    make_text(good / "log")
+    with (good / "log").open("ab") as log:
+        assert process(*INSPECT, "--output", "/dev/stdout", stdout=log).exit_code == 0
+    assert (good / "log").read_bytes().startswith(b"years of work<!doctype html>")
+
+
+def test_a_pipe_is_written_to(good: Path, transduce: Callable) -> None:
+    os.mkfifo(good / "pipe")
+    with ThreadPool(1) as pool:
+        page = pool.apply_async((good / "pipe").read_bytes)
+        assert transduce(*INSPECT, "--output", "pipe").exit_code == 0
+        assert page.get(60).startswith(b"<!doctype html>")
+    assert (good / "pipe").is_fifo()
+
+
+def full(*_: object) -> None:
+    raise OSError(28, "No space left on device")
+
+
+@pytest.mark.parametrize("command", ["inspect", "calibrate", "export, a file", "export", "import", "average"])
+def test_a_full_disk_leaves_what_was_there(
+    good: Path, transduce: Callable, monkeypatch: pytest.MonkeyPatch, command: str
+) -> None:
+    writer = WRITERS[command]
+    place = place_for(writer, good)
+    before = inventory(good)
+    monkeypatch.setattr("os.fsync", full)  # what every way of writing does last
+    answer = writer.call(transduce, place)
+    assert answer.exit_code == 1, answer.messages
+    named = place.parent if command == "calibrate" else place
+    assert str(named) in answer.messages
+    assert "could not be written and is as it was before: No space left on device; make room there" in answer.messages
+    assert inventory(good) == before
+
+
+ON_A_FULL_DISK = """
+import subprocess, sys
+from pathlib import Path
+from transduce.cli import main
+def mount(*options):
+    subprocess.run(["mount", *options, disk], check=True)
+def listing():
+    return sorted(str(path) for path in Path(disk).rglob("*"))
+disk, *commands = sys.argv[1:]
+mount("-t", "tmpfs", "-o", "size=64k", "none")
+for state in ("full", "read-only"):
+    before = listing()
+    for command in commands:
+        try:
+            main(command.split(" "))
+        except SystemExit as leaving:
+            print(leaving.code, listing() == before, flush=True)
+    mount("-o", "remount,ro")
+"""
+UNSHARE = shutil.which("unshare") or "unshare"
+
+
+def can_mount() -> bool:
+    try:
+        return subprocess.run([UNSHARE, "-rm", "mount", "-t", "tmpfs", "none", "/mnt"], check=False).returncode == 0
+    except OSError:
+        return False
+
+
+@pytest.mark.skipif(not can_mount(), reason="needs a system that lets a user mount a file system of their own")
+def test_a_real_disk_that_is_full_and_then_read_only(good: Path) -> None:
+    disk = good / "disk"
+    disk.mkdir()
+    commands = [
+        "inspect model ku --quick --beam 1 --output disk/page.html",
+        "average run --last 2 --output disk/averaged",
+        "import ct2 --probe valid.source --output disk/imported",
+        "export model --to ctranslate2 --probe valid.source --output disk/exported",
+        "export model --to argos --probe valid.source --output disk/out.argosmodel",
+    ]
+    answer = subprocess.run(
+        [UNSHARE, "-rm", sys.executable, "-c", ON_A_FULL_DISK, str(disk), *commands],
+        capture_output=True,
+        text=True,
+        check=False,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+    )
+    assert answer.stdout.splitlines() == ["1 True"] * 5 + ["2 True"] * 5, answer.stderr
+    assert answer.stderr.count("No space left on device; make room there") == 5
+    assert answer.stderr.count("cannot be written (Read-only file system)") == 5
