@@ -65,7 +65,7 @@ def open_inputs(
 
 def _inputs(data: DataConfig, text: TextConfig, spooled: Path | None, digest: Callable[[Path], str]) -> Inputs:
     """`spooled` is the file with what came from standard input."""
-    training = [_open(data, corpus, spooled) for corpus in data.training_corpora]
+    training = [open_corpus(data, corpus, spooled) for corpus in data.training_corpora]
     if not training:
         raise ConfigError("there is no parallel text: give source and target, pairs, or corpora")
     validation = None
@@ -73,7 +73,7 @@ def _inputs(data: DataConfig, text: TextConfig, spooled: Path | None, digest: Ca
     for corpus, opened in zip(data.training_corpora, training, strict=True):
         digests |= _digests(corpus, opened, digest)
     if given := _validation(data):
-        validation = _open(data, given, None)
+        validation = open_corpus(data, given)
         digests |= _digests(given, validation, digest)
     if text.tokenizer is not None:
         digests |= {name: digest(Path(name)) for name in _tokenizer_names(text.tokenizer)}
@@ -96,9 +96,15 @@ def _validation(data: DataConfig) -> CorpusConfig | None:
     return CorpusConfig(source=source, target=target, pairs=pairs) if source is not None or pairs is not None else None
 
 
-def _open(data: DataConfig, corpus: CorpusConfig, spooled: Path | None) -> ParallelCorpus:
+def open_corpus(data: DataConfig, corpus: CorpusConfig, spooled: Path | None = None) -> ParallelCorpus:
+    """One of the corpora of `data`; `spooled` is the file with what came from standard input.
+
+    Raises:
+        ConfigError, CorpusError: see `parallel_corpus`.
+    """
     pairs = str(spooled) if corpus.pairs == "-" else corpus.pairs
-    return parallel_corpus(Path(data.folder), corpus.source, corpus.target, pairs, corpus.columns or data.columns)
+    columns = corpus.columns or data.columns
+    return parallel_corpus(Path(data.folder), corpus.source, corpus.target, pairs, columns, data.languages)
 
 
 def _digests(corpus: CorpusConfig, opened: ParallelCorpus, digest: Callable[[Path], str]) -> dict[str, str]:
@@ -117,7 +123,9 @@ def _key(data: DataConfig, text: TextConfig, digests: dict[str, str]) -> str:
     def contents(corpus: CorpusConfig) -> tuple[list[tuple[str, list[str]]], tuple[str, str] | None]:
         # The endings of a name say how its bytes are read: .tsv or .jsonl, compressed or not.
         files = [(digests[name], Path(name).suffixes[-2:]) for name in _names(corpus)]
-        return files, corpus.columns or data.columns
+        columns = corpus.columns or data.columns
+        # Of JSON, the languages may be what says which text is the source.
+        return files, data.languages if columns is None and "json" in "".join(files[0][1]) else columns
 
     validation = _validation(data)
     tokenizer = [] if text.tokenizer is None else [digests[name] for name in _tokenizer_names(text.tokenizer)]
