@@ -97,6 +97,11 @@ def prepare(
     """
     known = KnownDigests(cache / "digests.json")
     with writable_cache(cache), open_inputs(data, text, cache, standard_input, known.digest) as inputs:
+        for name, (source, target) in inputs.headers.items():
+            talk(
+                f"{'standard input' if name == '-' else name}: its first row, {source!r} and {target!r}, names the "
+                f"columns and is left out; if it is a pair, move it to another row."
+            )
         of_same_files = [begun] if begun and {**begun, "all": ""} == {**inputs.digests, "all": ""} else []
         for digests in (*of_same_files, inputs.digests):
             if (found := _found(cache, data, digests, known, talk)) is not None:

@@ -7,22 +7,42 @@ from pathlib import Path
 from typing import Any
 
 from transduce.errors import ConfigError, CorpusError
+from transduce.text.header import is_header
 from transduce.text.lines import read_lines
 
 Pair = tuple[str, str]
 
 
-def read_tsv(path: Path, columns: tuple[str, str]) -> Iterator[Pair]:
+def read_tsv(path: Path, columns: tuple[str, str], languages: tuple[str, str] = ("", "")) -> Iterator[Pair]:
     """The pairs of a file whose columns have one tab between them; nothing is quoted or escaped.
+
+    A first row that names the columns is left out; see `tsv_header`.
 
     Args:
         path: plain or compressed.
         columns: numbers of the source's and the target's column, from 1.
+        languages: codes of source and target; "" for one that is not known.
 
     Raises:
         ConfigError: A column is not a number from 1 on.
         CorpusError: A line has too few columns; see also `read_lines`.
     """
+    rows = _rows(path, columns)
+    if (first := next(rows, None)) is None:
+        return
+    if not is_header(*first, languages):
+        yield first
+    yield from rows
+
+
+def tsv_header(path: Path, columns: tuple[str, str], languages: tuple[str, str]) -> Pair | None:
+    """The first row of such a file if it names the columns; see `is_header`. Arguments and errors are `read_tsv`'s."""
+    first = next(_rows(path, columns), None)
+    return first if first is not None and is_header(*first, languages) else None
+
+
+def _rows(path: Path, columns: tuple[str, str]) -> Iterator[Pair]:
+    """The two columns of every row."""
     for column in columns:
         if not (column.isascii() and column.isdigit() and int(column) > 0):
             raise ConfigError(f'data.columns: "{column}" must be the number of a column in {path}, from 1, as in "2"')
