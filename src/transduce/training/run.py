@@ -133,6 +133,7 @@ def _train_alone(
     _check_alike(folder, ranks, to_toml(config), prepared.digests["all"])  # else the first collective may never end
     with stop_wish(reporter.say) as stop:
         trainer = Trainer(_with_lengths_seen(config, prepared), prepared, folder, reporter, start, ranks)
+        trainer.updater.should_stop = lambda: stop.wished
         if not restart:
             trainer.resume()
         trainer.state.settings = settings_digest(config)
