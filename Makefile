@@ -4,8 +4,7 @@
 
 PYTHON ?= python3
 BIN := .venv/bin
-# Warnings about the machine's own package sources are not the reader's business; errors are.
-INSTALL := $(BIN)/python -m pip install --quiet --quiet --disable-pip-version-check -c constraints.txt
+INSTALL := $(BIN)/python -m pip install --progress-bar off --disable-pip-version-check -c constraints.txt
 
 .DEFAULT_GOAL := help
 .PHONY: help demo test check clean
@@ -33,8 +32,11 @@ clean:  ## delete the environment; runs and models stay
 	@echo "Making the environment .venv"
 	@$(PYTHON) -m venv .venv || { rm -rf .venv; exit 1; }
 
+# Of what pip says, the reader sees what is downloaded, how large it is, and when it is installed; all of it if that fails.
 # A stamp says which extras are installed; it is out of date when what has to be installed changes.
 .venv/installed-%: pyproject.toml constraints.txt | .venv/bin/python
 	@echo "Installing Transduce and what it stands on into .venv: PyTorch is large, so this takes some minutes the first time"
-	$(INSTALL) -e '.[$*]'
-	@touch $@
+	@rm -f $@
+	@{ $(INSTALL) -e '.[$*]' && touch $@; } 2>&1 | tee .venv/installing.log \
+		| grep --line-buffered -oE '^ *(Downloading|Using cached) .*|^Installing collected packages'; \
+		test -e $@ || { cat .venv/installing.log; echo "Transduce could not be installed, for the reason above"; exit 1; } >&2

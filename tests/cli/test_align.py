@@ -51,7 +51,7 @@ def test_what_was_chosen_can_be_given(transduce: Any, run_folder: Path, workspac
     again = transduce("align", run_folder, *GIVEN, "--head", head)
     assert again.output == answer.output
     assert again.messages.startswith("10 pairs in ")
-    other = transduce("align", run_folder, *GIVEN, "--head", "0.1+1")
+    other = transduce("align", run_folder, *GIVEN, "--head", "1.2+1")
     assert other.output != answer.output
 
 
@@ -80,16 +80,16 @@ def test_the_head_of_the_calibration_is_taken_unless_another_is_given(
     shutil.copytree(run_folder / "best", workspace / "model")
     update_calibration(Bundle.open(workspace / "model"), alignment=RecordedHead(layer=0, head=1, offset=1))
     answer = transduce("align", "model", *GIVEN)
-    assert answer.messages.startswith("aligned by --head 0.1+1, which the bundle's calibration names\n10 pairs in ")
-    assert answer.output == transduce("align", run_folder, *GIVEN, "--head", "0.1+1").output
+    assert answer.messages.startswith("aligned by --head 1.2+1, which the bundle's calibration names\n10 pairs in ")
+    assert answer.output == transduce("align", run_folder, *GIVEN, "--head", "1.2+1").output
     other = ["--choose-on-source", "train.source", "--choose-on-target", "train.target"]
-    for options in (["--head", "0"], ["--gold", gold], other):
+    for options in (["--head", "1"], ["--gold", gold], other):
         assert transduce("align", "model", *GIVEN, *options).output != answer.output
 
 
 def test_json_has_words_and_weights(transduce: Any, run_folder: Path, lines: list[Any]) -> None:
-    plain = transduce("align", run_folder, *GIVEN, "--head", "0")
-    objects = [json.loads(line) for line in transduce("align", run_folder, *GIVEN, "--head", "0", "--json").lines]
+    plain = transduce("align", run_folder, *GIVEN, "--head", "1")
+    objects = [json.loads(line) for line in transduce("align", run_folder, *GIVEN, "--head", "1", "--json").lines]
     for line, found, (source, target) in zip(plain.lines, objects, lines, strict=True):
         assert (found["source"], found["target"]) == (source, target)
         assert line == " ".join(f"{link['source']}-{link['target']}" for link in found["alignment"])
@@ -99,7 +99,7 @@ def test_json_has_words_and_weights(transduce: Any, run_folder: Path, lines: lis
 def test_line_n_in_is_line_n_out(transduce: Any, run_folder: Path, workspace: Path) -> None:
     (workspace / "a").write_bytes("ba do\n\n \u3000 \nfi\n\n".encode())
     (workspace / "b").write_bytes("ab\u3000od\n\nab\n\n  ku   le\n".encode())
-    answer = transduce("align", run_folder, "--source", "a", "--target", "b", "--head", "0.0")
+    answer = transduce("align", run_folder, "--source", "a", "--target", "b", "--head", "1.1")
     assert [len(line.split()) for line in answer.lines] == [2, 0, 0, 0, 0]
     assert answer.messages.startswith("5 pairs in ")
 
@@ -108,8 +108,8 @@ def test_line_n_in_is_line_n_out(transduce: Any, run_folder: Path, workspace: Pa
     ("options", "named"),
     [
         (["--head", "first"], "head = 'first': must be LAYER.HEAD"),
-        (["--head", "7.0"], "head = '7.0': must be one that the decoder has: layers 0 to 0"),
-        (["--head", "0", "--gold", "two"], "--head 0 leaves nothing to choose"),
+        (["--head", "7.0"], "head = '7.0': must be one that the decoder has: layers 1 to 1"),
+        (["--head", "1", "--gold", "two"], "--head 1 leaves nothing to choose"),
         (["--choose-on-source", "train.source"], "--choose-on-source and --choose-on-target"),
         (["--choose-on-target", "train.source"], "--choose-on-source and --choose-on-target"),
         (

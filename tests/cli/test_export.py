@@ -26,7 +26,7 @@ def test_export_shows_the_proof_on_standard_error(run_folder: Path, workspace: P
         "--probe", "valid.source", "--reference", "valid.target",
     )  # fmt: skip
     assert (answer.exit_code, answer.output) == (0, b"")
-    for words in ("10 of 10 lines of valid.source", "BLEU against the references", "out written in", "weights in int8"):
+    for words in ("10 of 10 lines of valid.source", "against the references", "out written in", "weights in int8"):
         assert words in answer.messages
     assert json.loads((workspace / "out" / "parity.json").read_text(encoding="utf-8"))["sentences"] == 10
 

@@ -1,7 +1,11 @@
+from typing import Any
+
 import pytest
+import torch
 from pydantic import ValidationError
 
 from transduce.config import TransformerConfig
+from transduce.model import Transformer
 
 
 @pytest.mark.parametrize(("d_model", "num_heads", "width"), [(512, 8, 64), (256, 4, 64), (6, 3, 2), (8, 8, 1)])
@@ -63,3 +67,24 @@ def test_what_makes_no_network_is_refused(setting: dict[str, object]) -> None:
 def test_nothing_changes_afterwards() -> None:
     with pytest.raises(ValidationError, match="frozen"):
         TransformerConfig().d_model = 3
+
+
+SMALL = {"vocabulary": 11, "num_encoder_layers": 2, "num_decoder_layers": 3, "d_model": 8, "d_ff": 5, "num_heads": 2}
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {},
+        SMALL,
+        {**SMALL, "d_k": 3, "d_v": 5, "attention_score": "additive"},
+        {**SMALL, "normalization": "batch", "norm_order": "pre"},
+        {**SMALL, "tied_embeddings": "two_way", "output_bias": True},
+        {**SMALL, "tied_embeddings": "none", "positions": "learned", "max_positions": 7},
+    ],
+    ids=str,
+)
+def test_the_number_of_parameters_is_known_without_the_network(settings: dict[str, Any]) -> None:
+    config = TransformerConfig(**settings)
+    with torch.device("meta"):
+        assert config.num_parameters == Transformer(config).num_parameters

@@ -45,7 +45,9 @@ def test_each_has_its_own_counts_and_the_first_keeps_what_both_have(
         ("b.source b.target", 0.5),
     ]
     num_held_out = [corpus.count(held_out) for corpus in two]
-    assert [corpus.cleaning["held_out"] for corpus in prepared.corpora] == num_held_out
+    left_out = [[corpus.cleaning[rule] for rule in ("held_out", "like_held_out")] for corpus in prepared.corpora]
+    assert list(map(sum, left_out)) == num_held_out
+    assert sum(first for first, _ in left_out) == 1
     assert first.cleaning["kept"] == 100 - num_held_out[0]
     assert second.cleaning["kept"] + second.cleaning["duplicate"] == 110 - num_held_out[1]
     kept = preparation.texts(prepared)

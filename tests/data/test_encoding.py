@@ -32,7 +32,7 @@ def test_nothing_kept_is_an_error_with_the_counts(
     make_corpus(50, "other")
     tokenizer = preparation(source="other.source", target="other.target").folder / "tokenizer.model"
     preparation.cache = preparation.folder / "elsewhere"
-    with pytest.raises(CorpusError, match=r"none of the 10 pairs .*held_out 3.*kept 0"):
+    with pytest.raises(CorpusError, match=r"none of the 10 pairs .*held_out 1, like_held_out 2.*kept 0"):
         preparation(TextConfig(tokenizer=str(tokenizer)))
     assert not preparation.cache.exists()
 

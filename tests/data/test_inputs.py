@@ -71,6 +71,34 @@ def test_standard_input_gives_what_a_file_gives(preparation: Any, make_corpus: C
     assert len(preparation.entries()) == 2
 
 
+def test_a_header_is_left_out_and_that_is_said(preparation: Any, make_corpus: Callable[..., Corpus]) -> None:
+    rows = preparation.as_tsv(make_corpus(100))
+    (preparation.folder / "bare.tsv").write_bytes(rows)
+    (preparation.folder / "named.tsv").write_bytes(b"source\ttarget\n" + rows)
+    bare = preparation(pairs="bare.tsv")
+    assert not [said for said in preparation.said if "first row" in said]
+    named = preparation(pairs="named.tsv")
+    assert preparation.texts(named) == preparation.texts(bare)
+    assert named.validation == bare.validation
+    assert preparation.said[0].startswith("named.tsv: its first row, 'source' and 'target', names the columns and is")
+    with (preparation.folder / "named.tsv").open("rb") as preparation.standard_input:
+        piped = preparation(pairs="-")
+    assert preparation.texts(piped) == preparation.texts(bare)
+    assert preparation.said[0].startswith("standard input: its first row")
+
+
+def test_a_row_that_is_a_header_in_one_language_pair_alone_decides_the_key(
+    preparation: Any, make_corpus: Callable[..., Corpus]
+) -> None:
+    rows = b"is\tes\n" + preparation.as_tsv(make_corpus(100))
+    (preparation.folder / "train.tsv").write_bytes(rows)
+    counts = {
+        source: sum(preparation(pairs="train.tsv", source_language=source, target_language="es").cleaning.values())
+        for source in ("is", "en")
+    }
+    assert counts == {"is": 100, "en": 101}
+
+
 def test_broken_standard_input_leaves_nothing(preparation: Any) -> None:
     path = preparation.folder / "broken.tsv"
     path.write_bytes(b"a\tb\nno second column\n")

@@ -127,3 +127,22 @@ def test_text() -> None:
     lines = format_scores(scores).split("\n")
     assert [line.split()[0] for line in lines] == [name for name, _ in METRICS.values()]
     assert all(line.split()[2] == score.signature for line, score in zip(lines, scores, strict=True))
+
+
+def test_nothing_is_better_than_all_words_right() -> None:
+    references = [*REFERENCES, "a b c d e f g"] * 7
+    for score in corpus_scores(references, references, confidence=True):
+        best = 0.0 if score.metric == "TER" else 100.0
+        assert (score.value, score.low, score.high) == (best, best, best)
+    for first in range(40):  # of some corpora, rounding alone goes beyond
+        lines = [f"{'word ' * number}{number * first} ä{number}" for number in range(first, first + 9)]
+        assert all(score.value <= 100 for score in corpus_scores(lines, lines, ["bleu", "chrf"]))
+
+
+def test_an_interval_ends_at_100() -> None:
+    references = [f"a sentence of ten words or so, with number {number}." for number in range(12)]
+    hypotheses = [*references[:-1], "wrong"]
+    for score in corpus_scores(hypotheses, references, ["bleu", "chrf"], confidence=True):
+        assert score.low is not None
+        assert score.high is not None
+        assert score.low < score.value < score.high <= 100

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from transduce.bundle import Bundle
-from transduce.errors import BundleError
+from transduce.errors import BundleError, ConfigError
 from transduce.interop import load_translator
 from transduce.serving import models
 from transduce.serving.metrics import Metrics
@@ -27,6 +27,19 @@ def test_a_model_says_what_it_is(bundle: Path) -> None:
     assert languages.num_parameters == Bundle.open(bundle).load_model().num_parameters
     assert model.confidence is None
     assert model.alignment_head.layer == 0
+
+
+def test_languages_can_be_given_to_a_model_that_does_not_say_them(
+    make_bundle: Callable[..., Path], bundle: Path, tmp_path: Path
+) -> None:
+    silent = make_bundle(tmp_path / "silent", source="", target="")
+    with pytest.raises(ConfigError, match=r"silent: does not say .* give --source-language and --target-language"):
+        LoadedModel.load(silent, ModelSettings(device="cpu", source_language="sw"))
+    given = ModelSettings(device="cpu", source_language="sw", target_language="en")
+    for path, expected in ((silent, ("sw", "en")), (bundle, ("en", "de"))):
+        model = LoadedModel.load(path, given)
+        assert (model.languages.source, model.languages.target) == expected
+        assert (model.translator.source_language, model.translator.target_language) == expected
 
 
 def test_a_run_is_called_by_its_name(bundle: Path, tmp_path: Path) -> None:

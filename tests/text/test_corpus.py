@@ -70,7 +70,7 @@ def test_missing_files_are_found_before_anything_is_read(tmp_path: Path, write: 
 def test_the_ending_of_a_file_of_pairs_says_its_format(tmp_path: Path, write: Write) -> None:
     for name in ("pairs", "pairs.csv", "pairs.gz", ".gz", "tsv"):
         write(name, "a\tb\n")
-        with pytest.raises(CorpusError, match=r"must end in \.tsv, \.jsonl or \.ndjson"):
+        with pytest.raises(CorpusError, match=r"must end in \.tsv, \.json, \.jsonl or \.ndjson"):
             parallel_corpus(tmp_path, None, None, name, None)
     with pytest.raises(ConfigError, match="give source and target, or pairs"):
         parallel_corpus(tmp_path, None, None, None, None)

@@ -10,7 +10,7 @@ from transduce.text import USUAL_KINDS, Kind, SpanCheck, elements, find_protecte
 ALL_KINDS: tuple[Kind, ...] = (*USUAL_KINDS, "number")
 
 SIGNS = [
-    *"<>{}[]()@.,:;/%$#&!?-+'\"=_ \n\t",
+    *"<>{}[]()@.,:;/%$#&!?-+'\"=_ \n\t½",
     "://",
     "www.",
     "<!--",
@@ -68,6 +68,36 @@ def test_email_addresses(text: str, expected: list[str]) -> None:
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
+        ("Ask @some_one, (@a.b) @me.", ["@some_one", "@a.b", "@me"]),
+        ("@name@server.org! “@Jürgen” @भारती", ["@name@server.org", "@Jürgen", "@भारती"]),
+        ("me@x.org a@b @ @@x x.@y %@ 5@ @!", []),
+    ],
+)
+def test_handles(text: str, expected: list[str]) -> None:
+    assert found(text, "handle") == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("#Climate2030, (#ff0000) #भारत #été.", ["#Climate2030", "#ff0000", "#भारत", "#été"]),
+        ("#2030goals #_x", ["#2030goals", "#_x"]),
+        ("C# a#b ##x # #1 #2030 &#39; &#x27; #{a} #!", []),
+    ],
+)
+def test_hashtags(text: str, expected: list[str]) -> None:
+    assert found(text, "hashtag") == expected
+
+
+def test_an_address_is_none_of_both() -> None:
+    text = "me@x.org https://a.b/@me#top <a href='#x'> #{name} @you"
+    kinds = [span.kind for span in find_protected_spans(text)]
+    assert kinds == ["email", "url", "tag", "placeholder", "handle"]
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
         ("<b>x</b> <br/> <BR> <x:y-z.1 />", ["<b>", "</b>", "<br/>", "<BR>", "<x:y-z.1 />"]),
         ("<a href='x > y' t=\"it's\">q</a>", ["<a href='x > y' t=\"it's\">", "</a>"]),
         ("<!-- a -- <b> -->c<!DOCTYPE d><?e f?>", ["<!-- a -- <b> -->", "<!DOCTYPE d>", "<?e f?>"]),
@@ -117,6 +147,7 @@ def test_placeholders(text: str, expected: list[str]) -> None:
         ("20-year-old COVID-19 v1.2 3D-Drucker 5%discount 5/day 1,000,000-fold", []),
         ("5 km 5 %s Price:5 5 %(a)s 5 %.", ["5", "5", "5", "5", "5 %"]),
         ("2024-01-31, 12:30, 1/2; in 1990 200", ["2024-01-31", "12:30", "1/2", "1990", "200"]),
+        ("½ 2½ ¾kg 1 ½ ⅓, ½-hour 1\u20442 x½", ["½", "2½", "¾kg", "1", "½", "⅓", "1\u20442"]),
         ("在2024年 B2B mp3 ١٢", ["2024", "١٢"]),
     ],
 )

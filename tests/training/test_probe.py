@@ -140,7 +140,7 @@ from transduce.config import TrainingConfig, TransformerConfig
 from transduce.errors import TrainingError
 from transduce.model import Transformer
 from transduce.training import Updater, probe
-from transduce.training.memory import taken_memory
+from transduce.translation.memory import taken_memory
 from transduce.translation.allocator import give_back_freed_memory, keep_freed_memory
 
 LENGTHS = np.array([[5, 7], [9, 3], [4, 4], [8, 8]] * 1000)

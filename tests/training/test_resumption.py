@@ -1,5 +1,6 @@
 """A run that was interrupted, killed or damaged ends, bit for bit, like one that never was."""
 
+import os
 import shutil
 import signal
 from collections.abc import Callable
@@ -14,6 +15,7 @@ from transduce.errors import Interrupted, RunError, TrainingError
 from transduce.model.linear import BLOCK
 from transduce.training import train
 from transduce.training.state import RunState
+from transduce.training.step import Updater
 from transduce.translation import Translator
 
 MakeConfig = Callable[..., RunConfig]
@@ -74,6 +76,44 @@ def test_interrupted_and_resumed(
     assert f"going on after update {places[-1]}" in told.said
     assert_same(outcome_of(Path(config.output)), unbroken(**changes))
     assert not list((corpus / "cache").rglob("dropout-*"))
+
+
+@pytest.mark.parametrize("place", [0, 4, 7])
+def test_stopped_between_the_parts_of_an_update(
+    make_config: MakeConfig,
+    unbroken: Unbroken,
+    outcome_of: OutcomeOf,
+    watcher: Any,
+    monkeypatch: pytest.MonkeyPatch,
+    place: int,
+) -> None:
+    changes = {**AVERAGED, "training__accumulation": 3}
+    expected = unbroken(**changes)
+    update, accumulate = Updater.update, Updater.accumulate
+    parts: list[int] = []  # of the update that is stopped
+
+    def of_update(self: Updater, number: int, batches: Any) -> Any:
+        if number == place + 1:
+            parts.append(0)
+        return update(self, number, batches)
+
+    def stopping(self: Updater, batch: Any, num_tokens: int) -> Any:
+        if parts:
+            parts[0] += 1
+            if parts[0] == 2:
+                os.kill(os.getpid(), signal.SIGTERM)
+        return accumulate(self, batch, num_tokens)
+
+    config = make_config(**changes)
+    with monkeypatch.context() as patches:
+        patches.setattr(Updater, "update", of_update)
+        patches.setattr(Updater, "accumulate", stopping)
+        with pytest.raises(Interrupted, match=f"after update {place};"):
+            train(config, watcher())
+    assert parts == [2]  # and not the third
+    assert list_checkpoints(Path(config.output) / "checkpoints")[-1:] == ([place] if place else [])
+    assert train(config, watcher()).updates == 20
+    assert_same(outcome_of(Path(config.output)), expected)
 
 
 @pytest.mark.parametrize("best_by", ["bleu", "chrf", "loss"])

@@ -85,6 +85,19 @@ def test_a_setting_that_is_as_usual_is_not_one_of_the_run(make_config: MakeConfi
     assert settings_digest(linear[0]) != settings_digest(linear[1])
 
 
+def test_why_a_linear_schedule_keeps_its_updates_is_said(make_config: MakeConfig, tmp_path: Path) -> None:
+    settings = {"training__schedule": "linear", "training__learning_rate": 0.001}
+    folder = RunFolder(Path(make_config(**settings).output))
+    folder.begin(make_config(**settings), restart=False)
+    folder.metrics.append("data", 0, {})
+    with pytest.raises(RunError, match=r"learning rate of every update depends on training\.updates") as refused:
+        folder.check(make_config(**settings, training__updates=99), restart=False)
+    assert "training.updates: was" in str(refused.value)
+    with pytest.raises(RunError) as refused:
+        folder.check(make_config(**settings, training__seed=99), restart=False)
+    assert "depends on training.updates" not in str(refused.value)
+
+
 def test_some_settings_may_change(make_config: MakeConfig, used: Path, corpus: Path, tmp_path: Path) -> None:
     changes = {
         "data__folder": str(corpus.parent / "." / corpus.name),

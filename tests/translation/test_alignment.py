@@ -123,10 +123,10 @@ def test_how_an_alignment_is_written() -> None:
 @pytest.mark.parametrize(
     ("text", "head"),
     [
-        ("2.1", AlignmentHead(2, 1)),
-        ("0.0+1", AlignmentHead(0, 0, 1)),
-        ("3", AlignmentHead(3)),
-        ("3+1", AlignmentHead(3, None, 1)),
+        ("2.1", AlignmentHead(1, 0)),
+        ("1.1+1", AlignmentHead(0, 0, 1)),
+        ("3", AlignmentHead(2)),
+        ("3+1", AlignmentHead(2, None, 1)),
     ],
 )
 def test_a_head_is_read_as_it_is_written(text: str, head: AlignmentHead) -> None:
@@ -134,7 +134,9 @@ def test_a_head_is_read_as_it_is_written(text: str, head: AlignmentHead) -> None
     assert str(head) == text
 
 
-@pytest.mark.parametrize("text", ["", "a", "1.", ".1", "-1", "1.-1", "1.1+2", "1.1.1", "1 .1", "٣", "1.1+1\n", "99999"])
+@pytest.mark.parametrize(
+    "text", ["", "a", "1.", ".1", "-1", "1.-1", "1.1+2", "1.1.1", "1 .1", "٣", "1.1+1\n", "99999", "0", "1.0"]
+)
 def test_what_is_no_head_is_named(text: str) -> None:
     with pytest.raises(ConfigError, match=r"must be LAYER\.HEAD") as refused:
         AlignmentHead.parse(text)
@@ -145,7 +147,7 @@ def test_what_is_no_head_is_named(text: str) -> None:
     "head", [AlignmentHead(2, 0), AlignmentHead(0, 4), AlignmentHead(2), AlignmentHead(-1), AlignmentHead(0, 0, 2)]
 )
 def test_a_head_that_the_model_has_not(decoder: ForcedDecoder, head: AlignmentHead) -> None:
-    with pytest.raises(ConfigError, match="layers 0 to 1, in each of them heads 0 to 3") as refused:
+    with pytest.raises(ConfigError, match="layers 1 to 2, in each of them heads 1 to 4") as refused:
         align_pairs(decoder, [("sun", "moon")], head)
     assert repr(str(head)) in str(refused.value)
 

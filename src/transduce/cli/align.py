@@ -28,7 +28,7 @@ class Choice:
     """Whose attention to align by, or what to choose it on."""
 
     head: str | None = None
-    """LAYER.HEAD of the decoder, from 0, or LAYER for the mean of its heads; +1 behind it reads the next position."""
+    """LAYER.HEAD of the decoder, from 1, or LAYER for the mean of its heads; +1 behind it reads the next position."""
     choose_on_source: Path | None = None
     """Choose the head on this text, of which the first 1,000 lines count, best on what was not trained on."""
     choose_on_target: Path | None = None

@@ -140,7 +140,10 @@ def _explained(error: BaseException) -> tuple[str, int]:
             is_mistake = isinstance(error, FileNotFoundError | IsADirectoryError | NotADirectoryError | PermissionError)
             return f"{error.filename}: {error.strerror}" if error.filename else str(error), 2 if is_mistake else 1
         case _ if is_out_of_memory(error):
-            return "memory is full: smaller batches need less (training.batch_tokens, search.batch_tokens)", 1
+            return (
+                "memory is full: end other programs, or ask for less: smaller batches (training.batch_tokens, "
+                "search.batch_tokens), fewer hypotheses (search.beam), a smaller model"
+            ), 1
     if os.environ.get("TRANSDUCE_TRACEBACK"):
         traceback.print_exception(error)
     return f"a bug in Transduce: {type(error).__name__}: {error}; set TRANSDUCE_TRACEBACK=1 to see where", 1

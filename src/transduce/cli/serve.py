@@ -75,6 +75,8 @@ def serve(
     door: Door = _DOOR,
     limits: Annotated[Limits, Parameter(name="*")] = _LIMITS,
     computation: Computation = _COMPUTATION,
+    source_language: str = "",
+    target_language: str = "",
     log_format: Literal["text", "json"] = "text",
 ) -> None:
     """Translate over HTTP, for clients of LibreTranslate and DeepL, and for browsers.
@@ -85,6 +87,8 @@ def serve(
         door: where the service is, and who may come in.
         limits: what requests may cost.
         computation: what computes.
+        source_language: code of the source, as in en, of a model that does not say it.
+        target_language: likewise of the target.
         log_format: of the lines on standard error: one about each request, none of which has a text, key or address.
     """
     door.check()
@@ -109,6 +113,7 @@ def serve(
             engine=computation.engine,
             device=computation.device,
             precision=computation.settled(),
+            languages=(source_language, target_language),
             limits=limits,
             say=log,
         )

@@ -82,9 +82,9 @@ class Kept:
     """What of the source is kept.
 
     Args:
-        protect: keep web addresses, e-mail addresses, XML and HTML tags and {placeholders} as they are, each as often
-            as it is there.
-        protect_numbers: keep numbers as they are, too, with what is glued to them, as in 5km, 20% and 2nd.
+        protect: keep web addresses, e-mail addresses, @handles, #hashtags, XML and HTML tags and {placeholders} as they
+            are, each as often as it is there.
+        protect_numbers: keep numbers as they are, too, with what is glued to them, as in 5km, 20%, 2nd and 2½.
         glossary: a file with two columns, term and translation, tab between: terms that must be translated so.
     """
 

@@ -30,4 +30,6 @@ class Section(Settings):
                 value.encode()
             except UnicodeEncodeError:
                 raise PydanticCustomError("not_utf_8", "Input should be UTF-8: rename the file or folder") from None
+            if "\0" in value:
+                raise PydanticCustomError("nul", "Input should be without the character NUL, which no name can have")
         return value

@@ -19,7 +19,7 @@ class CorpusConfig(Section):
     """Training text, target side, line for line."""
 
     pairs: str | None = None
-    """Instead of source and target: one file with both (.tsv or .jsonl, compressed or not)."""
+    """Instead of source and target: one file with both (.tsv, .json or .jsonl, compressed or not)."""
 
     columns: tuple[Column, Column] | None = Field(default=None, strict=False)
     """Source and target in `pairs`; `data.columns` unless given."""
@@ -56,8 +56,8 @@ class DataConfig(Section):
     """Training text, target side, line for line."""
 
     pairs: str | None = None
-    """Instead of source and target: one file with both (.tsv or .jsonl, compressed or not), or `-` for TSV on
-    standard input."""
+    """Instead of source and target: one file with both (.tsv, .json or .jsonl, compressed or not), or `-` for TSV on
+    standard input. JSON has one object a line, or is an array of objects."""
 
     corpora: tuple[CorpusConfig, ...] | None = Field(default=None, strict=False)
     """Instead of the three above: several corpora, each with files and a weight of its own. A pair that several have
@@ -73,8 +73,9 @@ class DataConfig(Section):
     """Instead of the two above: one file with both."""
 
     columns: tuple[Column, Column] | None = Field(default=None, strict=False)
-    """Source and target in a file of pairs: column numbers from 1 (TSV, default 1 and 2) or keys (JSON lines,
-    default "source" and "target")."""
+    """Source and target in a file of pairs: column numbers from 1 (TSV, default 1 and 2) or keys (JSON, default
+    "source" and "target"; of an object whose texts are under "translation", as Hugging Face's data sets have them,
+    the two languages)."""
 
     held_out: int = Field(default=1000, ge=1)
     """Pairs set aside for validation when no validation text is given; at most a tenth of the corpus."""
@@ -100,6 +101,11 @@ class DataConfig(Section):
             if self.corpora is not None and getattr(self, name) is not None:
                 raise ValueError(f"corpora and {name} are both given: give one of them")
         return self
+
+    @property
+    def languages(self) -> tuple[str, str]:
+        """Codes of source and target; "" for one that is not given."""
+        return self.source_language, self.target_language
 
     @property
     def training_corpora(self) -> tuple[CorpusConfig, ...]:

@@ -75,3 +75,25 @@ class TransformerConfig(Section):
         if self.positions == "sinusoidal" and self.d_model % 2:
             raise ValueError(f"d_model = {self.d_model} must be even: sinusoidal positions come in pairs")
         return self
+
+    @property
+    def num_parameters(self) -> int:
+        """Trainable numbers of such a network, of which none has to exist for that; a shared matrix counts once."""
+        heads, d_model = self.num_heads, self.d_model
+        projected = heads * (2 * self.d_k + self.d_v)
+        attention = (d_model + 1) * projected + (heads * self.d_v + 1) * d_model
+        if self.attention_score == "additive":
+            attention += 2 * self.d_k**2 + self.d_k
+        feed_forward = (d_model + 1) * self.d_ff + (self.d_ff + 1) * d_model
+        normalization = 2 * d_model
+        encoder_layer = attention + feed_forward + 2 * normalization
+        decoder_layer = 2 * attention + feed_forward + 3 * normalization
+        num_matrices = {"three_way": 1, "two_way": 2, "none": 3}[self.tied_embeddings]
+        return (
+            num_matrices * self.vocabulary * d_model
+            + (self.vocabulary if self.output_bias else 0)
+            + (self.max_positions * d_model if self.positions == "learned" else 0)
+            + self.num_encoder_layers * encoder_layer
+            + self.num_decoder_layers * decoder_layer
+            + (2 * normalization if self.norm_order == "pre" else 0)
+        )

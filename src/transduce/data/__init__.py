@@ -6,6 +6,7 @@ from transduce.data.batch import Batch
 from transduce.data.digest import file_digest
 from transduce.data.epochs import batches, epoch_pairs, epoch_store, most_times, remove_epochs
 from transduce.data.folder import scratch_folder
+from transduce.data.inputs import open_corpus
 from transduce.data.plan import longest_sides, plan_batches
 from transduce.data.preparation import PreparedCorpus, PreparedData, prepare, prepared_tokenizer
 from transduce.data.store import TokenStore, TokenStoreWriter, create_store
@@ -23,6 +24,7 @@ __all__ = [
     "file_digest",
     "longest_sides",
     "most_times",
+    "open_corpus",
     "plan_batches",
     "prepare",
     "prepared_tokenizer",

@@ -42,13 +42,13 @@ def encode_text(training: TrainingText, tokenizer: Tokenizer, text: TextConfig, 
         (folder / "kept.jsonl").open("w", encoding="utf-8", newline="\n") as kept,
         create_store(folder / "train", tokenizer.vocabulary) as writer,
     ):
-        for number, num_pairs in enumerate(training.num_pairs):
-            cleaner = Cleaner(text)
-            for pair, source_ids, target_ids in _kept(training.of(number), tokenizer, cleaner):
+        for number in range(len(training.num_pairs)):
+            cleaner, left_out = Cleaner(text), Counter[str](held_out=0, like_held_out=0)
+            for pair, source_ids, target_ids in _kept(training.of(number, left_out), tokenizer, cleaner):
                 writer.add(tokenizer.as_source(source_ids), tokenizer.as_target(target_ids))
                 if text.bpe_dropout:
                     kept.write(as_line(pair))
-            counts.append({"held_out": num_pairs - sum(cleaner.counts.values()), **cleaner.counts})
+            counts.append({**left_out, **cleaner.counts})
         if not writer.num_pairs:
             rules = ", ".join(f"{rule} {count:,}" for rule, count in total(counts).items())
             raise CorpusError(

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from transduce.config import CorpusConfig, DataConfig, TextConfig
+from transduce.data.chunks import Pair
 from transduce.data.folder import scratch_folder
 from transduce.errors import ConfigError, CorpusError
 from transduce.text import SOURCE_MODEL, ParallelCorpus, parallel_corpus, tokenizer_files, write_standard_input
@@ -25,6 +26,8 @@ class Inputs:
     training: list[ParallelCorpus]
     validation: ParallelCorpus | None
     digests: dict[str, str]
+    headers: dict[str, Pair]
+    """First rows that name the columns and are no pairs, by the name of their file in the configuration."""
 
 
 @contextmanager
@@ -65,20 +68,28 @@ def open_inputs(
 
 def _inputs(data: DataConfig, text: TextConfig, spooled: Path | None, digest: Callable[[Path], str]) -> Inputs:
     """`spooled` is the file with what came from standard input."""
-    training = [_open(data, corpus, spooled) for corpus in data.training_corpora]
+    training = [open_corpus(data, corpus, spooled) for corpus in data.training_corpora]
     if not training:
         raise ConfigError("there is no parallel text: give source and target, pairs, or corpora")
     validation = None
     digests: dict[str, str] = {}
+    headers: dict[str, Pair] = {}
     for corpus, opened in zip(data.training_corpora, training, strict=True):
         digests |= _digests(corpus, opened, digest)
+        headers |= _header(corpus, opened)
     if given := _validation(data):
-        validation = _open(data, given, None)
+        validation = open_corpus(data, given)
         digests |= _digests(given, validation, digest)
+        headers |= _header(given, validation)
     if text.tokenizer is not None:
         digests |= {name: digest(Path(name)) for name in _tokenizer_names(text.tokenizer)}
-    digests["all"] = _key(data, text, digests)
-    return Inputs(training, validation, digests)
+    digests["all"] = _key(data, text, digests, headers)
+    return Inputs(training, validation, digests, headers)
+
+
+def _header(corpus: CorpusConfig, opened: ParallelCorpus) -> dict[str, Pair]:
+    header = opened.header()
+    return {} if header is None or corpus.pairs is None else {corpus.pairs: header}
 
 
 def _tokenizer_names(tokenizer: str) -> list[str]:
@@ -96,9 +107,15 @@ def _validation(data: DataConfig) -> CorpusConfig | None:
     return CorpusConfig(source=source, target=target, pairs=pairs) if source is not None or pairs is not None else None
 
 
-def _open(data: DataConfig, corpus: CorpusConfig, spooled: Path | None) -> ParallelCorpus:
+def open_corpus(data: DataConfig, corpus: CorpusConfig, spooled: Path | None = None) -> ParallelCorpus:
+    """One of the corpora of `data`; `spooled` is the file with what came from standard input.
+
+    Raises:
+        ConfigError, CorpusError: see `parallel_corpus`.
+    """
     pairs = str(spooled) if corpus.pairs == "-" else corpus.pairs
-    return parallel_corpus(Path(data.folder), corpus.source, corpus.target, pairs, corpus.columns or data.columns)
+    columns = corpus.columns or data.columns
+    return parallel_corpus(Path(data.folder), corpus.source, corpus.target, pairs, columns, data.languages)
 
 
 def _digests(corpus: CorpusConfig, opened: ParallelCorpus, digest: Callable[[Path], str]) -> dict[str, str]:
@@ -111,13 +128,16 @@ def _names(corpus: CorpusConfig) -> list[str]:
     return [name for name in (corpus.source, corpus.target, corpus.pairs) if name is not None]
 
 
-def _key(data: DataConfig, text: TextConfig, digests: dict[str, str]) -> str:
+def _key(data: DataConfig, text: TextConfig, digests: dict[str, str], headers: dict[str, Pair]) -> str:
     """SHA-256 of everything that decides the token ids."""
 
-    def contents(corpus: CorpusConfig) -> tuple[list[tuple[str, list[str]]], tuple[str, str] | None]:
+    def contents(corpus: CorpusConfig) -> list[object]:
         # The endings of a name say how its bytes are read: .tsv or .jsonl, compressed or not.
         files = [(digests[name], Path(name).suffixes[-2:]) for name in _names(corpus)]
-        return files, corpus.columns or data.columns
+        columns = corpus.columns or data.columns
+        # Of JSON, the languages may be what says which text is the source.
+        keys = data.languages if columns is None and "json" in "".join(files[0][1]) else columns
+        return [files, keys, *(["header"] if corpus.pairs in headers else [])]
 
     validation = _validation(data)
     tokenizer = [] if text.tokenizer is None else [digests[name] for name in _tokenizer_names(text.tokenizer)]

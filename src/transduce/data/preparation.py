@@ -97,6 +97,11 @@ def prepare(
     """
     known = KnownDigests(cache / "digests.json")
     with writable_cache(cache), open_inputs(data, text, cache, standard_input, known.digest) as inputs:
+        for name, (source, target) in inputs.headers.items():
+            talk(
+                f"{'standard input' if name == '-' else name}: its first row, {source!r} and {target!r}, names the "
+                f"columns and is left out; if it is a pair, move it to another row."
+            )
         of_same_files = [begun] if begun and {**begun, "all": ""} == {**inputs.digests, "all": ""} else []
         for digests in (*of_same_files, inputs.digests):
             if (found := _found(cache, data, digests, known, talk)) is not None:
@@ -241,7 +246,10 @@ def _build(
     num_pairs = sum(training.num_pairs)
     talk(f"Encoding {num_pairs:,} pairs with {tokenizer.vocabulary:,} token ids.")
     cleaning = encode_text(training, tokenizer, text, path)
-    talk(f"{total(cleaning)['kept']:,} of {num_pairs:,} pairs are kept for training.")
+    counts = total(cleaning)
+    if alike := counts["like_held_out"]:
+        talk(f"{alike:,} more share a sentence with a pair that is held out, and are left out of training.")
+    talk(f"{counts['kept']:,} of {num_pairs:,} pairs are kept for training.")
     names = sorted(_FILES | tokenizer.files.keys())
     record = _Record(cleaning=cleaning, files={name: file_digest(path / name) for name in names})
     (path / "prepared.json").write_text(record.model_dump_json(indent=2) + "\n", encoding="utf-8", newline="\n")

@@ -1,5 +1,6 @@
 """The text to train on: all corpora, one after the other, without what the model is tested on."""
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import zip_longest
@@ -25,14 +26,20 @@ class TrainingText:
     def __iter__(self) -> Iterator[Pair]:
         return (pair for number in range(len(self.corpora)) for pair, _ in self.of(number))
 
-    def of(self, number: int) -> Iterator[tuple[Pair, bool]]:
+    def of(self, number: int, left_out: Counter[str] | None = None) -> Iterator[tuple[Pair, bool]]:
         """The pairs of corpus `number`, each with whether it is the same as an earlier one of any corpus.
+
+        Args:
+            number: which corpus, from 0.
+            left_out: takes how many pairs are `held_out` themselves, and how many others are `like_held_out`: these
+                repeat a held-out pair, or have one of its two sides.
 
         Raises:
             CorpusError: there are more or fewer than there were.
         """
         sources = {source for source, _ in self.held_out}
         targets = {target for _, target in self.held_out}
+        held_out = set(self.held_out)
         start = sum(self.num_pairs[:number])
         repeats = map(bool, self.repeats[start : start + self.num_pairs[number]].tobytes())
         for pair, again in zip_longest(self.corpora[number], repeats):
@@ -43,3 +50,5 @@ class TrainingText:
                 )
             if pair[0] not in sources and pair[1] not in targets:
                 yield pair, again
+            elif left_out is not None:
+                left_out["held_out" if pair in held_out and not again else "like_held_out"] += 1

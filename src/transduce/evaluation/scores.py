@@ -1,6 +1,7 @@
 """Corpus scores, computed by sacreBLEU and equal to those of its own command."""
 
 import json
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -115,12 +116,15 @@ def _score(
     _count_in_plain_floats(scorer)
     found = scorer.corpus_score(hypotheses, [references], n_bootstrap=num_resamples)
     signature = str(scorer.get_signature())
+    # Rounding, and half of an interval, may go beyond 100; of errors there can be more than words.
+    most = math.inf if metric == "ter" else 100.0
+    value = min(most, float(found.score))
     if num_resamples == 1:
-        return Score(name, float(found.score), signature)
+        return Score(name, value, signature)
     told = json.loads(found.format(width=6, signature=signature, is_json=True))
     # sacreBLEU tells mean and half width, but of a mean of zero nothing.
     mean, half = told.get("confidence_mean", 0.0), told.get("confidence_var", 0.0)
-    return Score(name, float(found.score), signature, max(0.0, mean - half), mean + half)
+    return Score(name, value, signature, min(most, max(0.0, mean - half)), min(most, mean + half))
 
 
 def _count_in_plain_floats(scorer: Metric) -> None:

@@ -169,7 +169,10 @@ class Parity(Settings):
     def facts(self) -> dict[str, str]:
         """The figures to be shown, by name."""
         bleu, worst, tolerance = self.bleu, self.worst, self.tolerance
-        against = "the references" if bleu.against == "reference" else "ours"
+        if bleu.against == "reference":
+            quality = f"BLEU {bleu.ours:.2f} by Transduce and {bleu.theirs:.2f} by the other program ({bleu.signature})"
+        else:
+            quality = f"BLEU {bleu.theirs:.2f}; identical ones would have {bleu.ours:.2f} ({bleu.signature})"
         exactness = "identical bit for bit" if self.precision == EXACT else "as near as their precision allows"
         num_weights = self.identical_weights
         weights = "not read back" if num_weights is None else f"{num_weights:,} tensors {exactness}"
@@ -181,9 +184,16 @@ class Parity(Settings):
             "mean difference": f"{self.mean_difference:.2g} nats a token (allowed {tolerance.mean:.2g})",
             "worst sentence": f"{worst.sentence}, token {worst.piece!r}: {worst.ours:.6f} and {worst.theirs:.6f} nats",
             "greedy translations": _same(self.identical_greedy, self.sentences, ""),
-            f"BLEU against {against}": f"{bleu.ours:.2f} and {bleu.theirs:.2f} ({bleu.signature})",
+            _QUALITY[bleu.against]: quality,
             "weights": weights,
         }
+
+
+_QUALITY = {
+    "reference": "against the references",
+    "ours": "its translations against Transduce's",
+}
+"""What the BLEU of a proof says, by what it is measured against."""
 
 
 def most_rounding(precision: str, weight: Tensor) -> Tensor:

@@ -109,7 +109,9 @@ def _bleu(measured: Measurement, probe: Probe, runtime: Runtime, tokenizer: Toke
     # force: without it, sacreBLEU complains on standard error about text that looks tokenised. No score depends on it.
     metric = BLEU(force=True)
     references = ours if probe.references is None else list(probe.references)
-    our_score, their_score = (float(metric.corpus_score(texts, [references]).score) for texts in (ours, theirs))
+    our_score, their_score = (
+        min(100.0, float(metric.corpus_score(texts, [references]).score)) for texts in (ours, theirs)
+    )
     return Bleu(
         against="ours" if probe.references is None else "reference",
         ours=our_score,

@@ -35,6 +35,9 @@ class ModelSettings:
     engine: str = NATIVE
     device: str = "auto"
     precision: str = "float32"
+    source_language: str = ""
+    """Of models that do not say theirs."""
+    target_language: str = ""
 
 
 @dataclass(frozen=True, eq=False)
@@ -69,11 +72,12 @@ class LoadedModel:
         if settings.engine != NATIVE and precision == "float32":
             precision = "auto"  # what an exported folder has
         translator = load_translator(path, settings.engine, device=settings.device, precision=precision, say=say)
-        source, target = translator.source_language, translator.target_language
+        source = translator.source_language = translator.source_language or settings.source_language
+        target = translator.target_language = translator.target_language or settings.target_language
         if not source or not target:
             raise ConfigError(
-                f"{path}: does not say which languages it translates, and requests name them: "
-                f'write "languages": {{"source": "en", "target": "de"}}, or whatever they are, into its bundle.json'
+                f"{path}: does not say which languages it translates, and requests name them: give "
+                f"--source-language and --target-language, as in --source-language en --target-language de"
             )
         bundle = Bundle.open(find_bundle(path)) if settings.engine == NATIVE else None
         languages = LanguagePair(

@@ -53,6 +53,7 @@ class Service:
         engine: see `interop.load_translator`.
         device: likewise.
         precision: likewise; float32 gives a text the same translation whatever it is translated with.
+        languages: codes of source and target of models that do not say theirs.
         limits: what requests may cost.
         metrics: are told what happens.
         say: is told in one line what somebody should know who looks after the service.
@@ -65,13 +66,14 @@ class Service:
         engine: str = NATIVE,
         device: str = "auto",
         precision: str = "float32",
+        languages: tuple[str, str] = ("", ""),
         limits: Limits | None = None,
         metrics: Metrics | None = None,
         say: Callable[[str], None] = lambda _: None,
     ) -> None:
         self.limits = limits or Limits()
         self.metrics = metrics or Metrics()
-        self._models = Models(models, ModelSettings(engine, device, precision), self.metrics, say)
+        self._models = Models(models, ModelSettings(engine, device, precision, *languages), self.metrics, say)
         self._batcher = Batcher(self.limits, self.metrics)
         # One inspection takes as long as hundreds of sentences, which would wait for it.
         self._inspector = Batcher(self.limits, self.metrics)

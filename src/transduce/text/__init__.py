@@ -6,6 +6,7 @@ from transduce.text.corpus import ParallelCorpus, parallel_corpus, write_standar
 from transduce.text.documents import Document, rebuilt, split_document, subdivided
 from transduce.text.fitting_places import fitting_places
 from transduce.text.glossary import Glossary, Term, count_whole, find_whole
+from transduce.text.language_names import LANGUAGE_NAMES
 from transduce.text.lines import read_document, read_lines, read_stream
 from transduce.text.protected_spans import (
     USUAL_KINDS,
@@ -25,6 +26,7 @@ from transduce.text.tokenizer import Tokenizer, fitted_vocabulary
 from transduce.text.tokenizer_files import SOURCE_MODEL, TARGET_MODEL, VOCABULARY, tokenizer_files
 
 __all__ = [
+    "LANGUAGE_NAMES",
     "SOURCE_MODEL",
     "TARGET_MODEL",
     "USUAL_KINDS",

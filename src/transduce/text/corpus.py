@@ -10,7 +10,7 @@ from typing import BinaryIO
 
 from transduce.errors import ConfigError, CorpusError
 from transduce.text.lines import check_file, read_lines
-from transduce.text.records import Pair, read_json_lines, read_tsv
+from transduce.text.records import Pair, read_json, read_tsv, tsv_header
 
 _COMPRESSED = {".gz", ".xz", ".zst"}
 
@@ -22,10 +22,12 @@ class ParallelCorpus:
     Args:
         files: the files read; source and target, or one file of pairs.
         read: opens them and yields the pairs.
+        header: opens them and returns the first row of a table if it names the columns, and is no pair therefore.
     """
 
     files: tuple[Path, ...]
     read: Callable[[], Iterator[Pair]]
+    header: Callable[[], Pair | None] = lambda: None
 
     def __iter__(self) -> Iterator[Pair]:
         return self.read()
@@ -44,7 +46,12 @@ class ParallelCorpus:
 
 
 def parallel_corpus(
-    folder: Path, source: str | None, target: str | None, pairs: str | None, columns: tuple[str, str] | None
+    folder: Path,
+    source: str | None,
+    target: str | None,
+    pairs: str | None,
+    columns: tuple[str, str] | None,
+    languages: tuple[str, str] = ("", ""),
 ) -> ParallelCorpus:
     """The corpus in `source` and `target`, or in `pairs`; names are relative to `folder`.
 
@@ -52,8 +59,9 @@ def parallel_corpus(
         folder: where the files lie.
         source: text, one sentence a line; plain, .gz, .xz or .zst.
         target: the same for the other side, line for line.
-        pairs: instead of both: .tsv, .jsonl or .ndjson, and compressed or not.
-        columns: of `pairs`: numbers from 1 (TSV, default 1 and 2) or keys (default "source" and "target").
+        pairs: instead of both: .tsv, .json, .jsonl or .ndjson, and compressed or not.
+        columns: of `pairs`: numbers from 1 (TSV, default 1 and 2) or keys (JSON, default "source" and "target").
+        languages: codes of source and target, which are the keys of Hugging Face's "translation"; see `read_json`.
 
     Raises:
         CorpusError: A file is missing, is a folder, or has an ending that says nothing about its format.
@@ -62,7 +70,7 @@ def parallel_corpus(
     if pairs is not None:
         path = folder / pairs
         check_file(path)
-        return ParallelCorpus((path,), _reader_of_pairs(path, columns))
+        return _corpus_of_pairs(path, columns, languages)
     if source is None or target is None:
         raise ConfigError("there is no parallel text: give source and target, or pairs")
     files = folder / source, folder / target
@@ -77,19 +85,20 @@ def write_standard_input(stream: BinaryIO, path: Path) -> None:
         shutil.copyfileobj(stream, file, 1 << 20)
 
 
-def _reader_of_pairs(path: Path, columns: tuple[str, str] | None) -> Callable[[], Iterator[Pair]]:
+def _corpus_of_pairs(path: Path, columns: tuple[str, str] | None, languages: tuple[str, str]) -> ParallelCorpus:
     suffixes = [suffix.lower() for suffix in path.suffixes]
     if suffixes and suffixes[-1] in _COMPRESSED:
         suffixes.pop()
     match suffixes[-1:]:
         case [".tsv"]:
-            return partial(read_tsv, path, columns or ("1", "2"))
-        case [".jsonl" | ".ndjson"]:
-            return partial(read_json_lines, path, columns or ("source", "target"))
+            table = path, columns or ("1", "2"), languages
+            return ParallelCorpus((path,), partial(read_tsv, *table), partial(tsv_header, *table))
+        case [".json" | ".jsonl" | ".ndjson"]:
+            return ParallelCorpus((path,), partial(read_json, path, columns, languages))
         case _:
             raise CorpusError(
-                f"{path}: a file of pairs must end in .tsv, .jsonl or .ndjson, and then in .gz, .xz or .zst if it is "
-                f"compressed: rename it, or give source and target"
+                f"{path}: a file of pairs must end in .tsv, .json, .jsonl or .ndjson, and then in .gz, .xz or .zst if "
+                f"it is compressed: rename it, or give source and target"
             )
 
 

@@ -1,4 +1,4 @@
-"""What a translation must keep as it is: addresses, tags and placeholders, and numbers on request."""
+"""What a translation must keep as it is: addresses, handles, hashtags, tags, placeholders; numbers on request."""
 
 import re
 from collections import Counter, defaultdict, deque
@@ -7,14 +7,17 @@ from dataclasses import dataclass
 from itertools import accumulate, pairwise
 from typing import Literal
 
-Kind = Literal["url", "email", "tag", "entity", "placeholder", "number"]
+Kind = Literal["url", "email", "handle", "hashtag", "tag", "entity", "placeholder", "number"]
 
-USUAL_KINDS: tuple[Kind, ...] = ("url", "email", "tag", "entity", "placeholder")
+USUAL_KINDS: tuple[Kind, ...] = ("url", "email", "handle", "hashtag", "tag", "entity", "placeholder")
 """All but numbers, which languages write differently and a translation may have to change."""
 
 # A letter, digit or "_" of a script that puts spaces between words: others may touch an address on both sides.
 _LETTER = r"[^\W\u2e80-\U0003ffff]"
 _LABEL = rf"{_LETTER}++(?:-++{_LETTER}++)*+"  # of a domain: its parts between full stops
+# Of a handle or a hashtag; vowel signs of Indian scripts are marks, which no class of letters holds.
+_OF_NAME = rf"(?:{_LETTER}|[\u0300-\u036f\u0900-\u0dff])"
+_FRACTIONS = "\u00bc-\u00be\u2150-\u215e\u2189"  # ½ and the like, each a single character that is no digit
 _LINE_ENDS = r"\n\r\v\f\x1c-\x1e\x85\u2028\u2029"
 _LINE_WRAP = r"\r?\n(?!\s*\n)"  # a line end with something in the next line
 
@@ -38,6 +41,12 @@ _PATTERNS: dict[Kind, re.Pattern[str]] = {
             {_LETTER} (?:{_LETTER}|[.+%'-]){{0,63}}+ (?<!\.) @ {_LABEL} (?:\.{_LABEL})++""",
         re.VERBOSE,
     ),
+    # @name, @first.last, @name@server.org; not behind a letter, as in an address.
+    "handle": re.compile(
+        rf"""(?<![\w@.+%'/-]) @ {_OF_NAME}++ (?:\.{_OF_NAME}++)*+ (?: @ {_LABEL} (?:\.{_LABEL})++ )?+""", re.VERBOSE
+    ),
+    # #name, with a letter somewhere: #1 is a number.
+    "hashtag": re.compile(rf"""(?<![\w#&/]) \# (?=\d*+[^\W\d]) {_OF_NAME}++""", re.VERBOSE),
     # <a href="x">, </a>, <br/>, <!-- x -->, <!DOCTYPE x>, <?x y?>. None has another "<" inside, nor an empty line:
     # what is never closed does not swallow the page.
     "tag": re.compile(
@@ -62,12 +71,13 @@ _PATTERNS: dict[Kind, re.Pattern[str]] = {
             [-+0\#]{{0,3}} \d{{0,3}} (?: \.\d{{0,3}} )? l{{0,2}} [sdifgeuxXc@]""",
         re.VERBOSE,
     ),
-    # 7, -3.5, 1,000.00, 1 000, 2024-01-31, 12:30, 1/2, 4x4: digits with single signs between them; spaces only between
-    # thousands, and so not behind a year. With currency, unit or other letters right beside it: $5, 20%, 5km, 36km/h,
-    # 3D, 2nd, 80's. What is part of a word is found, too, and passed over as a whole, in time in proportion.
+    # 7, -3.5, 1,000.00, 1 000, 2024-01-31, 12:30, 1/2, ½, 4x4: digits with single signs between them; spaces only
+    # between thousands, and so not behind a year. With currency, unit or other letters right beside it: $5, 20%, 5km,
+    # 36km/h, 3D, 2nd, 80's. What is part of a word is found, too, and passed over as a whole, in time in proportion.
     "number": re.compile(
-        rf"""(?<!{_LETTER}) (?<!{_LETTER}[-‐‑'’]) (?<!\d[.,:/–x×]) [-+−]?+ (?: [A-Z]{{0,3}}+[$€£¥₹] )?+ \d++
-            (?: [.,:/'’\u00a0\u2009\u202f–x×-]\d++ | (?<!\d{{4}})[ ]\d{{3}}(?!\d) )*+
+        rf"""(?<!{_LETTER}) (?<!{_LETTER}[-‐‑'’]) (?<!\d[.,:/–x×]) [-+−]?+ (?: [A-Z]{{0,3}}+[$€£¥₹] )?+
+            (?: \d++ [{_FRACTIONS}]?+ | [{_FRACTIONS}] )
+            (?: [.,:/\u2044'’\u00a0\u2009\u202f–x×-]\d++ | (?<!\d{{4}})[ ]\d{{3}}(?!\d) )*+
             (?: (?: (?: [ \u00a0\u202f](?=\S{{1,2}}(?:[\s.,;:!?)]|$)) )? (?:[%‰€£¥₹]|°[CF]?)
                 | [$] | {_LETTER}++(?:/{_LETTER}{{1,2}})? | ['’]s ) (?!{_WORD_BEHIND})
               | (?P<word>{_WORD_BEHIND}) )?""",

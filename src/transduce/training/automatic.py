@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from transduce.config import DataConfig, seconds_of
-from transduce.text import parallel_corpus
+from transduce.data import open_corpus
 from transduce.training.run_folder import RunFolder
 
 SIZES = {"low-resource": 200_000, "medium-resource": 2_000_000, "base": 20_000_000}
@@ -77,8 +77,5 @@ def automatic_settings_for(given: Mapping[str, Any], time_limit: str | None = No
     data = DataConfig(**{key.removeprefix("data."): value for key, value in given.items() if key.startswith("data.")})
     if data.pairs == "-":
         return automatic_settings(0, time_limit)
-    corpora = [
-        parallel_corpus(Path(data.folder), corpus.source, corpus.target, corpus.pairs, corpus.columns or data.columns)
-        for corpus in data.training_corpora
-    ]
+    corpora = [open_corpus(data, corpus) for corpus in data.training_corpora]
     return automatic_settings(sum(corpus.check() for corpus in corpora), time_limit)

@@ -48,5 +48,5 @@ def stop_wish(say: Callable[[str], None] = lambda _: None) -> Iterator[StopWish]
 def _announce(wish: StopWish, is_over: threading.Event, say: Callable[[str], None]) -> None:
     while not is_over.wait(MOMENT):
         if wish.wished:
-            say("stopping after this update; once more ends it at once")
+            say("stopping after this update, or before if it is computed in parts; once more ends it at once")
             return

@@ -53,7 +53,9 @@ def introduce(trainer: Trainer) -> None:
 
 
 def _left_out(cleaning: dict[str, int]) -> str:
-    return ", ".join(f"{rule} {count:,}" for rule, count in cleaning.items() if count and rule != "kept") or "none"
+    """The count of every rule, in words; "like held out" are pairs that share a sentence with one held out."""
+    left_out = {rule.replace("_", " "): count for rule, count in cleaning.items() if count and rule != "kept"}
+    return ", ".join(f"{rule} {count:,}" for rule, count in left_out.items()) or "none"
 
 
 def _where(trainer: Trainer) -> str:

@@ -16,6 +16,7 @@ from transduce.errors import ConfigError, RunError, TrainingError, TransduceErro
 from transduce.training.determinism import deterministic_kernels
 from transduce.training.interruption import stop_wish
 from transduce.training.introduction import introduce
+from transduce.training.model_memory import check_model_memory
 from transduce.training.precision import settled_precision
 from transduce.training.ranks import Ranks, joined_ranks, may_start_anew
 from transduce.training.reporter import Reporter, SilentReporter
@@ -26,6 +27,9 @@ from transduce.training.tensorboard import check_tensorboard
 from transduce.training.trainer import Trainer
 from transduce.translation import find_device
 from transduce.translation.allocator import keep_few_kernels, keep_freed_memory
+
+SMALLEST_VOCABULARY = 264
+"""Of a tokenizer that is trained: 256 bytes, the special symbols and a few letters."""
 
 FILE_SYSTEM_PATIENCE = 90.0
 """Seconds after which a file that one machine has written is seen by another: NFS remembers what was not there."""
@@ -75,6 +79,9 @@ def _train(
     config, text, start = settled_start(config, folder, _cache(config), reporter.say, restart=restart)
     config = _with_precision(config, device)
     _check_ranks(config, ranks)
+    # Before the tokenizer exists, its smallest size stands for it.
+    known = "vocabulary" in config.model.model_fields_set
+    check_model_memory(config if known else config.with_vocabulary(SMALLEST_VOCABULARY), device, ranks)
     if restart and may_start_anew():
         raise RunError(
             f"{folder.path}: with --restart, torchrun --max-restarts would delete the run whenever a rank has failed: "
@@ -123,11 +130,13 @@ def _train_alone(
     config = config.with_vocabulary(prepared.tokenizer.vocabulary)
     config = _with_updates(config, prepared, None if restart else folder.saved_config(), ranks)
     _check_positions(config, prepared)
+    check_model_memory(config, ranks.own_device(find_device(config.training.device)), ranks)
     keep_freed_memory()
     keep_few_kernels()
     _check_alike(folder, ranks, to_toml(config), prepared.digests["all"])  # else the first collective may never end
     with stop_wish(reporter.say) as stop:
         trainer = Trainer(_with_lengths_seen(config, prepared), prepared, folder, reporter, start, ranks, started)
+        trainer.updater.should_stop = lambda: stop.wished
         if not restart:
             trainer.resume()
         trainer.state.settings = settings_digest(config)

@@ -70,6 +70,12 @@ def _may_differ(config: RunConfig) -> set[str]:
     return MAY_DIFFER - ({"training.updates"} if config.training.schedule == "linear" else set())
 
 
+_WHY_UPDATES_STAY = (
+    'with training.schedule = "linear", the learning rate of every update depends on training.updates: all that were '
+    "made would have been others. To train this model further, start another run with training.start_from"
+)
+
+
 class RunFolder:
     """The folder of one run, as ARCHITECTURE.md draws it."""
 
@@ -248,8 +254,9 @@ class RunFolder:
             )
         else:
             lines = "\n".join(changes)
+            reason = f"{_WHY_UPDATES_STAY}\n" if "  training.updates: " in lines else ""
             raise RunError(
-                f"{self.path}: holds a run with other settings:\n{lines}\n"
+                f"{self.path}: holds a run with other settings:\n{lines}\n{reason}"
                 f"choose another output, set them back, or start over with --restart, which deletes that run"
             )
 

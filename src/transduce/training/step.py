@@ -1,6 +1,6 @@
 """One update: gradients of one or more batches, and a step of Adam (paper 5.3). No files, no clock."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -49,6 +49,10 @@ class UpdateFigures:
         return must_skip(self.loss, self.gradient_norm)
 
 
+class UpdateStoppedError(Exception):
+    """An update was given up before its last batch, as somebody wants training to end; the model is as it was."""
+
+
 class BatchLoss(nn.Module):
     """The model and its loss as one module: what is called in training, so that several ranks can share the work."""
 
@@ -90,6 +94,7 @@ class Updater:
             eps=config.adam_epsilon,
             fused=device.type in {"cpu", "cuda"},
         )
+        self.should_stop: Callable[[], bool] = lambda: False  # asked between the batches of an update
         # What a forward pass changes in training: of batch normalisation.
         self._running_statistics = [
             tensor for tensor in model_tensors(model).values() if not isinstance(tensor, nn.Parameter)
@@ -103,6 +108,10 @@ class Updater:
         The random numbers of dropout depend on the seed, `number` and the rank alone, so that a run that was
         interrupted goes on exactly as if it had not been. If loss or gradient are not finite, the update is skipped by
         all ranks: weights, running statistics and optimiser stay as they are, to the bit.
+
+        Raises:
+            UpdateStoppedError: `should_stop` says so between two batches, and there is one rank: several would have to
+                agree.
         """
         # Hashed into one number: of a seed, torch's generator on the CPU reads only the lower 32 bits.
         seeds = np.random.SeedSequence([self.config.seed, number, self.ranks.rank])
@@ -115,6 +124,9 @@ class Updater:
         with summed_later(self.batch_loss):
             for batch in batches[:-1]:
                 sums += self.accumulate(batch.to(self.device), num_tokens)
+                if self.ranks.size == 1 and self.should_stop():
+                    self._forget_update(before)
+                    raise UpdateStoppedError
         sums += self.accumulate(batches[-1].to(self.device), num_tokens)
         norm = nn.utils.get_total_norm([one.grad for one in self.model.parameters() if one.grad is not None])
         if self.config.clip_norm:
@@ -127,8 +139,7 @@ class Updater:
         padding = float(self.ranks.sum(torch.tensor(own_padding, dtype=torch.float64))) / self.ranks.size
         figures = UpdateFigures(loss, cross_entropy, accuracy, num_tokens, padding, float(whole(norm)), rate)
         if figures.skipped:
-            for statistic, value in zip(self._running_statistics, before, strict=True):
-                statistic.copy_(value)
+            self._forget_update(before)
         else:
             self.optimizer.step()
             if self.moving_average is not None:
@@ -142,6 +153,12 @@ class Updater:
         for part in self.model.modules():
             if isinstance(part, Dropout):
                 part.p = share * self.model.config.dropout
+
+    def _forget_update(self, before: Sequence[Tensor]) -> None:
+        """Leave the model as it was, with the running statistics from `before`."""
+        self.optimizer.zero_grad()
+        for statistic, value in zip(self._running_statistics, before, strict=True):
+            statistic.copy_(value)
 
     def accumulate(self, batch: Batch, num_tokens: int) -> Float[Tensor, "3"]:
         """Add the gradient of one batch to the model's; its loss, cross-entropy and right tokens, all summed."""

@@ -3,6 +3,7 @@
 import math
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict
 from itertools import islice
 from typing import Any
@@ -30,7 +31,7 @@ from transduce.training.run_folder import RunFolder
 from transduce.training.schedule import Decay
 from transduce.training.sharding import whole_model
 from transduce.training.state import RunState
-from transduce.training.step import UpdateFigures, Updater
+from transduce.training.step import UpdateFigures, Updater, UpdateStoppedError
 from transduce.training.stream import Place, batch_stream, in_parts, shared_epoch_store
 from transduce.training.time_limit import adjust_decay, begin_decay
 from transduce.training.trackers import Trackers
@@ -144,17 +145,20 @@ class Trainer:
         self._remove_outdated()
         for sentence in self._outlook:
             self.reporter.say(sentence)
-        settings = self.config.text, self.config.training
-        stream = batch_stream(self.prepared, *settings, self.state.place, self.ranks, self.state.ranks)
+        text, training = self.config.text, self.config.training
+        stream = batch_stream(self.prepared, text, training, self.state.place, self.ranks, self.state.ranks)
         while not self._at_end():
-            self._update(stream)
-            begins_to_end = self._plan_end()
-            if self._validation_is_due() or self._at_end():
-                self._validate()
+            begins_to_end = False
+            with suppress(UpdateStoppedError):  # the state is that of the last whole update, and is saved as such
+                self._update(stream)
+                begins_to_end = self._plan_end()
+                if self._validation_is_due() or self._at_end():
+                    self._validate()
             # Asked once: a wish that comes now is granted after the next update.
             wished = self.ranks.any(stop.wished or self.ranks.is_orphan)
             # What the clock has decided is kept at once, so that a run that is killed goes on with the same decision.
-            if self._checkpoint_is_due() or self._at_end() or wished or begins_to_end:
+            is_due = self._checkpoint_is_due() or self._at_end() or wished or begins_to_end
+            if self.state.update and is_due:
                 self._checkpoint()
             if wished:
                 raise Interrupted(f"stopped after update {self.state.update:,}; {again} goes on from there")
@@ -165,8 +169,7 @@ class Trainer:
             self.state.without_gain = without_gain  # what patience has ended stays so
         self._average()
         if self.ranks.is_first:
-            text, training, epoch = self.config.text, self.config.training, self.state.place.epoch
-            remove_epochs(self.prepared, text.bpe_dropout, training.seed, before=epoch + 1)
+            remove_epochs(self.prepared, text.bpe_dropout, training.seed, before=self.state.place.epoch + 1)
         self.state.finished = True
         self._checkpoint()
         self._say_why_it_ended()

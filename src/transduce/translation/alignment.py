@@ -21,6 +21,9 @@ from transduce.translation.words import Words, divide_pairs, summed_by_words
 class AlignmentHead:
     """Whose attention an alignment is read from.
 
+    Numbers are from 0 here and in calibration.json, which programs read; what people write and read, by `parse` and
+    `str`, is numbered from 1, as by `transduce inspect` and on the page.
+
     Args:
         layer: of the decoder, from 0.
         head: from 0; None is the mean of all heads of the layer.
@@ -44,22 +47,22 @@ class AlignmentHead:
 
     @classmethod
     def parse(cls, text: str) -> "AlignmentHead":
-        """The head that `str` writes so: "2.1" is layer 2, head 1; "2" the mean of the layer; "+1" behind it, offset 1.
+        """The head that `str` writes so: "2.1" is the second layer's first; "2" its mean; "+1" behind it, offset 1.
 
         Raises:
             ConfigError: it is no such text.
         """
-        found = re.fullmatch(r"(\d{1,4})(?:\.(\d{1,4}))?(\+1)?", text, flags=re.ASCII)
+        found = re.fullmatch(r"([1-9]\d{0,3})(?:\.([1-9]\d{0,3}))?(\+1)?", text, flags=re.ASCII)
         if found is None:
             raise ConfigError(
-                f"head = {text!r}: must be LAYER.HEAD, or LAYER for the mean of its heads, numbered from 0, and behind "
+                f"head = {text!r}: must be LAYER.HEAD, or LAYER for the mean of its heads, numbered from 1, and behind "
                 f"it +1 for the attention of the next position, as in 2.1+1"
             )
         layer, head, offset = found.groups()
-        return cls(int(layer), None if head is None else int(head), 0 if offset is None else 1)
+        return cls(int(layer) - 1, None if head is None else int(head) - 1, 0 if offset is None else 1)
 
     def __str__(self) -> str:
-        return f"{self.layer}{'' if self.head is None else f'.{self.head}'}{'+1' if self.offset else ''}"
+        return f"{self.layer + 1}{'' if self.head is None else f'.{self.head + 1}'}{'+1' if self.offset else ''}"
 
 
 class Link(NamedTuple):
@@ -139,8 +142,8 @@ def check_head(model: Transformer, head: AlignmentHead) -> None:
     num_layers, num_heads = model.config.num_decoder_layers, model.config.num_heads
     if not (0 <= head.layer < num_layers and 0 <= (head.head or 0) < num_heads and head.offset in {0, 1}):
         raise ConfigError(
-            f"head = {str(head)!r}: must be one that the decoder has: layers 0 to {num_layers - 1}, "
-            f"in each of them heads 0 to {num_heads - 1}, offset 0 or 1"
+            f"head = {str(head)!r}: must be one that the decoder has: layers 1 to {num_layers}, "
+            f"in each of them heads 1 to {num_heads}, offset 0 or 1"
         )
 
 

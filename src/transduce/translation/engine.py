@@ -2,8 +2,7 @@
 
 import sys
 import zlib
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar, runtime_checkable
 
@@ -23,7 +22,8 @@ from transduce.search import (
     sample_search,
 )
 from transduce.translation.batches import batches_by_length
-from transduce.translation.network import Network, make_ensemble, make_network
+from transduce.translation.memory import check_search_memory
+from transduce.translation.network import Network, evaluating, make_ensemble, make_network, token_bytes
 from transduce.translation.precision import Precision, settled_precision
 from transduce.translation.workers import Workers
 
@@ -97,6 +97,7 @@ class NativeEngine:
             longest=min(one.longest for one in self.models),
             device=device,
             for_few=for_many if few == many else make_ensemble([make_network(one, few) for one in self.models]),
+            token_bytes=lambda width: sum(token_bytes(one.config, width) for one in self.models),
         )
 
     def search(
@@ -135,6 +136,7 @@ class NetworkEngine:
         longest: most positions of a source or a target, `</s>` included.
         device: where the network wants ids and has its probabilities.
         for_few: another network for up to `FEW` sentences; the same unless given.
+        token_bytes: the least memory for each token of one of so many hypotheses of a sentence; unknown unless given.
     """
 
     def __init__(
@@ -146,10 +148,11 @@ class NetworkEngine:
         longest: int = sys.maxsize,
         device: torch.device = _PROCESSOR,
         for_few: Network[Any] | None = None,
+        token_bytes: Callable[[int], int] = lambda _: 0,
     ) -> None:
         self.end_id, self.vocabulary, self.pad_id = end_id, vocabulary, vocabulary - 1
         self.device = device
-        self._longest = longest
+        self._longest, self._token_bytes = longest, token_bytes
         self._many, self._few = network, for_few or network
         self._workers = Workers()
 
@@ -179,7 +182,7 @@ class NetworkEngine:
                 device=self.device,
             )
 
-        return self._in_batches(sources, config, search, width=config.beam, constraints=constraints)
+        return self._in_batches(sources, config, search, "beam", config.beam, constraints)
 
     def sample(
         self, sources: Sequence[Sequence[int]], config: SearchConfig, num_samples: int, sampling: Sampling, seed: int
@@ -198,19 +201,22 @@ class NetworkEngine:
                 device=self.device,
             )
 
-        return self._in_batches(sources, config, draw, width=num_samples)
+        return self._in_batches(sources, config, draw, "samples", num_samples)
 
     def _in_batches(
         self,
         sources: Sequence[Sequence[int]],
         config: SearchConfig,
         search: Callable[["_Batch"], list[list[Hypothesis]]],
-        *,
+        setting: str,
         width: int,
         constraints: Sequence[Constraints] | None = None,
     ) -> list[list[Hypothesis]]:
-        """What `search` finds for each source; `width` is the number of hypotheses that it keeps of each."""
+        """What `search` finds for each source, of which it keeps `width` hypotheses, as the `setting` says."""
         self.check(config)
+        tokens = max(map(len, sources), default=0)
+        needed = width * (2 * 4 * self.vocabulary + tokens * self._token_bytes(width))
+        check_search_memory(f"{setting} = {width:,}", tokens, needed, self.device)
         asked = max((one.num_tokens for one in constraints or ()), default=0)
         if asked > config.max_pieces:
             raise ConfigError(
@@ -285,16 +291,3 @@ class _Batch:
     state: SearchState
     task: SearchTask
     sources: Sequence[Sequence[int]]
-
-
-@contextmanager
-def evaluating(models: Sequence[Transformer]) -> Iterator[None]:
-    """Within, the models are in evaluation mode; behind it, each is in the mode in which it was found."""
-    training = [model for model in models if model.training]
-    for model in training:
-        model.eval()
-    try:
-        yield
-    finally:
-        for model in training:
-            model.train()

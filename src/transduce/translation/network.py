@@ -1,7 +1,8 @@
 """The network as a search wants it: log-probabilities of the next token, for the hypotheses of many sentences."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Protocol, runtime_checkable
 
@@ -44,6 +45,16 @@ def make_network(model: Transformer, arithmetic: Arithmetic) -> Network[Any]:
 def is_prepared(config: TransformerConfig) -> bool:
     """Whether `PreparedNetwork` knows everything that this network has."""
     return config.attention_score != "additive" and config.normalization == "layer"
+
+
+def token_bytes(config: TransformerConfig, width: int) -> int:
+    """What a step of the decoder needs for each token of one of `width` hypotheses, in numbers of two bytes at least.
+
+    That is a key and a value in every layer; and where hypotheses lie side by side, for every other one whether it
+    sees the token, once and for each head, and the score that it has in each head.
+    """
+    keys_and_values = config.num_decoder_layers * config.num_heads * (config.d_k + config.d_v)
+    return 2 * (keys_and_values + (width * (1 + 2 * config.num_heads) if is_prepared(config) else 0))
 
 
 def make_ensemble(networks: Sequence[Network[Any]]) -> Network[Any]:
@@ -118,3 +129,16 @@ class ModelNetwork:
         logits, rows = self.model.decode_step(last_ids.flatten(), state.state)
         log_probs = logits.float().log_softmax(dim=-1)
         return log_probs.view(*last_ids.shape, -1), _RowsState(rows, last_ids.size(1))
+
+
+@contextmanager
+def evaluating(models: Sequence[Transformer]) -> Iterator[None]:
+    """Within, the models are in evaluation mode; behind it, each is in the mode in which it was found."""
+    training = [model for model in models if model.training]
+    for model in training:
+        model.eval()
+    try:
+        yield
+    finally:
+        for model in training:
+            model.train()

@@ -253,6 +253,23 @@ def test_a_vocabulary_can_be_a_sentencepiece_model(tmp_path: Path) -> None:
     assert [imported.tokenizer.pieces(row) for row in found] == unknown
 
 
+def test_a_vocabulary_can_be_given_as_the_tokenizer(tmp_path: Path) -> None:
+    pieces = pieces_of(ENGLISH)
+    arrays = arrays_of(len(pieces), len(pieces), "all", pre=False)
+    (tmp_path / "elsewhere").mkdir()
+    vocabulary = tmp_path / "elsewhere" / "v.spm"
+    vocabulary.write_bytes(sentencepiece_model(ENGLISH))
+    write_archive(tmp_path / "m.npz", settings_text(tied_embeddings_all=True), arrays)
+    with pytest.raises(BundleError, match="has no vocabulary of the model"):
+        FORMAT.read(tmp_path / "m.npz", None)
+    given = FORMAT.read(tmp_path / "m.npz", vocabulary)
+    (tmp_path / "vocab.spm").write_bytes(vocabulary.read_bytes())
+    beside = FORMAT.read(tmp_path / "m.npz", None)
+    assert given.tokenizer.encode_all(TEXTS) == beside.tokenizer.encode_all(TEXTS)
+    for name, tensor in beside.tensors.items():
+        assert torch.equal(given.tensors[name], tensor)
+
+
 def test_a_language_token_is_one(folder: Callable[..., Path]) -> None:
     imported = FORMAT.read(folder(), None)
     assert imported.tokenizer.pieces(imported.tokenizer.encode(">>fra<< a dog"))[0] == ">>fra<<"

@@ -46,7 +46,7 @@ def test_what_has_the_usual_name_is_found_without(tmp_path: Path) -> None:
     ("files", "words"),
     [
         ({"a__npz": "", "b__npz": ""}, r"has 2 models \(a\.npz, b\.npz\): give the file"),
-        ({"a__npz": ""}, r"has 0 vocabularies \(\): name that of the source"),
+        ({"a__npz": ""}, r"has no vocabulary of the model: put it there .* --tokenizer"),
         (
             {"a__npz": "", "vocab__en__yml": "", "vocab__de__yml": ""},
             r"2 vocabularies \(vocab\.de\.yml, vocab\.en\.yml\)",

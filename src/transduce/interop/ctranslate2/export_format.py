@@ -66,7 +66,9 @@ class CTranslate2Format:
         spec.save(str(path))
         for name, content in tokenizer.files.items():
             (path / name).write_bytes(content)
-        card = ctranslate2_card(bundle.description, precision, is_joint=tokenizer.is_joint)
+        card = ctranslate2_card(
+            bundle.description, precision, is_joint=tokenizer.is_joint, ends_sources=tokenizer.ends_sources
+        )
         (path / "README.md").write_text(card, encoding="utf-8", newline="\n")
 
     def load(self, path: Path, tokenizer: Tokenizer) -> Runtime:

@@ -120,7 +120,8 @@ def load_folder(folder: Path, precision: str = "auto") -> tuple[Foreign, Foreign
 
     Raises:
         MissingExtraError: Transformers is not installed.
-        BundleError: Transformers cannot load the folder, or finds weights missing or left over.
+        BundleError: Transformers cannot load the folder, or finds weights missing or left over; or the weights are a
+            pickle that holds more than numbers.
     """
     transformers = import_transformers(f"loading {folder}")
     place = {"pretrained_model_name_or_path": str(folder), "local_files_only": True, "trust_remote_code": False}
@@ -131,6 +132,11 @@ def load_folder(folder: Path, precision: str = "auto") -> tuple[Foreign, Foreign
             )
             tokenizer = transformers.AutoTokenizer.from_pretrained(**place)
     except Exception as error:
+        if "weights_only" in str(error):  # of torch, which refuses such a pickle and says how to run it all the same
+            raise BundleError(
+                f"{folder}: its weights are a pickle (.bin) with something else in it than numbers, which could run "
+                f"any program; it was not read: get the model as model.safetensors, from whoever made it"
+            ) from error
         raise BundleError(f"{folder}: Transformers cannot load it: {error}") from error
     for name in ("missing_keys", "unexpected_keys", "mismatched_keys"):
         if found[name]:

@@ -52,7 +52,7 @@ class MarianImport:
             MissingExtraError: CTranslate2 is not installed.
             UserError: there is no SentencePiece model.
         """
-        places = find_places(path)
+        places = find_places(path, tokenizer)
         archive = read_archive(places.model)
         try:
             refuse_import(places.model, problems(archive))

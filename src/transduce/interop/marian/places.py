@@ -27,13 +27,15 @@ class Places:
     decoder: MarianSettings
 
 
-def find_places(path: Path) -> Places:
+def find_places(path: Path, tokenizer: Path | None = None) -> Places:
     """Those of the model at `path`.
 
-    Vocabularies are those that decoder.yml names, as files beside the model, or the only file that is called one.
+    Vocabularies are those that decoder.yml names, as files beside the model, or the only file that is called one; if
+    there is none, the SentencePiece model `tokenizer`, whose pieces then are the rows of the embeddings.
 
     Args:
         path: an .npz file, or the folder of one.
+        tokenizer: a SentencePiece model, or a folder with some, that is given beside the model.
 
     Raises:
         BundleError: there are none, or several, and nothing says which.
@@ -43,7 +45,7 @@ def find_places(path: Path) -> Places:
     model = _model(folder, decoder) if path.is_dir() else path
     if not decoder.values:  # Marian's training calls it so
         decoder = _decoder(model.with_name(f"{model.name}.{DECODER_FILE}"))
-    return Places(model, _vocabularies(folder, decoder), decoder)
+    return Places(model, _vocabularies(folder, decoder, tokenizer), decoder)
 
 
 def _decoder(path: Path) -> MarianSettings:
@@ -68,12 +70,19 @@ def _model(folder: Path, decoder: MarianSettings) -> Path:
     return models[0]
 
 
-def _vocabularies(folder: Path, decoder: MarianSettings) -> tuple[Path, Path]:
+def _vocabularies(folder: Path, decoder: MarianSettings, tokenizer: Path | None) -> tuple[Path, Path]:
     paths = [folder / Path(name).name for name in decoder.texts("vocabs")]
     if not paths:
         named = sorted(path for path in folder.glob("*vocab*") if path.suffix in _VOCABULARIES)
         # Our own exports have both, with the same pieces.
         paths = [path for path in named if path.suffix == SENTENCEPIECE] or named
+        if not paths and tokenizer is not None and tokenizer.is_file():
+            return tokenizer, tokenizer
+        if not paths:
+            raise BundleError(
+                f"{folder}: has no vocabulary of the model: put it there with vocab in its name, as in vocab.yml or "
+                f"vocab.spm, or give a SentencePiece model that is one by --tokenizer"
+            )
         if len(paths) != 1:
             raise BundleError(
                 f"{folder}: has {len(paths)} vocabularies ({', '.join(path.name for path in paths)}): name that of "

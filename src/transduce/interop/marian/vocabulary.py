@@ -11,6 +11,8 @@ from transduce.text.sentencepiece_model import open_model
 SENTENCEPIECE = ".spm"
 """What makes Marian take a vocabulary for a SentencePiece model, and divide texts itself."""
 
+_LISTS = {".yml", ".yaml", ".json"}
+
 _REMEDY = "give the vocabulary that the model was trained with"
 
 
@@ -30,7 +32,7 @@ def read_vocabulary(path: Path, num_rows: int) -> list[str]:
         content = path.read_bytes()
     except OSError as error:
         raise BundleError(f"{path}: cannot be read ({error.strerror}); {_REMEDY}") from None
-    if path.suffix == SENTENCEPIECE:
+    if path.suffix not in _LISTS:
         processor = open_model(content, str(path), _REMEDY)
         numbers = [(processor.id_to_piece(number), number) for number in range(processor.get_piece_size())]
     else:

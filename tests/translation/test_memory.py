@@ -5,7 +5,10 @@ from pathlib import Path
 import pytest
 import torch
 
-from transduce.training.memory import (
+from transduce.errors import ConfigError
+from transduce.translation import memory
+from transduce.translation.memory import (
+    check_search_memory,
     forget_most_taken_memory,
     free_addresses,
     free_memory,
@@ -97,3 +100,12 @@ def test_memory_that_is_taken_shows() -> None:
     afterwards = most_taken_memory(CPU)
     assert afterwards is not None
     assert afterwards < most - 50e6
+
+
+def test_a_search_that_cannot_fit_is_refused_before_it_begins(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(memory, "free_memory", lambda _: 10**9)
+    check_search_memory("beam = 9", 10, 10**9, CPU)
+    with pytest.raises(ConfigError, match=r"^beam = 9: .* 10 tokens need at least 1\.2 GB .* 1\.0 GB are there"):
+        check_search_memory("beam = 9", 10, 12 * 10**8, CPU)
+    monkeypatch.setattr(memory, "free_memory", lambda _: None)
+    check_search_memory("beam = 9", 10, 10**15, CPU)
