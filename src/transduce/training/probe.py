@@ -132,7 +132,7 @@ def probe(
         TrainingError: a single pair does not fit.
     """
     ranks = updater.ranks
-    with _left_as_it_was(updater), summed_later(updater.batch_loss):
+    with _left_as_it_was(updater), summed_later(updater.batch_loss), updater.divided_threads():
         shapes = largest_shapes(lengths, ranks.size * share >> halvings, ranks.size, times)
         while (seconds := _seconds(updater, shapes, safe_share, free)) is None:
             if share >> halvings <= int(lengths.max()):
@@ -255,14 +255,18 @@ def _give_back(updater: Updater) -> None:
 
 
 def _try_all(updater: Updater, shapes: list[Shape]) -> float:
-    """Try the shapes, and the first of them again; the seconds that this last one took."""
+    """Try the shapes, and the first of them again; the seconds that this last one took.
+
+    Micro-batches take as much memory as the batch that they are parts of: it is tried whole, and timed divided.
+    """
     forget_most_taken_memory(updater.device)  # of what was tried before
-    seconds = 0.0
-    for shape in [*shapes, shapes[0]]:
-        started = time.perf_counter()
+    for shape in shapes:
         _try(updater, shape)
-        seconds = time.perf_counter() - started
-    return seconds
+    if updater.divides_batches:
+        _try_divided(updater, shapes[0])  # which starts the processes
+    started = time.perf_counter()
+    (_try_divided if updater.divides_batches else _try)(updater, shapes[0])
+    return time.perf_counter() - started
 
 
 def _forecast(updater: Updater, shape: Shape) -> int:
@@ -292,3 +296,10 @@ def _try(updater: Updater, shape: Shape) -> None:
     updater.model.train()
     batch = shape.batch(updater.model.pad_id)
     updater.accumulate(batch.to(updater.device), batch.num_target_tokens)
+
+
+def _try_divided(updater: Updater, shape: Shape) -> None:
+    """The same, divided into micro-batches."""
+    updater.model.train()
+    batch = shape.batch(updater.model.pad_id)
+    updater.sum_gradients(0, [batch], batch.num_target_tokens)

@@ -1,6 +1,7 @@
 """One update: gradients of one or more batches, and a step of Adam (paper 5.3). No files, no clock."""
 
 from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 
 import numpy as np
@@ -14,6 +15,7 @@ from transduce.data import Batch
 from transduce.model import Transformer
 from transduce.training.divergence import must_skip
 from transduce.training.loss import label_smoothed_cross_entropy
+from transduce.training.micro_batches import MicroBatchProcesses, can_fork, one_thread
 from transduce.training.moving_average import MovingAverage
 from transduce.training.precision import computing_in, settled_precision
 from transduce.training.ranks import ALONE, Ranks
@@ -74,13 +76,17 @@ class BatchLoss(nn.Module):
 
 
 class Updater:
-    """The model, its optimiser, the settings that decide an update, and the ranks that share it."""
+    """The model, its optimiser, the settings that decide an update, and the ranks that share it.
+
+    `micro_batches` is into how many of them each batch is divided; with several ranks or on a GPU, none is.
+    """
 
     def __init__(self, model: Transformer, config: TrainingConfig, device: torch.device, ranks: Ranks = ALONE) -> None:
         self.model = model
         self.config = config
         self.device = device
         self.ranks = ranks
+        self.micro_batches = 1
         self.moving_average = MovingAverage(model, config.ema_decay) if config.ema_decay else None
         self.batch_loss = spread(BatchLoss(model, config, device), model, config.sharding, ranks, device)
         self.optimizer = torch.optim.Adam(
@@ -90,6 +96,7 @@ class Updater:
             eps=config.adam_epsilon,
             fused=device.type in {"cpu", "cuda"},
         )
+        self.processes = MicroBatchProcesses(model, self._gradient, torch.get_num_threads())
         # What a forward pass changes in training: of batch normalisation.
         self._running_statistics = [
             tensor for tensor in model_tensors(model).values() if not isinstance(tensor, nn.Parameter)
@@ -98,21 +105,27 @@ class Updater:
     def update(self, number: int, batches: Sequence[Batch]) -> UpdateFigures:
         """Update number `number`, counted from 1, on the sum of the losses of `batches`, and of those of other ranks.
 
-        The random numbers of dropout depend on the seed, `number` and the rank alone, so that a run that was
-        interrupted goes on exactly as if it had not been. If loss or gradient are not finite, the update is skipped by
-        all ranks: weights, running statistics and optimiser stay as they are, to the bit.
+        The random numbers of dropout depend on the seed, `number`, the rank and the micro-batch alone, so that a run
+        that was interrupted goes on exactly as if it had not been. If loss or gradient are not finite, the update is
+        skipped by all ranks: weights, running statistics and optimiser stay as they are, to the bit.
         """
-        # Hashed into one number: of a seed, torch's generator on the CPU reads only the lower 32 bits.
-        seeds = np.random.SeedSequence([self.config.seed, number, self.ranks.rank])
-        torch.manual_seed(int(seeds.generate_state(1, np.uint64)[0]))
+        with self.divided_threads():
+            return self._update(number, batches)
+
+    @property
+    def divides_batches(self) -> bool:
+        """Whether batches are computed as micro-batches, side by side."""
+        return self.micro_batches > 1 and self.ranks.size == 1 and self.device.type == "cpu"
+
+    def divided_threads(self) -> AbstractContextManager[None]:
+        """Within, each process that computes a micro-batch has one thread."""
+        return one_thread() if self.divides_batches and can_fork() else nullcontext()
+
+    def _update(self, number: int, batches: Sequence[Batch]) -> UpdateFigures:
         self.model.train()
         before = [tensor.clone() for tensor in self._running_statistics]
         num_tokens = int(self.ranks.sum(torch.tensor(sum(batch.num_target_tokens for batch in batches))))
-        sums = torch.zeros(3, dtype=torch.float64)
-        with summed_later(self.batch_loss):
-            for batch in batches[:-1]:
-                sums += self.accumulate(batch.to(self.device), num_tokens)
-        sums += self.accumulate(batches[-1].to(self.device), num_tokens)
+        sums = self.sum_gradients(number, batches, num_tokens)
         norm = nn.utils.get_total_norm([one.grad for one in self.model.parameters() if one.grad is not None])
         if self.config.clip_norm:
             nn.utils.clip_grads_with_norm_(self.model.parameters(), self.config.clip_norm, norm)
@@ -132,6 +145,31 @@ class Updater:
                 self.moving_average.update(self.model, number)
         self.optimizer.zero_grad()
         return figures
+
+    def sum_gradients(self, number: int, batches: Sequence[Batch], num_tokens: int) -> Float[Tensor, "3"]:
+        """Add the gradients of all batches to the model's; their losses, cross-entropies and right tokens, summed."""
+        if self.divides_batches:
+            parts = [part for batch in batches for part in batch.divide(self.micro_batches)]
+            return self.processes.sum_gradients(
+                [(part, self._seed(number, place)) for place, part in enumerate(parts)], num_tokens
+            )
+        torch.manual_seed(self._seed(number))
+        sums = torch.zeros(3, dtype=torch.float64)
+        with summed_later(self.batch_loss):
+            for batch in batches[:-1]:
+                sums += self.accumulate(batch.to(self.device), num_tokens)
+        return sums + self.accumulate(batches[-1].to(self.device), num_tokens)
+
+    def _seed(self, number: int, micro_batch: int = 0) -> int:
+        """Hashed into one number: of a seed, torch's generator on the CPU reads only the lower 32 bits."""
+        seeds = np.random.SeedSequence([self.config.seed, number, self.ranks.rank, micro_batch])
+        return int(seeds.generate_state(1, np.uint64)[0])
+
+    def _gradient(self, micro_batch: Batch, seed: int, num_tokens: int) -> Float[Tensor, "3"]:
+        """See `micro_batches.Gradient`."""
+        torch.manual_seed(seed)
+        self.model.train()
+        return self.accumulate(micro_batch, num_tokens)
 
     def accumulate(self, batch: Batch, num_tokens: int) -> Float[Tensor, "3"]:
         """Add the gradient of one batch to the model's; its loss, cross-entropy and right tokens, all summed."""

@@ -18,6 +18,7 @@ from transduce.training.candidates import Candidates
 from transduce.training.digests import batches_digest, weights_digest
 from transduce.training.divergence import MOST_SKIPPED_IN_A_ROW, REMEDY, is_finite, too_many_skipped
 from transduce.training.interruption import StopWish
+from transduce.training.micro_batches import choose_micro_batches
 from transduce.training.pace import Pace
 from transduce.training.patience import end_of_patience
 from transduce.training.probe import fit_into_memory
@@ -57,7 +58,9 @@ class Trainer:
             load_tensors(self.model, model_tensors(start.load_model()), str(start.folder))
         self.updater = Updater(self.model, config.training, self.device, ranks)
         origin = "" if start is None else start.digest
-        self.state = RunState(data=prepared.digests["all"], start=origin, ranks=ranks.size)
+        num_parts = choose_micro_batches(config, self.device, ranks)
+        self.state = RunState(data=prepared.digests["all"], start=origin, ranks=ranks.size, micro_batches=num_parts)
+        self.updater.micro_batches = num_parts
         self.trackers = Trackers(folder, config, reporter.say)
         self.candidates = Candidates(config, prepared, folder, reporter, self._log)
         self._pace = Pace()
@@ -80,9 +83,12 @@ class Trainer:
             begun = self.folder.metrics.first()  # which is written before any checkpoint
             self._check_same_data(begun.get("digests", self.prepared.digests)["all"])
             self._check_same_start(begun.get("start", self.state.start))
+            if begun:
+                self.state.micro_batches = self.updater.micro_batches = begun.get("micro_batches", 1)
             return
         self._check_same_data(checkpoint.state["data"])
         self.state = RunState.load(self.folder, checkpoint.update, self.updater)
+        self.updater.micro_batches = self.state.micro_batches
         self.reporter.say(f"going on after update {checkpoint.update:,}")
         if self.state.ranks != self.ranks.size:
             self.reporter.say(
