@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from transduce.config import RunConfig, load_run_config
+from transduce.config import PRESETS, RunConfig, load_run_config
 from transduce.errors import ConfigError
 
 Load = Callable[..., RunConfig]
@@ -36,7 +36,11 @@ def test_a_preset_lies_between_defaults_and_file(load: Load, recipe: Recipe) -> 
     assert load().model.d_model == 512
     assert load('preset = "tiny"').model.d_model == 128
     config = load('preset = "tiny"\n[model]\nd_model = 64')
-    assert (config.model.d_model, config.model.d_ff, config.model.max_positions) == (64, 256, 1024)
+    assert (config.model.d_model, config.model.d_ff, config.model.max_positions) == (
+        64,
+        PRESETS["tiny"]["model"]["d_ff"],
+        1024,
+    )
     _, origins = load_run_config(recipe('preset = "tiny"\n[model]\nd_model = 64'))
     assert origins["model.d_ff"] == 'preset "tiny"'
     assert origins["model.d_model"].endswith("recipe.toml")
@@ -132,3 +136,14 @@ def test_files_take_the_place_of_others_given_below(
 def test_files_given_twice_in_one_place_contradict_each_other(load: Load) -> None:
     with pytest.raises(ConfigError, match="pairs and source are both given"):
         load('[data]\npairs = "a.tsv"\nsource = "s"\ntarget = "t"')
+
+
+def test_updates_and_epochs_are_given_instead_of_each_other(load: Load) -> None:
+    automatic = {"training.epochs": 3.0}
+    assert load_run_config(None, automatic=automatic)[0].training.epochs == 3.0
+    config, _ = load_run_config(None, automatic=automatic, settings=["training.updates=7"])
+    assert (config.training.updates, config.training.epochs) == (7, None)
+    config = load('preset = "tiny"\n[training]\nupdates = 7')
+    assert (config.training.updates, config.training.epochs) == (7, None)
+    config = load('preset = "tiny"\n[training]\nepochs = 2.5')
+    assert config.training.epochs == 2.5

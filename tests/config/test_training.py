@@ -1,9 +1,12 @@
+import math
 from typing import Any
 
 import pytest
 from pydantic import ValidationError
 
 from transduce.config import TrainingConfig
+
+STABLE = {"schedule": "warmup_stable_decay", "learning_rate": 1e-3}
 
 
 @pytest.mark.parametrize(
@@ -16,6 +19,12 @@ from transduce.config import TrainingConfig
         ({"adam_beta1": 1.0}, "less than 1"),
         ({"adam_epsilon": 0.0}, "greater than 0"),
         ({"label_smoothing": 1.0}, "less than 1"),
+        ({"validate_every": 0}, 'validate_every = 0 must be at least 1, or "auto"'),
+        ({"time_limit": "30m"}, 'time_limit = "30m" needs schedule = "warmup_stable_decay"'),
+        ({**STABLE, "time_limit": "30"}, 'time_limit = "30" must be a duration such as "90s"'),
+        ({**STABLE, "time_limit": "0m"}, 'time_limit = "0m" must be a duration'),
+        ({**STABLE, "time_limit": "1m30h"}, "must be a duration"),
+        ({**STABLE, "epochs": 0.0}, "greater than 0"),
         ({"seed": -1}, "greater than or equal to 0"),
     ],
 )
@@ -43,3 +52,14 @@ def test_the_defaults_are_those_of_the_paper() -> None:
     config = TrainingConfig()
     assert (config.adam_beta1, config.adam_beta2, config.adam_epsilon, config.warmup) == (0.9, 0.98, 1e-9, 4000)
     assert (config.updates, config.batch_tokens, config.label_smoothing) == (100_000, 25_000, 0.1)
+
+
+@pytest.mark.parametrize(
+    ("time_limit", "seconds"), [("90s", 90), ("30m", 1800), ("2h", 7200), ("1h30m", 5400), (" 1h1m1s ", 3661)]
+)
+def test_a_time_limit_in_seconds(time_limit: str, seconds: int) -> None:
+    assert TrainingConfig(**STABLE, time_limit=time_limit).time_limit_seconds == seconds
+
+
+def test_without_a_time_limit_there_is_no_end_of_time() -> None:
+    assert TrainingConfig().time_limit_seconds == math.inf

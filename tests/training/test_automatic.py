@@ -7,7 +7,7 @@ import pytest
 from transduce.config import PRESETS, RunConfig, load_run_config
 from transduce.errors import CorpusError
 from transduce.training import RunFolder, automatic_settings_for
-from transduce.training.automatic import SIZES, automatic_settings
+from transduce.training.automatic import SIZES, UNLIMITED, automatic_settings
 
 
 @pytest.mark.parametrize(
@@ -49,7 +49,10 @@ def test_a_run_that_has_begun_keeps_what_was_counted(make_config: Callable[..., 
     folder = RunFolder(Path(config.output))
     with folder.alone():
         folder.begin(config, restart=False)
-        assert automatic_settings_for(given, restart=False) == automatic_settings(SIZES["small"])
+        expected = {"preset": "small", "text.vocabulary": config.text.vocabulary, "training.updates": 20}
+        assert automatic_settings_for(given, restart=False) == expected
+        timed = automatic_settings_for(given, "30m", restart=False)
+        assert timed == expected | {"training.updates": UNLIMITED}
     with pytest.raises(CorpusError, match="none"):
         automatic_settings_for(given, restart=True)
 
@@ -66,3 +69,12 @@ def test_standard_input_is_not_read(tmp_path: Path) -> None:
     given = {"output": str(tmp_path / "run")}
     assert automatic_settings_for({**given, "data.pairs": "-"}, restart=False) == automatic_settings(0)
     assert automatic_settings_for(given, restart=False) == automatic_settings(0)
+
+
+def test_a_run_ends_by_epochs_or_by_its_time_and_never_by_a_fixed_number_of_updates() -> None:
+    lengths = [automatic_settings(num_pairs)["training.epochs"] for num_pairs in (2_000, 6_000, 30_000, 100_000)]
+    assert lengths == sorted(lengths, reverse=True)
+    assert "training.updates" not in automatic_settings(6_000)
+    timed = automatic_settings(6_000, "30m")
+    assert timed["training.updates"] == UNLIMITED
+    assert "training.epochs" not in timed

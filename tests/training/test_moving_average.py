@@ -70,11 +70,11 @@ def test_it_becomes_best_only_if_it_is_better(
 ) -> None:
     alone = {"training__keep_checkpoints": 1, "training__best_by": "loss", "training__validate_every": 100}
     result = train(make_config(training__checkpoint_every=100, **alone, **settings))
-    *_, validation, average = metrics_of(result.folder)
-    assert (validation["kind"], average["kind"]) == ("validation", "average")
+    *_, validation, last = metrics_of(result.folder)
+    assert (validation["kind"], last["kind"]) == ("validation", "average")
     decay = settings["training__ema_decay"]
-    assert (average["ema_decay"], average["averaged_checkpoints"]) == (decay, 1)
-    assert (average["loss"] < validation["loss"]) == average["is_best"] == better
+    assert (last["ema_decay"], last["averaged_checkpoints"]) == (0.0, 1)
+    assert (validation["loss"] < last["loss"]) == (not last["is_best"]) == better
     best = Bundle.open(result.folder / "best")
     assert best.description.training["ema_decay"] == (decay if better else 0.0)
     assert (f"- ema decay: {decay}\n" in (best.folder / "README.md").read_text(encoding="utf-8")) == better
@@ -89,6 +89,16 @@ def test_every_average_is_scored(make_config: MakeConfig, metrics_of: Callable[[
     told = watcher()
     result = train(make_config(training__ema_decay=0.9), told)
     averages = [line for line in metrics_of(result.folder) if line["kind"] == "average"]
-    assert [(line["averaged_checkpoints"], line["ema_decay"]) for line in averages] == [(3, 0.0), (1, 0.9)]
+    assert [(line["averaged_checkpoints"], line["ema_decay"]) for line in averages] == [(3, 0.0), (1, 0.0)]
     assert "average of the last 3 checkpoints:" in told.said
-    assert "moving average of the weights with decay 0.9:" in told.said
+    assert "weights of the last update, not averaged:" in told.said
+
+
+def test_it_is_what_validations_measure_and_last_holds(make_config: MakeConfig) -> None:
+    folder = train(make_config(training__ema_decay=0.9, training__keep_checkpoints=1)).folder
+    (update,) = list_checkpoints(folder / "checkpoints")
+    expected = load_checkpoint(folder / "checkpoints", update, ["moving_average"])[0]["moving_average"]
+    last = Bundle.open(folder / "last")
+    assert last.description.training["ema_decay"] == 0.9
+    for name, tensor in model_tensors(last.load_model()).items():
+        assert torch.equal(tensor, expected[name])

@@ -2,6 +2,7 @@ import pytest
 
 from transduce.config import TrainingConfig
 from transduce.training import learning_rate
+from transduce.training.schedule import Decay, planned_decay
 
 
 def test_the_paper_by_hand() -> None:
@@ -44,12 +45,42 @@ def test_linear_ends_just_above_zero() -> None:
     assert learning_rate(config, 64, 1000) == pytest.approx(1 / 991)
 
 
-@pytest.mark.parametrize("schedule", ["paper", "inverse_square_root", "linear"])
+def test_a_stable_rate_decays_over_its_share_of_the_run_to_just_above_zero() -> None:
+    config = TrainingConfig(
+        schedule="warmup_stable_decay", learning_rate=2.0, warmup=10, updates=1000, decay_share=0.25
+    )
+    rates = [learning_rate(config, 64, update) for update in range(1, 1001)]
+    assert rates[:10] == pytest.approx([0.2 * update for update in range(1, 11)])
+    assert set(rates[9:750]) == {2.0}
+    assert rates[750:] == pytest.approx([2.0 * left / 251 for left in range(250, 0, -1)])
+
+
+def test_a_decay_that_continues_another_begins_where_that_one_is() -> None:
+    first = Decay(start=101, end=200)
+    factors = [first.factor_at(update) for update in range(99, 202)]
+    assert factors[:2] == [1.0, 1.0]
+    assert factors == sorted(factors, reverse=True)
+    assert factors[-2] > 0 == factors[-1]
+    longer = Decay(start=151, end=400, factor=first.factor_at(150))
+    assert longer.factor_at(150) == first.factor_at(150)
+    assert first.factor_at(151) < longer.factor_at(151) < longer.factor_at(150)
+    assert longer.factor_at(400) > 0
+
+
+@pytest.mark.parametrize("updates", [1, 2, 3, 5, 1000])
+def test_every_run_ends_with_a_decay_of_at_least_one_update(updates: int) -> None:
+    config = TrainingConfig(schedule="warmup_stable_decay", learning_rate=1e-3, updates=updates, decay_share=0.2)
+    decay = planned_decay(config)
+    assert 1 <= decay.start <= decay.end == updates
+    assert decay.end + 1 - decay.start == max(1, round(updates / 5))
+
+
+@pytest.mark.parametrize("schedule", ["paper", "inverse_square_root", "linear", "warmup_stable_decay"])
 @pytest.mark.parametrize("warmup", [1, 2, 3, 4, 100])
 def test_a_run_may_be_as_short_as_its_warmup_or_shorter(schedule: str, warmup: int) -> None:
     peak = None if schedule == "paper" else 1e-3
     config = TrainingConfig(schedule=schedule, learning_rate=peak, warmup=warmup, updates=3)
     rates = [learning_rate(config, 64, update) for update in (1, 2, 3)]
     assert all(rate > 0 for rate in rates)
-    if warmup >= 3:
+    if warmup >= 3 and schedule != "warmup_stable_decay":
         assert rates == pytest.approx([rates[0], 2 * rates[0], 3 * rates[0]])

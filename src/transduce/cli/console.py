@@ -104,12 +104,12 @@ def score_with_interval(score: Score) -> str:
 
 
 def progress_line(progress: Progress) -> str:
-    """Updates, epoch, loss, learning rate, speed, padding and time to go, in one line."""
+    """Updates, time to go, epoch, loss, speed, learning rate and padding: first what a narrow terminal must show."""
     figures = progress.figures
     return (
-        f"update {progress.update:,}/{progress.updates:,}  epoch {progress.epochs:.2f}  loss {figures.loss:.3f}  "
-        f"rate {figures.learning_rate:.2e}  {progress.tokens_per_second:,.0f} tokens/s  "
-        f"padding {figures.padding_share:.1%}  {duration(progress.eta_seconds)} to go"
+        f"update {progress.update:,}/{progress.updates:,}  {duration(progress.eta_seconds)} to go  "
+        f"epoch {progress.epochs:.2f}  loss {figures.loss:.3f}  {progress.tokens_per_second:,.0f} tokens/s  "
+        f"rate {figures.learning_rate:.2e}  padding {figures.padding_share:.1%}"
     )
 
 

@@ -44,6 +44,7 @@ def train(
     *,
     texts: Texts | None = None,
     output: str | None = None,
+    time: Annotated[str | None, Parameter(metavar="DURATION")] = None,
     settings: Annotated[list[str] | None, Parameter(name="--set", metavar="KEY=VALUE")] = None,
     restart: bool = False,
     verify: Annotated[bool, Parameter(name="--verify-resume")] = False,
@@ -54,6 +55,8 @@ def train(
         recipe: a TOML file that says what differs from the defaults; without one, give --source and --target.
         texts: the files.
         output: folder of the run; runs/ and the recipe's name unless given.
+        time: how long it may take, as in 30m or 2h: without a recipe, all that decides the quality is chosen for that
+            time, and the run ends in it with an averaged model.
         settings: change one setting, as in training.updates=2000; may be repeated.
         restart: delete what the folder holds of an earlier run and start over.
         verify: leave the run alone and prove, on its first updates, that one that is killed goes on bit for bit.
@@ -63,8 +66,12 @@ def train(
     given = {f"data.{key}": value for key, value in asdict(texts or Texts()).items() if value is not None}
     if output is not None:
         given["output"] = output
+    if time is not None:
+        given["training.time_limit"] = time
     with joined_ranks() as ranks:
-        automatic = automatic_settings_for(_run(given, settings or []), restart=restart) if recipe is None else {}
+        automatic = (
+            {} if recipe is not None else automatic_settings_for(_run(given, settings or []), time, restart=restart)
+        )
         config, _ = load_run_config(
             recipe, settings=settings or [], environment=os.environ, arguments=given, automatic=automatic
         )
@@ -102,6 +109,7 @@ def _run(given: Mapping[str, str], settings: Sequence[str]) -> dict[str, object]
     """What is said about folder and text, wherever it is: before their size is known, nothing else can be resolved."""
     known = ("TRANSDUCE_DATA_", "TRANSDUCE_OUTPUT")
     environment = {name: value for name, value in os.environ.items() if name.startswith(known)}
+    given = {key: value for key, value in given.items() if not key.startswith("training.")}
     about_text = [setting for setting in settings if setting.lstrip().startswith(("data.", "output"))]
     config, _ = load_run_config(None, settings=about_text, environment=environment, arguments=given)
     return {"output": config.output} | {f"data.{key}": value for key, value in config.data}

@@ -18,6 +18,7 @@ from transduce.errors import ConfigError
 ALTERNATIVES = [
     [{"data.source", "data.target"}, {"data.pairs"}, {"data.corpora"}],
     [{"data.validation_source", "data.validation_target"}, {"data.validation_pairs"}],
+    [{"training.updates"}, {"training.epochs"}],
 ]
 """Settings one of which is given instead of the others."""
 
@@ -57,6 +58,9 @@ class Layers:
         if self.values.get("training.schedule") == "paper":
             # The paper's schedule has a peak of its own, and TOML has no word to take back the preset's.
             below.pop("training.learning_rate", None)
+        for key in self.values:
+            for other in _alternatives(key):
+                below.pop(other, None)
         if self.values.get("training.start_from") is not None:
             # The network is that of the bundle; what is given beside it is compared with it.
             below = {key: value for key, value in below.items() if not key.startswith("model.")}

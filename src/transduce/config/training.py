@@ -1,10 +1,27 @@
 """How the network is trained: the loss, the optimiser, and what happens every so many updates."""
 
+import math
+import re
 from typing import Literal
 
 from pydantic import Field, model_validator
 
 from transduce.config.settings import Section
+
+_DURATION = re.compile(r"(?:(\d{1,4})h)?(?:(\d{1,5})m)?(?:(\d{1,6})s)?", re.ASCII)
+
+
+def seconds_of(duration: str) -> float:
+    """The seconds of a duration as in "90s", "30m", "2h" or "1h30m".
+
+    Raises:
+        ValueError: it has another form, or is no time at all.
+    """
+    match = _DURATION.fullmatch(duration.strip())
+    hours, minutes, seconds = (int(number or 0) for number in match.groups()) if match else (0, 0, 0)
+    if not (total := 3600.0 * hours + 60 * minutes + seconds):
+        raise ValueError(f'time_limit = "{duration}" must be a duration such as "90s", "30m", "2h" or "1h30m"')
+    return total
 
 
 class TrainingConfig(Section):
@@ -18,15 +35,27 @@ class TrainingConfig(Section):
     updates: int = Field(default=100_000, ge=1)
     """Optimiser steps of the whole run (paper 5.2)."""
 
+    epochs: float | None = Field(default=None, gt=0.0, le=1e6)
+    """Passes over the training text after which the run ends; `updates` is then computed from it."""
+
+    time_limit: str | None = None
+    """How long the run may take, validations included, as in "30m", "2h" or "1h30m". Where updates or epochs are given
+    as well, the run ends with whichever is reached first. Needs schedule = "warmup_stable_decay", whose decay begins
+    early enough to end in time."""
+
     batch_tokens: int = Field(default=25_000, ge=1)
     """Most tokens, padding included, on either side of one batch (paper 5.1); with several ranks, for each of them."""
 
     accumulation: int = Field(default=1, ge=1)
     """Batches whose gradients are summed for one update."""
 
-    schedule: Literal["paper", "inverse_square_root", "linear"] = "paper"
+    schedule: Literal["paper", "inverse_square_root", "linear", "warmup_stable_decay"] = "paper"
     """The learning rate over time: eq. 3; or up to `learning_rate` over `warmup` updates and then down with the
-    inverse square root, or in a straight line to zero at the last update."""
+    inverse square root, or in a straight line to zero at the last update; or constant, and down in a straight line over
+    the last `decay_share` of the run (Hägele et al. 2024)."""
+
+    decay_share: float = Field(default=0.2, gt=0.0, le=1.0)
+    """Part of the run over which the learning rate of schedule = "warmup_stable_decay" falls to zero."""
 
     learning_rate: float | None = Field(default=None, gt=0.0)
     """The peak, for the schedules that have one; eq. 3 computes its own from d_model and warmup."""
@@ -67,8 +96,9 @@ class TrainingConfig(Section):
     log_every: int = Field(default=50, ge=1)
     """Updates between two lines of metrics."""
 
-    validate_every: int = Field(default=1000, ge=1)
-    """Updates between two validations by real translations."""
+    validate_every: int | Literal["auto"] = Field(default=1000)
+    """Updates between two validations by real translations; `auto`: the first after 90 seconds, and later ones so
+    seldom that validation takes about a twentieth of the time."""
 
     max_validation_pairs: int = Field(default=0, ge=0)
     """Most pairs of the validation text that are translated and scored, the first ones; the loss is always that of
@@ -82,8 +112,9 @@ class TrainingConfig(Section):
     average becomes `best` if it scores better than every single one."""
 
     ema_decay: float = Field(default=0.0, ge=0.0, lt=1.0)
-    """Decay of an exponential moving average of the weights (Polyak & Juditsky 1992), as in 0.999; at the end of the
-    run it becomes `best` if it scores better than all others. 0: none (the paper averages checkpoints instead)."""
+    """Decay of an exponential moving average of the weights (Polyak & Juditsky 1992), as in 0.999. It is then the
+    average that every validation measures and that `last` and `best` hold. 0: none (the paper averages checkpoints
+    instead)."""
 
     best_by: Literal["bleu", "chrf", "loss"] = "bleu"
     """The figure of validation that decides which model is `best`."""
@@ -94,6 +125,11 @@ class TrainingConfig(Section):
     tensorboard: bool = False
     """Whether the figures are also written as TensorBoard's event files, to `tensorboard/` in the run's folder."""
 
+    @property
+    def time_limit_seconds(self) -> float:
+        """`time_limit` in seconds; infinite where there is none."""
+        return math.inf if self.time_limit is None else seconds_of(self.time_limit)
+
     @model_validator(mode="after")
     def _check_schedule(self) -> "TrainingConfig":
         if self.schedule == "paper" and self.learning_rate is not None:
@@ -101,6 +137,15 @@ class TrainingConfig(Section):
                 f'learning_rate = {self.learning_rate} has no effect with schedule = "paper", which computes its '
                 f'own: leave it out, or choose schedule = "inverse_square_root"'
             )
+        if self.validate_every != "auto" and self.validate_every < 1:
+            raise ValueError(f'validate_every = {self.validate_every} must be at least 1, or "auto"')
+        if self.time_limit is not None:
+            seconds_of(self.time_limit)
+            if self.schedule != "warmup_stable_decay":
+                raise ValueError(
+                    f'time_limit = "{self.time_limit}" needs schedule = "warmup_stable_decay", as the learning rate of '
+                    f'"{self.schedule}" is not one that can end at any time'
+                )
         if self.schedule != "paper" and self.learning_rate is None:
             raise ValueError(f'schedule = "{self.schedule}" needs a learning_rate, its peak, as in 5e-4')
         return self

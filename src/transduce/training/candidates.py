@@ -9,7 +9,7 @@ from transduce.data import PreparedData
 from transduce.errors import BundleError
 from transduce.model import Transformer
 from transduce.training.guard import warning
-from transduce.training.outcome import Average, averages, recorded_quality, save_model
+from transduce.training.outcome import NO_AVERAGE, Average, averages, recorded_quality, save_model
 from transduce.training.reporter import Reporter
 from transduce.training.run_folder import RunFolder
 from transduce.training.state import RunState
@@ -43,8 +43,11 @@ class Candidates:
         self._log = log
         self._validator = Validator(prepared.validation, prepared.tokenizer, config)
 
-    def validate(self, model: Transformer, state: RunState) -> None:
-        """Validate the model as it is now: it becomes `last`, and `best` if it is better than all before it."""
+    def validate(self, model: Transformer, state: RunState, average: Average = NO_AVERAGE) -> None:
+        """Validate the model as it is now: it becomes `last`, and `best` if it is better than all before it.
+
+        `average` says of what its weights are the mean.
+        """
         validation = self._validator.validate(model)
         is_best = self._is_best(validation, state)
         quality = validation.quality(self._config.training.best_by)
@@ -54,7 +57,7 @@ class Candidates:
             state.without_gain += 1
         for place in [self._folder.last, *([self._folder.best] if is_best and self._is_best_yet(validation) else [])]:
             self._folder.make_way(place, self._reporter.say)
-            save_model(place, model, self._prepared, self._config, state, validation)
+            save_model(place, model, self._prepared, self._config, state, validation, average)
         self._record("validation", validation, state, is_best=is_best)
 
     def average(self, updater: Updater, state: RunState) -> None:

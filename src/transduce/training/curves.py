@@ -115,7 +115,9 @@ def average_name(line: Line) -> str:
     """The kind of average that a line is about, if it is one."""
     if line["kind"] != "average":
         return ""
-    return "moving average" if line.get("ema_decay") else "average of checkpoints"
+    if line.get("ema_decay"):
+        return "moving average"
+    return "average of checkpoints" if line.get("averaged_checkpoints", 0) != 1 else "last weights"
 
 
 def score_text(score: Line) -> str:

@@ -7,7 +7,7 @@ from typing import Any
 
 from transduce.bundle import written_file
 
-CLOCK = ("seconds", "tokens_per_second")
+CLOCK = ("seconds", "elapsed", "tokens_per_second")
 """Figures that the clock decides: of two equal runs, everything else is equal."""
 
 

@@ -43,6 +43,8 @@ class Average:
     def __str__(self) -> str:
         if self.ema_decay:
             return f"moving average of the weights with decay {self.ema_decay}"
+        if self.averaged_checkpoints == 1:
+            return "weights of the last update, not averaged"
         return f"average of the last {self.averaged_checkpoints} checkpoints"
 
 
@@ -122,9 +124,11 @@ def _is_undamaged(folder: RunFolder, update: int, say: Callable[[str], None]) ->
 
 
 def averages(folder: RunFolder, updater: Updater, say: Callable[[str], None]) -> Iterator[tuple[Average, Transformer]]:
-    """The mean of the kept checkpoints, if there are several, and the moving average of the weights, if there is one.
+    """The models that are tried when a run ends, beside the one that its validations have measured.
 
-    `say` is told which checkpoints are damaged and left out, and of a mean that cannot be made, why.
+    The mean of the kept checkpoints, if there are several; and, where validations measure a moving average of the
+    weights, the weights themselves. `say` is told which checkpoints are damaged and left out, and of a mean that cannot
+    be made, why.
     """
     updates = [update for update in list_checkpoints(folder.checkpoints) if _is_undamaged(folder, update, say)]
     if len(updates) > 1:
@@ -135,5 +139,5 @@ def averages(folder: RunFolder, updater: Updater, say: Callable[[str], None]) ->
             say(f"there is no {average}: {error}")
         else:
             yield average, model
-    if (moving := updater.moving_average) is not None:
-        yield Average(ema_decay=moving.decay), moving.model
+    if updater.moving_average is not None:
+        yield NO_AVERAGE, updater.model

@@ -1,5 +1,6 @@
 """The largest batch, tried before the first update: whether it fits into memory, and what it takes."""
 
+import math
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -68,13 +69,19 @@ class Fit:
     there: int | None
     seconds_per_update: float
 
-    def outlook(self, updates: int) -> str:
-        """What `updates` of them will take, in one line."""
-        duration = f"about {timedelta(seconds=round(self.seconds_per_update * updates))} for {updates:,} updates"
+    def outlook(self, updates: int, time_limit: float = math.inf) -> str:
+        """What `updates` of them will take, in one line, where the run ends after `time_limit` seconds."""
+        seconds = self.seconds_per_update * updates
+        if seconds > time_limit:
+            duration = (
+                f"{timedelta(seconds=round(time_limit))} for about {time_limit / self.seconds_per_update:,.0f} updates"
+            )
+        else:
+            duration = f"about {timedelta(seconds=round(seconds))} for {updates:,} updates, validations not counted"
         memory = ""
         if self.taken is not None and self.there is not None:
             memory = f"training needs {self.taken / 1e9:.1f} GB of memory, {self.there / 1e9:.1f} GB are there; "
-        return f"{memory}{duration}, validations not counted"
+        return f"{memory}{duration}"
 
 
 def largest_shapes(
@@ -180,9 +187,9 @@ def fit_into_memory(
             f"{share >> fit.halvings:,}, and an update is over the same pairs as before{warning}"
         )
     say(
-        f"each of {updater.ranks.size} ranks: {fit.outlook(updates)}"
+        f"each of {updater.ranks.size} ranks: {fit.outlook(updates, updater.config.time_limit_seconds)}"
         if updater.ranks.size > 1
-        else fit.outlook(updates)
+        else fit.outlook(updates, updater.config.time_limit_seconds)
     )
     return fit.halvings
 

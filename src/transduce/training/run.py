@@ -1,6 +1,7 @@
 """From a configuration to a trained model: the main job, start to end."""
 
 import hashlib
+import time
 from collections.abc import Iterator
 from contextlib import closing, contextmanager, nullcontext
 from pathlib import Path
@@ -10,7 +11,7 @@ import torch
 
 from transduce.bundle import Bundle
 from transduce.config import RunConfig, TextConfig, to_toml
-from transduce.data import PreparedData, prepare
+from transduce.data import PreparedData, epoch_pairs, plan_batches, prepare
 from transduce.errors import ConfigError, RunError, TrainingError, TransduceError, WriteError, is_out_of_memory
 from transduce.training.determinism import deterministic_kernels
 from transduce.training.interruption import stop_wish
@@ -109,6 +110,7 @@ def _train_alone(
     standard_input: BinaryIO | None,
 ) -> TrainingResult:
     """The same, in a folder that no process writes to but the first rank; `text` is what the text is prepared with."""
+    started = time.perf_counter()
     if ranks.is_first:
         folder.check(config, restart=restart)  # again: until now another process may have been at work
         folder.recover()
@@ -119,12 +121,13 @@ def _train_alone(
         )
     )
     config = config.with_vocabulary(prepared.tokenizer.vocabulary)
+    config = _with_updates(config, prepared, None if restart else folder.saved_config(), ranks)
     _check_positions(config, prepared)
     keep_freed_memory()
     keep_few_kernels()
     _check_alike(folder, ranks, to_toml(config), prepared.digests["all"])  # else the first collective may never end
     with stop_wish(reporter.say) as stop:
-        trainer = Trainer(_with_lengths_seen(config, prepared), prepared, folder, reporter, start, ranks)
+        trainer = Trainer(_with_lengths_seen(config, prepared), prepared, folder, reporter, start, ranks, started)
         if not restart:
             trainer.resume()
         trainer.state.settings = settings_digest(config)
@@ -202,6 +205,23 @@ def _check_alike(folder: RunFolder, ranks: Ranks, *found: object) -> None:
             f"of them the same recipe, the same options, a folder that all machines share, and, if their processors "
             f"differ, a training.precision other than auto"
         )
+
+
+def _with_updates(config: RunConfig, prepared: PreparedData, saved: RunConfig | None, ranks: Ranks) -> RunConfig:
+    """The same run with as many updates as its `training.epochs` have; those of the run that is `saved`, if it goes on.
+
+    How many batches an epoch has differs a little from one to the next; those of the first are counted.
+    """
+    training = config.training
+    if training.epochs is None:
+        return config
+    updates = saved.training.updates if saved is not None and saved.training.epochs == training.epochs else 0
+    if not updates:
+        pairs = epoch_pairs(prepared, training.seed, 0)
+        budget = ranks.size * training.batch_tokens
+        num_batches = len(plan_batches(prepared.train.lengths, budget, training.seed, 0, pairs))
+        updates = max(1, round(training.epochs * num_batches / training.accumulation))
+    return config.model_copy(update={"training": training.model_copy(update={"updates": updates})})
 
 
 def _check_positions(config: RunConfig, prepared: PreparedData) -> None:

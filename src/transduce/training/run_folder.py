@@ -32,6 +32,8 @@ MAY_DIFFER = {
     "training.device",
     "training.sharding",
     "training.updates",
+    "training.epochs",
+    "training.time_limit",
     "training.patience",
     "training.log_every",
     "training.validate_every",
@@ -61,6 +63,7 @@ def settings_digest(config: RunConfig) -> str:
 
 
 def _may_differ(config: RunConfig) -> set[str]:
+    """The settings of `MAY_DIFFER`, less the number of updates where every learning rate depends on it."""
     return MAY_DIFFER - ({"training.updates"} if config.training.schedule == "linear" else set())
 
 

@@ -1,16 +1,50 @@
 """The learning rate over time (paper 5.3)."""
 
+from dataclasses import dataclass
+
 from transduce.config import TrainingConfig
 
 
-def learning_rate(config: TrainingConfig, d_model: int, update: int) -> float:
+@dataclass(frozen=True)
+class Decay:
+    """The last part of schedule = "warmup_stable_decay": a straight line down to zero behind the last update.
+
+    Args:
+        start: the first update whose rate is lower than the one before.
+        end: the last update.
+        factor: what the rate is multiplied by before `start`; below 1 where an earlier decay is continued on another
+            line, because the time that is left has turned out to be longer or shorter.
+    """
+
+    start: int
+    end: int
+    factor: float = 1.0
+
+    def factor_at(self, update: int) -> float:
+        """What the constant rate is multiplied by at update number `update`."""
+        if update < self.start:
+            return self.factor
+        return self.factor * max(self.end + 1 - update, 0) / (self.end + 2 - self.start)
+
+
+def planned_decay(config: TrainingConfig) -> Decay:
+    """The decay of a run that ends with update `config.updates`."""
+    return Decay(config.updates + 1 - max(1, round(config.decay_share * config.updates)), config.updates)
+
+
+def learning_rate(config: TrainingConfig, d_model: int, update: int, decay: Decay | None = None) -> float:
     """The learning rate of update number `update`, counted from 1.
 
     - "paper": d_model^-0.5 · min(update^-0.5, update · warmup^-1.5)  (eq. 3)
     - "inverse_square_root": the same curve scaled to peak at `learning_rate`
     - "linear": up to `learning_rate` over `warmup` updates, then in a straight line to zero behind the last update
+    - "warmup_stable_decay": up to `learning_rate` over `warmup` updates, constant, then `decay`, which is that of
+      `config.updates` unless given (Hägele et al. 2024, "Scaling Laws and Compute-Optimal Training Beyond Fixed
+      Training Durations")
     """
     peak = config.learning_rate if config.learning_rate is not None else (d_model * config.warmup) ** -0.5
+    if config.schedule == "warmup_stable_decay":
+        return peak * min(1.0, update / config.warmup) * (decay or planned_decay(config)).factor_at(update)
     if update < config.warmup:
         return peak * update / config.warmup
     if config.schedule == "linear":

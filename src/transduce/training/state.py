@@ -9,6 +9,7 @@ from torch import Tensor
 from transduce.bundle import load_checkpoint, load_tensors, model_tensors, save_checkpoint
 from transduce.errors import RunError
 from transduce.training.run_folder import RunFolder
+from transduce.training.schedule import Decay
 from transduce.training.sharding import gathered, placed_like
 from transduce.training.step import Updater
 from transduce.training.stream import Place
@@ -25,6 +26,9 @@ class RunState:
         best_single: the same of the models themselves, without averages: what patience looks at.
         without_gain: validations in a row that were not better than `best_single`.
         seconds: of training, over all sittings.
+        elapsed: seconds of the run over all sittings, validations and all else included.
+        decay: of schedule = "warmup_stable_decay", where `training.time_limit` has decided it; None as long as it has
+            not.
         finished: nothing is left to do, unless `training.updates` is raised.
         stopgap: update of a checkpoint that was not due, but made because the run was stopped; 0 if there is none.
         superseded: update of the earlier such checkpoint that this one takes the place of; 0 if there is none.
@@ -46,6 +50,8 @@ class RunState:
     best_single: float | None = None
     without_gain: int = 0
     seconds: float = 0.0
+    elapsed: float = 0.0
+    decay: Decay | None = None
     finished: bool = False
     stopgap: int = 0
     superseded: int = 0
@@ -84,6 +90,8 @@ class RunState:
                 f"{folder.checkpoints}: update {update} was written by a later version of Transduce (it says "
                 f"{min(unknown)!r}): go on with that one"
             )
+        if values.get("decay") is not None:
+            values["decay"] = Decay(**values["decay"])
         return cls(**{**values, "place": Place(**values["place"])})
 
 

@@ -19,7 +19,7 @@ from transduce.training.micro_batches import MicroBatchProcesses, can_fork, one_
 from transduce.training.moving_average import MovingAverage
 from transduce.training.precision import computing_in, settled_precision
 from transduce.training.ranks import ALONE, Ranks
-from transduce.training.schedule import learning_rate
+from transduce.training.schedule import Decay, learning_rate
 from transduce.training.sharding import spread, summed_later, whole
 
 
@@ -102,15 +102,17 @@ class Updater:
             tensor for tensor in model_tensors(model).values() if not isinstance(tensor, nn.Parameter)
         ]
 
-    def update(self, number: int, batches: Sequence[Batch]) -> UpdateFigures:
+    def update(self, number: int, batches: Sequence[Batch], decay: Decay | None = None) -> UpdateFigures:
         """Update number `number`, counted from 1, on the sum of the losses of `batches`, and of those of other ranks.
+
+        `decay` is that of the learning rate where it is not the one that the settings plan.
 
         The random numbers of dropout depend on the seed, `number`, the rank and the micro-batch alone, so that a run
         that was interrupted goes on exactly as if it had not been. If loss or gradient are not finite, the update is
         skipped by all ranks: weights, running statistics and optimiser stay as they are, to the bit.
         """
         with self.divided_threads():
-            return self._update(number, batches)
+            return self._update(number, batches, decay)
 
     @property
     def divides_batches(self) -> bool:
@@ -121,7 +123,7 @@ class Updater:
         """Within, each process that computes a micro-batch has one thread."""
         return one_thread() if self.divides_batches and can_fork() else nullcontext()
 
-    def _update(self, number: int, batches: Sequence[Batch]) -> UpdateFigures:
+    def _update(self, number: int, batches: Sequence[Batch], decay: Decay | None) -> UpdateFigures:
         self.model.train()
         before = [tensor.clone() for tensor in self._running_statistics]
         num_tokens = int(self.ranks.sum(torch.tensor(sum(batch.num_target_tokens for batch in batches))))
@@ -129,7 +131,7 @@ class Updater:
         norm = nn.utils.get_total_norm([one.grad for one in self.model.parameters() if one.grad is not None])
         if self.config.clip_norm:
             nn.utils.clip_grads_with_norm_(self.model.parameters(), self.config.clip_norm, norm)
-        rate = learning_rate(self.config, self.model.config.d_model, number)
+        rate = learning_rate(self.config, self.model.config.d_model, number, decay)
         for group in self.optimizer.param_groups:
             group["lr"] = rate
         loss, cross_entropy, accuracy = (self.ranks.sum(sums) / num_tokens).tolist()

@@ -17,8 +17,10 @@ from transduce.model import Transformer
 from transduce.training.candidates import Candidates
 from transduce.training.digests import batches_digest, weights_digest
 from transduce.training.divergence import MOST_SKIPPED_IN_A_ROW, REMEDY, is_finite, too_many_skipped
+from transduce.training.forecast import forecast_line
 from transduce.training.interruption import StopWish
 from transduce.training.micro_batches import choose_micro_batches
+from transduce.training.outcome import NO_AVERAGE, Average
 from transduce.training.pace import Pace
 from transduce.training.patience import end_of_patience
 from transduce.training.probe import fit_into_memory
@@ -26,16 +28,21 @@ from transduce.training.ranks import ALONE, Ranks
 from transduce.training.reporter import Progress, Reporter
 from transduce.training.result import TrainingResult
 from transduce.training.run_folder import RunFolder
+from transduce.training.schedule import Decay
 from transduce.training.sharding import whole_model
 from transduce.training.state import RunState
 from transduce.training.step import UpdateFigures, Updater
 from transduce.training.stream import Place, batch_stream, in_parts, shared_epoch_store
+from transduce.training.time_limit import adjust_decay, begin_decay
 from transduce.training.trackers import Trackers
 from transduce.translation import find_device
 
 
 class Trainer:
-    """One run: its model, its data, its folder, and who watches."""
+    """One run: its model, its data, its folder, and who watches.
+
+    `begun` is the reading of `time.perf_counter` from which on the time of this sitting counts; now unless given.
+    """
 
     def __init__(
         self,
@@ -45,7 +52,9 @@ class Trainer:
         reporter: Reporter,
         start: Bundle | None = None,
         ranks: Ranks = ALONE,
+        begun: float | None = None,
     ) -> None:
+        self._begun = time.perf_counter() if begun is None else begun
         self.config = config
         self.prepared = prepared
         self.folder = folder
@@ -63,6 +72,7 @@ class Trainer:
         self.updater.micro_batches = num_parts
         self.trackers = Trackers(folder, config, reporter.say)
         self.candidates = Candidates(config, prepared, folder, reporter, self._log)
+        self._elapsed_before = 0.0
         self._pace = Pace()
         self._outlook: list[str] = []
 
@@ -89,6 +99,8 @@ class Trainer:
         self._check_same_data(checkpoint.state["data"])
         self.state = RunState.load(self.folder, checkpoint.update, self.updater)
         self.updater.micro_batches = self.state.micro_batches
+        self._elapsed_before = self.state.elapsed
+        self._pace = Pace(self._elapsed)
         self.reporter.say(f"going on after update {checkpoint.update:,}")
         if self.state.ranks != self.ranks.size:
             self.reporter.say(
@@ -127,6 +139,11 @@ class Trainer:
         """
         if self.state.finished and self._at_end():
             self.reporter.say(f"nothing to do: training ended after update {self.state.update:,}")
+            if self.state.decay is not None and self.config.training.updates > self.state.update:
+                self.reporter.say(
+                    "its learning rate has fallen to zero, as was decided then: longer training is a new run, with "
+                    "another output or --restart"
+                )
             self._say_why_it_ended()
             return self._result()
         self.state.finished = False
@@ -137,11 +154,13 @@ class Trainer:
         stream = batch_stream(self.prepared, *settings, self.state.place, self.ranks, self.state.ranks)
         while not self._at_end():
             self._update(stream)
-            if self._due(self.config.training.validate_every) or self._at_end():
+            begins_to_end = self._plan_end()
+            if self._validation_is_due() or self._at_end():
                 self._validate()
             # Asked once: a wish that comes now is granted after the next update.
             wished = self.ranks.any(stop.wished or self.ranks.is_orphan)
-            if self._checkpoint_is_due() or self._at_end() or wished:
+            # What the clock has decided is kept at once, so that a run that is killed goes on with the same decision.
+            if self._checkpoint_is_due() or self._at_end() or wished or begins_to_end:
                 self._checkpoint()
             if wished:
                 raise Interrupted(f"stopped after update {self.state.update:,}; {again} goes on from there")
@@ -179,7 +198,7 @@ class Trainer:
             lengths,
             self._share,
             state.halvings,
-            training.updates - state.update,
+            self._last_update - state.update,
             self._outlook.append,
             goes_on=state.update > 0,
             times=most_times(self.prepared),
@@ -195,8 +214,45 @@ class Trainer:
         """On either side of what a rank computes at a time."""
         return self._share >> self.state.halvings
 
+    @property
+    def _elapsed(self) -> float:
+        """Seconds of the run so far, over all sittings."""
+        return self._elapsed_before + time.perf_counter() - self._begun
+
+    @property
+    def _last_update(self) -> int:
+        """The update that the run ends with, as far as that is decided."""
+        return self.config.training.updates if self.state.decay is None else self.state.decay.end
+
     def _at_end(self) -> bool:
-        return self.state.update >= self.config.training.updates or self._out_of_patience()
+        return self.state.update >= self._last_update or self._out_of_patience()
+
+    def _plan_end(self) -> bool:
+        """Let the learning rate begin to fall when it is time for that; whether the clock has decided something."""
+        training, state = self.config.training, self.state
+        if training.schedule != "warmup_stable_decay":
+            return False
+        before = state.decay
+        # At the end, the model is validated, as are the others that `Candidates.average` tries.
+        num_validations = 1 + (training.ema_decay > 0) + (training.keep_checkpoints > 1)
+        left = training.time_limit_seconds - self._elapsed - num_validations * self._pace.validation_seconds
+        per_update = self._pace.seconds_to_go(1000, training.validate_every) / 1000
+        if before is None:
+            found = begin_decay(training, state.update, left, per_update)
+        else:
+            found = adjust_decay(training, before, state.update, left, per_update)
+        if training.time_limit is not None and self.ranks.size > 1:  # each has its own clock
+            numbers = (0.0, 0.0, 0.0) if found is None else (found.start, found.end, found.factor)
+            start, end, factor = self.ranks.from_first(torch.tensor(numbers, dtype=torch.float64)).tolist()
+            found = Decay(int(start), int(end), factor) if end else None
+        state.decay = found
+        return training.time_limit is not None and found != before
+
+    def _validation_is_due(self) -> bool:
+        every = self.config.training.validate_every
+        if every != "auto":
+            return self._due(every)
+        return self.ranks.any(self.ranks.is_first and self._pace.validation_is_due(self._elapsed))
 
     def _out_of_patience(self) -> bool:
         return 0 < self.config.training.patience <= self.state.without_gain
@@ -218,7 +274,7 @@ class Trainer:
         batches = [batch for _, batch in taken]
         # Whole, a rank's share may be larger by one pair, and is not cut for that.
         parts = in_parts(batches, self._most_tokens, self.ranks) if self.state.halvings else batches
-        figures = self.updater.update(number, parts)
+        figures = self.updater.update(number, parts, self.state.decay)
         self.state.update = number
         self.state.place = taken[-1][0]
         self.state.batches_digest = batches_digest(self.state.batches_digest, batches, self.ranks)
@@ -247,15 +303,15 @@ class Trainer:
             raise too_many_skipped(state.update, state.skipped_in_a_row, finding, taken, self.prepared.tokenizer)
 
     def _tell(self, figures: UpdateFigures, digest: str) -> None:
-        training, state = self.config.training, self.state
-        to_go = training.updates - state.update
+        state = self.state
+        to_go, seconds_to_go = self._to_go()
         progress = Progress(
             update=state.update,
-            updates=training.updates,
+            updates=state.update + to_go,
             epochs=state.place.epochs,
             figures=figures,
             tokens_per_second=self._pace.tokens_per_second,
-            eta_seconds=self._pace.seconds_to_go(to_go, to_go // training.validate_every),
+            eta_seconds=seconds_to_go,
         )
         self.reporter.progress(progress)
         if digest:
@@ -265,13 +321,26 @@ class Trainer:
             self._log("training", line)
             self._pace.begin_line()
 
+    def _to_go(self) -> tuple[int, float]:
+        """Updates and seconds until the run ends, as far as its pace tells."""
+        training = self.config.training
+        updates = self._last_update - self.state.update
+        seconds = self._pace.seconds_to_go(updates, training.validate_every)
+        left = max(0.0, training.time_limit_seconds - self._elapsed)
+        return (int(updates * left / seconds), left) if seconds > left else (updates, seconds)
+
     def _validate(self) -> None:
         started = time.perf_counter()
-        model = whole_model(self.model, self.ranks)
+        moving = self.updater.moving_average
+        model = whole_model(self.model, self.ranks) if moving is None else moving.model
         if self.ranks.is_first:
-            self.candidates.validate(model, self.state)
+            average = NO_AVERAGE if moving is None else Average(ema_decay=moving.decay)
+            self.candidates.validate(model, self.state, average)
         self._share_best()
-        self._pace.validated(time.perf_counter() - started)
+        self._pace.validated(time.perf_counter() - started, self._elapsed)
+        last_update = self.state.update + self._to_go()[0]
+        if self.ranks.is_first and (expected := forecast_line(self.folder.metrics.read(), last_update)) is not None:
+            self.reporter.say(expected)
 
     def _average(self) -> None:
         if self.ranks.is_first:
@@ -295,6 +364,7 @@ class Trainer:
                 f"training has diverged: weights are no longer numbers after update {self.state.update}, and the "
                 f"checkpoints before it are kept; {REMEDY}"
             )
+        self.state.elapsed = self._elapsed
         self.state.superseded = self.state.stopgap
         self.state.stopgap = 0 if self._checkpoint_is_due() else self.state.update
         self.state.save(self.folder, self.updater)

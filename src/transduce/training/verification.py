@@ -194,6 +194,8 @@ def _shortened(config: RunConfig) -> RunConfig:
     updates = min(training.updates, MOST_UPDATES)
     changes = {
         "updates": updates,
+        "epochs": None,
+        "time_limit": None,
         "log_every": 1,
         "validate_every": max(1, updates // 2),
         "checkpoint_every": max(1, updates // 8),
