@@ -262,18 +262,16 @@ def _give_back(updater: Updater) -> None:
 
 
 def _try_all(updater: Updater, shapes: list[Shape]) -> float:
-    """Try the shapes, and the first of them again; the seconds that this last one took.
-
-    Micro-batches take as much memory as the batch that they are parts of: it is tried whole, and timed divided.
-    """
+    """Try the shapes, whole, as micro-batches take as much together; then the seconds of the first, as in training."""
     forget_most_taken_memory(updater.device)  # of what was tried before
-    for shape in shapes:
-        _try(updater, shape)
-    if updater.divides_batches:
-        _try_divided(updater, shapes[0])  # which starts the processes
-    started = time.perf_counter()
-    (_try_divided if updater.divides_batches else _try)(updater, shapes[0])
-    return time.perf_counter() - started
+    attempts = [(shape, False) for shape in shapes] + [(shapes[0], updater.divides_batches)]
+    attempts += attempts[-1:] * updater.divides_batches  # again, as the first time starts the processes
+    seconds = 0.0
+    for shape, divided in attempts:
+        started = time.perf_counter()
+        _try(updater, shape, divided=divided)
+        seconds = time.perf_counter() - started
+    return seconds
 
 
 def _forecast(updater: Updater, shape: Shape) -> int:
@@ -298,15 +296,11 @@ def _forecast(updater: Updater, shape: Shape) -> int:
     return grown[1] + (grown[1] - grown[0]) * (shape.rows - 2 * few) // few
 
 
-def _try(updater: Updater, shape: Shape) -> None:
+def _try(updater: Updater, shape: Shape, *, divided: bool = False) -> None:
     """Forward and backward of a batch of this shape."""
     updater.model.train()
     batch = shape.batch(updater.model.pad_id)
-    updater.accumulate(batch.to(updater.device), batch.num_target_tokens)
-
-
-def _try_divided(updater: Updater, shape: Shape) -> None:
-    """The same, divided into micro-batches."""
-    updater.model.train()
-    batch = shape.batch(updater.model.pad_id)
-    updater.sum_gradients(0, [batch], batch.num_target_tokens)
+    if divided:
+        updater.sum_gradients(0, [batch], batch.num_target_tokens)
+    else:
+        updater.accumulate(batch.to(updater.device), batch.num_target_tokens)
