@@ -64,3 +64,21 @@ def test_parts_hold_the_same_rows_and_no_more_tokens_than_they_may(
     assert rows == [(list(source), list(target)) for source, target in pairs]
     if most_tokens >= max(batch.source_ids.numel(), batch.target_ids.numel()):
         assert parts == [batch]
+
+
+@given(pairs, st.integers(1, 8))
+def test_divided_it_has_as_many_rows_in_each_part_as_can_be(
+    pairs: list[tuple[list[int], list[int]]], count: int
+) -> None:
+    sources, targets = zip(*pairs, strict=True)
+    parts = Batch.from_ids(sources, targets, PAD).divide(count)
+    assert len(parts) == min(count, len(pairs))
+    num_rows = [len(part.source_ids) for part in parts]
+    assert max(num_rows) - min(num_rows) <= 1
+    rows = [
+        (source[is_real].tolist(), target[is_written].tolist())
+        for part in parts
+        for source, is_real, target, is_written in zip(*vars(part).values(), strict=True)
+    ]
+    assert rows == [(source, target) for source, target in pairs]
+    assert all(part.source_mask.any(dim=0).all() and part.target_mask.any(dim=0).all() for part in parts)

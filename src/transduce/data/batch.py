@@ -1,6 +1,6 @@
 """One batch of token ids, padded into rectangles: what the network reads in one step."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeAlias
 
@@ -56,10 +56,17 @@ class Batch:
         num_rows = max(1, most_tokens // width)
         if num_rows >= len(self.source_ids):
             return [self]
+        return self._cut(lambda side: torch.split(side, num_rows))
+
+    def divide(self, count: int) -> list["Batch"]:
+        """The same rows, in order, in `count` batches of as many rows each as can be, or one batch a row."""
+        num_parts = min(count, len(self.source_ids))
+        return [self] if num_parts == 1 else self._cut(lambda side: torch.tensor_split(side, num_parts))
+
+    def _cut(self, cut: Callable[[Tensor], Sequence[Tensor]]) -> list["Batch"]:
+        """In parts of some rows, as `cut` makes them of each tensor."""
         sides = (self.source_ids, self.source_mask), (self.target_ids, self.target_mask)
-        sources, targets = (
-            zip(torch.split(ids, num_rows), torch.split(mask, num_rows), strict=True) for ids, mask in sides
-        )
+        sources, targets = (zip(cut(ids), cut(mask), strict=True) for ids, mask in sides)
         return [Batch(*_narrow(*source), *_narrow(*target)) for source, target in zip(sources, targets, strict=True)]
 
 

@@ -27,6 +27,7 @@ def introduce(trainer: Trainer) -> None:
             {
                 **facts,
                 "start": trainer.state.start,
+                "micro_batches": trainer.state.micro_batches,
                 "cleaning": prepared.cleaning,
                 "corpora": [asdict(corpus) for corpus in prepared.corpora],
                 "lengths": length_histogram(prepared.train.lengths),
@@ -59,9 +60,13 @@ def _left_out(cleaning: dict[str, int]) -> str:
 
 
 def _where(trainer: Trainer) -> str:
-    """The device; of several ranks also how many there are, and how they share the model."""
+    """The device; also how many ranks there are and how they share the model, or how many processes share a batch."""
     ranks, sharding = trainer.ranks.size, trainer.config.training.sharding
-    return f"{ranks} ranks of {trainer.device.type}, sharding {sharding}" if ranks > 1 else str(trainer.device)
+    if ranks > 1:
+        return f"{ranks} ranks of {trainer.device.type}, sharding {sharding}"
+    if trainer.updater.divides_batches:
+        return f"{trainer.device}, each batch as {trainer.updater.micro_batches} micro-batches"
+    return str(trainer.device)
 
 
 def _tell_of_another_machine(before: Mapping[str, str], now: Mapping[str, str], reporter: Reporter) -> None:

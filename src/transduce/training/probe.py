@@ -139,7 +139,7 @@ def probe(
         TrainingError: a single pair does not fit.
     """
     ranks = updater.ranks
-    with _left_as_it_was(updater), summed_later(updater.batch_loss):
+    with _left_as_it_was(updater), summed_later(updater.batch_loss), updater.divided_threads():
         shapes = largest_shapes(lengths, ranks.size * share >> halvings, ranks.size, times)
         while (seconds := _seconds(updater, shapes, safe_share, free)) is None:
             if share >> halvings <= int(lengths.max()):
@@ -262,12 +262,14 @@ def _give_back(updater: Updater) -> None:
 
 
 def _try_all(updater: Updater, shapes: list[Shape]) -> float:
-    """Try the shapes, and the first of them again; the seconds that this last one took."""
+    """Try the shapes, whole, as micro-batches take as much together; then the seconds of the first, as in training."""
     forget_most_taken_memory(updater.device)  # of what was tried before
+    attempts = [(shape, False) for shape in shapes] + [(shapes[0], updater.divides_batches)]
+    attempts += attempts[-1:] * updater.divides_batches  # again, as the first time starts the processes
     seconds = 0.0
-    for shape in [*shapes, shapes[0]]:
+    for shape, divided in attempts:
         started = time.perf_counter()
-        _try(updater, shape)
+        _try(updater, shape, divided=divided)
         seconds = time.perf_counter() - started
     return seconds
 
@@ -294,8 +296,11 @@ def _forecast(updater: Updater, shape: Shape) -> int:
     return grown[1] + (grown[1] - grown[0]) * (shape.rows - 2 * few) // few
 
 
-def _try(updater: Updater, shape: Shape) -> None:
+def _try(updater: Updater, shape: Shape, *, divided: bool = False) -> None:
     """Forward and backward of a batch of this shape."""
     updater.model.train()
     batch = shape.batch(updater.model.pad_id)
-    updater.accumulate(batch.to(updater.device), batch.num_target_tokens)
+    if divided:
+        updater.sum_gradients(0, [batch], batch.num_target_tokens)
+    else:
+        updater.accumulate(batch.to(updater.device), batch.num_target_tokens)

@@ -3,7 +3,7 @@
 import hashlib
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import closing, contextmanager, nullcontext
 from pathlib import Path
 from typing import BinaryIO
 
@@ -142,7 +142,7 @@ def _train_alone(
         trainer.state.settings = settings_digest(config)
         _check_alike(folder, ranks, trainer.state.start, trainer.state.update, trainer.state.best)
         again = "the same command without --restart" if restart else "the same command"
-        with _failures_explained(folder, again):
+        with closing(trainer.updater.processes), _failures_explained(folder, again):
             trainer.fit_into_memory()  # before an earlier run makes way for one that cannot be
             if ranks.is_first:
                 folder.begin(config, restart=restart)

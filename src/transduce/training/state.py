@@ -42,6 +42,7 @@ class RunState:
         data: digest of the prepared data, so that other data cannot slip in.
         start: digest of the weights that training started from; "" if they were random.
         ranks: with which the run began. Its batches keep the size they had then, however many ranks share them now.
+        micro_batches: into how many each batch is divided, to compute them side by side; see `micro_batches`.
         settings: digest of the settings that the run may not change (`settings_digest`).
     """
 
@@ -65,6 +66,7 @@ class RunState:
     halvings: int = 0
     start: str = ""
     ranks: int = 1
+    micro_batches: int = 1
     settings: str = ""
 
     def save(self, folder: RunFolder, updater: Updater) -> None:

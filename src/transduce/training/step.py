@@ -1,6 +1,7 @@
 """One update: gradients of one or more batches, and a step of Adam (paper 5.3). No files, no clock."""
 
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 
 import numpy as np
@@ -14,11 +15,15 @@ from transduce.data import Batch
 from transduce.model import Dropout, Transformer
 from transduce.training.divergence import must_skip
 from transduce.training.loss import label_smoothed_cross_entropy
+from transduce.training.micro_batches import MicroBatchProcesses, can_fork, one_thread
 from transduce.training.moving_average import MovingAverage
 from transduce.training.precision import computing_in, settled_precision
 from transduce.training.ranks import ALONE, Ranks
 from transduce.training.schedule import Decay, learning_rate
 from transduce.training.sharding import spread, summed_later, whole
+
+MOST_PARTS = 2**20
+"""More micro-batches than any update has: what tells those of one update from those of the next."""
 
 
 @dataclass(frozen=True)
@@ -78,13 +83,17 @@ class BatchLoss(nn.Module):
 
 
 class Updater:
-    """The model, its optimiser, the settings that decide an update, and the ranks that share it."""
+    """The model, its optimiser, the settings that decide an update, and the ranks that share it.
+
+    `micro_batches` is into how many of them each batch is divided; with several ranks or on a GPU, none is.
+    """
 
     def __init__(self, model: Transformer, config: TrainingConfig, device: torch.device, ranks: Ranks = ALONE) -> None:
         self.model = model
         self.config = config
         self.device = device
         self.ranks = ranks
+        self.micro_batches = 1
         self.moving_average = MovingAverage(model, config.ema_decay) if config.ema_decay else None
         self.batch_loss = spread(BatchLoss(model, config, device), model, config.sharding, ranks, device)
         self.optimizer = torch.optim.Adam(
@@ -95,6 +104,7 @@ class Updater:
             fused=device.type in {"cpu", "cuda"},
         )
         self.should_stop: Callable[[], bool] = lambda: False  # asked between the batches of an update
+        self.processes = MicroBatchProcesses(model, self._gradient, torch.get_num_threads())
         # What a forward pass changes in training: of batch normalisation.
         self._running_statistics = [
             tensor for tensor in model_tensors(model).values() if not isinstance(tensor, nn.Parameter)
@@ -105,29 +115,36 @@ class Updater:
 
         `decay` is that of the learning rate where it is not the one that the settings plan.
 
-        The random numbers of dropout depend on the seed, `number` and the rank alone, so that a run that was
-        interrupted goes on exactly as if it had not been. If loss or gradient are not finite, the update is skipped by
-        all ranks: weights, running statistics and optimiser stay as they are, to the bit.
+        The random numbers of dropout depend on the seed, `number`, the rank and the micro-batch alone, so that a run
+        that was interrupted goes on exactly as if it had not been. If loss or gradient are not finite, the update is
+        skipped by all ranks: weights, running statistics and optimiser stay as they are, to the bit.
 
         Raises:
             UpdateStoppedError: `should_stop` says so between two batches, and there is one rank: several would have to
                 agree.
         """
-        # Hashed into one number: of a seed, torch's generator on the CPU reads only the lower 32 bits.
-        seeds = np.random.SeedSequence([self.config.seed, number, self.ranks.rank])
-        torch.manual_seed(int(seeds.generate_state(1, np.uint64)[0]))
-        self.model.train()
+        with self.divided_threads():
+            return self._update(number, batches, decay)
+
+    @property
+    def divides_batches(self) -> bool:
+        """Whether batches are computed as micro-batches, side by side."""
+        return self.micro_batches > 1 and self.ranks.size == 1 and self.device.type == "cpu"
+
+    def divided_threads(self) -> AbstractContextManager[None]:
+        """Within, each process that computes a micro-batch has one thread."""
+        return one_thread() if self.divides_batches and can_fork() else nullcontext()
+
+    def _update(self, number: int, batches: Sequence[Batch], decay: Decay | None) -> UpdateFigures:
         self._set_dropout(number)
+        self.model.train()
         before = [tensor.clone() for tensor in self._running_statistics]
         num_tokens = int(self.ranks.sum(torch.tensor(sum(batch.num_target_tokens for batch in batches))))
-        sums = torch.zeros(3, dtype=torch.float64)
-        with summed_later(self.batch_loss):
-            for batch in batches[:-1]:
-                sums += self.accumulate(batch.to(self.device), num_tokens)
-                if self.ranks.size == 1 and self.should_stop():
-                    self._forget_update(before)
-                    raise UpdateStoppedError
-        sums += self.accumulate(batches[-1].to(self.device), num_tokens)
+        try:
+            sums = self.sum_gradients(number, batches, num_tokens)
+        except UpdateStoppedError:
+            self._forget_update(before)
+            raise
         norm = nn.utils.get_total_norm([one.grad for one in self.model.parameters() if one.grad is not None])
         if self.config.clip_norm:
             nn.utils.clip_grads_with_norm_(self.model.parameters(), self.config.clip_norm, norm)
@@ -159,6 +176,37 @@ class Updater:
         self.optimizer.zero_grad()
         for statistic, value in zip(self._running_statistics, before, strict=True):
             statistic.copy_(value)
+
+    def sum_gradients(self, number: int, batches: Sequence[Batch], num_tokens: int) -> Float[Tensor, "3"]:
+        """Add the gradients of all batches to the model's; their losses, cross-entropies and right tokens, summed."""
+        if self.divides_batches:
+            parts = [part for batch in batches for part in batch.divide(self.micro_batches)]
+            tasks = [(part, number * MOST_PARTS + place) for place, part in enumerate(parts)]
+            return self.processes.sum_gradients(tasks, num_tokens, self._check_stop)
+        torch.manual_seed(self._seed(number))
+        sums = torch.zeros(3, dtype=torch.float64)
+        with summed_later(self.batch_loss):
+            for batch in batches[:-1]:
+                sums += self.accumulate(batch.to(self.device), num_tokens)
+                self._check_stop()
+        return sums + self.accumulate(batches[-1].to(self.device), num_tokens)
+
+    def _seed(self, number: int, micro_batch: int = 0) -> int:
+        """Hashed into one number: of a seed, torch's generator on the CPU reads only the lower 32 bits."""
+        seeds = np.random.SeedSequence([self.config.seed, number, self.ranks.rank, micro_batch])
+        return int(seeds.generate_state(1, np.uint64)[0])
+
+    def _check_stop(self) -> None:
+        if self.ranks.size == 1 and self.should_stop():
+            raise UpdateStoppedError
+
+    def _gradient(self, micro_batch: Batch, which: int, num_tokens: int) -> Float[Tensor, "3"]:
+        """A `micro_batches.Gradient`; `which` is the number of the update and of the micro-batch in it."""
+        number, place = divmod(which, MOST_PARTS)
+        torch.manual_seed(self._seed(number, place))
+        self._set_dropout(number)
+        self.model.train()
+        return self.accumulate(micro_batch, num_tokens)
 
     def accumulate(self, batch: Batch, num_tokens: int) -> Float[Tensor, "3"]:
         """Add the gradient of one batch to the model's; its loss, cross-entropy and right tokens, all summed."""

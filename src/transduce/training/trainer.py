@@ -20,6 +20,7 @@ from transduce.training.digests import batches_digest, weights_digest
 from transduce.training.divergence import MOST_SKIPPED_IN_A_ROW, REMEDY, is_finite, too_many_skipped
 from transduce.training.forecast import forecast_line
 from transduce.training.interruption import StopWish
+from transduce.training.micro_batches import choose_micro_batches
 from transduce.training.outcome import NO_AVERAGE, Average
 from transduce.training.pace import Pace
 from transduce.training.patience import end_of_patience
@@ -67,7 +68,9 @@ class Trainer:
             load_tensors(self.model, model_tensors(start.load_model()), str(start.folder))
         self.updater = Updater(self.model, config.training, self.device, ranks)
         origin = "" if start is None else start.digest
-        self.state = RunState(data=prepared.digests["all"], start=origin, ranks=ranks.size)
+        num_parts = choose_micro_batches(config, self.device, ranks)
+        self.state = RunState(data=prepared.digests["all"], start=origin, ranks=ranks.size, micro_batches=num_parts)
+        self.updater.micro_batches = num_parts
         self.trackers = Trackers(folder, config, reporter.say)
         self.candidates = Candidates(config, prepared, folder, reporter, self._log)
         self._elapsed_before = 0.0
@@ -91,9 +94,12 @@ class Trainer:
             begun = self.folder.metrics.first()  # which is written before any checkpoint
             self._check_same_data(begun.get("digests", self.prepared.digests)["all"])
             self._check_same_start(begun.get("start", self.state.start))
+            if begun:
+                self.state.micro_batches = self.updater.micro_batches = begun.get("micro_batches", 1)
             return
         self._check_same_data(checkpoint.state["data"])
         self.state = RunState.load(self.folder, checkpoint.update, self.updater)
+        self.updater.micro_batches = self.state.micro_batches
         self._elapsed_before = self.state.elapsed
         self._pace = Pace(self._elapsed)
         self.reporter.say(f"going on after update {checkpoint.update:,}")

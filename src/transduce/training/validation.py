@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
+from torch import Tensor
 
 from transduce.config import RunConfig
 from transduce.data import Batch
@@ -16,6 +17,7 @@ from transduce.training.divergence import REMEDY
 from transduce.training.guard import token_f1
 from transduce.training.loss import label_smoothed_cross_entropy
 from transduce.translation import NativeEngine, Translator, batches_by_length
+from transduce.translation.workers import Workers
 
 
 @dataclass(frozen=True)
@@ -75,6 +77,7 @@ class Validator:
         self.pairs = pairs
         self.tokenizer = tokenizer
         self.config = config
+        self._workers = Workers()
 
     def validate(self, model: Transformer) -> Validation:
         """All figures for the model as it is; its mode and weights are left alone.
@@ -95,7 +98,6 @@ class Validator:
         f1 = token_f1(*(self.tokenizer.encode_targets(side) for side in (translations, references)))
         return Validation(loss, accuracy, tuple(scores), tuple(chosen), f1)
 
-    @torch.inference_mode()
     def _teacher_forced(self, model: Transformer) -> tuple[float, float]:
         device = next(model.parameters()).device
         tokenizer, (source_texts, target_texts) = self.tokenizer, zip(*self.pairs, strict=True)
@@ -105,16 +107,23 @@ class Validator:
         )
         was_training = model.training
         model.eval()
-        sums, num_tokens = torch.zeros(2, dtype=torch.float64), 0
-        for indices in batches_by_length([max(map(len, pair)) for pair in zip(*sides, strict=True)], 4096):
+
+        @torch.inference_mode()
+        def sums_over_tokens(indices: list[int]) -> Tensor:
             sources, targets = ([side[index] for index in indices] for side in sides)
             batch = Batch.from_ids(sources, targets, self.tokenizer.pad_id).to(device)
             memory = model.encode(batch.source_ids, batch.source_mask)
             hidden = model.decode_hidden(batch.target_ids, batch.target_mask, memory, batch.source_mask)
             states, right = hidden[batch.target_mask], batch.target_ids[batch.target_mask]
             losses = label_smoothed_cross_entropy(states, model.projection.weight, right, 0.0, model.projection.bias)
-            sums += torch.stack([losses.cross_entropy, losses.num_correct]).cpu().double()
-            num_tokens += batch.num_target_tokens
+            sums = torch.stack([losses.cross_entropy, losses.num_correct]).cpu().double()
+            return torch.cat([sums, torch.tensor([batch.num_target_tokens])])
+
+        parts = list(batches_by_length([max(map(len, pair)) for pair in zip(*sides, strict=True)], 4096))
+        # A batch a thread: those that share one batch wait for each other, long beside other programs.
+        num_threads = torch.get_num_threads() if device.type == "cpu" else 1
+        one_by_one = num_threads == 1
+        sums = map(sums_over_tokens, parts) if one_by_one else self._workers.map(sums_over_tokens, parts, num_threads)
+        cross_entropy, num_correct, num_tokens = torch.stack(list(sums)).sum(dim=0).tolist()
         model.train(was_training)
-        loss, accuracy = (sums / num_tokens).tolist()
-        return loss, accuracy
+        return cross_entropy / num_tokens, num_correct / num_tokens

@@ -249,8 +249,8 @@ class NetworkEngine:
             )
 
     def _all(self, search_batch: Callable[[list[int]], _ResultT], batches: list[list[int]]) -> list[_ResultT]:
-        """What `search_batch` makes of every batch, computed by several threads if there is something for each."""
-        if self._num_threads == 1 or len(batches) <= 1:
+        """What `search_batch` makes of every batch, each computed by one thread: shared, even one takes longer."""
+        if self._num_threads == 1:
             return [search_batch(batch) for batch in batches]
         return self._workers.map(search_batch, batches, self._num_threads)
 
