@@ -108,7 +108,7 @@ def test_line_n_in_is_line_n_out(transduce: Any, run_folder: Path, workspace: Pa
     ("options", "named"),
     [
         (["--head", "first"], "head = 'first': must be LAYER.HEAD"),
-        (["--head", "7.0"], "head = '7.0': must be one that the decoder has: layers 1 to 1"),
+        (["--head", "7.1"], "head = '7.1': must be one that the decoder has: layers 1 to 1"),
         (["--head", "1", "--gold", "two"], "--head 1 leaves nothing to choose"),
         (["--choose-on-source", "train.source"], "--choose-on-source and --choose-on-target"),
         (["--choose-on-target", "train.source"], "--choose-on-source and --choose-on-target"),
