@@ -43,7 +43,7 @@ SETTINGS: dict[str, Any] = {
     "search.beam": 2,
     "search.max_extra_length": 4,
 }
-TIMES = ("seconds", "tokens_per_second")
+TIMES = ("seconds", "elapsed", "tokens_per_second")
 
 
 @pytest.fixture(scope="session", autouse=True)
