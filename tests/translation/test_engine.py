@@ -220,9 +220,9 @@ def test_what_bfloat16_finds_has_the_score_that_it_says(
 ) -> None:
     """Up to rounding: which hypotheses it finds may differ, as a token that is nearly as probable may be taken.
 
-    A number in bfloat16 is off by up to 2^-9 of it. About six are made of each other in every sub-layer, and the errors,
-    independent of each other, grow as the root of their number. A logit is a sum of products, to each of which that
-    applies.
+    A number in bfloat16 is off by up to 2^-9 of it. About six are made of each other in every sub-layer, and their
+    errors, independent of each other, grow as the root of their number. A logit is a sum of products, to each of which
+    that applies.
     """
     config = model.config
     roundings = 6 * (2 * config.num_encoder_layers + 3 * config.num_decoder_layers) + 3

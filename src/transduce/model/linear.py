@@ -45,7 +45,7 @@ def linear(
     weight: Float[Tensor, "outputs width"],
     bias: Float[Tensor, " outputs"] | None = None,
 ) -> Float[Tensor, "*batch outputs"]:
-    """x W^T + b; in float32 on a CPU, without gradients, what a row gets does not depend on the number of rows.
+    """The product x W^T + b; in float32 on a CPU, without gradients, a row gets the same among any number of rows.
 
     Of every four rows a matrix library adds up the products in one order, of the one to three that are left over, alone
     or in the share of a thread, perhaps in another: their sums are rounded otherwise. Rows of zeros make four of them.

@@ -112,11 +112,6 @@ def computed(found: ImportedModel) -> tuple[ImportedModel, Transformer]:
     ours = [hypothesis.token_scores for hypothesis in score_ids(decoder, sources, targets)]
     theirs = found.runtime.forced_scores(sources, targets)
     # What a proof demands of an import: no token off by more than the one, all on average by no more than the other.
-    print(
-        "DIFF",
-        max(np.abs(np.concatenate(ours) - np.concatenate(theirs))),
-        np.mean(np.abs(np.concatenate(ours) - np.concatenate(theirs))),
-    )
     differences = np.abs(np.concatenate(ours) - np.concatenate(theirs))
     assert differences.max() <= TOLERANCES["float32"].largest
     assert differences.mean() <= TOLERANCES["float32"].mean
