@@ -1,5 +1,6 @@
 """The products with weights, as translation computes them: in float32, or in bfloat16."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
@@ -22,7 +23,7 @@ class Product:
     def __init__(self, weight: Tensor, bias: Tensor | None, dtype: torch.dtype, *, row_by_row: bool = False) -> None:
         self.weight = weight.detach().to(dtype)
         self.bias = None if bias is None else bias.detach().to(dtype)
-        self._multiply = linear if row_by_row else F.linear
+        self._multiply: Callable[[Tensor, Tensor, Tensor | None], Tensor] = linear if row_by_row else F.linear
 
     def __call__(self, inputs: Float[Tensor, "rows width"]) -> Float[Tensor, "rows outputs"]:
         """The product."""
