@@ -10,6 +10,8 @@ from torch.nn import functional as F
 
 from transduce.model.linear import linear
 
+_Multiply = Callable[[Tensor, Tensor, Tensor | None], Tensor]
+
 LARGE = 2**19
 """Weights from which a product of a few rows is faster in bfloat16, on a processor that has it: 2 MB in float32."""
 
@@ -23,7 +25,7 @@ class Product:
     def __init__(self, weight: Tensor, bias: Tensor | None, dtype: torch.dtype, *, row_by_row: bool = False) -> None:
         self.weight = weight.detach().to(dtype)
         self.bias = None if bias is None else bias.detach().to(dtype)
-        self._multiply: Callable[[Tensor, Tensor, Tensor | None], Tensor] = linear if row_by_row else F.linear
+        self._multiply: _Multiply = linear if row_by_row else F.linear
 
     def __call__(self, inputs: Float[Tensor, "rows width"]) -> Float[Tensor, "rows outputs"]:
         """The product."""
