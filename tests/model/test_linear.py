@@ -5,6 +5,7 @@ from torch.nn import functional as F
 
 from transduce.model import linear as linear_module
 from transduce.model.linear import Linear
+from transduce.model.linear import linear as linear_function
 
 
 @pytest.fixture
@@ -69,3 +70,22 @@ def test_in_float32_equals_torch_to_the_bit(linear: Linear) -> None:
 def test_some_rows_are_some_outputs(linear: Linear) -> None:
     inputs = torch.randn(3, 6)
     torch.testing.assert_close(linear(inputs, slice(1, 3)), linear(inputs)[:, 1:3])
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("num_threads", [1, 2])
+@pytest.mark.parametrize(("width", "num_outputs"), [(16, 24), (128, 384), (512, 129)])
+def test_what_a_row_gets_does_not_depend_on_the_number_of_rows(width: int, num_outputs: int, num_threads: int) -> None:
+    inputs, weight, bias = torch.randn(70, width), torch.randn(num_outputs, width), torch.randn(num_outputs)
+    before = torch.get_num_threads()
+    torch.set_num_threads(num_threads)
+    try:
+        expected = linear_function(inputs, weight, bias)
+        assert torch.allclose(expected, F.linear(inputs, weight, bias), rtol=0, atol=1e-4)
+        for num_rows in (0, *range(1, 20), 33, 66):
+            for first in (0, 3):
+                rows = slice(first, first + num_rows)
+                assert torch.equal(linear_function(inputs[rows], weight, bias), expected[rows])
+        assert torch.equal(linear_function(inputs[:6].view(3, 1, 2, width), weight, bias).flatten(0, 2), expected[:6])
+    finally:
+        torch.set_num_threads(before)

@@ -27,5 +27,5 @@ def test_auto_is_what_is_fastest(make_capabilities: Callable[[dict[str, bool]], 
 
 @pytest.mark.parametrize("few", [True, False])
 def test_what_is_asked_for_is_taken(*, few: bool) -> None:
-    assert settled_precision("float32", CPU, 512, few=few) == Arithmetic(torch.float32)
+    assert settled_precision("float32", CPU, 512, few=few) == Arithmetic(torch.float32, alike_in_every_batch=True)
     assert settled_precision("bfloat16", CPU, 64, few=few) == Arithmetic(torch.bfloat16)

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from transduce.config import TransformerConfig
-from transduce.model.linear import Linear
+from transduce.model.linear import Linear, linear, sums_in_one_order
 from transduce.model.plain_attention import MOST_PLAIN_KEYS, plain_attention
 
 Mask = Bool[Tensor, "#batch #heads #query key"]
@@ -21,6 +21,9 @@ Keys = Float[Tensor, "batch heads key d_k"]
 Values = Float[Tensor, "batch heads key d_v"]
 Scores = Float[Tensor, "batch heads query key"]
 Attended = Float[Tensor, "batch heads query d_v"]
+
+KEYS_TOGETHER = 16
+"""Numbers in the widest register; of fewer keys, or of what is left over, a softmax is summed in another order."""
 
 
 class KeysAndValues(NamedTuple):
@@ -41,6 +44,24 @@ def causal_attention_mask(length: int, device: torch.device) -> Bool[Tensor, "1 
     Padding stands at the end of a sentence, so that this mask alone keeps every real token from seeing it.
     """
     return torch.ones(length, length, dtype=torch.bool, device=device).tril()[None, None]
+
+
+def with_room(
+    keys: Keys, values: Values, mask: Mask
+) -> tuple[
+    Float[Tensor, "batch heads room d_k"],
+    Float[Tensor, "batch heads room d_v"],
+    Bool[Tensor, "#batch #heads #query room"],
+]:
+    """Keys and values with zeros behind them, and the mask that hides these, up to a multiple of `KEYS_TOGETHER`.
+
+    In float32 on a CPU, without gradients; elsewhere all as they are. With this room, what a query gets does not depend
+    on how long the longest sentence of its batch is, if the number of queries is a multiple of four: see `linear`.
+    """
+    room = -keys.size(2) % KEYS_TOGETHER
+    if not room or not sums_in_one_order(keys):
+        return keys, values, mask
+    return F.pad(keys, (0, 0, 0, room)), F.pad(values, (0, 0, 0, room)), F.pad(mask, (0, room))
 
 
 class DotScore(nn.Module):
@@ -81,8 +102,8 @@ class AdditiveScore(nn.Module):
         of_queries, of_keys, of_hidden = (
             weight.to(queries.dtype) for weight in (self.query_weight, self.key_weight, self.hidden_weight)
         )
-        hidden = F.linear(queries, of_queries).unsqueeze(-2) + F.linear(keys, of_keys).unsqueeze(-3)
-        return F.linear(hidden.tanh(), of_hidden).squeeze(-1)
+        hidden = linear(queries, of_queries).unsqueeze(-2) + linear(keys, of_keys).unsqueeze(-3)
+        return linear(hidden.tanh(), of_hidden).squeeze(-1)
 
     def attend(self, queries: Queries, keys: Keys, values: Values, mask: Mask) -> Attended:
         """Scores, softmax and weighted sum, one after the other."""
@@ -148,7 +169,7 @@ class MultiHeadAttention(nn.Module):
         self, queries: Queries, keys_and_values: KeysAndValues, mask: Mask
     ) -> Float[Tensor, "batch query d_model"]:
         """Attention in every head, the heads side by side, and the output projection W^O."""
-        attended = self.score.attend(queries, *keys_and_values, mask)
+        attended = self.score.attend(queries, *with_room(*keys_and_values, mask))
         outputs: Tensor = self.output(attended.transpose(1, 2).flatten(2))
         return outputs
 

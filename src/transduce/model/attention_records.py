@@ -9,7 +9,7 @@ from typing import cast
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from transduce.model.attention import attention_weights, causal_attention_mask, source_attention_mask
+from transduce.model.attention import attention_weights, causal_attention_mask, source_attention_mask, with_room
 from transduce.model.decoder import DecoderLayer
 from transduce.model.transformer import Transformer
 
@@ -46,7 +46,8 @@ def _layer_and_weights(
     def attend(x: Tensor) -> Tensor:
         # Within the residual connection: with pre-norm, queries are made of what has been normalised.
         queries = attention.project_queries(x)
-        seen.append(attention_weights(attention.score, queries, memorized.keys, source_mask))
+        keys, _, mask = with_room(*memorized, source_mask)
+        seen.append(attention_weights(attention.score, queries, keys, mask)[..., : memorized.keys.size(2)])
         return attention.attend(queries, memorized, source_mask)
 
     x = layer.self_attention_residual(x, target_mask, lambda x: layer.self_attention.self_attention(x, causal_mask))

@@ -8,6 +8,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from transduce.config import TransformerConfig
+from transduce.model.linear import linear
 
 NEVER = -1e9
 """An output bias that rules a token out: its probability is 0 in every precision, and training leaves it alone.
@@ -59,4 +60,4 @@ class OutputProjection(nn.Module):
 
     def forward(self, hidden: Float[Tensor, "*batch d_model"]) -> Float[Tensor, "*batch vocabulary"]:
         """A logit for every token of the vocabulary, for any number of leading axes."""
-        return F.linear(hidden, self.weight.to(hidden.dtype), self.addend.to(hidden.dtype))
+        return linear(hidden, self.weight.to(hidden.dtype), self.addend.to(hidden.dtype))

@@ -12,6 +12,9 @@ from torch.nn import functional as F
 BLOCK = 512
 """Rows that are multiplied together, so that products have few different shapes: see `_LinearInBlocks`."""
 
+ROWS_TOGETHER = 4
+"""Rows that matrix libraries multiply together; what is left over they multiply by other instructions: see `linear`."""
+
 WIDEST_IN_BLOCKS = 256
 """Up to here, for the smaller side of W, oneDNN takes longer to build a kernel than to compute some rows twice."""
 
@@ -34,7 +37,30 @@ class Linear(nn.Linear):
         if torch.is_grad_enabled() and multiplies_in_blocks(inputs) and min(weight.shape) <= WIDEST_IN_BLOCKS:
             outputs: Tensor = _LinearInBlocks.apply(inputs, weight, bias)  # type: ignore[no-untyped-call]
             return outputs
-        return F.linear(inputs, weight.to(inputs.dtype), bias.to(inputs.dtype))
+        return linear(inputs, weight.to(inputs.dtype), bias.to(inputs.dtype))
+
+
+def linear(
+    inputs: Float[Tensor, "*batch width"],
+    weight: Float[Tensor, "outputs width"],
+    bias: Float[Tensor, " outputs"] | None = None,
+) -> Float[Tensor, "*batch outputs"]:
+    """The product x W^T + b; in float32 on a CPU, without gradients, a row gets the same among any number of rows.
+
+    Of every four rows a matrix library adds up the products in one order, of the one to three that are left over, alone
+    or in the share of a thread, perhaps in another: their sums are rounded otherwise. Rows of zeros make four of them.
+    """
+    num_rows = inputs.numel() // inputs.size(-1)
+    missing = -num_rows % ROWS_TOGETHER
+    if not missing or not sums_in_one_order(inputs):
+        return F.linear(inputs, weight, bias)
+    rows = F.pad(inputs.reshape(num_rows, -1), (0, 0, 0, missing))
+    return F.linear(rows, weight, bias)[:num_rows].view(*inputs.shape[:-1], len(weight))
+
+
+def sums_in_one_order(inputs: Tensor) -> bool:
+    """Whether what is computed of a sentence must not depend on its batch: in float32 on a CPU, outside of training."""
+    return inputs.dtype == torch.float32 and inputs.device.type == "cpu" and not torch.is_grad_enabled()
 
 
 def multiplies_in_blocks(inputs: Tensor) -> bool:

@@ -14,7 +14,7 @@ from transduce.data import Batch
 from transduce.errors import UserError
 from transduce.model import Transformer
 from transduce.text import Tokenizer
-from transduce.translation.batches import batches_by_length
+from transduce.translation.batches import batches_by_length, in_whole_rows
 from transduce.translation.device import find_device
 
 Pair = tuple[str, str]
@@ -100,7 +100,10 @@ class ForcedDecoder:
         lengths = [max(len(source), len(target)) for source, target in zip(sources, targets, strict=True)]
         for indices in batches_by_length(lengths, most_tokens):
             chosen = [sources[index] for index in indices], [targets[index] for index in indices]
-            yield indices, Batch.from_ids(*chosen, self.tokenizer.pad_id).to(device)
+            batch, limits = Batch.from_ids(*chosen, self.tokenizer.pad_id), (self.tokenizer.pad_id, self.model.longest)
+            source = in_whole_rows(batch.source_ids, batch.source_mask, *limits)
+            target = in_whole_rows(batch.target_ids, batch.target_mask, *limits)
+            yield indices, Batch(*source, *target).to(device)
 
 
 def numbered_blocks(pairs: Iterable[Pair]) -> Iterator[tuple[int, list[Pair]]]:

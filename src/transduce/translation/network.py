@@ -13,6 +13,7 @@ from torch import Tensor
 from transduce.config import TransformerConfig
 from transduce.model import DecoderState, Transformer
 from transduce.search.step import StateT
+from transduce.translation.batches import in_whole_rows
 from transduce.translation.prepared import PreparedNetwork
 from transduce.translation.products import Arithmetic
 
@@ -120,6 +121,7 @@ class ModelNetwork:
         self, source_ids: Int[Tensor, "sentences source"], source_mask: Bool[Tensor, "sentences source"]
     ) -> _RowsState:
         """See `Network`."""
+        source_ids, source_mask = in_whole_rows(source_ids, source_mask, self.model.pad_id, self.model.longest)
         return _RowsState(self.model.start(self.model.encode(source_ids, source_mask), source_mask), 1)
 
     def step(

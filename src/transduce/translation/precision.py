@@ -17,11 +17,12 @@ NARROWEST = 128
 def settled_precision(precision: Precision, device: torch.device, d_model: int, *, few: bool) -> Arithmetic:
     """What `precision` means for a network of this width, for `few` sentences at a time or many.
 
-    `auto` is what is fastest: bfloat16 where the device has it and the network is wide enough, else float32. For a few
-    sentences on a processor, starting a small product in bfloat16 takes longer than computing it in float32.
+    float32, on a processor, is the same in every batch. `auto` is what is fastest: bfloat16 where the device has it and
+    the network is wide enough, else float32. For a few sentences on a processor, starting a small product in bfloat16
+    takes longer than computing it in float32.
     """
     if precision != "auto":
-        return Arithmetic(TYPES[precision])
+        return Arithmetic(TYPES[precision], alike_in_every_batch=precision == "float32" and device.type == "cpu")
     if not has_fast_bfloat16(device) or (device.type == "cpu" and d_model < NARROWEST):
         return Arithmetic(torch.float32)
     is_mixed = few and device.type == "cpu"

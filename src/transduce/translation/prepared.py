@@ -27,8 +27,9 @@ from transduce.model import (
 )
 from transduce.model.feed_forward import ACTIVATIONS
 from transduce.model.normalization import EPSILON
+from transduce.translation.batches import in_whole_rows
 from transduce.translation.products import Arithmetic, Product
-from transduce.translation.side_by_side import LayerCache, SideBySideState
+from transduce.translation.side_by_side import LayerCache, SideBySideState, room_for_source
 
 _ROWS_AT_A_TIME = 64
 """Rows whose logits are computed at a time, so that they are still in the processor's cache when they are read."""
@@ -86,9 +87,9 @@ class _Attention:
         """[sentences, heads, positions, d_head] of [rows, heads * d_head], without copying."""
         return projected.view(sentences, -1, self.num_heads, d_head).transpose(1, 2)
 
-    def cache(self, keys: Tensor, values: Tensor, sentences: int) -> LayerCache:
+    def cache(self, keys: Tensor, values: Tensor, sentences: int, room: int) -> LayerCache:
         """Projected keys and values in the layout of the products below."""
-        return LayerCache.of(self.heads(keys, sentences, self.d_k), self.heads(values, sentences, self.d_v))
+        return LayerCache.of(self.heads(keys, sentences, self.d_k), self.heads(values, sentences, self.d_v), room)
 
     def attend(self, queries: Tensor, cache: LayerCache, mask: Tensor | None, residual: Tensor) -> Tensor:
         """Attention of `queries` [sentences, heads, width, d_k] to all positions, and W^O.
@@ -113,12 +114,12 @@ class _EncoderLayer:
             _Residual(layer.feed_forward_residual, arithmetic.dtype),
         ]
 
-    def __call__(self, x: Tensor, sentences: int, mask: Tensor | None) -> Tensor:
+    def __call__(self, x: Tensor, sentences: int, room: int, mask: Tensor | None) -> Tensor:
         attention = self.attention
 
         def attend(inputs: Tensor, residual: Tensor) -> Tensor:
             queries, keys, values = attention.everything(inputs).split_with_sizes(attention.widths, dim=1)
-            cache = attention.cache(keys, values, sentences)
+            cache = attention.cache(keys, values, sentences, room)
             queries = attention.heads(queries, sentences, attention.d_k)
             return attention.attend(queries, cache, mask, residual)
 
@@ -137,11 +138,11 @@ class _DecoderLayer:
             _Residual(layer.feed_forward_residual, arithmetic.dtype),
         ]
 
-    def read(self, memory: Tensor, sentences: int) -> LayerCache:
+    def read(self, memory: Tensor, sentences: int, room: int) -> LayerCache:
         """Keys and values of the memory, which stay the same for every token."""
         attention = self.memory_attention
         keys, values = attention.keys_and_values(memory).split_with_sizes(attention.widths[1:], dim=1)
-        return attention.cache(keys, values, sentences)
+        return attention.cache(keys, values, sentences, room)
 
     def __call__(
         self,
@@ -184,6 +185,8 @@ class PreparedNetwork:
     @torch.no_grad()
     def __init__(self, model: Transformer, arithmetic: Arithmetic) -> None:
         self.dtype, self.num_heads = arithmetic.dtype, model.config.num_heads
+        self.alike_in_every_batch = arithmetic.alike_in_every_batch
+        self.narrowest = min(model.config.d_k, model.config.d_v)
         self.source_embedding, self.target_embedding = model.source_embedding.weight, model.target_embedding.weight
         self.scale = model.source_embedding.scale
         self.positions = model.positions
@@ -204,15 +207,19 @@ class PreparedNetwork:
         self, source_ids: Int[Tensor, "sentences source"], source_mask: Bool[Tensor, "sentences source"]
     ) -> SideBySideState:
         """Reads the source."""
+        if self.alike_in_every_batch:
+            source_ids, source_mask = in_whole_rows(source_ids, source_mask, self.vocabulary - 1, self.positions.limit)
         sentences, length = source_ids.shape
+        room = room_for_source(length, self.narrowest) if self.alike_in_every_batch else length
         x = self._embed(source_ids, self.source_embedding, self.positions(length).repeat(sentences, 1))
         source = None
-        if not source_mask.all():
+        if room > length or not source_mask.all():
             least = torch.finfo(self.dtype).min
-            source = torch.zeros_like(source_mask, dtype=self.dtype).masked_fill_(~source_mask, least)[:, None, None]
+            source = x.new_full((sentences, 1, 1, room), least)
+            source[:, 0, 0, :length].masked_fill_(source_mask, 0)
         mask = None if source is None else self._for_heads(source)
         for layer in self.encoder:
-            x = layer(x, sentences, mask)
+            x = layer(x, sentences, room, mask)
         if self.after_encoder is not None:
             x = self.after_encoder(x)
         nothing = [
@@ -223,7 +230,7 @@ class PreparedNetwork:
             )
             for layer in self.decoder
         ]
-        memory = tuple(layer.read(x, sentences) for layer in self.decoder)
+        memory = tuple(layer.read(x, sentences, room) for layer in self.decoder)
         return SideBySideState(memory, tuple(nothing), source, x.new_empty(sentences, 1, 0))
 
     def step(

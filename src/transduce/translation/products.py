@@ -1,5 +1,6 @@
 """The products with weights, as translation computes them: in float32, or in bfloat16."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
@@ -7,30 +8,38 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.nn import functional as F
 
+from transduce.model.linear import linear
+
+_Multiply = Callable[[Tensor, Tensor, Tensor | None], Tensor]
+
 LARGE = 2**19
 """Weights from which a product of a few rows is faster in bfloat16, on a processor that has it: 2 MB in float32."""
 
 
 class Product:
-    """x W^T + b for weights that do not change any more; shares them with the model where the type is the same."""
+    """x W^T + b for weights that do not change any more; shares them with the model where the type is the same.
 
-    def __init__(self, weight: Tensor, bias: Tensor | None, dtype: torch.dtype) -> None:
+    With `row_by_row`, what a row gets does not depend on the number of rows: see `model.linear`.
+    """
+
+    def __init__(self, weight: Tensor, bias: Tensor | None, dtype: torch.dtype, *, row_by_row: bool = False) -> None:
         self.weight = weight.detach().to(dtype)
         self.bias = None if bias is None else bias.detach().to(dtype)
+        self._multiply: _Multiply = linear if row_by_row else F.linear
 
     def __call__(self, inputs: Float[Tensor, "rows width"]) -> Float[Tensor, "rows outputs"]:
         """The product."""
-        return F.linear(inputs, self.weight, self.bias)
+        return self._multiply(inputs, self.weight, self.bias)
 
     def plus(
         self, inputs: Float[Tensor, "rows width"], others: Float[Tensor, "rows outputs"]
     ) -> Float[Tensor, "rows outputs"]:
         """The product and `others`, added up."""
-        return F.linear(inputs, self.weight, self.bias).add_(others)
+        return self._multiply(inputs, self.weight, self.bias).add_(others)
 
     def rectified(self, inputs: Float[Tensor, "rows width"]) -> Float[Tensor, "rows outputs"]:
         """max(0, the product)."""
-        return F.linear(inputs, self.weight, self.bias).relu_()
+        return self._multiply(inputs, self.weight, self.bias).relu_()
 
 
 class PackedProduct(Product):
@@ -93,10 +102,13 @@ class Arithmetic:
     Args:
         dtype: of everything but, perhaps, large products.
         large_in_bfloat16: whether products with at least `LARGE` weights are computed in bfloat16 all the same.
+        alike_in_every_batch: whether what is computed of a sentence must not depend on its batch, to the last bit; for
+            float32 on a processor.
     """
 
     dtype: torch.dtype
     large_in_bfloat16: bool = False
+    alike_in_every_batch: bool = False
 
     def product(self, weight: Tensor, bias: Tensor | None) -> Product:
         """The fastest product on the device of the weights."""
@@ -104,4 +116,6 @@ class Arithmetic:
         if has_operators and self.large_in_bfloat16 and weight.numel() >= LARGE:
             return LargeProduct(weight, bias)
         packs = has_operators and self.dtype == torch.bfloat16
-        return (PackedProduct if packs else Product)(weight, bias, self.dtype)
+        if packs:
+            return PackedProduct(weight, bias, self.dtype)
+        return Product(weight, bias, self.dtype, row_by_row=self.alike_in_every_batch)

@@ -11,6 +11,22 @@ STRIDE = 16
 """Room is made for so many positions at a time, and attention is to all of it, the rest masked: oneDNN builds a kernel
 for each number, and copies what is not contiguous."""
 
+_FEWEST_KEYS = 16
+_FEWEST_MULTIPLICATIONS = 400
+"""For fewer keys than the widest register has numbers, and for smaller products, torch adds up in another order."""
+
+
+def room_for_source(length: int, d_head: int) -> int:
+    """Positions for keys and values of a source, so that what attention adds up does not depend on its batch.
+
+    Without it, a short sentence would be computed otherwise beside a longer one, whose length it is padded to.
+
+    Args:
+        length: of the longest source of the batch.
+        d_head: width of a key or of a value, the narrower of the two.
+    """
+    return max(length, _FEWEST_KEYS, -(-_FEWEST_MULTIPLICATIONS // d_head))
+
 
 @dataclass(frozen=True)
 class LayerCache:
@@ -36,9 +52,16 @@ class LayerCache:
         cls,
         keys: Float[Tensor, "sentences heads positions d_k"],
         values: Float[Tensor, "sentences heads positions d_v"],
+        room: int,
     ) -> "LayerCache":
-        """That of some positions."""
-        return cls(keys.flatten(0, 1).contiguous(), values.flatten(0, 1).contiguous(), keys.size(1))
+        """That of some positions, with zeros behind them up to `room`."""
+        sentences, heads, length, d_k = keys.shape
+        if room == length:
+            return cls(keys.flatten(0, 1).contiguous(), values.flatten(0, 1).contiguous(), heads)
+        rows = sentences * heads
+        cache = cls(keys.new_zeros(rows, room, d_k), values.new_zeros(rows, room, values.size(3)), heads)
+        cache.write(0, keys, values)
+        return cache
 
     def write(
         self,

@@ -23,7 +23,7 @@ from transduce.interop import import_model
 from transduce.interop.ctranslate2.export_format import FORMAT as EXPORT
 from transduce.interop.ctranslate2.file import read_model_file
 from transduce.interop.ctranslate2.import_format import FORMAT
-from transduce.interop.parity import Parity
+from transduce.interop.parity import TOLERANCES, Parity
 from transduce.interop.residual_channels import in_halves
 from transduce.interop.runtime import ImportedModel, ImportFormat
 from transduce.model import NEVER, Transformer, sinusoids
@@ -110,8 +110,11 @@ def computed(found: ImportedModel) -> tuple[ImportedModel, Transformer]:
     sources = [tokenizer.as_source(row) for row in tokenizer.encode_all(SOURCES[:3] + TARGETS[5:8])]
     targets = [tokenizer.as_target(row) for row in tokenizer.encode_targets(TARGETS[20:26])]
     ours = [hypothesis.token_scores for hypothesis in score_ids(decoder, sources, targets)]
-    for row, other in zip(ours, found.runtime.forced_scores(sources, targets), strict=True):
-        assert row == pytest.approx(other, abs=2e-5)
+    theirs = found.runtime.forced_scores(sources, targets)
+    # What a proof demands of an import: no token off by more than the one, all on average by no more than the other.
+    differences = np.abs(np.concatenate(ours) - np.concatenate(theirs))
+    assert differences.max() <= TOLERANCES["float32"].largest
+    assert differences.mean() <= TOLERANCES["float32"].mean
     return found, model
 
 
