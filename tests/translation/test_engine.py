@@ -93,7 +93,7 @@ def test_a_batch_is_each_alone_for_an_ensemble_and_two_threads(
 
 @pytest.fixture
 def assert_batches_change_nothing(*, adds_up_alike: bool) -> Callable[..., None]:
-    """Neither the hypotheses nor, in float32, one bit of their scores; where the library adds up otherwise, rounding."""
+    """Neither the hypotheses nor, in float32, one bit of their scores; elsewhere rounding."""
 
     def compare(engine: NativeEngine, sources: list[list[int]], search: SearchConfig) -> None:
         together = engine.search(sources, search, search.beam)
