@@ -131,6 +131,7 @@ class Trainer:
         stream = batch_stream(self.prepared, *settings, self.state.place, self.ranks, self.state.ranks)
         while not self._at_end():
             self._update(stream)
+            self.candidates.diagnosis.look(self.model, self.state.update, self.ranks)
             if self._due(self.config.training.validate_every) or self._at_end():
                 self._validate()
             # Asked once: a wish that comes now is granted after the next update.
