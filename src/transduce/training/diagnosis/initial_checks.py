@@ -95,6 +95,6 @@ def strong_dropout(run: History) -> str | None:
     if dropout <= MOST_DROPOUT:
         return None
     return (
-        f"model.dropout = {dropout:g} is too strong: {dropout:.0%} of what each layer computes is lost, and the network learns "
-        f"little more than how frequent each token is. 0.1 to 0.3 train well: set it to one of these"
+        f"model.dropout = {dropout:g} is too strong: {dropout:.0%} of what each layer computes is lost, and the "
+        f"network learns little more than how frequent each token is. 0.1 to 0.3 train well: set it to one of these"
     )

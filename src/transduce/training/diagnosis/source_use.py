@@ -101,9 +101,10 @@ class SourceProbe:
 def _losses(model: Transformer, batch: Batch, memory: Tensor, source_mask: Tensor) -> Tensor:
     """Cross-entropy of each pair's target, in nats."""
     hidden = model.decode_hidden(batch.target_ids, batch.target_mask, memory, source_mask)
-    logits = model.projection(hidden.float())
-    losses = F.cross_entropy(logits.transpose(1, 2), batch.target_ids, reduction="none", ignore_index=model.pad_id)
-    return losses.sum(dim=1).cpu().double()
+    logits = model.projection(hidden[batch.target_mask].float())
+    losses = F.cross_entropy(logits, batch.target_ids[batch.target_mask], reduction="none").cpu().double()
+    pairs = batch.target_mask.nonzero()[:, 0].cpu()
+    return torch.zeros(len(batch.target_ids), dtype=torch.float64).index_add(0, pairs, losses)
 
 
 def attention_entropies(model: Transformer, batch: Batch) -> Tensor:
