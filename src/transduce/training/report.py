@@ -123,8 +123,8 @@ def _diagnosis(lines: Sequence[Line]) -> str:
         return f'<p class="soft">Nothing was found. Looked for: {escape(checked)}.</p>'
     over = {line["name"] for line in found if line["is_over"]}
     items = "".join(
-        f"<li{' class=soft' if line['name'] in over else ''}><b>{escape(line['name'])}"
-        f"{' is over' if line['is_over'] else ''}</b>, {_moment(line)}: {escape(line['text'])}.</li>"
+        (f'<li class="soft"><b>{escape(line["name"])}' if line["name"] in over else f"<li><b>{escape(line['name'])}")
+        + f"{' is over' if line['is_over'] else ''}</b>, {_moment(line)}: {escape(line['text'])}.</li>"
         for line in reversed(found)
     )
     return f'<ul class="findings">{items}</ul>'

@@ -15,8 +15,9 @@ FAR_AHEAD = 0.5
 ALIKE = 0.5
 """Share of sources with one and the same translation, from which a model writes the same whatever it reads."""
 
-REPETITIVE = 0.3
-"""Share of translations that repeat themselves, from which a model does so. Of a small healthy one it was 0.03."""
+REPETITIVE = 0.5
+"""Share of translations that repeat themselves, from which a model does so. Of a small one on captions (Multi30k, BLEU
+32) it was 0.03, of one on news, healthy but young, 0.32 after 1,500 updates."""
 
 NUM_WORSE = 3
 """Validations in a row that have to be worse than the best."""
@@ -24,7 +25,7 @@ NUM_WORSE = 3
 OVERFITTED = 0.1
 """Nats by which they have to be worse."""
 
-STILL = 0.02
+STILL = 0.01
 """Share of the loss by which it falls from one validation to the next while a model still learns."""
 
 

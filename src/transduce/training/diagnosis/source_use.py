@@ -20,6 +20,9 @@ MOST_PAIRS = 64
 MOST_TOKENS = 1000
 """Of either side of the sample: what is computed costs less than an update."""
 
+TOKENS_AT_A_TIME = 256
+"""Whose logits are held at a time: 38 MB for the paper's vocabulary."""
+
 ATTENTION_PAIRS = 8
 """Pairs of the sample whose attention is looked at."""
 
@@ -101,10 +104,10 @@ class SourceProbe:
 def _losses(model: Transformer, batch: Batch, memory: Tensor, source_mask: Tensor) -> Tensor:
     """Cross-entropy of each pair's target, in nats."""
     hidden = model.decode_hidden(batch.target_ids, batch.target_mask, memory, source_mask)
-    logits = model.projection(hidden[batch.target_mask].float())
-    losses = F.cross_entropy(logits, batch.target_ids[batch.target_mask], reduction="none").cpu().double()
+    parts = zip(*(side[batch.target_mask].split(TOKENS_AT_A_TIME) for side in (hidden, batch.target_ids)), strict=True)
+    losses = [F.cross_entropy(model.projection(some.float()), right, reduction="none") for some, right in parts]
     pairs = batch.target_mask.nonzero()[:, 0].cpu()
-    return torch.zeros(len(batch.target_ids), dtype=torch.float64).index_add(0, pairs, losses)
+    return torch.zeros(len(batch.target_ids), dtype=torch.float64).index_add(0, pairs, torch.cat(losses).cpu().double())
 
 
 def attention_entropies(model: Transformer, batch: Batch) -> Tensor:
