@@ -163,6 +163,12 @@ def test_a_loss_that_rises_on_both_texts() -> None:
     assert loss_falls_again(run_of([*risen, (4.1, 0.0, 0.01, 0.5)])) is not None
 
 
+def test_a_loss_that_rises_from_the_start_is_judged_once_there_is_enough_to_compare() -> None:
+    rising = [(4.0 + 0.3 * number, 0.0, 0.01, 0.5) for number in range(10)]
+    found = [loss_rises(run_of(rising[:length])) is not None for length in range(11)]
+    assert found == [False] * 6 + [True] * 5
+
+
 @pytest.mark.parametrize("figures", [{"unrelated_blocks": 5}, {"target_similarity": 0.1}])
 def test_what_follows_from_the_text_is_not_said_twice(figures: dict[str, Any]) -> None:
     run = run_of(UNIFORM, unigram=5.8)

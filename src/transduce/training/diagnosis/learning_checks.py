@@ -128,7 +128,7 @@ def loss_rises(run: History) -> str | None:
         return None
     before, now = _lowest(run.looks[:-2]), _lowest(run.looks[-2:])
     earlier = [recent_loss(run.training[:end]) for end in range(NUM_LOOKS, len(run.training) - 1)]
-    if now < before + RISE or recent_loss(run.training) < min(earlier) + RISE:
+    if now < before + RISE or recent_loss(run.training) < min(earlier, default=float("inf")) + RISE:
         return None
     return (
         f"the loss rises: from {before:.2f} at its lowest to {now:.2f} after {run.looks[-1]['update']:,} updates, on "

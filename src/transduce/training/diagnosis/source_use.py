@@ -104,7 +104,8 @@ class SourceProbe:
 def _losses(model: Transformer, batch: Batch, memory: Tensor, source_mask: Tensor) -> Tensor:
     """Cross-entropy of each pair's target, in nats."""
     hidden = model.decode_hidden(batch.target_ids, batch.target_mask, memory, source_mask)
-    parts = zip(*(side[batch.target_mask].split(TOKENS_AT_A_TIME) for side in (hidden, batch.target_ids)), strict=True)
+    states, right_ids = (torch.split(side[batch.target_mask], TOKENS_AT_A_TIME) for side in (hidden, batch.target_ids))
+    parts = zip(states, right_ids, strict=True)
     losses = [F.cross_entropy(model.projection(some.float()), right, reduction="none") for some, right in parts]
     pairs = batch.target_mask.nonzero()[:, 0].cpu()
     return torch.zeros(len(batch.target_ids), dtype=torch.float64).index_add(0, pairs, torch.cat(losses).cpu().double())
