@@ -25,9 +25,9 @@ def unrelated_pairs(run: History) -> str | None:
     where = f", first after pair {run.text['first_unrelated']:,} of those kept" if unrelated < blocks else ""
     return (
         f"in {unrelated} of {blocks} stretches of the training text{where}, words of source and target come together "
-        f"only as often as by chance: such pairs are no translations of each other. The most likely cause is a file "
-        f"that was shuffled or sorted, or has a line more or less than the other: compare data.source and data.target "
-        f"line by line"
+        f"no more often than by chance, or less often than those of neighbouring lines: such pairs are no translations "
+        f"of each other. The most likely cause is a file that was shuffled or sorted, or has a line more or less than "
+        f"the other: compare data.source and data.target line by line"
     )
 
 
