@@ -194,7 +194,7 @@ def num_parameters(_: str, node: ast.AST) -> int:
 
 
 @pytest.mark.parametrize(
-    ("measure", "aim", "limit"), [(num_lines, 250, 300), (num_body_lines, 40, 60), (num_parameters, 8, 10)]
+    ("measure", "aim", "limit"), [(num_lines, 250, 500), (num_body_lines, 40, 60), (num_parameters, 8, 10)]
 )
 def test_the_tail_is_short(
     measure: Callable[[str, ast.AST], int], aim: int, limit: int, capsys: pytest.CaptureFixture[str]

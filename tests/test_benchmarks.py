@@ -23,6 +23,7 @@ def run(script: str, *arguments: str) -> str:
         "argos.py",
         "batches.py",
         "corpus_scale.py",
+        "illnesses.py",
         "kept.py",
         "page.py",
         "parity.py",

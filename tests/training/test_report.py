@@ -109,6 +109,32 @@ def test_cleaning_is_told_corpus_by_corpus_where_there_are_several(tmp_path: Pat
     assert re.findall(r'class="number">(\d+)<', alone) == ["3", "97"]
 
 
+def test_findings_and_their_end_stand_at_the_top(tmp_path: Path) -> None:
+    ill = {
+        "kind": "finding",
+        "name": "source ignored",
+        "text": "the model ignores <it>",
+        "is_over": False,
+        "update": 400,
+    }
+    early = {**ill, "name": "high rate", "text": "too high", "update": 0}
+    over = {**ill, "text": "it is used now", "is_over": True, "update": 1200}
+
+    def told(*findings: dict[str, Any]) -> str:
+        write_report(tmp_path / "report.html", CONFIG, [*lines(), *findings])
+        page = (tmp_path / "report.html").read_text(encoding="utf-8")
+        Balance().feed(page)
+        return page[page.index("<h2>Diagnosis") : page.index("<h2>Curves")]
+
+    assert "Nothing was found. Looked for: unrelated pairs, " in told()
+    assert "<li><b>high rate</b>, before the first update: too high.</li>" in told(early, ill)
+    assert "<li><b>source ignored</b>, after update 400: the model ignores &lt;it&gt;.</li>" in told(early, ill)
+    everything = told(early, ill, over)
+    assert '<li class="soft"><b>source ignored is over</b>, after update 1,200: it is used now.</li>' in everything
+    assert '<li class="soft"><b>source ignored</b>' in everything
+    assert everything.index("is over") < everything.index("after update 400") < everything.index("high rate")
+
+
 def test_an_average_that_is_best_is_named_and_stands_in_the_table(tmp_path: Path) -> None:
     write_report(tmp_path / "report.html", CONFIG, [*lines(), {**lines()[-1], "kind": "average", "loss": 1.875}])
     page = (tmp_path / "report.html").read_text(encoding="utf-8")

@@ -213,7 +213,7 @@ def test_losses_that_are_no_numbers_end_the_run(make_config: MakeConfig, metrics
     folder = Path(config.output)
     assert list_checkpoints(folder / "checkpoints") == [8, 9, 10]
     load_checkpoint(folder / "checkpoints", 10)
-    lines = [(line["kind"], line["update"]) for line in metrics_of(folder)]
+    lines = [(line["kind"], line["update"]) for line in metrics_of(folder) if line["kind"] != "finding"]
     assert lines == [("data", 0), ("training", 1), *(("skipped", update) for update in range(2, 12))]
 
 

@@ -8,7 +8,7 @@ from transduce.config import RunConfig
 from transduce.data import PreparedData
 from transduce.errors import BundleError
 from transduce.model import Transformer
-from transduce.training.guard import warning
+from transduce.training.diagnosis import Diagnosis
 from transduce.training.outcome import NO_AVERAGE, Average, averages, recorded_quality, save_model
 from transduce.training.reporter import Reporter
 from transduce.training.run_folder import RunFolder
@@ -42,6 +42,7 @@ class Candidates:
         self._reporter = reporter
         self._log = log
         self._validator = Validator(prepared.validation, prepared.tokenizer, config)
+        self.diagnosis = Diagnosis(config, prepared, folder.metrics, log, reporter.say)
 
     def validate(self, model: Transformer, state: RunState, average: Average = NO_AVERAGE) -> None:
         """Validate the model as it is now: it becomes `last`, and `best` if it is better than all before it.
@@ -59,6 +60,7 @@ class Candidates:
             self._folder.make_way(place, self._reporter.say)
             save_model(place, model, self._prepared, self._config, state, validation, average)
         self._record("validation", validation, state, is_best=is_best)
+        self.diagnosis.tell()
 
     def average(self, updater: Updater, state: RunState) -> None:
         """Try every average of the weights; one becomes `best` only if it is better than all before it."""
@@ -106,5 +108,3 @@ class Candidates:
         figures |= {} if average is None else asdict(average)
         self._log(kind, figures)
         self._reporter.validated(state.update, validation, is_best=is_best)
-        if (cause := warning(self._folder.metrics.read())) is not None:
-            self._reporter.say(cause)

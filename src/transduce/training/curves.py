@@ -56,9 +56,15 @@ def charts(lines: Sequence[Line]) -> list[str]:
     ]
     accuracies = [trained("training", "accuracy"), _validation_series("validation", "accuracy", validation)]
     scores = [_score_series(metric, validation) for metric in ("BLEU", "chrF")]
+    looks = of_kind(lines, "source_use")
+    sources = [
+        _validation_series("right source", "loss", looks),
+        _validation_series("source of another pair", "shuffled_loss", looks),
+    ]
     return [
         line_chart("BLEU and chrF on the validation text", scores, "updates", ""),
         line_chart("Loss and cross-entropy", losses, "updates", "nats a token"),
+        line_chart("What the source is worth", sources, "updates", "nats a token, small sample"),
         line_chart("Learning rate", [trained("", "learning_rate")], "updates", ""),
         line_chart("Gradient norm", [trained("", "gradient_norm")], "updates", "before clipping", log=True),
         line_chart("Throughput", [trained("", "tokens_per_second")], "updates", "target tokens/s"),

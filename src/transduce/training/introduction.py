@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import asdict
 
 from transduce.config import TrainingConfig
+from transduce.training.diagnosis import measure_text
 from transduce.training.environment import environment
 from transduce.training.length_histogram import length_histogram
 from transduce.training.reporter import Reporter
@@ -31,6 +32,7 @@ def introduce(trainer: Trainer) -> None:
                 "cleaning": prepared.cleaning,
                 "corpora": [asdict(corpus) for corpus in prepared.corpora],
                 "lengths": length_histogram(prepared.train.lengths),
+                "text": asdict(measure_text(prepared)),
                 "digests": prepared.digests,
                 "environment": machine,
             },
@@ -51,6 +53,7 @@ def introduce(trainer: Trainer) -> None:
         f"{budget:,} tokens a side; texts of more than {config.search.max_pieces} pieces are translated in parts"
     )
     _tell_of_a_long_warmup(config.training, trainer.reporter)
+    trainer.candidates.diagnosis.tell()
 
 
 def _left_out(cleaning: dict[str, int]) -> str:

@@ -12,7 +12,10 @@ CLOCK = ("seconds", "elapsed", "tokens_per_second")
 
 
 class MetricsLog:
-    """The log of one run. A line has `kind` ("data", "training", "skipped", "validation", "average") and `update`."""
+    """The log of one run: lines with `update` and `kind`.
+
+    Kinds are "data", "training", "skipped", "source_use", "validation", "finding" and "average".
+    """
 
     def __init__(self, path: Path) -> None:
         self.path = path

@@ -21,11 +21,12 @@ from transduce.training.curves import (
     validation_table,
     validations,
 )
+from transduce.training.diagnosis import CHECKS
 from transduce.training.markup import figure_text, folded, table
 from transduce.training.patience import end_of_patience
 from transduce.training.samples import samples
 
-SECTIONS = ("Curves", "Samples over time", "Data", "Settings", "Environment")
+SECTIONS = ("Diagnosis", "Curves", "Samples over time", "Data", "Settings", "Environment")
 
 
 def write_report(path: Path, config: RunConfig, lines: Sequence[Line]) -> None:
@@ -41,6 +42,7 @@ def write_report(path: Path, config: RunConfig, lines: Sequence[Line]) -> None:
 def _page(config: RunConfig, lines: Sequence[Line]) -> str:
     languages = f"{config.data.source_language or 'source'} to {config.data.target_language or 'target'}"
     contents = (
+        _diagnosis(lines),
         _curves(lines),
         samples(lines, config.data.source_language, config.data.target_language),
         _data(lines),
@@ -111,6 +113,25 @@ def _facts(lines: Sequence[Line]) -> str:
         if value
     )
     return (f'<dl class="facts">{items}</dl>' if items else "") + explained
+
+
+def _diagnosis(lines: Sequence[Line]) -> str:
+    """What is wrong with the run, the latest finding first, and what was wrong and is over."""
+    found = of_kind(lines, "finding")
+    if not found:
+        checked = ", ".join(CHECKS)
+        return f'<p class="soft">Nothing was found. Looked for: {escape(checked)}.</p>'
+    over = {line["name"] for line in found if line["is_over"]}
+    items = "".join(
+        (f'<li class="soft"><b>{escape(line["name"])}' if line["name"] in over else f"<li><b>{escape(line['name'])}")
+        + f"{' is over' if line['is_over'] else ''}</b>, {_moment(line)}: {escape(line['text'])}.</li>"
+        for line in reversed(found)
+    )
+    return f'<ul class="findings">{items}</ul>'
+
+
+def _moment(line: Line) -> str:
+    return f"after update {line['update']:,}" if line["update"] else "before the first update"
 
 
 def _curves(lines: Sequence[Line]) -> str:

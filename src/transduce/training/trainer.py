@@ -158,6 +158,7 @@ class Trainer:
             with suppress(UpdateStoppedError):  # the state is that of the last whole update, and is saved as such
                 self._update(stream)
                 begins_to_end = self._plan_end()
+                self.candidates.diagnosis.look(self.model, self.state.update, self.ranks)
                 if self._validation_is_due() or self._at_end():
                     self._validate()
             # Asked once: a wish that comes now is granted after the next update.

@@ -13,8 +13,8 @@ from transduce.errors import TrainingError
 from transduce.evaluation import Score, corpus_scores
 from transduce.model import Transformer
 from transduce.text import Tokenizer
+from transduce.training.diagnosis import commonest_share, repetition_share, token_f1
 from transduce.training.divergence import REMEDY
-from transduce.training.guard import token_f1
 from transduce.training.loss import label_smoothed_cross_entropy
 from transduce.translation import NativeEngine, Translator, batches_by_length
 from transduce.translation.workers import Workers
@@ -39,7 +39,9 @@ class Validation:
         scores: BLEU and chrF of beam-search translations, with signatures and 95 % confidence intervals; of the first
             `training.max_validation_pairs`.
         samples: a few of them to read.
-        token_f1: how much of the references' tokens these translations have, from 0 to 1; see `guard.token_f1`.
+        token_f1: how much of the references' tokens these translations have, from 0 to 1; see `diagnosis.token_f1`.
+        commonest_share: share of different sources that have the most frequent translation.
+        repetition_share: share of translations that repeat themselves.
     """
 
     loss: float
@@ -47,6 +49,8 @@ class Validation:
     scores: tuple[Score, ...]
     samples: tuple[Sample, ...]
     token_f1: float
+    commonest_share: float = 0.0
+    repetition_share: float = 0.0
 
     @property
     def perplexity(self) -> float:
@@ -96,7 +100,8 @@ class Validator:
         chosen = samples[:: max(1, len(samples) // self.num_samples)][: self.num_samples]
         scores = corpus_scores(translations, references, ("bleu", "chrf"), confidence=True)
         f1 = token_f1(*(self.tokenizer.encode_targets(side) for side in (translations, references)))
-        return Validation(loss, accuracy, tuple(scores), tuple(chosen), f1)
+        shares = commonest_share(sources, translations), repetition_share(sources, translations)
+        return Validation(loss, accuracy, tuple(scores), tuple(chosen), f1, *shares)
 
     def _teacher_forced(self, model: Transformer) -> tuple[float, float]:
         device = next(model.parameters()).device

@@ -1,0 +1,214 @@
+"""What the loss on a small sample, with the right source and with another, says about a run: from look to look."""
+
+import statistics
+from collections.abc import Sequence
+
+from transduce.training.diagnosis.history import History, Line, relative_step
+from transduce.training.diagnosis.initial_checks import LARGEST_STEP, is_foreign, unrelated_pairs
+
+NUM_LOOKS = 4
+"""Looks in a row that have to agree."""
+
+FEWEST_UPDATES = 400
+"""Nothing is said before of what a model has not learned: in healthy runs on small corpora the loss stays at that of a
+unigram model, and attention as good as uniform, for up to 350 updates. A longer warm-up is waited for, too, up to a
+tenth of the run."""
+
+AT_UNIGRAM = 0.25
+"""Nats below the unigram loss from which a model has learned more than how frequent tokens are. After 400 updates, the
+slowest healthy run was 0.7 below, and runs with dropout 0.9 were less than 0.1 below."""
+
+LEARNED = 0.5
+"""Nats below the unigram loss from which a model could have learned from the source, too."""
+
+NO_INFLUENCE = 0.002
+"""Nats a token that the right source is worth at most if the model takes no notice of it. In healthy runs it was worth
+more, for better or worse, as soon as the loss was well below the unigram loss."""
+
+UNIFORM = 0.99
+"""Entropy of attention, as a share of that of uniform attention, above which a head looks nowhere in particular. In
+healthy runs, the sharpest head was below after 350 updates at the latest, and at 0.4 to 0.9 after 500."""
+
+SHARP = 0.95
+"""The same below which it does look somewhere."""
+
+FEWEST_PAIRS = 8
+"""Pairs of the sample, below which a model that ignores the source cannot be told from a coincidence."""
+
+SURE = 3.0
+"""Standard errors of the worth of the right source from which it is no accident."""
+
+LONG = 1500
+"""Updates after which a model should have learned something from the source, however slowly it began: in healthy runs
+on news text that was sure after 800."""
+
+RISE = 0.3
+"""Nats by which a loss has to rise to be called so: that of the sample varies by at most 0.1 in healthy runs."""
+
+FALLING = 0.1
+"""Nats that a loss falls from the first of `NUM_LOOKS` looks to the last, if it has not come to rest."""
+
+STRONG_DROPOUT = 0.4
+"""More than any published model of this kind was trained with."""
+
+
+def stays_at_unigram(run: History) -> str | None:
+    """A loss that is no better than that of a model which knows nothing but how frequent each token is."""
+    unigram = run.text.get("unigram_loss")
+    if unigram is None or is_foreign(run) or _is_early(run):
+        return None
+    lowest = min(_lowest(run.looks[-NUM_LOOKS:]), recent_loss(run.training))
+    if lowest < unigram - AT_UNIGRAM:
+        return None
+    return (
+        f"after {run.looks[-1]['update']:,} updates the loss ({lowest:.2f}) is no better than that of a model that "
+        f"knows nothing but how frequent each token is ({unigram:.2f} nats a token): {_cause_of_no_learning(run)}"
+    )
+
+
+def is_below_unigram(run: History) -> str | None:
+    """The end of `stays_at_unigram`."""
+    lowest, unigram = _lowest(run.looks[-2:]), run.text.get("unigram_loss", 0.0)
+    return f"the loss ({lowest:.2f}) is now below that of a unigram model" if lowest < unigram - LEARNED else None
+
+
+def ignores_source(run: History) -> str | None:
+    """A model that has learned what targets look like, and for which it makes no difference what it translates."""
+    if is_foreign(run) or unrelated_pairs(run) is not None or _is_early(run) or not _has_learned(run):
+        return None
+    if run.looks[-1]["num_pairs"] < FEWEST_PAIRS:
+        return None
+    recent = run.looks[-NUM_LOOKS:]
+    longer = run.looks[-2 * NUM_LOOKS :]
+    has_no_influence = all(abs(_gain(look)) + 2 * look["gain_error"] < NO_INFLUENCE for look in recent)
+    is_no_help = run.looks[-1]["update"] >= LONG and not any(_uses_source(look) for look in longer)
+    if not has_no_influence and not is_no_help:
+        return None
+    look = recent[-1]
+    return (
+        f"the model ignores the source: after {look['update']:,} updates its loss is {look['loss']:.3f} with the right "
+        f"source and {look['shuffled_loss']:.3f} with that of another pair, and its attention to the source has "
+        f"{look['attention_entropy']:.0%} of the entropy of uniform attention. It learns to write the target language, "
+        f"and not to translate. {_cause_of_ignorance(run)}"
+    )
+
+
+def uses_source_now(run: History) -> str | None:
+    """The end of `ignores_source`."""
+    if len(run.looks) < 2 or not all(_uses_source(look) for look in run.looks[-2:]):
+        return None
+    return f"the model now uses the source: the right one lowers the loss by {_gain(run.looks[-1]):.3f} nats a token"
+
+
+def attends_uniformly(run: History) -> str | None:
+    """Attention to the source that looks nowhere in particular, in all heads, though the model has begun to learn."""
+    if is_foreign(run) or unrelated_pairs(run) is not None or _is_early(run) or not _has_learned(run):
+        return None
+    sharpest = min(look["sharpest_entropy"] for look in run.looks[-NUM_LOOKS:])
+    if sharpest < UNIFORM or ignores_source(run) is not None:
+        return None
+    return (
+        f"attention to the source is uniform in all heads (even the sharpest has {sharpest:.1%} of the entropy of "
+        f"uniform attention): the model sees the source at best as a bag of words, in no order. "
+        f"{_cause_of_ignorance(run)}"
+    )
+
+
+def attends_sharply_now(run: History) -> str | None:
+    """The end of `attends_uniformly`."""
+    sharpest = max(look["sharpest_entropy"] for look in run.looks[-2:])
+    if sharpest >= SHARP:
+        return None
+    return f"attention to the source is no longer uniform: the sharpest head has {sharpest:.0%} of its entropy"
+
+
+def loss_rises(run: History) -> str | None:
+    """A loss that was lower before, on training text, too."""
+    if len(run.looks) <= NUM_LOOKS or len(run.training) <= NUM_LOOKS:
+        return None
+    before, now = _lowest(run.looks[:-2]), _lowest(run.looks[-2:])
+    earlier = [recent_loss(run.training[:end]) for end in range(NUM_LOOKS, len(run.training) - 1)]
+    if now < before + RISE or recent_loss(run.training) < min(earlier, default=float("inf")) + RISE:
+        return None
+    return (
+        f"the loss rises: from {before:.2f} at its lowest to {now:.2f} after {run.looks[-1]['update']:,} updates, on "
+        f"training text, too. The most likely cause is the learning rate: {_lower_rate(run)}"
+    )
+
+
+def loss_falls_again(run: History) -> str | None:
+    """The end of `loss_rises`."""
+    now = _lowest(run.looks[-1:])
+    return f"the loss has come down again, to {now:.2f}" if now < _lowest(run.looks[:-1]) + FALLING else None
+
+
+def _is_early(run: History) -> bool:
+    """Whether it is too soon to say what a model has not learned."""
+    training = run.config.training
+    fewest = max(FEWEST_UPDATES, min(training.warmup, training.updates // 10))
+    return len(run.looks) < NUM_LOOKS or run.looks[-1]["update"] < fewest
+
+
+def _has_learned(run: History) -> bool:
+    unigram = run.text.get("unigram_loss")
+    return unigram is not None and min(_lowest(run.looks[-2:]), recent_loss(run.training)) < unigram - LEARNED
+
+
+def _lowest(looks: Sequence[Line]) -> float:
+    return min((float(look["loss"]) for look in looks), default=float("inf"))
+
+
+def recent_loss(training: Sequence[Line]) -> float:
+    """Mean cross-entropy of the latest lines of training: that of one batch depends on which pairs it has."""
+    recent = [float(line["cross_entropy"]) for line in training[-NUM_LOOKS:]]
+    return statistics.fmean(recent) if recent else float("inf")
+
+
+def _gain(look: Line) -> float:
+    """What the right source is worth, in nats a token."""
+    return float(look["shuffled_loss"] - look["loss"])
+
+
+def _uses_source(look: Line) -> bool:
+    return _gain(look) > SURE * float(look["gain_error"])
+
+
+def _cause_of_no_learning(run: History) -> str:
+    model = run.config.model
+    if model.dropout >= STRONG_DROPOUT:
+        return f"the most likely cause is model.dropout = {model.dropout:g}: set it to 0.1, or at most 0.3"
+    falls = run.looks[-NUM_LOOKS]["loss"] - run.looks[-1]["loss"] > FALLING
+    if falls and relative_step(run.config) < LARGEST_STEP:
+        return "it still falls, but slowly: raise training.learning_rate, or shorten training.warmup"
+    post = ', or model.norm_order = "pre"' if model.norm_order == "post" else ""
+    return f"the most likely cause is the learning rate (now {training_rate(run):.2g}): {_lower_rate(run)}{post}"
+
+
+def _cause_of_ignorance(run: History) -> str:
+    model = run.config.model
+    if model.dropout >= STRONG_DROPOUT:
+        return f"The most likely cause is model.dropout = {model.dropout:g}: set it to 0.1, or at most 0.3"
+    if relative_step(run.config) >= LARGEST_STEP:
+        return f"The most likely cause is the learning rate: {_lower_rate(run)}"
+    if model.norm_order == "post":
+        return (
+            'The most likely cause is model.norm_order = "post", with which small networks may never get beyond this: '
+            'set it to "pre", or try a lower model.dropout or another training.learning_rate'
+        )
+    return (
+        "The most likely causes are pairs that are no translations of each other, too strong dropout (model.dropout) "
+        "and a rate that does not suit (training.learning_rate); in changed code, attention to the source whose "
+        "weights get no gradient"
+    )
+
+
+def _lower_rate(run: History) -> str:
+    rate = run.config.training.learning_rate
+    if rate is None:
+        return "raise training.warmup, which lowers its peak"
+    return f"lower training.learning_rate = {rate:g} to a third, or to a tenth"
+
+
+def training_rate(run: History) -> float:
+    """The learning rate of the latest line of training."""
+    return float(run.training[-1]["learning_rate"]) if run.training else 0.0

@@ -1,0 +1,178 @@
+"""The figures are those of real runs: see docs/experiments.md, "Runs that are ill"."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+
+from transduce.config import load_run_config
+from transduce.training.diagnosis import History
+from transduce.training.diagnosis.learning_checks import (
+    attends_sharply_now,
+    attends_uniformly,
+    ignores_source,
+    is_below_unigram,
+    loss_falls_again,
+    loss_rises,
+    stays_at_unigram,
+    uses_source_now,
+)
+
+Look = tuple[float, float, float, float]
+"""Loss, worth of the right source, its standard error, entropy of the sharpest head; from update 50 on, every 50."""
+
+YOUNG: list[Look] = [(6.7, 0.0, 0.002, 0.96), (6.1, 0.0, 0.001, 0.966), (5.87, 0.0, 0.003, 0.963)]
+HEALTHY_NEWS: list[Look] = [
+    *YOUNG,
+    (5.759, 0.0016, 0.004, 0.90),
+    (5.568, -0.0001, 0.006, 0.832),
+    (5.205, -0.0029, 0.0097, 0.798),
+    (4.881, -0.0111, 0.0123, 0.794),
+    (4.641, 0.0094, 0.0085, 0.790),
+    (4.511, 0.0078, 0.0087, 0.738),
+    (4.388, 0.0108, 0.012, 0.718),
+]
+SLOW_NEWS: list[Look] = [
+    (7.07, -0.0015, 0.0038, 0.956),
+    (6.5, -0.0007, 0.0018, 0.969),
+    (6.045, 0.0002, 0.002, 0.975),
+    (5.922, 0.0018, 0.002, 0.982),
+    (5.793, 0.0013, 0.0026, 0.982),
+    (5.707, 0.0016, 0.0053, 0.986),
+    (5.532, -0.0009, 0.009, 0.979),
+    (5.307, -0.0027, 0.009, 0.954),
+    (5.057, -0.005, 0.0083, 0.954),
+    (4.848, -0.0018, 0.006, 0.934),
+]
+HEALTHY_CAPTIONS: list[Look] = [
+    (6.655, 0.002, 0.002, 0.927),
+    (6.059, 0.0041, 0.0015, 0.939),
+    (5.697, 0.02, 0.0045, 0.848),
+    (5.421, 0.0744, 0.014, 0.811),
+    (5.075, 0.1593, 0.0194, 0.769),
+    (4.728, 0.2267, 0.0258, 0.704),
+    (4.436, 0.3189, 0.0343, 0.702),
+    (4.208, 0.4077, 0.04, 0.652),
+]
+DROPOUT: list[Look] = [
+    (7.4, 0.0, 0.001, 0.98),
+    (6.747, -0.0004, 0.0007, 0.986),
+    (6.193, 0.0001, 0.0003, 0.991),
+    (6.089, 0.0, 0.0002, 0.992),
+    (6.009, -0.0001, 0.0001, 0.992),
+    (5.99, 0.0, 0.0001, 0.993),
+    (5.955, -0.0001, 0.00005, 0.994),
+    (5.934, 0.0002, 0.0001, 0.983),
+]
+IGNORED: list[Look] = [(loss, 0.0, 0.0, 0.9) for loss, *_ in HEALTHY_CAPTIONS]
+UNIFORM: list[Look] = [(loss, gain, error, 1.0) for loss, gain, error, _ in HEALTHY_CAPTIONS]
+
+
+def run_of(looks: Sequence[Look], unigram: float = 5.99, **settings: Any) -> History:
+    """The training loss lies a little above that of the looks."""
+    lines: list[dict[str, Any]] = [
+        {
+            "kind": "data",
+            "update": 0,
+            "text": {
+                "unigram_loss": unigram,
+                "num_blocks": 5,
+                "unrelated_blocks": 0,
+                "source_similarity": 1.0,
+                "target_similarity": 1.0,
+                "swapped_similarity": 0.2,
+            },
+        }
+    ]
+    for number, (loss, gain, error, sharpest) in enumerate(looks, start=1):
+        lines.append({"kind": "training", "update": 50 * number, "cross_entropy": loss + 0.1, "learning_rate": 1e-3})
+        figures = {"loss": loss, "shuffled_loss": loss + gain, "gain_error": error, "num_pairs": 24}
+        figures |= {"attention_entropy": sharpest, "sharpest_entropy": sharpest}
+        lines.append({"kind": "source_use", "update": 50 * number, **figures})
+    given = {"preset": "tiny", "model.norm_order": "pre", "model.dropout": 0.1, "training.updates": 4000}
+    config, _ = load_run_config(None, arguments={**given, "training.warmup": 400, **settings})
+    return History(config, lines)
+
+
+CHECKS = (stays_at_unigram, ignores_source, attends_uniformly, loss_rises)
+
+
+@pytest.mark.parametrize("looks", [HEALTHY_NEWS, SLOW_NEWS, HEALTHY_CAPTIONS, UNIFORM[:5], DROPOUT[:5], []])
+def test_healthy_and_young_runs_are_not_suspected(looks: list[Look]) -> None:
+    for length in range(len(looks) + 1):
+        assert [check(run_of(looks[:length])) for check in CHECKS] == [None] * 4
+
+
+def test_a_loss_that_stays_at_that_of_a_unigram_model() -> None:
+    found = stays_at_unigram(run_of(DROPOUT, **{"model.dropout": 0.9}))
+    assert "after 400 updates the loss (5.93) is no better" in str(found)
+    assert "model.dropout = 0.9: set it to 0.1" in str(found)
+    assert "learning_rate" in str(stays_at_unigram(run_of(DROPOUT)))
+    assert ignores_source(run_of(DROPOUT)) is None  # one cause, one finding
+    assert is_below_unigram(run_of(DROPOUT)) is None
+    assert is_below_unigram(run_of([*DROPOUT, (5.4, 0.0, 0.1, 0.9)])) is not None
+
+
+def test_a_long_warmup_is_waited_for_up_to_a_tenth_of_the_run() -> None:
+    longer = {"training.warmup": 4000, "training.updates": 100_000}
+    assert stays_at_unigram(run_of(DROPOUT, **longer)) is None
+    assert stays_at_unigram(run_of(DROPOUT, **{**longer, "training.updates": 4000})) is not None
+
+
+def test_a_loss_that_still_falls_asks_for_a_higher_rate() -> None:
+    slow = [(8.0 - 0.2 * number, 0.0, 0.1, 0.95) for number in range(9)]
+    assert "raise training.learning_rate" in str(stays_at_unigram(run_of(slow)))
+
+
+def test_a_model_that_takes_no_notice_of_the_source() -> None:
+    found = ignores_source(run_of(IGNORED, unigram=5.8))
+    assert "its loss is 4.208 with the right source and 4.208 with that of another pair" in str(found)
+    assert uses_source_now(run_of(IGNORED, unigram=5.8)) is None
+    assert "0.227 nats a token" in str(uses_source_now(run_of(HEALTHY_CAPTIONS[:6])))
+
+
+def test_pairs_too_few_to_tell_are_not_judged() -> None:
+    run = run_of(IGNORED, unigram=5.8)
+    few = [{**line, "num_pairs": 1} if line["kind"] == "source_use" else line for line in run.lines]
+    assert ignores_source(History(run.config, few)) is None
+
+
+def test_a_source_of_no_use_after_a_long_time() -> None:
+    long = [*SLOW_NEWS, *[(4.5, 0.003, 0.006, 0.9)] * 20]
+    assert "ignores the source" in str(ignores_source(run_of(long)))
+    assert ignores_source(run_of([*long[:-1], (4.4, 0.05, 0.01, 0.9)])) is None
+
+
+def test_attention_that_stays_uniform_though_the_source_is_of_use() -> None:
+    found = attends_uniformly(run_of(UNIFORM, unigram=5.8))
+    assert "uniform in all heads" in str(found)
+    post = {"model.norm_order": "post"}
+    assert 'set it to "pre"' in str(attends_uniformly(run_of(UNIFORM, unigram=5.8, **post)))
+    assert attends_sharply_now(run_of(UNIFORM)) is None
+    assert attends_sharply_now(run_of(HEALTHY_CAPTIONS)) is not None
+
+
+def test_a_loss_that_rises_on_both_texts() -> None:
+    risen = [*HEALTHY_CAPTIONS, *[(5.5, 0.0, 0.01, 0.5)] * 5]
+    found = loss_rises(run_of(risen))
+    assert "from 4.21 at its lowest to 5.50 after 650 updates" in str(found)
+    # A rise on the validation text alone is overfitting, for which there is another check.
+    alone = [{**line, "cross_entropy": 4.0} if line["kind"] == "training" else line for line in run_of(risen).lines]
+    assert loss_rises(History(run_of(risen).config, alone)) is None
+    assert loss_falls_again(run_of(risen)) is None
+    assert loss_falls_again(run_of([*risen, (4.1, 0.0, 0.01, 0.5)])) is not None
+
+
+def test_a_loss_that_rises_from_the_start_is_judged_once_there_is_enough_to_compare() -> None:
+    rising = [(4.0 + 0.3 * number, 0.0, 0.01, 0.5) for number in range(10)]
+    found = [loss_rises(run_of(rising[:length])) is not None for length in range(11)]
+    assert found == [False] * 6 + [True] * 5
+
+
+@pytest.mark.parametrize("figures", [{"unrelated_blocks": 5}, {"target_similarity": 0.1}])
+def test_what_follows_from_the_text_is_not_said_twice(figures: dict[str, Any]) -> None:
+    run = run_of(UNIFORM, unigram=5.8)
+    data = {**run.lines[0], "text": {**run.text, **figures, "first_unrelated": 0}}
+    ill = History(run.config, [data, *run.lines[1:]])
+    assert ignores_source(ill) is None
+    assert attends_uniformly(ill) is None

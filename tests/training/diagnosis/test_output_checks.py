@@ -1,0 +1,102 @@
+from typing import Any
+
+import pytest
+
+from transduce.config import load_run_config
+from transduce.training.diagnosis import History
+from transduce.training.diagnosis.output_checks import (
+    has_exposure_bias,
+    has_no_exposure_bias,
+    overfits,
+    overfits_no_more,
+    repeats_itself,
+    repeats_less,
+    writes_different_outputs,
+    writes_one_output,
+)
+
+CONFIG, _ = load_run_config(None, arguments={"preset": "tiny", "training.updates": 1000})
+Line = dict[str, Any]
+
+
+def run_of(*validations: Line, training_loss: float = 2.0, every: int = 100) -> History:
+    lines: list[Line] = []
+    for number, figures in enumerate(validations, start=1):
+        usual = {"loss": 4.0 / number, "accuracy": 0.5, "token_f1": 0.5, "is_best": False}
+        lines.append({"kind": "training", "update": every * number, "cross_entropy": training_loss})
+        lines.append({"kind": "validation", "update": every * number, **usual, **figures})
+    return History(CONFIG, lines)
+
+
+def line(accuracy: float, own: float) -> Line:
+    return {"accuracy": accuracy, "token_f1": own}
+
+
+AHEAD, HEALTHY, YOUNG = line(0.9, 0.3), line(0.9, 0.8), line(0.3, 0.0)
+
+
+@pytest.mark.parametrize(
+    ("validations", "is_said"),
+    [
+        ([], False),
+        ([AHEAD], False),
+        ([AHEAD, AHEAD], True),
+        ([AHEAD, HEALTHY, AHEAD], False),
+        ([AHEAD, HEALTHY, AHEAD, AHEAD], True),
+        ([YOUNG, YOUNG, YOUNG], False),
+        ([HEALTHY, HEALTHY], False),
+    ],
+)
+def test_a_lead_of_the_accuracy_is_said_only_if_it_lasts(validations: list[Line], is_said: bool) -> None:
+    assert (has_exposure_bias(run_of(*validations)) is not None) == is_said
+
+
+def test_what_an_older_version_logged_is_not_judged() -> None:
+    old = [{"kind": "validation", "update": update, "accuracy": 0.9, "loss": 1.0} for update in (1, 2, 3, 4)]
+    for check in (has_exposure_bias, writes_one_output, repeats_itself, overfits):
+        assert check(History(CONFIG, old)) is None
+
+
+def test_the_end_of_a_lead() -> None:
+    assert has_no_exposure_bias(run_of(AHEAD, AHEAD)) is None
+    assert has_no_exposure_bias(run_of(AHEAD, YOUNG)) is None
+    assert "have 80%" in str(has_no_exposure_bias(run_of(AHEAD, HEALTHY)))
+
+
+SAME, DIFFERENT = {"commonest_share": 0.9, "repetition_share": 0.6}, {"commonest_share": 0.02, "repetition_share": 0.03}
+
+
+@pytest.mark.parametrize("check", [writes_one_output, repeats_itself])
+def test_what_a_model_writes_is_judged_once_it_is_no_longer_young(check: Any) -> None:
+    young = {**SAME, "accuracy": 0.2}
+    assert check(run_of(SAME)) is None
+    assert check(run_of(DIFFERENT, SAME)) is None
+    assert check(run_of(DIFFERENT, DIFFERENT)) is None
+    assert check(run_of(SAME, SAME)) is not None
+    # The healthiest of news models write the same for everything after 200 updates, and repeat themselves at 1,000.
+    assert check(run_of(young, young, young, young)) is None
+    # In the second half of the run, still so if the loss goes on falling, but not once it stands still.
+    assert check(run_of(*[young] * 8)) is None
+    still = [{**young, "loss": 5.0}] * 8
+    assert check(run_of(*still[:4])) is None
+    assert check(run_of(*still)) is not None
+
+
+def test_the_end_of_one_output_and_of_repetition() -> None:
+    for check in (writes_different_outputs, repeats_less):
+        assert check(run_of(SAME, SAME)) is None
+        assert check(run_of(SAME, DIFFERENT)) is not None
+
+
+def test_overfitting_names_the_best_update_and_the_setting() -> None:
+    losses = (3.0, 2.5, 2.4, 2.55, 2.6, 2.7)
+    validations = [{"loss": loss, "is_best": number < 3} for number, loss in enumerate(losses)]
+    found = str(overfits(run_of(*validations, training_loss=1.2)))
+    assert "lowest after update 300 (2.40) and is 2.70 now, on the training text it is 1.20" in found
+    assert "model.dropout (now 0.3)" in found
+    assert overfits(run_of(*validations[:5], training_loss=1.2)) is None  # not for long enough
+    assert overfits(run_of(*validations, training_loss=2.8)) is None  # the loss rises everywhere
+    better = [*validations[:-1], {"loss": 2.7, "is_best": True}]
+    assert overfits(run_of(*better, training_loss=1.2)) is None  # as BLEU may, while the loss rises
+    assert overfits_no_more(run_of(*validations)) is None
+    assert overfits_no_more(run_of(*better)) is not None
