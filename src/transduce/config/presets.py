@@ -34,7 +34,6 @@ def _layers(count: int) -> Preset:
 
 PRESETS: dict[str, Preset] = {
     "low-resource": {
-        "text": {"bpe_dropout": 0.1},
         "model": {
             "num_encoder_layers": 4,
             "num_decoder_layers": 4,
