@@ -59,6 +59,13 @@ class History:
         """Lines of training."""
         return self._of_kind("training")
 
+    def share_done(self, line: Line) -> float:
+        """How much of the run was done when `line` was written, from 0 to 1: by its updates, or by its time limit."""
+        training = self.config.training
+        by_time: float = line.get("seconds", 0.0) / training.time_limit_seconds
+        by_updates: float = line["update"] / training.updates
+        return max(by_time, by_updates)
+
     def _of_kind(self, kind: str) -> list[Line]:
         return [line for line in self.lines if line["kind"] == kind]
 

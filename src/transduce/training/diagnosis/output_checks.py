@@ -126,7 +126,7 @@ def _mature(run: History) -> list[Line]:
     if len(last) < 2:
         return []
     has_learned = all(line.get("accuracy", 0.0) >= LEARNING for line in last)
-    is_late = last[-1]["update"] >= run.config.training.updates / 2
+    is_late = run.share_done(last[-1]) >= 0.5
     stands_still = all(later["loss"] > (1 - STILL) * line["loss"] for line, later in pairwise(run.validations[-3:]))
     return last if has_learned or (is_late and len(run.validations) > 2 and stands_still) else []
 
