@@ -95,7 +95,7 @@ MISTAKES = {
     "not JSON": of_pairs("a.jsonl", b'{"source": "a", "target": "b"}\nba\n', "line 2", "must be a JSON object"),
     "a missing key": of_pairs("a.jsonl", b'{"source": "a", "de": "b"}\n', "line 1", "'target'", "'de'"),
     "a number for a text": of_pairs("a.jsonl", b'{"source": "a", "target": 7}\n', "line 1", "must be text", "7"),
-    "an unknown form": of_pairs("a.csv", b"ba,ab\n", ".tsv, .jsonl"),
+    "an unknown form": of_pairs("a.csv", b"ba,ab\n", ".tsv, .json, .jsonl"),
     "a side alone": Mistake("train --source train.source", ("source is given without", "target: give both")),
     "both forms": Mistake(f"{TEXT} --pairs a.tsv", ("pairs and", "source are both given")),
     "no text": Mistake("train", ("nothing to train on", "data.source")),
@@ -190,7 +190,7 @@ MISTAKES = {
         ("000000080/weights.safetensors", "SHA-256"),
         damage=lambda folder: flip(folder / "run" / "checkpoints" / "000000080" / "weights.safetensors"),
     ),
-    "an average into a file": Mistake("average run --last 1 --output a", ("a: is a file",), {"a": b""}),
+    "an average into a file": Mistake("average run --last 1 --output a", ("a: is no folder",), {"a": b""}),
     "an average into another's folder": Mistake(
         "average run --last 1 --output out", ("out: holds other files",), {"out/mine": b""}
     ),

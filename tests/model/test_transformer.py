@@ -181,7 +181,8 @@ def count_by_formula(config: TransformerConfig) -> int:
     decoder = config.num_decoder_layers * (2 * attention + feed_forward + 3 * norm)
     matrices = {"three_way": 1, "two_way": 2, "none": 3}[config.tied_embeddings]
     learned = config.max_positions * d_model if config.positions == "learned" else 0
-    return matrices * config.vocabulary * d_model + learned + encoder + decoder
+    final = 2 * norm if config.norm_order == "pre" else 0
+    return matrices * config.vocabulary * d_model + learned + encoder + decoder + final
 
 
 @pytest.mark.parametrize("preset", PRESETS)

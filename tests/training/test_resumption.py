@@ -92,10 +92,10 @@ def test_stopped_between_the_parts_of_an_update(
     update, accumulate = Updater.update, Updater.accumulate
     parts: list[int] = []  # of the update that is stopped
 
-    def of_update(self: Updater, number: int, batches: Any) -> Any:
+    def of_update(self: Updater, number: int, *rest: Any) -> Any:
         if number == place + 1:
             parts.append(0)
-        return update(self, number, batches)
+        return update(self, number, *rest)
 
     def stopping(self: Updater, batch: Any, num_tokens: int) -> Any:
         if parts:
@@ -159,7 +159,7 @@ def test_another_seed_gives_other_weights(unbroken: Unbroken) -> None:
         (AVERAGED, 9),
         (AVERAGED, "validation 20"),
         (AVERAGED, "average of the last"),
-        (AVERAGED, "moving average"),
+        (AVERAGED, "weights of the last update"),
     ],
 )
 def test_killed_and_resumed(

@@ -43,8 +43,8 @@ def test_every_head_and_mean_is_measured_at_either_offset(random_model: Transfor
     decoder = ForcedDecoder(random_model, tokenizer, SearchConfig())
     measured = measure_heads(decoder, [("sun moon", "moon sun")])
     assert list(map(str, measured)) == [
-        *("0.0", "0.1", "0.2", "0.3", "0", "0.0+1", "0.1+1", "0.2+1", "0.3+1", "0+1"),
-        *("1.0", "1.1", "1.2", "1.3", "1", "1.0+1", "1.1+1", "1.2+1", "1.3+1", "1+1"),
+        *("1.1", "1.2", "1.3", "1.4", "1", "1.1+1", "1.2+1", "1.3+1", "1.4+1", "1+1"),
+        *("2.1", "2.2", "2.3", "2.4", "2", "2.1+1", "2.2+1", "2.3+1", "2.4+1", "2+1"),
     ]
 
 

@@ -11,7 +11,7 @@ from transduce.config import TransformerConfig
 from transduce.inspection.network_parts import AttentionName, Head
 from transduce.inspection.passes import Place
 from transduce.model import KeysAndValues, MultiHeadAttention
-from transduce.model.attention import Mask, Queries
+from transduce.model.attention import Mask, Queries, with_room
 
 
 @dataclass(frozen=True)
@@ -48,7 +48,7 @@ class HeadSwitches:
         mask: Mask,
     ) -> Float[Tensor, "batch query d_model"]:
         """See `passes.Attend`."""
-        attended = attention.score.attend(queries, *keys_and_values, mask)
+        attended = attention.score.attend(queries, *with_room(*keys_and_values, mask))
         attended = attended * self.on[place.attention][:, place.layer, :, None, None]
         outputs: Tensor = attention.output(attended.transpose(1, 2).flatten(2))
         return outputs

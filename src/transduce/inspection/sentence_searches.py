@@ -172,4 +172,5 @@ class SentenceSearches:
     def _network(self, rows: int) -> Network[Any]:
         if self.off:
             return SwitchedNetwork(self.model, self.switches([[]] * rows))
-        return make_network(self.model, Arithmetic(torch.float32))
+        on_cpu = next(self.model.parameters()).device.type == "cpu"
+        return make_network(self.model, Arithmetic(torch.float32, alike_in_every_batch=on_cpu))
