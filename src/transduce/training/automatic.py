@@ -17,7 +17,7 @@ QUICK_SECONDS = 2 * 3600
 MOST_PAIRS_QUICKLY = 500_000
 """Beyond that, `QUICK_SECONDS` are not even a pass over the text."""
 
-DROPOUT = {10_000: 0.3, 40_000: 0.2}
+DROPOUT = {3_000: 0.3, 40_000: 0.2}
 """Dropout for a corpus of up to so many pairs in `low-resource`; beyond the last, `LEAST_DROPOUT`."""
 
 LEAST_DROPOUT = 0.1
