@@ -9,7 +9,7 @@ from torch.nn import functional as F
 
 from transduce.config import TrainingConfig, TransformerConfig
 from transduce.data import Batch
-from transduce.model import NEVER, Transformer
+from transduce.model import NEVER, Dropout, Transformer
 from transduce.training import Ranks, UpdateFigures, Updater
 
 CPU = torch.device("cpu")
@@ -217,3 +217,24 @@ def test_bfloat16_is_close_to_float32(make_updater: Callable[..., Updater]) -> N
     assert rough.loss != fine.loss
     assert rough.loss == pytest.approx(fine.loss, rel=2e-2)
     assert rough.gradient_norm == pytest.approx(fine.gradient_norm, rel=5e-2)
+
+
+def test_dropout_rises_from_zero_to_what_is_asked_for(make_updater: Callable[..., Updater]) -> None:
+    updater = make_updater(dropout=0.4, dropout_warmup=8)
+    places = [part for part in updater.model.modules() if isinstance(part, Dropout)]
+    assert len(places) > 2
+    for number, expected in ((2, 0.1), (4, 0.2), (8, 0.4), (50, 0.4)):
+        updater.update(number, [batch(1)])
+        assert all(part.p == pytest.approx(expected) for part in places)
+
+
+def test_dropout_that_has_risen_is_dropout_that_was_there_from_the_beginning(
+    make_updater: Callable[..., Updater],
+) -> None:
+    rising, constant = make_updater(dropout=0.4, dropout_warmup=3), make_updater(dropout=0.4)
+    for updater in (rising, constant):
+        updater.update(3, [batch(1)])
+    assert equal(rising, constant)
+    for updater in (rising, constant):
+        updater.update(2, [batch(2)])
+    assert not equal(rising, constant)
