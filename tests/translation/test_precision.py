@@ -12,6 +12,7 @@ CPU = torch.device("cpu")
 @pytest.fixture
 def make_capabilities(monkeypatch: pytest.MonkeyPatch) -> Callable[[dict[str, bool]], None]:
     """A processor that says it can do this."""
+    monkeypatch.setattr("transduce.translation.device.packs_bfloat16", lambda: True)
     return lambda found: monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: found, raising=False)
 
 

@@ -38,4 +38,13 @@ def has_fast_bfloat16(device: torch.device) -> bool:
         return bool(torch.cuda.is_bf16_supported(including_emulation=False))
     # PyTorch before 2.10 cannot say what the processor has.
     capabilities: dict[str, bool] = getattr(torch.cpu, "get_capabilities", dict)() if device.type == "cpu" else {}
-    return capabilities.get("avx512_bf16", False) or capabilities.get("amx_bf16", False)
+    has_instructions = capabilities.get("avx512_bf16", False) or capabilities.get("amx_bf16", False)
+    return has_instructions and packs_bfloat16()
+
+
+def packs_bfloat16() -> bool:
+    """Whether oneDNN multiplies in bfloat16 here: not where ONEDNN_MAX_CPU_ISA forbids it the instructions."""
+    if not hasattr(torch.ops.mkldnn, "_linear_pointwise"):
+        return False
+    is_supported = getattr(torch.ops.mkldnn, "_is_mkldnn_bf16_supported", None)
+    return is_supported is None or bool(is_supported())

@@ -9,6 +9,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from transduce.model.linear import linear
+from transduce.translation.device import packs_bfloat16
 
 _Multiply = Callable[[Tensor, Tensor, Tensor | None], Tensor]
 
@@ -112,7 +113,7 @@ class Arithmetic:
 
     def product(self, weight: Tensor, bias: Tensor | None) -> Product:
         """The fastest product on the device of the weights."""
-        has_operators = weight.device.type == "cpu" and hasattr(torch.ops.mkldnn, "_linear_pointwise")
+        has_operators = weight.device.type == "cpu" and packs_bfloat16()
         if has_operators and self.large_in_bfloat16 and weight.numel() >= LARGE:
             return LargeProduct(weight, bias)
         packs = has_operators and self.dtype == torch.bfloat16
