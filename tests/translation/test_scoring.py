@@ -7,7 +7,6 @@ from torch.nn import functional as F
 
 from transduce.config import SearchConfig
 from transduce.errors import UserError
-from transduce.interop.parity import TOLERANCES
 from transduce.model import Transformer
 from transduce.text import Tokenizer
 from transduce.translation import (
@@ -40,14 +39,14 @@ def pairs(make_sentences: Sentences) -> list[tuple[str, str]]:
 
 @pytest.fixture
 def assert_same(*, adds_up_alike: bool) -> Callable[[list[PairScore], list[PairScore]], None]:
-    """To the last bit; where the matrix library adds up otherwise, up to what float32 is allowed elsewhere, too."""
+    """To the last bit; where the matrix library adds up otherwise, up to rounding."""
 
     def compare(found: list[PairScore], expected: list[PairScore]) -> None:
         if adds_up_alike:
             assert found == expected
         for one, other in zip(found, expected, strict=True):
             assert one.pieces == other.pieces
-            assert one.log_probabilities == pytest.approx(other.log_probabilities, abs=TOLERANCES["float32"].largest)
+            assert one.log_probabilities == pytest.approx(other.log_probabilities, abs=1e-5)
 
     return compare
 
