@@ -18,6 +18,7 @@ from transduce.cli.app import COMMANDS, app
 from transduce.config import RunConfig, load_run_config
 from transduce.config.keys import sections
 from transduce.config.text import CorpusConfig
+from transduce.training.expectations import MEASURED_RUNS
 
 PROJECT = Path(__file__).parents[1]
 MADE = {"build", "dist", "runs", "__pycache__"}
@@ -55,6 +56,15 @@ output, and everything said about them to standard error: a live line on a termi
 `TRANSDUCE_<SECTION>_<KEY>` in the environment is a setting, too, as in `TRANSDUCE_DATA_FOLDER`: above the recipe, below
 options and `--set`. `TRANSDUCE_TRACEBACK=1` shows where a bug is.
 """
+
+
+def test_what_to_expect_is_what_train_says() -> None:
+    page = (PROJECT / "README.md").read_text(encoding="utf-8")
+    rows = [
+        f"| {run.text} | {run.num_pairs:,} | {run.training} | {run.test_text} | {run.bleu:g} | {run.chrf:g} |"
+        for run in MEASURED_RUNS
+    ]
+    assert "\n".join(rows) + "\n\n" in page
 
 
 def cli_page() -> str:

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from transduce.bundle import Bundle, list_checkpoints, load_checkpoint, save_checkpoint
-from transduce.config import RunConfig
+from transduce.config import RunConfig, SearchConfig
 from transduce.errors import TrainingError
 from transduce.model import Transformer
 from transduce.training import Validation, train
@@ -198,6 +198,47 @@ def test_the_average_becomes_best_only_if_it_is_better(
     assert num_checkpoints > 1
     assert description.training["averaged_checkpoints"] == (num_checkpoints if better else 1)
     assert description.training["validation_loss"] == min(average["loss"], validation["loss"])
+
+
+def test_the_length_penalty_of_best_is_fitted_once(
+    make_config: MakeConfig,
+    metrics_of: MetricsOf,
+    watcher: Any,
+    killed: type[BaseException],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A model as small as these translates nothing; here a greater length penalty has more of the references."""
+
+    def shortened(self: Validator, _model: Transformer, search: SearchConfig) -> list[str]:
+        return [target[: round(len(target) * (1 + search.length_penalty) / 4)] for _, target in self.pairs]
+
+    monkeypatch.setattr(Validator, "_translate", shortened)
+    settings: dict[str, Any] = {
+        "training__fit_length_penalty": True,
+        "training__best_by": "chrf",
+        "search__length_penalty": 0.5,
+    }
+    settings |= {"training__updates": 30, "training__validate_every": 10, "training__checkpoint_every": 10}
+    folder = train(make_config(**settings)).folder
+    best, line = Bundle.open(folder / "best").description, metrics_of(folder)[-1]
+    assert line["kind"] == "length_penalty"
+    assert best.search.length_penalty == best.training["fitted_length_penalty"] == line["length_penalty"] > 0.5
+    assert [score.value for score in best.scores] == [score["value"] for score in line["scores"]]
+    before = max(line["scores"][1]["value"] for line in metrics_of(folder) if line["kind"] in {"validation", "average"})
+    assert best.scores[1].value > before
+    assert Bundle.open(folder / "last").description.search.length_penalty == 0.5
+    # A run that is killed as soon as it is fitted comes to the same end.
+    with pytest.raises(killed):
+        train(make_config("killed", **settings), watcher(end_at="length penalty"))
+    train(make_config("killed", **settings))
+    again = folder.parent / "killed"
+    assert Bundle.open(again / "best").description.search == best.search
+    assert Bundle.open(again / "best").digest == Bundle.open(folder / "best").digest
+    assert [line["kind"] for line in metrics_of(again)] == [line["kind"] for line in metrics_of(folder)]
+    # Trained further, what is compared are models with the same length penalty.
+    settings["training__updates"] = 40
+    further = Bundle.open(train(make_config(**settings)).folder / "best").description
+    assert further.scores[1].value >= before
 
 
 def test_without_other_checkpoints_there_is_no_average(make_config: MakeConfig, metrics_of: MetricsOf) -> None:

@@ -6,9 +6,11 @@ import torch
 from torch.nn import functional as F
 
 from transduce.bundle import Bundle
+from transduce.config import SearchConfig
 from transduce.evaluation import corpus_scores
 from transduce.model import Transformer
 from transduce.training import Validation, Validator
+from transduce.training.validation import METRICS
 from transduce.translation import Translator
 
 
@@ -99,3 +101,31 @@ def test_the_loss_is_that_of_all_pairs_when_only_the_first_are_translated(
     assert (found.loss, found.accuracy) == (everything.loss, everything.accuracy)
     assert (found.scores, found.samples, found.token_f1) == (first.scores, first.samples, first.token_f1)
     assert first.loss != everything.loss
+
+
+@pytest.mark.parametrize(("best", "tried"), [(1.5, [1.0, 1.5, 2.0]), (0.0, [1.0, 0.0]), (3.0, [1, 1.5, 2, 2.5, 3])])
+def test_the_length_penalty_is_sought_upwards_and_then_downwards(
+    copier: Any,
+    validator: Validator,
+    model: Transformer,
+    monkeypatch: pytest.MonkeyPatch,
+    best: float,
+    tried: list[float],
+) -> None:
+    """The further a penalty is from the best one, the more words are wrong."""
+    asked: list[float] = []
+
+    def translate(_self: Validator, _model: Transformer, search: SearchConfig) -> list[str]:
+        asked.append(search.length_penalty)
+        num_wrong = round(2 * abs(search.length_penalty - best)) * len(copier.unseen) // 8
+        return ["wrong"] * num_wrong + [target for _, target in copier.unseen[num_wrong:]]
+
+    config = copier.config.model_copy(update={"search": SearchConfig(length_penalty=0.5)})
+    searcher = Validator(copier.unseen, validator.tokenizer, config)
+    monkeypatch.setattr(Validator, "_translate", translate)
+    references = [target for _, target in copier.unseen]
+    first = corpus_scores(translate(searcher, model, config.search), references, METRICS)
+    asked.clear()
+    penalty, scores = searcher.fit_length_penalty(model, first)
+    assert (penalty, asked) == (best, tried)
+    assert scores[0].value == pytest.approx(100)

@@ -24,6 +24,7 @@ _ANYTIME: dict[str, Any] = {
     "max_validation_pairs": 300,
     "checkpoint_every": 500,
     "keep_checkpoints": 1,
+    "fit_length_penalty": True,
 }
 """Of runs that may be stopped at any time or end by the clock: every validation is that of an averaged model."""
 

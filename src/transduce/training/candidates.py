@@ -3,10 +3,13 @@
 from collections.abc import Callable, Mapping
 from dataclasses import asdict
 
-from transduce.bundle import Bundle
+import torch
+
+from transduce.bundle import Bundle, RecordedScore, save_bundle
 from transduce.config import RunConfig
 from transduce.data import PreparedData
 from transduce.errors import BundleError
+from transduce.evaluation import Score
 from transduce.model import Transformer
 from transduce.training.diagnosis import Diagnosis
 from transduce.training.outcome import NO_AVERAGE, Average, averages, recorded_quality, save_model
@@ -73,6 +76,37 @@ class Candidates:
             self._reporter.say(f"{average}:")
             self._record("average", validation, state, is_best=is_best, average=average)
 
+    def fit_length_penalty(self, device: torch.device) -> None:
+        """Give `best` the length penalty by which it translates the validation text best."""
+        bundle, given = Bundle.open(self._folder.best), self._config.search.length_penalty
+        if bundle.description.search.length_penalty == given:  # else it was fitted before this run was stopped
+            bundle = self._with_fitted_penalty(bundle, device)
+        fitted = bundle.description
+        if fitted.search.length_penalty == given:
+            return
+        scores = [score.model_dump(exclude={"data"}) for score in fitted.scores]
+        self._log("length_penalty", {"length_penalty": fitted.search.length_penalty, "scores": scores})
+        self._reporter.say(
+            f"length penalty {fitted.search.length_penalty:g} instead of {given:g} for {self._folder.best}, fitted on "
+            f"the validation text: " + ", ".join(f"{score.metric} {score.value:.2f}" for score in fitted.scores)
+        )
+
+    def _with_fitted_penalty(self, bundle: Bundle, device: torch.device) -> Bundle:
+        """`best` as it is written anew, or as it was where no other length penalty is better."""
+        before, model = bundle.description, bundle.load_model().to(device)
+        recorded = [Score(**score.model_dump(exclude={"data"})) for score in before.scores]
+        penalty, scores = self._validator.fit_length_penalty(model, recorded)
+        if penalty == before.search.length_penalty:
+            return bundle
+        changed = {
+            "search": before.search.model_copy(update={"length_penalty": penalty}),
+            "scores": [RecordedScore(**asdict(score), data="validation") for score in scores],
+            "training": {**before.training, "fitted_length_penalty": penalty},
+        }
+        self._folder.make_way(self._folder.best, self._reporter.say)
+        save_bundle(self._folder.best, model, bundle.load_tokenizer(), before.model_copy(update=changed))
+        return Bundle.open(self._folder.best)
+
     def best_is_lost(self, state: RunState) -> bool:
         """Whether `best/` is missing or damaged though there was one; says so."""
         if state.best is None:
@@ -95,7 +129,7 @@ class Candidates:
     def _is_best_yet(self, validation: Validation) -> bool:
         """Whether nothing better lies in `best/`: a run that was killed may have come further than its checkpoint."""
         best_by = self._config.training.best_by
-        before = recorded_quality(self._folder.best, best_by)
+        before = recorded_quality(self._folder.best, best_by, self._config.search)
         if before is None or [validation.quality(best_by), *validation.ties] >= before:
             return True
         self._reporter.say(f"{self._folder.best} is better, from before this run was stopped, and is kept")

@@ -6,6 +6,7 @@ from dataclasses import asdict
 from transduce.config import TrainingConfig
 from transduce.training.diagnosis import measure_text
 from transduce.training.environment import environment
+from transduce.training.expectations import expected_quality
 from transduce.training.length_histogram import length_histogram
 from transduce.training.reporter import Reporter
 from transduce.training.trainer import Trainer
@@ -52,6 +53,8 @@ def introduce(trainer: Trainer) -> None:
         f"on {_where(trainer)}, precision {config.training.precision}; {config.training.updates:,} updates of at most "
         f"{budget:,} tokens a side; texts of more than {config.search.max_pieces} pieces are translated in parts"
     )
+    if not begun and config.preset == "low-resource" and (quality := expected_quality(len(prepared.train))) is not None:
+        trainer.reporter.say(quality)
     _tell_of_a_long_warmup(config.training, trainer.reporter)
     trainer.candidates.diagnosis.tell()
 

@@ -14,7 +14,7 @@ CLOCK = ("seconds", "elapsed", "tokens_per_second")
 class MetricsLog:
     """The log of one run: lines with `update` and `kind`.
 
-    Kinds are "data", "training", "skipped", "source_use", "validation", "finding" and "average".
+    Kinds are "data", "training", "skipped", "source_use", "validation", "finding", "average" and "length_penalty".
     """
 
     def __init__(self, path: Path) -> None:
@@ -42,11 +42,13 @@ class MetricsLog:
     def truncate_after(self, update: int, *, average: bool) -> None:
         """Forget what was logged after `update`, as a run resumed from there will log it again.
 
-        Without `average`, also what was logged of an average made at `update`, the last thing that a run does.
+        Without `average`, also what was logged of an average or a length penalty at `update`, the last things that a
+        run does.
         """
         kept = [line for line in self.read() if line["update"] <= update]
         if not average:
-            kept = [line for line in kept if (line["kind"], line["update"]) != ("average", update)]
+            last = ("average", "length_penalty")
+            kept = [line for line in kept if line["kind"] not in last or line["update"] != update]
         with written_file(self.path) as beside, beside.open("w", encoding="utf-8", newline="\n") as file:
             file.writelines(json.dumps(line, ensure_ascii=False) + "\n" for line in kept)
 

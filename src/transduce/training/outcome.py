@@ -17,7 +17,7 @@ from transduce.bundle import (
     load_tensors,
     save_bundle,
 )
-from transduce.config import RunConfig, TransformerConfig
+from transduce.config import RunConfig, SearchConfig, TransformerConfig
 from transduce.data import PreparedData
 from transduce.errors import BundleError
 from transduce.model import Transformer
@@ -85,11 +85,16 @@ def save_model(
     save_bundle(folder, model, prepared.tokenizer, description)
 
 
-def recorded_quality(folder: Path, best_by: str) -> list[float] | None:
-    """`Validation.quality` and `ties` of the bundle in `folder`, as it says of itself; None if they cannot be read."""
+def recorded_quality(folder: Path, best_by: str, search: SearchConfig) -> list[float] | None:
+    """`Validation.quality` and `ties` of the bundle in `folder`, as it says of itself.
+
+    None if they cannot be read, or are not of translations with the length penalty of `search`, but with a fitted one.
+    """
     try:
         description = Bundle.open(folder).description
     except BundleError:
+        return None
+    if description.search.length_penalty != search.length_penalty:
         return None
     figures = {score.metric.lower(): score.value for score in description.scores}
     loss = description.training.get("validation_loss")

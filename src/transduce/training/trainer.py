@@ -237,8 +237,9 @@ class Trainer:
         if training.schedule != "warmup_stable_decay":
             return False
         before = state.decay
-        # At the end, the model is validated, as are the others that `Candidates.average` tries.
+        # What the end takes: this model and those that `Candidates.average` tries, and two length penalties.
         num_validations = 1 + (training.ema_decay > 0) + (training.keep_checkpoints > 1)
+        num_validations += 2 * training.fit_length_penalty
         left = training.time_limit_seconds - self._elapsed - num_validations * self._pace.validation_seconds
         per_update = self._pace.seconds_to_go(1000, training.validate_every) / 1000
         if before is None:
@@ -349,6 +350,8 @@ class Trainer:
     def _average(self) -> None:
         if self.ranks.is_first:
             self.candidates.average(self.updater, self.state)
+            if self.config.training.fit_length_penalty:
+                self.candidates.fit_length_penalty(self.device)
         self._share_best()
 
     def _share_best(self) -> None:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from transduce.config import RunConfig
+from transduce.config import RunConfig, SearchConfig
 from transduce.data import Batch
 from transduce.errors import TrainingError
 from transduce.evaluation import Score, corpus_scores
@@ -18,6 +18,13 @@ from transduce.training.divergence import REMEDY
 from transduce.training.loss import label_smoothed_cross_entropy
 from transduce.translation import NativeEngine, Translator, batches_by_length
 from transduce.translation.workers import Workers
+
+METRICS = ("bleu", "chrf")
+
+PENALTY_STEP = 0.5
+
+MOST_PENALTY = 3.0
+"""A length penalty beyond which nothing changed in any corpus that was tried (docs/experiments.md)."""
 
 
 @dataclass(frozen=True)
@@ -92,16 +99,53 @@ class Validator:
         loss, accuracy = self._teacher_forced(model)
         if not math.isfinite(loss):
             raise TrainingError(f"training has diverged: the loss on the validation text is {loss}; {REMEDY}")
-        engine = NativeEngine(model, self.tokenizer.end_id)
-        translator = Translator(engine, self.tokenizer, self.config.search, self.config.data.source_language)
-        sources, references = zip(*self.pairs[: self.config.training.max_validation_pairs or None], strict=True)
-        translations = translator.translate(sources)
+        sources, references = self._scored_texts()
+        translations = self._translate(model, self.config.search)
         samples = [Sample(*triple) for triple in zip(sources, translations, references, strict=True)]
         chosen = samples[:: max(1, len(samples) // self.num_samples)][: self.num_samples]
-        scores = corpus_scores(translations, references, ("bleu", "chrf"), confidence=True)
+        scores = corpus_scores(translations, references, METRICS, confidence=True)
         f1 = token_f1(*(self.tokenizer.encode_targets(side) for side in (translations, references)))
         shares = commonest_share(sources, translations), repetition_share(sources, translations)
         return Validation(loss, accuracy, tuple(scores), tuple(chosen), f1, *shares)
+
+    def fit_length_penalty(self, model: Transformer, scores: Sequence[Score]) -> tuple[float, list[Score]]:
+        """The length penalty with the best translations of the validation text, and their scores.
+
+        It is sought upwards from that of the settings, in steps of `PENALTY_STEP` as long as each is better than the
+        one before, and downwards where the first step up is not.
+
+        Args:
+            model: whose translations are scored; BLEU decides, or chrF where `training.best_by` says so.
+            scores: with the length penalty of the settings.
+        """
+        metric = "chrf" if self.config.training.best_by == "chrf" else "bleu"
+        _, references = self._scored_texts()
+
+        def quality(found: Sequence[Score]) -> float:
+            return next(score.value for score in found if score.metric.lower() == metric)
+
+        first = best = self.config.search.length_penalty
+        best_scores = list(scores)
+        for step in (PENALTY_STEP, -PENALTY_STEP):
+            while 0 <= best + step <= MOST_PENALTY:
+                search = self.config.search.model_copy(update={"length_penalty": round(best + step, 6)})
+                found = corpus_scores(self._translate(model, search), references, METRICS, confidence=True)
+                if quality(found) <= quality(best_scores):
+                    break
+                best, best_scores = search.length_penalty, found
+            if best != first:
+                break
+        return best, best_scores
+
+    def _scored_texts(self) -> tuple[tuple[str, ...], tuple[str, ...]]:
+        """The sources that are translated, and their references."""
+        sources, references = zip(*self.pairs[: self.config.training.max_validation_pairs or None], strict=True)
+        return sources, references
+
+    def _translate(self, model: Transformer, search: SearchConfig) -> list[str]:
+        engine = NativeEngine(model, self.tokenizer.end_id)
+        translator = Translator(engine, self.tokenizer, search, self.config.data.source_language)
+        return translator.translate(self._scored_texts()[0])
 
     def _teacher_forced(self, model: Transformer) -> tuple[float, float]:
         device = next(model.parameters()).device
