@@ -32,6 +32,22 @@ def test_a_larger_corpus_feeds_a_larger_model(num_pairs: int, preset: str) -> No
     assert origins["preset"] == "size of the corpus"
 
 
+@pytest.mark.parametrize(
+    ("num_pairs", "time_limit", "dropout"),
+    [
+        (2_000, None, 0.3),
+        (2_000, "10m", 0.3),
+        (6_000, "10m", 0.2),
+        (30_000, None, 0.2),
+        (30_000, "60m", 0.2),
+        (30_000, "20m", 0.1),
+        (100_000, None, 0.1),
+    ],
+)
+def test_the_more_often_a_pair_is_seen_the_more_dropout(num_pairs: int, time_limit: str | None, dropout: float) -> None:
+    assert automatic_settings(num_pairs, time_limit)["model.dropout"] == dropout
+
+
 def test_counts_the_pairs_of_the_given_text(tmp_path: Path) -> None:
     (tmp_path / "source.gz").write_bytes(gzip.compress(b"a\nb\n"))
     (tmp_path / "target").write_bytes(b"A\nB\n")

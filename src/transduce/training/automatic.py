@@ -22,6 +22,13 @@ DROPOUT = {3_000: 0.3, 40_000: 0.2}
 
 LEAST_DROPOUT = 0.1
 
+MANY_EPOCHS = 30
+"""Passes over a corpus from which on more dropout than `LEAST_DROPOUT` makes better translations."""
+
+PAIRS_PER_SECOND = 500
+"""About what `low-resource` trains on two cores of a CPU, of news fewer and of captions more: tells how many passes fit
+into a time limit."""
+
 EPOCHS = {3_000: 200, 10_000: 120, 40_000: 60, 100_000: 30, 500_000: 12, 2_000_000: 5}
 """Passes over a corpus of up to so many pairs after which it teaches little more; beyond the last, the preset's updates
 decide."""
@@ -46,12 +53,19 @@ def automatic_settings(num_pairs: int, time_limit: str | None = None) -> dict[st
         preset = "low-resource"
     settings: dict[str, Any] = {"preset": preset, "text.vocabulary": "fitted"}
     if preset == "low-resource":
-        settings["model.dropout"] = next((rate for most, rate in DROPOUT.items() if num_pairs <= most), LEAST_DROPOUT)
+        settings["model.dropout"] = _dropout(num_pairs, time_limit)
     if time_limit is not None:
         settings |= {"training.updates": UNLIMITED, **TIMED.get(preset, {})}
     elif (epochs := next((epochs for most, epochs in EPOCHS.items() if num_pairs <= most), None)) is not None:
         settings["training.epochs"] = float(epochs)
     return settings
+
+
+def _dropout(num_pairs: int, time_limit: str | None) -> float:
+    """The more often a pair is seen, the more dropout."""
+    if time_limit is not None and seconds_of(time_limit) * PAIRS_PER_SECOND < MANY_EPOCHS * num_pairs:
+        return LEAST_DROPOUT
+    return next((rate for most, rate in DROPOUT.items() if num_pairs <= most), LEAST_DROPOUT)
 
 
 def automatic_settings_for(given: Mapping[str, Any], time_limit: str | None = None, *, restart: bool) -> dict[str, Any]:
