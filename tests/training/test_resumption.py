@@ -14,8 +14,8 @@ from transduce.config import RunConfig
 from transduce.errors import Interrupted, RunError, TrainingError
 from transduce.model.linear import BLOCK
 from transduce.training import train
-from transduce.training.state import RunState
-from transduce.training.step import Updater
+from transduce.training.checkpoints import RunState
+from transduce.training.updater import Updater
 from transduce.translation import Translator
 
 MakeConfig = Callable[..., RunConfig]

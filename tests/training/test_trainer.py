@@ -14,7 +14,7 @@ from transduce.config import RunConfig
 from transduce.errors import TrainingError
 from transduce.model import Transformer
 from transduce.training import Validation, train
-from transduce.training.candidates import Candidates
+from transduce.training.model_selection import Candidates
 from transduce.training.validation import Validator
 
 MakeConfig = Callable[..., RunConfig]

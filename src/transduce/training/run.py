@@ -2,31 +2,164 @@
 
 import hashlib
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing, contextmanager, nullcontext
+from dataclasses import asdict
 from pathlib import Path
 from typing import BinaryIO
 
 import torch
 
-from transduce.bundle import Bundle
-from transduce.config import RunConfig, TextConfig, to_toml
-from transduce.data import PreparedData, epoch_pairs, plan_batches, prepare
-from transduce.errors import ConfigError, RunError, TrainingError, TransduceError, WriteError, is_out_of_memory
-from transduce.training.determinism import deterministic_kernels
-from transduce.training.interruption import stop_wish
-from transduce.training.introduction import introduce
-from transduce.training.model_memory import check_model_memory
-from transduce.training.precision import settled_precision
-from transduce.training.ranks import Ranks, joined_ranks, may_start_anew
-from transduce.training.reporter import Reporter, SilentReporter
-from transduce.training.result import TrainingResult
+from transduce.bundle import Bundle, Languages, find_bundle, has_checkpoint, started, with_its_ways
+from transduce.config import RunConfig, TextConfig, TrainingConfig, to_toml
+from transduce.data import PreparedData, epoch_pairs, plan_batches, prepare, prepared_tokenizer
+from transduce.errors import (
+    BundleError,
+    ConfigError,
+    RunError,
+    TrainingError,
+    TransduceError,
+    UserError,
+    WriteError,
+    is_out_of_memory,
+)
+from transduce.text import Tokenizer
+from transduce.training.diagnosis import measure_text
+from transduce.training.distributed.ranks import Ranks, joined_ranks, may_start_anew
+from transduce.training.memory import check_model_memory
+from transduce.training.reporting.metrics import environment, length_histogram
+from transduce.training.reporting.progress import Reporter, SilentReporter
+from transduce.training.reporting.trackers import check_tensorboard
 from transduce.training.run_folder import RunFolder, settings_digest
-from transduce.training.start import settled_start
-from transduce.training.tensorboard import check_tensorboard
-from transduce.training.trainer import Trainer
+from transduce.training.stopping import stop_wish
+from transduce.training.trainer import Trainer, TrainingResult
+from transduce.training.updater import deterministic_kernels, settled_precision
 from transduce.translation import find_device
 from transduce.translation.allocator import keep_few_kernels, keep_freed_memory
+
+
+def settled_start(
+    config: RunConfig, folder: RunFolder, cache: Path, say: Callable[[str], None], *, restart: bool
+) -> tuple[RunConfig, TextConfig, Bundle | None]:
+    """The run with its network and its tokenizer; with what to prepare its text; and the bundle that it starts from.
+
+    That is `bundle.started`. A run that has checkpoints has its network in the configuration that is saved with it, its
+    tokenizer with the prepared data, and no bundle: that may have been moved, or trained further.
+
+    Raises:
+        BundleError, ConfigError: see `bundle.started`.
+    """
+    path, saved = config.training.start_from, None if restart else folder.saved_config()
+    if path is None or saved is None or saved.training.start_from != path or not has_checkpoint(folder.checkpoints):
+        config, bundle = started(config)
+        return config, config.text, bundle
+    given = {name: getattr(config.model, name) for name in config.model.model_fields_set - {"vocabulary"}}
+    model = saved.model.model_copy(update=given)  # where they contradict each other, the folder is checked for it
+    text = config.text.model_copy(update={"tokenizer": config.text.tokenizer or saved.text.tokenizer})
+    begun = folder.metrics.first()
+    if begun.get("start") != _digest(Path(path)):
+        say(f"training.start_from = {path!r}: is not there any more, or has other weights; the run goes on without it")
+    own = prepared_tokenizer(cache, begun.get("digests", {}).get("all", ""))
+    known = text
+    if own is not None and _files(text.tokenizer) != _files(own):
+        known = text.model_copy(update={"tokenizer": str(own)})
+    languages = Languages(source=saved.data.source_language, target=saved.data.target_language)
+    config = with_its_ways(config.model_copy(update={"model": model, "text": text}), saved.search, languages)
+    return config, known, None
+
+
+def _digest(path: Path) -> str | None:
+    try:
+        return Bundle.open(find_bundle(path)).digest
+    except BundleError:
+        return None
+
+
+def _files(tokenizer: str | Path | None) -> object:
+    try:
+        return None if tokenizer is None else Tokenizer.load(Path(tokenizer)).files
+    except UserError:
+        return None
+
+
+def introduce(trainer: Trainer) -> None:
+    """Say, and put on record, what is about to be trained on what."""
+    config, prepared, log = trainer.config, trainer.prepared, trainer.folder.metrics
+    parameters, start = trainer.model.num_parameters, config.training.start_from
+    model = f"{config.preset} model" if start is None else f"model of {start}"
+    machine = environment(trainer.device, config.training.precision)
+    if begun := log.first():
+        _tell_of_another_machine(begun.get("environment", {}), machine, trainer.reporter)
+    else:
+        facts = {"num_pairs": len(prepared.train), "num_parameters": parameters, "vocabulary": config.model.vocabulary}
+        facts["num_validation_pairs"] = len(prepared.validation)
+        log.append(
+            "data",
+            0,
+            {
+                **facts,
+                "start": trainer.state.start,
+                "micro_batches": trainer.state.micro_batches,
+                "cleaning": prepared.cleaning,
+                "corpora": [asdict(corpus) for corpus in prepared.corpora],
+                "lengths": length_histogram(prepared.train.lengths),
+                "text": asdict(measure_text(prepared)),
+                "digests": prepared.digests,
+                "environment": machine,
+            },
+        )
+    trainer.reporter.say(
+        f"{len(prepared.train):,} pairs to train on (left out: {_left_out(prepared.cleaning)}), "
+        f"{len(prepared.validation):,} to validate with"
+    )
+    for corpus in prepared.corpora if len(prepared.corpora) > 1 else []:
+        trainer.reporter.say(
+            f"    {corpus.name}: {corpus.cleaning['kept']:,} pairs (left out: {_left_out(corpus.cleaning)}), each "
+            f"{corpus.weight:g} times an epoch"
+        )
+    budget = trainer.state.ranks * config.training.batch_tokens * config.training.accumulation
+    trainer.reporter.say(
+        f"{model}, {parameters:,} parameters, {config.model.vocabulary:,} token ids; "
+        f"on {_where(trainer)}, precision {config.training.precision}; {config.training.updates:,} updates of at most "
+        f"{budget:,} tokens a side; texts of more than {config.search.max_pieces} pieces are translated in parts"
+    )
+    _tell_of_a_long_warmup(config.training, trainer.reporter)
+    trainer.candidates.diagnosis.tell()
+
+
+def _left_out(cleaning: dict[str, int]) -> str:
+    """The count of every rule, in words; "like held out" are pairs that share a sentence with one held out."""
+    left_out = {rule.replace("_", " "): count for rule, count in cleaning.items() if count and rule != "kept"}
+    return ", ".join(f"{rule} {count:,}" for rule, count in left_out.items()) or "none"
+
+
+def _where(trainer: Trainer) -> str:
+    """The device; also how many ranks there are and how they share the model, or how many processes share a batch."""
+    ranks, sharding = trainer.ranks.size, trainer.config.training.sharding
+    if ranks > 1:
+        return f"{ranks} ranks of {trainer.device.type}, sharding {sharding}"
+    if trainer.updater.divides_batches:
+        return f"{trainer.device}, each batch as {trainer.updater.micro_batches} micro-batches"
+    return str(trainer.device)
+
+
+def _tell_of_another_machine(before: Mapping[str, str], now: Mapping[str, str], reporter: Reporter) -> None:
+    """A run goes on elsewhere, but not to the bit."""
+    changed = [f"{name} was {before[name]}, is {now[name]}" for name in now if before.get(name, now[name]) != now[name]]
+    if changed:
+        reporter.say(
+            f"this is not what the run began with ({'; '.join(changed)}): figures may differ by rounding from those "
+            f"of a run that never stopped"
+        )
+
+
+def _tell_of_a_long_warmup(training: TrainingConfig, reporter: Reporter) -> None:
+    if training.warmup > training.updates:
+        reporter.say(
+            f"training.warmup = {training.warmup:,}: the learning rate is still rising when training ends after "
+            f"{training.updates:,} updates; lower it to reach the rate that the preset or the recipe is meant for"
+        )
+
 
 SMALLEST_VOCABULARY = 264
 """Of a tokenizer that is trained: 256 bytes, the special symbols and a few letters."""

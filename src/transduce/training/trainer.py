@@ -1,11 +1,12 @@
-"""The run: updates, and every so many of them a line of metrics, a validation, a checkpoint."""
+"""What is left to say when a run has ended."""
 
 import math
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from itertools import islice
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -15,28 +16,44 @@ from transduce.config import RunConfig
 from transduce.data import Batch, PreparedData, most_times, remove_epochs
 from transduce.errors import Interrupted, RunError, TrainingError
 from transduce.model import Transformer
-from transduce.training.candidates import Candidates
-from transduce.training.digests import batches_digest, weights_digest
-from transduce.training.divergence import MOST_SKIPPED_IN_A_ROW, REMEDY, is_finite, too_many_skipped
-from transduce.training.forecast import forecast_line
-from transduce.training.interruption import StopWish
-from transduce.training.micro_batches import choose_micro_batches
-from transduce.training.outcome import NO_AVERAGE, Average
-from transduce.training.pace import Pace
-from transduce.training.patience import end_of_patience
-from transduce.training.probe import fit_into_memory
-from transduce.training.ranks import ALONE, Ranks
-from transduce.training.reporter import Progress, Reporter
-from transduce.training.result import TrainingResult
+from transduce.training.checkpoints import RunState, batches_digest, weights_digest
+from transduce.training.distributed.batch_stream import Place, batch_stream, in_parts, shared_epoch_store
+from transduce.training.distributed.micro_batches import choose_micro_batches
+from transduce.training.distributed.ranks import ALONE, Ranks
+from transduce.training.distributed.sharding import whole_model
+from transduce.training.memory import fit_into_memory
+from transduce.training.model_selection import NO_AVERAGE, Average, Candidates
+from transduce.training.reporting.progress import Pace, Progress, Reporter, forecast_line
+from transduce.training.reporting.trackers import Trackers
 from transduce.training.run_folder import RunFolder
-from transduce.training.schedule import Decay
-from transduce.training.sharding import whole_model
-from transduce.training.state import RunState
-from transduce.training.step import UpdateFigures, Updater, UpdateStoppedError
-from transduce.training.stream import Place, batch_stream, in_parts, shared_epoch_store
-from transduce.training.time_limit import adjust_decay, begin_decay
-from transduce.training.trackers import Trackers
+from transduce.training.schedule import Decay, adjust_decay, begin_decay
+from transduce.training.stopping import (
+    MOST_SKIPPED_IN_A_ROW,
+    REMEDY,
+    StopWish,
+    end_of_patience,
+    is_finite,
+    too_many_skipped,
+)
+from transduce.training.updater import UpdateFigures, Updater, UpdateStoppedError
 from transduce.translation import find_device
+
+
+@dataclass(frozen=True)
+class TrainingResult:
+    """How a run ended.
+
+    Args:
+        folder: of the run; `folder/best` is the model to use.
+        updates: done in all.
+        seconds: of training in all, over all sittings; without validation.
+        best: the best figure of validation, in terms of `training.best_by` (for "loss", its negative).
+    """
+
+    folder: Path
+    updates: int
+    seconds: float
+    best: float
 
 
 class Trainer:

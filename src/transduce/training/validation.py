@@ -1,4 +1,4 @@
-"""How good the model is now: teacher-forced loss, and its real translations against untouched references."""
+"""Validation: the loss and the translations of a model, and the selection of the best model of a run."""
 
 import math
 from collections.abc import Sequence
@@ -14,8 +14,8 @@ from transduce.evaluation import Score, corpus_scores
 from transduce.model import Transformer
 from transduce.text import Tokenizer
 from transduce.training.diagnosis import commonest_share, repetition_share, token_f1
-from transduce.training.divergence import REMEDY
 from transduce.training.loss import label_smoothed_cross_entropy
+from transduce.training.stopping import REMEDY
 from transduce.translation import NativeEngine, Translator, batches_by_length
 from transduce.translation.workers import Workers
 

@@ -21,8 +21,8 @@ from transduce.bundle import latest_checkpoint, started
 from transduce.config import RunConfig, flatten, to_toml, without_settings
 from transduce.data import scratch_folder
 from transduce.errors import ConfigError, TrainingError, UserError
-from transduce.training.metrics import CLOCK
-from transduce.training.ranks import joined_ranks
+from transduce.training.distributed.ranks import joined_ranks
+from transduce.training.reporting.metrics import CLOCK
 from transduce.training.run_folder import RunFolder
 
 MOST_UPDATES = 40

@@ -2,9 +2,9 @@
 
 from transduce.training.diagnosis.diagnosis import CHECKS, Diagnosis, new_findings
 from transduce.training.diagnosis.history import Finding, History
-from transduce.training.diagnosis.output_figures import commonest_share, repetition_share, token_f1
-from transduce.training.diagnosis.source_use import SourceProbe, SourceUse
-from transduce.training.diagnosis.text_figures import TextFigures, measure_text
+from transduce.training.diagnosis.initial_checks import TextFigures, measure_text
+from transduce.training.diagnosis.learning_checks import SourceProbe, SourceUse
+from transduce.training.diagnosis.output_checks import commonest_share, repetition_share, token_f1
 
 __all__ = [
     "CHECKS",

@@ -8,11 +8,11 @@ from transduce.data import PreparedData
 from transduce.model import Transformer
 from transduce.training.diagnosis import initial_checks, learning_checks, output_checks
 from transduce.training.diagnosis.history import Check, Finding, History, Line
-from transduce.training.diagnosis.source_use import SourceProbe
-from transduce.training.metrics import MetricsLog
-from transduce.training.precision import settled_precision
-from transduce.training.ranks import Ranks
-from transduce.training.sharding import whole_model
+from transduce.training.diagnosis.learning_checks import SourceProbe
+from transduce.training.distributed.ranks import Ranks
+from transduce.training.distributed.sharding import whole_model
+from transduce.training.reporting.metrics import MetricsLog
+from transduce.training.updater import settled_precision
 from transduce.translation import find_device
 
 LOOK_EVERY, YOUNG, LATER_EVERY = 50, 1000, 200
