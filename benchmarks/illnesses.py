@@ -73,7 +73,7 @@ class Watcher(SilentReporter):
         self.update = 0
         self.said: list[tuple[int, str]] = []
 
-    def say(self, text: str) -> None:
+    def report(self, text: str) -> None:
         """Keep warnings."""
         if text.startswith(("warning: ", "over: ")):
             self.said.append((self.update, text))

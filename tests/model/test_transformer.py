@@ -104,7 +104,7 @@ def test_logits_and_gradients_are_finite_for_every_shape_of_batch(
 def test_bfloat16_comes_close(variant: dict[str, Any], make_model: Models, make_example: Examples) -> None:
     model, example = make_model(**variant), make_example([4, 1, 6], [2, 5, 1])
     exact = model(*example)[example.target_mask].softmax(dim=-1)
-    model.activations = torch.bfloat16
+    model.compute_dtype = torch.bfloat16
     rough = model(*example)[example.target_mask].float().softmax(dim=-1)
     torch.testing.assert_close(rough, exact, atol=0.15, rtol=0)
     F.cross_entropy(rough, example.target_ids[example.target_mask]).backward()

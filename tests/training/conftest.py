@@ -124,7 +124,7 @@ class Watcher(SilentReporter):
         self.updates: list[int] = []
         self.validations: list[tuple[int, Validation, bool]] = []
 
-    def say(self, text: str) -> None:
+    def report(self, text: str) -> None:
         self.said.append(text)
         self._perhaps_end(reached=isinstance(self.end_at, str) and text.startswith(self.end_at))
 

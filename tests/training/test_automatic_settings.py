@@ -47,7 +47,7 @@ def test_a_run_that_has_begun_keeps_what_was_counted(make_config: Callable[..., 
     config = make_config(preset="small")
     given = {"data.source": "there/is/none", "data.target": "there/is/none", "output": config.output}
     folder = RunFolder(Path(config.output))
-    with folder.alone():
+    with folder.lock():
         folder.begin(config, restart=False)
         expected = {"preset": "small", "text.vocabulary": config.text.vocabulary, "training.updates": 20}
         expected["model.dropout"] = config.model.dropout

@@ -8,12 +8,13 @@ import pytest
 import torch
 from torch import nn
 
-from transduce.bundle import Bundle, list_checkpoints, load_checkpoint, model_tensors
+from transduce.bundle import Bundle, list_checkpoints, load_checkpoint, model_tensors, save_checkpoint
 from transduce.config import RunConfig
 from transduce.data import Batch
 from transduce.errors import BundleError, RunError, UserError
-from transduce.training import average_run, train
-from transduce.training.checkpoints import batches_digest, weights_digest
+from transduce.model import Transformer
+from transduce.training import RunFolder, Updater, average_run, train
+from transduce.training.checkpoints import RunState, batches_digest, weights_digest
 from transduce.translation import Translator
 
 BATCHES = [
@@ -102,3 +103,15 @@ def test_a_damaged_checkpoint_is_not_averaged(make_config: Callable[..., RunConf
     with pytest.raises(BundleError, match=r"weights\.safetensors"):
         average_run(result.folder, 2, tmp_path / "average")
     assert average_run(result.folder, 1, tmp_path / "average") == [2]
+
+
+def test_a_checkpoint_with_halvings_loads(make_config: Callable[..., RunConfig], tmp_path: Path) -> None:
+    """Earlier checkpoints have the binary logarithm of the number of micro-batches, by another name."""
+    folder = train(make_config(training__updates=8)).folder
+    tensors, state = load_checkpoint(folder / "checkpoints", 8)
+    assert state.pop("memory_micro_batches") == 1
+    save_checkpoint(folder / "checkpoints", 8, tensors, {**state, "halvings": 2})
+    config = make_config(training__updates=8)
+    sizes = config.model.model_copy(update={"vocabulary": tensors["weights"]["source_embedding.weight"].size(0)})
+    updater = Updater(Transformer(sizes), config.training, torch.device("cpu"))
+    assert RunState.load(RunFolder(folder), 8, updater).memory_micro_batches == 4

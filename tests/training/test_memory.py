@@ -25,7 +25,7 @@ from transduce.errors import ConfigError, Interrupted
 from transduce.model import Transformer
 from transduce.training import Updater, memory, train
 from transduce.training.distributed.ranks import ALONE
-from transduce.training.memory import BYTES_A_PARAMETER, Shape, check_model_memory, largest_shapes, probe
+from transduce.training.memory import BYTES_A_PARAMETER, Shape, check_model_memory, find_largest_shapes, probe_memory
 
 CPU = torch.device("cpu")
 
@@ -95,7 +95,7 @@ def test_no_batch_is_larger(lengths: np.ndarray, batch_tokens: int, epoch: int, 
     def costs(rows: int, source: int, target: int) -> tuple[int, int]:
         return rows * (source + target), rows * (source**2 + source * target + target**2)
 
-    shapes = largest_shapes(lengths, batch_tokens, num_ranks)
+    shapes = find_largest_shapes(lengths, batch_tokens, num_ranks)
     most = [max(costs(*shape)[kind] for shape in shapes) for kind in (0, 1)]
     for batch in plan_batches(lengths, batch_tokens, 1, epoch):
         for share in (batch[rank::num_ranks] for rank in range(min(num_ranks, len(batch)))):
@@ -113,16 +113,16 @@ def test_a_pair_counts_as_often_as_an_epoch_has_it(
     lengths, times = np.array([[3, 4], [9, 9], [2, 2]]), np.array([50, 1, 2])
     repeated = np.repeat(lengths, times, axis=0)
     for batch_tokens in (10, 100, 1000):
-        assert largest_shapes(lengths, batch_tokens, 2, times) == largest_shapes(repeated, batch_tokens, 2)
-    monkeypatch.setattr("transduce.training.memory._try_all", lambda *_: 1.0)
-    found, expected = probe(make_updater(), lengths, 60, times=times), probe(make_updater(), repeated, 60)
+        assert find_largest_shapes(lengths, batch_tokens, 2, times) == find_largest_shapes(repeated, batch_tokens, 2)
+    monkeypatch.setattr("transduce.training.memory._run_shapes", lambda *_: 1.0)
+    found, expected = probe_memory(make_updater(), lengths, 60, times=times), probe_memory(make_updater(), repeated, 60)
     assert found.seconds_per_update == pytest.approx(expected.seconds_per_update)
 
 
 def test_short_pairs_make_the_most_tokens_and_long_ones_the_most_attention() -> None:
     lengths = np.array([[10, 10]] * 50 + [[61, 61]])
     # 61 fits once into 100, 10 ten times.
-    assert largest_shapes(lengths, 100) == [Shape(10, 10, 10), Shape(1, 61, 61)]
+    assert find_largest_shapes(lengths, 100) == [Shape(10, 10, 10), Shape(1, 61, 61)]
 
 
 @pytest.fixture
@@ -157,9 +157,9 @@ def test_it_leaves_no_trace(make_updater: Callable[..., Updater], num_updates: i
         updater.update(number + 1, [Shape(2, 3, 4).batch(updater.model.pad_id)])
     updater.model.train(mode)
     before = everything(updater)
-    fit = probe(updater, LENGTHS, 60)
+    fit = probe_memory(updater, LENGTHS, 60)
     assert everything(updater) == before
-    assert fit.halvings == 0
+    assert fit.micro_batches == 1
     assert fit.seconds_per_update > 0
 
 
@@ -178,8 +178,8 @@ def test_a_run_is_the_same_without_it(
 def test_the_time_counts_the_tokens_of_an_update(
     make_updater: Callable[..., Updater], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("transduce.training.memory._try_all", lambda *_: 1.0)
-    once, more = (probe(make_updater(accumulation=number), LENGTHS, 60).seconds_per_update for number in (1, 40))
+    monkeypatch.setattr("transduce.training.memory._run_shapes", lambda *_: 1.0)
+    once, more = (probe_memory(make_updater(accumulation=number), LENGTHS, 60).seconds_per_update for number in (1, 40))
     assert more == pytest.approx(40 * once)
 
 
@@ -214,8 +214,8 @@ def allow_more(number: int) -> None:
     resource.setrlimit(resource.RLIMIT_AS, (pages * resource.getpagesize() + number, limits[1]))
 
 
-def halvings(free: int, safe_share: float = memory.SAFE_SHARE) -> int:
-    return memory.probe(make_updater(4000), LENGTHS, 4000, 0, safe_share, lambda _: free).halvings
+def micro_batches(free: int, safe_share: float = memory.SAFE_SHARE) -> int:
+    return memory.probe_memory(make_updater(4000), LENGTHS, 4000, 1, safe_share, lambda _: free).micro_batches
 
 
 def refuse_the_first(updater: Updater, shapes: list[memory.Shape]) -> float:
@@ -230,31 +230,31 @@ keep_freed_memory()
 limits = resource.getrlimit(resource.RLIMIT_AS)
 found = {}
 needed = 80_000_000  # for 4,000 tokens a side of 1,024 numbers in each of several places
-found["with so much free"] = [halvings(free) for free in (100 * needed, needed // 2, needed // 16)]
-found["with such a safe share"] = [halvings(2**30, share) for share in (1.0, 0.01)]
-tried, sizes = memory._try_all, []
-memory._try_all = refuse_the_first
-fit = memory.probe(make_updater(4000), LENGTHS, 4000)
-found["after one refusal"] = fit.halvings, sizes[0], fit.taken
-memory._try_all = tried
+found["with so much free"] = [micro_batches(free) for free in (100 * needed, needed // 2, needed // 16)]
+found["with such a safe share"] = [micro_batches(2**30, share) for share in (1.0, 0.01)]
+tried, sizes = memory._run_shapes, []
+memory._run_shapes = refuse_the_first
+fit = memory.probe_memory(make_updater(4000), LENGTHS, 4000)
+found["after one refusal"] = fit.micro_batches, sizes[0], fit.used
+memory._run_shapes = tried
 
 updater = make_updater(8000, d_ff=2048)
 before = [one.clone() for one in (*updater.model.state_dict().values(), torch.get_rng_state())]
 modes = [part.training for part in updater.model.modules()]
 allow_more(150_000_000)
-fit = memory.probe(updater, LENGTHS, 8000)
+fit = memory.probe_memory(updater, LENGTHS, 8000)
 after = [*updater.model.state_dict().values(), torch.get_rng_state()]
 traces = [not torch.equal(one, old) for one, old in zip(after, before)]
 traces += [one.grad is not None for one in updater.model.parameters()]
 traces += [bool(updater.optimizer.state), updater.optimizer.param_groups[0]["lr"] != 0.0]
 traces += [[part.training for part in updater.model.modules()] != modes]
-found["when refused"] = fit.halvings, any(traces), fit.taken, fit.there
+found["when refused"] = fit.micro_batches, any(traces), fit.used, fit.available
 resource.setrlimit(resource.RLIMIT_AS, limits)
 
 updater = make_updater(60, d_ff=65_536)
 allow_more(2 * sum(one.nbytes for one in updater.model.parameters()) + 30_000_000)  # a single pair takes 240 MB more
 try:
-    memory.probe(updater, np.array([[900, 900]]), 60)
+    memory.probe_memory(updater, np.array([[900, 900]]), 60)
 except TrainingError as error:
     found["of one pair"] = str(error)
 print(json.dumps(found))
@@ -273,30 +273,30 @@ def found_alone() -> dict[str, Any]:
 
 def test_parts_are_as_small_as_what_is_free(found_alone: dict[str, Any]) -> None:
     much, less, little = found_alone["with so much free"]
-    assert much == 0
-    assert 1 <= less < little < 9
+    assert much == 1
+    assert 2 <= less < little < 2**9
 
 
 def test_a_run_that_goes_on_takes_all_that_is_free(found_alone: dict[str, Any]) -> None:
     everything_free, a_hundredth = found_alone["with such a safe share"]
-    assert everything_free == 0 < a_hundredth
+    assert everything_free == 1 < a_hundredth
 
 
 @linux_only
 def test_it_never_goes_back_to_larger_parts(make_updater: Callable[..., Updater]) -> None:
-    assert probe(make_updater(batch_tokens=4000), LENGTHS, 4000, 3).halvings == 3
+    assert probe_memory(make_updater(batch_tokens=4000), LENGTHS, 4000, 8).micro_batches == 8
 
 
 def test_a_batch_that_is_refused_memory_is_halved(found_alone: dict[str, Any]) -> None:
-    halvings, left_a_trace, taken, there = found_alone["when refused"]
-    assert halvings >= 1
+    micro_batches, left_a_trace, taken, there = found_alone["when refused"]
+    assert micro_batches >= 2
     assert not left_a_trace
     assert there < taken + 150_000_000  # what is there is what this process is allowed
 
 
 def test_what_did_not_fit_is_not_what_is_needed(found_alone: dict[str, Any]) -> None:
-    halvings, refused, taken = found_alone["after one refusal"]
-    assert halvings == 1
+    micro_batches, refused, taken = found_alone["after one refusal"]
+    assert micro_batches == 2
     assert taken < refused - 20_000_000
 
 
@@ -325,8 +325,8 @@ def test_memory_is_refused_in_many_words(
             raise RuntimeError(words)
         return 0.1
 
-    monkeypatch.setattr("transduce.training.memory._try_all", refuse_the_first)
-    assert probe(make_updater(), LENGTHS, 60).halvings == 1
+    monkeypatch.setattr("transduce.training.memory._run_shapes", refuse_the_first)
+    assert probe_memory(make_updater(), LENGTHS, 60).micro_batches == 2
 
 
 def test_what_another_rank_was_refused_is_given_back_here_too(
@@ -335,9 +335,9 @@ def test_what_another_rank_was_refused_is_given_back_here_too(
     updater = make_updater()
     given_back: list[Updater] = []
     answers = [False, False, True, False, False, False]  # the third: whether anyone was refused a whole batch
-    monkeypatch.setattr("transduce.training.memory._give_back", given_back.append)
+    monkeypatch.setattr("transduce.training.memory._release_memory", given_back.append)
     monkeypatch.setattr(type(updater.ranks), "any", lambda *_: answers.pop(0))
-    assert probe(updater, LENGTHS, 60).halvings == 1
+    assert probe_memory(updater, LENGTHS, 60).micro_batches == 2
     assert given_back == [updater]
 
 
@@ -345,7 +345,7 @@ def test_an_error_that_is_another_stays_one(make_updater: Callable[..., Updater]
     updater = make_updater()
     updater.model.encoder = torch.nn.Linear(3, 3)
     with pytest.raises(TypeError):
-        probe(updater, LENGTHS, 60)
+        probe_memory(updater, LENGTHS, 60)
 
 
 def test_what_a_run_will_take_is_said_before_its_first_update(
@@ -380,8 +380,8 @@ def test_a_run_stays_with_the_parts_it_began_with(
     config, unbroken = make_config("run", **changes), make_config("unbroken", **changes)
     with monkeypatch.context() as patch:
         # What a batch this small takes, in whole pages, is a matter of luck.
-        patch.setattr("transduce.training.memory._forecast", lambda _, shape: shape.num_tokens)
-        patch.setattr("transduce.training.memory.probe", partial(probe, free=lambda _: 300))
+        patch.setattr("transduce.training.memory._estimate_bytes", lambda _, shape: shape.num_tokens)
+        patch.setattr("transduce.training.memory.probe_memory", partial(probe_memory, free=lambda _: 300))
         told = watcher(3, signal.SIGTERM)
         train(unbroken)
         with pytest.raises(Interrupted):

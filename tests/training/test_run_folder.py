@@ -211,10 +211,10 @@ def test_one_at_a_time(make_config: MakeConfig, used: Path, tmp_path: Path) -> N
 def test_the_place_of_a_folder_is_kept_before_there_is_one(make_config: MakeConfig, tmp_path: Path) -> None:
     config = make_config("new/run", training__updates=1)
     folder = RunFolder(Path(config.output))
-    with folder.alone(), pytest.raises(BusyError):
+    with folder.lock(), pytest.raises(BusyError):
         train(config)
     assert list(tmp_path.iterdir()) == []
-    with pytest.raises(RuntimeError), folder.alone():
+    with pytest.raises(RuntimeError), folder.lock():
         raise RuntimeError
     assert list(tmp_path.iterdir()) == []
     assert train(config).updates == 1

@@ -17,8 +17,8 @@ from transduce.config import RunConfig, TrainingConfig, TransformerConfig
 from transduce.data import Batch, PreparedData
 from transduce.errors import Interrupted, TrainingError
 from transduce.model import Transformer
-from transduce.training import RunFolder, Trainer, Updater, stop_wish, stopping, train
-from transduce.training.stopping import StopWish, end_of_patience, is_finite, must_skip
+from transduce.training import RunFolder, Trainer, Updater, catch_stop_signals, stopping, train
+from transduce.training.stopping import EarlyStopping, StopRequest, is_finite, should_skip
 
 
 def validations(*chrf: float, average: float = 99.0) -> list[dict[str, Any]]:
@@ -35,7 +35,7 @@ def validations(*chrf: float, average: float = 99.0) -> list[dict[str, Any]]:
 @pytest.mark.parametrize(("best_by", "name"), [("chrf", "chrF"), ("loss", "loss")])
 def test_a_run_that_got_no_better_says_since_when(best_by: Literal["chrf", "loss"], name: str) -> None:
     training = TrainingConfig(patience=2, best_by=best_by, updates=1000)
-    assert end_of_patience(training, validations(5, 4, 6, 6, 5)) == (
+    assert EarlyStopping(training).explain(validations(5, 4, 6, 6, 5)) == (
         f"stopped after update 50: 2 validations in a row without a better {name}; best was update 30; raise "
         f"training.patience to go on"
     )
@@ -43,8 +43,8 @@ def test_a_run_that_got_no_better_says_since_when(best_by: Literal["chrf", "loss
 
 def test_a_better_chrf_counts_where_bleu_is_the_same() -> None:
     training = TrainingConfig(patience=2, best_by="bleu", updates=1000)
-    assert end_of_patience(training, validations(5, 6, 7)) is None
-    ended = end_of_patience(training, validations(5, 7, 6, 6))
+    assert EarlyStopping(training).explain(validations(5, 6, 7)) is None
+    ended = EarlyStopping(training).explain(validations(5, 7, 6, 6))
     assert ended is not None
     assert "without a better BLEU; best was update 20" in ended
 
@@ -60,7 +60,7 @@ def test_a_better_chrf_counts_where_bleu_is_the_same() -> None:
 )
 def test_others_have_nothing_to_say(patience: int, updates: int, chrf: list[float]) -> None:
     training = TrainingConfig(patience=patience, updates=updates, best_by="chrf")
-    assert end_of_patience(training, validations(*chrf)) is None
+    assert EarlyStopping(training).explain(validations(*chrf)) is None
 
 
 MakeConfig = Callable[..., RunConfig]
@@ -76,7 +76,7 @@ UNTIED = {"model__tied_embeddings": "none"}
     [(1.0, 2.0, False), (0.0, 0.0, False), (math.nan, 1.0, True), (1.0, math.inf, True), (-math.inf, math.nan, True)],
 )
 def test_what_is_skipped(loss: float, norm: float, skipped: bool) -> None:
-    assert must_skip(loss, norm) == skipped
+    assert should_skip(loss, norm) == skipped
 
 
 def updater(normalization: str) -> Updater:
@@ -105,10 +105,10 @@ def test_a_skipped_update_leaves_everything_as_it_was(
 ) -> None:
     one, other = updater(normalization), updater(normalization)
     for number in range(1, num_before + 1):
-        assert not one.update(number, [GOOD]).skipped
+        assert not one.update(number, [GOOD]).is_skipped
         other.update(number, [GOOD])
     before = content(one)
-    assert one.update(num_before + 1, batches).skipped
+    assert one.update(num_before + 1, batches).is_skipped
     assert content(one) == before
     for later in (one, other):
         later.update(num_before + 2, [GOOD])
@@ -153,7 +153,7 @@ def test_skipping_is_said_counted_and_the_same_after_a_stop(
     told = watcher()
     unbroken = make_trainer(make_config("unbroken", **settings), told)()
     overflow(unbroken, "été")
-    unbroken.run(StopWish())
+    unbroken.run(StopRequest())
     expected = outcome_of(unbroken.folder.path)
     said = [text for text in told.said if "is skipped" in text]
     lines = [line for line in expected["metrics"] if line["kind"] == "skipped"]
@@ -169,7 +169,7 @@ def test_skipping_is_said_counted_and_the_same_after_a_stop(
             trainer.resume()
         else:
             overflow(trainer, "été")
-        trainer.run(StopWish())
+        trainer.run(StopRequest())
     found = outcome_of(trainer.folder.path)
     assert [name for name in expected if isinstance(expected[name], bytes) and found[name] != expected[name]] == []
     for count in ("skipped", "skipped_in_a_row", "batches_digest"):
@@ -190,7 +190,7 @@ def test_too_many_in_a_row_name_the_batch(
     with torch.no_grad():
         trainer.model.source_embedding.weight[:] = HUGE
     with pytest.raises(TrainingError, match=r"update 19 is the last of 10 in a row that had to be skipped") as diverged:
-        trainer.run(StopWish())
+        trainer.run(StopRequest())
     message, *pairs = str(diverged.value).split("\n")
     place = trainer.state.place
     assert f"batch {place.batch} of epoch {place.epoch + 1}, " in message
@@ -218,7 +218,7 @@ def test_weights_that_are_no_numbers_are_not_saved(
         next(iter(trainer.model.parameters()))[0, 0] = value
     assert not is_finite(trainer.model)
     with pytest.raises(TrainingError, match="weights are no longer numbers after update 16"):
-        trainer.run(StopWish())
+        trainer.run(StopRequest())
     assert list_checkpoints(trainer.folder.checkpoints) == [15]
 
 
@@ -227,40 +227,40 @@ SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 @pytest.mark.parametrize("number", SIGNALS)
 def test_a_signal_becomes_a_wish(number: signal.Signals) -> None:
-    with stop_wish() as stop:
-        assert not stop.wished
+    with catch_stop_signals() as stop:
+        assert not stop.is_requested
         os.kill(os.getpid(), number)
-        assert stop.wished
+        assert stop.is_requested
 
 
 def test_a_wish_that_takes_a_while_is_answered_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(stopping, "MOMENT", 0.001)
+    monkeypatch.setattr(stopping, "ACKNOWLEDGE_AFTER", 0.001)
     said: queue.Queue[str] = queue.Queue()
-    with stop_wish(said.put):
+    with catch_stop_signals(said.put):
         os.kill(os.getpid(), signal.SIGINT)
         assert (
             said.get(timeout=60)
             == "stopping after this update, or before if it is computed in parts; once more ends it at once"
         )
-    with stop_wish(said.put):
+    with catch_stop_signals(said.put):
         pass
     assert said.empty()
 
 
 def test_a_second_signal_ends_at_once() -> None:
-    with stop_wish() as stop:
+    with catch_stop_signals() as stop:
         os.kill(os.getpid(), signal.SIGTERM)
         with pytest.raises(KeyboardInterrupt):
             os.kill(os.getpid(), signal.SIGINT)
-        assert stop.wished
+        assert stop.is_requested
 
 
 def test_handlers_are_put_back() -> None:
     before = [signal.getsignal(number) for number in SIGNALS]
-    with stop_wish():
+    with catch_stop_signals():
         assert [signal.getsignal(number) for number in SIGNALS] != before
     assert [signal.getsignal(number) for number in SIGNALS] == before
-    with pytest.raises(ValueError, match="inside"), stop_wish():
+    with pytest.raises(ValueError, match="inside"), catch_stop_signals():
         raise ValueError("inside")
     assert [signal.getsignal(number) for number in SIGNALS] == before
 
@@ -270,8 +270,8 @@ def test_another_thread_leaves_the_handlers_alone() -> None:
     found = []
 
     def work() -> None:
-        with stop_wish() as stop:
-            found.append((stop.wished, [signal.getsignal(number) for number in SIGNALS]))
+        with catch_stop_signals() as stop:
+            found.append((stop.is_requested, [signal.getsignal(number) for number in SIGNALS]))
 
     thread = threading.Thread(target=work)
     thread.start()

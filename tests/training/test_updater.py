@@ -14,7 +14,13 @@ from transduce.config import RunConfig, TrainingConfig, TransformerConfig
 from transduce.data import Batch
 from transduce.model import NEVER, Dropout, Transformer
 from transduce.training import Ranks, UpdateFigures, Updater, train
-from transduce.training.updater import BatchLoss, MovingAverage, computing_in, deterministic_kernels, settled_precision
+from transduce.training.updater import (
+    BatchLoss,
+    ExponentialMovingAverage,
+    autocast,
+    resolve_precision,
+    use_deterministic_algorithms,
+)
 
 CPU = torch.device("cpu")
 
@@ -30,20 +36,20 @@ def test_auto_is_bfloat16_where_the_processor_has_it(
     capability: str, make_capabilities: Callable[[dict[str, bool]], None]
 ) -> None:
     make_capabilities({capability: True})
-    assert settled_precision("auto", CPU, 128) == "bfloat16"
-    assert settled_precision("auto", CPU, 64) == "float32"
+    assert resolve_precision("auto", CPU, 128) == "bfloat16"
+    assert resolve_precision("auto", CPU, 64) == "float32"
     make_capabilities({capability: False})
-    assert settled_precision("auto", CPU, 128) == "float32"
+    assert resolve_precision("auto", CPU, 128) == "float32"
 
 
 def test_auto_is_float32_where_nothing_is_known(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delattr(torch.cpu, "get_capabilities", raising=False)
-    assert settled_precision("auto", CPU, 128) == "float32"
+    assert resolve_precision("auto", CPU, 128) == "float32"
 
 
 @pytest.mark.parametrize("precision", ["float32", "bfloat16"])
 def test_what_is_asked_for_is_taken(precision: str) -> None:
-    assert settled_precision(precision, CPU, 64) == precision
+    assert resolve_precision(precision, CPU, 64) == precision
 
 
 @pytest.fixture
@@ -57,7 +63,7 @@ def test_bfloat16_is_close_to_float32_and_leaves_weights_and_gradients_in_float3
     batch = Batch.from_ids([[3, 4, 5, 1], [6, 1]], [[7, 1], [8, 9, 10, 1]], 29)
     model.eval()
     exact = model(batch.source_ids, batch.source_mask, batch.target_ids, batch.target_mask)
-    with computing_in(model, "bfloat16"):
+    with autocast(model, "bfloat16"):
         rough = model(batch.source_ids, batch.source_mask, batch.target_ids, batch.target_mask)
     assert rough.dtype == torch.bfloat16
     real = batch.target_mask
@@ -93,9 +99,9 @@ def test_no_gradient_of_many_positions_is_short_of_some(variant: dict[str, str])
 
 def test_afterwards_the_model_computes_as_before(small_model: Transformer) -> None:
     model = small_model
-    with pytest.raises(KeyError), computing_in(model, "bfloat16"):
+    with pytest.raises(KeyError), autocast(model, "bfloat16"):
         raise KeyError
-    assert model.activations is None
+    assert model.compute_dtype is None
 
 
 def settings() -> tuple[bool, bool, bool]:
@@ -108,14 +114,14 @@ def settings() -> tuple[bool, bool, bool]:
 
 def test_a_gpu_gets_deterministic_kernels_and_then_what_it_had() -> None:
     before = settings()
-    with deterministic_kernels(torch.device("cuda")):
+    with use_deterministic_algorithms(torch.device("cuda")):
         assert settings() == (True, False, False)
     assert settings() == before
 
 
 def test_a_processor_needs_nothing() -> None:
     before = settings()
-    with deterministic_kernels(torch.device("cpu")):
+    with use_deterministic_algorithms(torch.device("cpu")):
         assert settings() == before
 
 
@@ -135,7 +141,7 @@ def change(model: Transformer) -> None:
 
 
 def test_is_the_sum_of_all_weights_by_their_age(model: Transformer) -> None:
-    average = MovingAverage(model, 0.5)
+    average = ExponentialMovingAverage(model, 0.5)
     names = model_tensors(model).keys()
     expected = {name: tensor.double() for name, tensor in model_tensors(model).items()}
     # (1 + n) / (10 + n) reaches the decay of 0.5 at update 8, and stays below it before.
@@ -266,7 +272,7 @@ def test_an_output_bias_is_trained_and_what_it_rules_out_stays_so(make_updater: 
     for number in range(1, 6):
         figures = updater.update(number, [Batch.from_ids([[5, 1]], [[7, 8, 1]], VOCABULARY + 1)])
         assert 0 < figures.loss < 20
-        assert not figures.skipped
+        assert not figures.is_skipped
     for trained in (model, updater.moving_average.model):
         bias = trained.projection.bias
         assert (bias[ruled_out] == NEVER).all()

@@ -99,11 +99,11 @@ def demonstrate(
     config = _config(text, output, updates)
     RunFolder(output).check(config, restart=restart)
     check_writable(text)
-    reporter.say(f"making {NUM_TRAINING_PAIRS:,} pairs of English and German numbers, years and dates")
+    reporter.report(f"making {NUM_TRAINING_PAIRS:,} pairs of English and German numbers, years and dates")
     _write_pairs(text, training_pairs(NUM_TRAINING_PAIRS, seed=1))
     result = train(config, reporter, restart=restart)
     bundle = result.folder / "best"
-    reporter.say(f"translating {len(unseen):,} inputs that were never seen in training")
+    reporter.report(f"translating {len(unseen):,} inputs that were never seen in training")
     sources, references = zip(*unseen, strict=True)
     translations = Translator.load(bundle).translate(sources, beam=1)
     tested = [Answer(*triple) for triple in zip(sources, translations, references, strict=True)]

@@ -33,7 +33,7 @@ class Transformer(nn.Module):
         self.encoder = Encoder(config)
         self.decoder = Decoder(config)
         self.projection = OutputProjection(config, self.target_embedding)
-        self.activations: torch.dtype | None = None  # the type of the weights, unless training asks for another
+        self.compute_dtype: torch.dtype | None = None  # the type of the weights, unless training asks for another
         initialize(self)
 
     @property
@@ -114,5 +114,5 @@ class Transformer(nn.Module):
 
     def _embed(self, embedding: TokenEmbedding, ids: Tensor, start: int = 0) -> Tensor:
         embedded = embedding(ids) + self.positions(ids.size(1), start)
-        inputs: Tensor = self.dropout(embedded.to(self.activations or embedded.dtype))
+        inputs: Tensor = self.dropout(embedded.to(self.compute_dtype or embedded.dtype))
         return inputs

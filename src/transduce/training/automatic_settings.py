@@ -63,7 +63,7 @@ def automatic_settings_for(given: Mapping[str, Any], time_limit: str | None = No
     Raises:
         CorpusError: a file is missing, is not UTF-8, or the two differ in number of lines.
     """
-    saved = None if restart else RunFolder(Path(given["output"])).saved_config()
+    saved = None if restart else RunFolder(Path(given["output"])).load_config()
     if saved is not None:
         if time_limit is not None:
             length: dict[str, Any] = {"training.updates": UNLIMITED}

@@ -16,19 +16,19 @@ from transduce.bundle import (
 )
 from transduce.data import Batch
 from transduce.errors import RunError
-from transduce.training.distributed.batch_stream import Place
+from transduce.training.distributed.batch_stream import BatchPosition
 from transduce.training.distributed.ranks import ALONE, Ranks
-from transduce.training.distributed.sharding import gathered, placed_like, whole
+from transduce.training.distributed.sharding import distribute_like, full_tensor, gather_full_tensors
 from transduce.training.run_folder import RunFolder
 from transduce.training.schedule import Decay
 from transduce.training.updater import Updater
 
 
 def batches_digest(before: str, batches: Iterable[Batch], ranks: Ranks = ALONE) -> str:
-    """SHA-256, in hexadecimal, of `before`, the digest of all earlier batches, and of shapes and ids of `batches`.
+    """SHA-256 of `before`, the digest of all earlier batches, and of shapes and ids of `batches`.
 
-    A chain: two runs with the same digest were trained on the same batches in the same order from the beginning. Of
-    several ranks, which call this together, it is the SHA-256 of what each has for its own batches, in their order.
+    Two runs with the same digest were trained on the same batches in the same order from the beginning. Several ranks
+    call this together; the digest is then that of their own digests, in their order.
     """
     for batch in batches:
         digest = hashlib.sha256(before.encode())
@@ -42,14 +42,14 @@ def batches_digest(before: str, batches: Iterable[Batch], ranks: Ranks = ALONE) 
 
 
 def weights_digest(model: nn.Module) -> str:
-    """SHA-256, in hexadecimal, of names, types, shapes and bytes of the parameters and running statistics.
+    """SHA-256 of names, types, shapes and bytes of the parameters and running statistics.
 
-    Of a sharded model they are put together: all ranks must call this together.
+    Of a sharded model, all ranks call this together.
     """
     digest = hashlib.sha256()
     for name, tensor in model_tensors(model).items():
         digest.update(name.encode())
-        _add(digest, whole(tensor.detach()))
+        _add(digest, full_tensor(tensor.detach()))
     return digest.hexdigest()
 
 
@@ -60,79 +60,77 @@ def _add(digest: "hashlib._Hash", tensor: Tensor) -> None:
 
 @dataclass
 class RunState:
-    """What a checkpoint holds beside weights and optimiser. There is no random state: see `Updater.update`.
+    """Everything of a run that changes while it runs, beside weights and optimiser; saved in every checkpoint.
 
-    Args:
-        update: updates done.
-        place: where the next batch is.
-        best: the best figure of validation so far (`Validation.quality`), if there was one.
-        best_ties: what decides between that model and another of the same figure (`Validation.ties`); empty in
-            checkpoints of earlier versions, which any other model of the same figure is better than.
-        best_single: the best figure of the models themselves, without averages: what patience looks at.
-        best_single_ties: like `best_ties`, of that model.
-        without_gain: validations in a row that were not better than that model.
-        seconds: of training, over all sittings.
-        elapsed: seconds of the run over all sittings, validations and all else included.
-        decay: of schedule = "warmup_stable_decay", where `training.time_limit` has decided it; None as long as it has
-            not.
-        finished: nothing is left to do, unless `training.updates` is raised.
-        stopgap: update of a checkpoint that was not due, but made because the run was stopped; 0 if there is none.
-        superseded: update of the earlier such checkpoint that this one takes the place of; 0 if there is none.
-        skipped: updates that were skipped because their loss or gradient were not finite.
-        skipped_in_a_row: how many of them were the last updates.
-        batches_digest: of all batches taken so far (`digests.batches_digest`).
-        halvings: how often `batch_tokens` is halved to fit into memory; see `probe`.
-        data: digest of the prepared data, so that other data cannot slip in.
-        start: digest of the weights that training started from; "" if they were random.
-        ranks: with which the run began. Its batches keep the size they had then, however many ranks share them now.
-        micro_batches: into how many each batch is divided, to compute them side by side; see `micro_batches`.
-        settings: digest of the settings that the run may not change (`settings_digest`).
+    There is no random state: see `Updater.update`.
     """
 
     data: str
+    """Digest of the prepared data, so that a run is not resumed with other data."""
     update: int = 0
-    place: Place = field(default_factory=Place)
+    """Updates done."""
+    place: BatchPosition = field(default_factory=BatchPosition)
     best: float | None = None
+    """The best figure of validation so far (`Validation.quality`), if there was one."""
     best_ties: list[float] = field(default_factory=list)
+    """Decides between that model and another of the same figure (`Validation.ties`); empty in old checkpoints, where
+    any other model of the same figure is better."""
     best_single: float | None = None
+    """The best figure of a validation during training, without the averages at the end: for early stopping."""
     best_single_ties: list[float] = field(default_factory=list)
     without_gain: int = 0
+    """Validations in a row that were not better than `best_single`."""
     seconds: float = 0.0
+    """Of training, over all sittings."""
     elapsed: float = 0.0
+    """Seconds of the run over all sittings, including validations and everything else."""
     decay: Decay | None = None
+    """Of schedule = "warmup_stable_decay", once `training.time_limit` has decided it."""
     finished: bool = False
+    """Whether training ended; a run is resumed only with more `training.updates`."""
     stopgap: int = 0
+    """Update of a checkpoint that was not due, but made because the run was stopped; 0 if there is none."""
     superseded: int = 0
+    """Update of the earlier such checkpoint that this one replaces; 0 if there is none."""
     skipped: int = 0
+    """Updates that were skipped because their loss or gradient were not finite."""
     skipped_in_a_row: int = 0
     batches_digest: str = ""
-    halvings: int = 0
+    """Of all batches taken so far."""
+    memory_micro_batches: int = 1
+    """Number of micro-batches, one after the other, that each batch is split into to fit into memory; see `memory`."""
     start: str = ""
+    """Digest of the weights that training started from; "" if they were random."""
     ranks: int = 1
+    """Number of ranks with which the run began; the size of its batches stays the same with any other number."""
     micro_batches: int = 1
+    """Number of micro-batches that each batch is divided into to compute them side by side; see `micro_batches`."""
     settings: str = ""
+    """Digest of the settings that the run may not change (`settings_digest`)."""
 
     def save(self, folder: RunFolder, updater: Updater) -> None:
-        """Write the checkpoint of this update: all ranks together, by the hands of the first."""
+        """Write the checkpoint of this update; called by all ranks together, written by the first."""
         parts = {"weights": model_tensors(updater.model), "optimizer": _optimizer_tensors(updater)}
         if updater.moving_average is not None:
             parts["moving_average"] = model_tensors(updater.moving_average.model)
-        tensors = {part: gathered(own, updater.ranks) for part, own in parts.items()}
+        tensors = {part: gather_full_tensors(own, updater.ranks) for part, own in parts.items()}
         if updater.ranks.is_first:
             save_checkpoint(folder.checkpoints, self.update, tensors, asdict(self))
-        updater.ranks.wait()
+        updater.ranks.barrier()
 
     @classmethod
     def load(cls, folder: RunFolder, update: int, updater: Updater) -> "RunState":
         """Read the checkpoint of `update` into the model and the optimiser."""
         tensors, state = load_checkpoint(folder.checkpoints, update)
         own = model_tensors(updater.model)
-        weights = {name: placed_like(tensor, own.get(name, tensor)) for name, tensor in tensors["weights"].items()}
+        weights = {name: distribute_like(tensor, own.get(name, tensor)) for name, tensor in tensors["weights"].items()}
         load_tensors(updater.model, weights, f"{folder.checkpoints}, update {update}")
         _load_optimizer(updater, tensors["optimizer"])
         if updater.moving_average is not None:
             load_tensors(updater.moving_average.model, tensors["moving_average"], f"the average of update {update}")
         values: dict[str, Any] = dict(state)
+        if "halvings" in values:  # the name and meaning in checkpoints of version 0.1: a power of two
+            values["memory_micro_batches"] = 2 ** values.pop("halvings")
         if unknown := values.keys() - {one.name for one in fields(cls)}:
             raise RunError(
                 f"{folder.checkpoints}: update {update} was written by a later version of Transduce (it says "
@@ -140,7 +138,7 @@ class RunState:
             )
         if values.get("decay") is not None:
             values["decay"] = Decay(**values["decay"])
-        return cls(**{**values, "place": Place(**values["place"])})
+        return cls(**{**values, "place": BatchPosition(**values["place"])})
 
 
 def _optimizer_tensors(updater: Updater) -> dict[str, Tensor]:
@@ -163,5 +161,5 @@ def _load_optimizer(updater: Updater, tensors: dict[str, Tensor]) -> None:
             fused = updater.optimizer.defaults["fused"]
             placed = value.to(parameters[name].device if fused else "cpu")
         else:
-            placed = placed_like(value, parameters[name])
+            placed = distribute_like(value, parameters[name])
         updater.optimizer.state[parameters[name]][kind] = placed.to(torch.float32)

@@ -16,7 +16,7 @@ from transduce.config import RunConfig, TransformerConfig
 from transduce.data import Batch, longest_sides
 from transduce.errors import ConfigError, TrainingError, is_out_of_memory
 from transduce.training.distributed.ranks import Ranks
-from transduce.training.distributed.sharding import is_sharded, summed_later
+from transduce.training.distributed.sharding import is_sharded, no_sync
 from transduce.training.updater import Updater
 from transduce.translation.allocator import give_back_freed_memory
 from transduce.translation.memory import (
@@ -45,7 +45,7 @@ _SETTINGS = {
 
 
 def check_model_memory(config: RunConfig, device: torch.device, ranks: Ranks) -> None:
-    """That the weights, their gradients and the optimiser of `config.model` fit into the memory beside `device`.
+    """Check that the weights, their gradients and the optimiser of `config.model` fit into the memory of `device`.
 
     Raises:
         ConfigError: they do not; names the setting that takes most of it.
@@ -56,7 +56,7 @@ def check_model_memory(config: RunConfig, device: torch.device, ranks: Ranks) ->
     if training.sharding == "fsdp":
         needed //= ranks.size
     if device.type == "cpu":
-        needed *= ranks.num_here
+        needed *= ranks.local_size
     if not free or needed <= min(free):
         return
     name = _largest_setting(config.model)
@@ -69,7 +69,7 @@ def check_model_memory(config: RunConfig, device: torch.device, ranks: Ranks) ->
 
 
 def _largest_setting(model: TransformerConfig) -> str | None:
-    """The setting that alone, set back to the paper's base model, would save most; None if that would save nothing."""
+    """The setting that would save most if it alone were that of the paper's base model; None if none saves anything."""
     base = TransformerConfig()
     saved = {}
     for name in _SETTINGS:
@@ -81,7 +81,7 @@ def _largest_setting(model: TransformerConfig) -> str | None:
 
 
 SAFE_SHARE = 0.8
-"""Share of the free memory that a batch may be expected to take; some is left for what no forecast knows."""
+"""Share of the free memory that a batch may be estimated to take; the rest is a reserve."""
 
 Found = TypeVar("Found")
 
@@ -110,22 +110,19 @@ class Shape(NamedTuple):
 
 @dataclass(frozen=True)
 class Fit:
-    """How a run fits into memory.
+    """How a run fits into memory."""
 
-    Args:
-        halvings: how often a rank's share of a batch is halved, and the number of batches of an update doubled, to fit.
-        taken: most bytes that the process held at a time, or None where that is not known.
-        there: bytes that it could hold; of a CPU's memory, each rank of a machine has its share.
-        seconds_per_update: about; the optimiser's own step is not counted.
-    """
-
-    halvings: int
-    taken: int | None
-    there: int | None
+    micro_batches: int
+    """Into how many micro-batches, one after the other, a rank's share of a batch is split to fit."""
+    used: int | None
+    """Most bytes that the process held at a time; None where that is not known."""
+    available: int | None
+    """Bytes that the process could hold; of a CPU's memory, each rank of a machine has its share."""
     seconds_per_update: float
+    """Estimated without the optimiser's own step."""
 
-    def outlook(self, updates: int, time_limit: float = math.inf) -> str:
-        """What `updates` of them will take, in one line, where the run ends after `time_limit` seconds."""
+    def describe(self, updates: int, time_limit: float = math.inf) -> str:
+        """Memory and time that so many updates need, in one line, where the run ends after `time_limit` seconds."""
         seconds = self.seconds_per_update * updates
         if seconds > time_limit:
             duration = (
@@ -134,12 +131,12 @@ class Fit:
         else:
             duration = f"about {timedelta(seconds=round(seconds))} for {updates:,} updates, validations not counted"
         memory = ""
-        if self.taken is not None and self.there is not None:
-            memory = f"training needs {self.taken / 1e9:.1f} GB of memory, {self.there / 1e9:.1f} GB are there; "
+        if self.used is not None and self.available is not None:
+            memory = f"training needs {self.used / 1e9:.1f} GB of memory, {self.available / 1e9:.1f} GB are there; "
         return f"{memory}{duration}"
 
 
-def largest_shapes(
+def find_largest_shapes(
     lengths: Int[np.ndarray, "pairs 2"],
     batch_tokens: int,
     num_ranks: int = 1,
@@ -164,28 +161,28 @@ def largest_shapes(
     return [Shape(int(rows[index]), int(source[index]), int(target[index])) for index in worst]
 
 
-def probe(
+def probe_memory(
     updater: Updater,
     lengths: Int[np.ndarray, "pairs 2"],
     share: int,
-    halvings: int = 0,
+    micro_batches: int = 1,
     safe_share: float = SAFE_SHARE,
     free: Callable[[torch.device], int | None] = free_memory,
     times: Int[np.ndarray, "pairs"] | None = None,
 ) -> Fit:
-    """Try the largest batches, forward and backward with the real loss, in smaller and smaller parts until they fit.
+    """Try the largest batches, forward and backward with the real loss, in smaller and smaller micro-batches.
 
-    Nothing of the run is changed: gradients are thrown away, weights, optimiser, running statistics and random numbers
-    are left as they were. On a CPU, a batch is not even tried that would take more than is free, as its first rows
-    tell: Linux kills where it should refuse. Of several ranks each tries for itself, all of them the same; what does
-    not fit on one fits on none. Of a sharded model nothing smaller is tried: a rank that is refused memory leaves the
-    others in the middle of a pass, which ends them all before training begins.
+    Gradients are thrown away; weights, optimiser, running statistics and random numbers are left as they were. On a
+    CPU, a batch is not tried if its first rows show that it would take more than is free: Linux kills a process where
+    it should refuse memory. All ranks try the same; what does not fit on one counts as too large on all. A sharded
+    model is not tried with less: a rank that is refused memory leaves the others in the middle of a pass, which ends
+    them all before training begins.
 
     Args:
         updater: of the run.
         lengths: tokens of the source and of the target of every pair, `</s>` included.
         share: tokens of a batch, on either side, that each rank takes; it may take a pair more.
-        halvings: where to begin.
+        micro_batches: where to begin; doubled until they fit.
         safe_share: of what is free, how much a batch may take by forecast to be tried.
         free: bytes that can still be taken.
         times: how often an epoch has each pair at most; once unless given.
@@ -194,24 +191,25 @@ def probe(
         TrainingError: a single pair does not fit.
     """
     ranks = updater.ranks
-    with _left_as_it_was(updater), summed_later(updater.batch_loss), updater.divided_threads():
-        shapes = largest_shapes(lengths, ranks.size * share >> halvings, ranks.size, times)
-        while (seconds := _seconds(updater, shapes, safe_share, free)) is None:
-            if share >> halvings <= int(lengths.max()):
+    with _restore_afterwards(updater), no_sync(updater.batch_loss), updater.limit_threads():
+        shapes = find_largest_shapes(lengths, ranks.size * share // micro_batches, ranks.size, times)
+        while (seconds := _measure_seconds(updater, shapes, safe_share, free)) is None:
+            if share // micro_batches <= int(lengths.max()):
                 raise TrainingError(
                     f"memory does not hold the model and a pair of up to {lengths.max()} tokens a side: lower "
                     f"text.max_pieces, or take a smaller model"
                 )
-            halvings += 1
-            shapes = largest_shapes(lengths, ranks.size * share >> halvings, ranks.size, times)
-        taken, still_free = taken_memory(updater.device), _free_for_each(updater, free)
+            micro_batches *= 2
+            shapes = find_largest_shapes(lengths, ranks.size * share // micro_batches, ranks.size, times)
+        used, still_free = taken_memory(updater.device), _free_memory_per_rank(updater, free)
         addresses = free_addresses(updater.device)
-    there = None
-    if taken is not None and still_free is not None:
-        there = taken + (still_free if addresses is None else min(still_free, addresses))
+    available = None
+    if used is not None and still_free is not None:
+        available = used + (still_free if addresses is None else min(still_free, addresses))
     num_shares = -(-_total(longest_sides(lengths), times) // share)
     tokens_per_update = updater.config.accumulation * sum(_total(side, times) for side in lengths.T) / num_shares
-    return Fit(halvings, most_taken_memory(updater.device), there, seconds / shapes[0].num_tokens * tokens_per_update)
+    seconds_per_update = seconds / shapes[0].num_tokens * tokens_per_update
+    return Fit(micro_batches, most_taken_memory(updater.device), available, seconds_per_update)
 
 
 def _total(numbers: Int[np.ndarray, "pairs"], times: Int[np.ndarray, "pairs"] | None) -> int:
@@ -222,36 +220,33 @@ def fit_into_memory(
     updater: Updater,
     lengths: Int[np.ndarray, "pairs 2"],
     share: int,
-    halvings: int,
+    micro_batches: int,
     updates: int,
-    say: Callable[[str], None],
+    report: Callable[[str], None],
     *,
-    goes_on: bool,
+    is_resumed: bool,
     times: Int[np.ndarray, "pairs"] | None = None,
 ) -> int:
-    """The halvings that a run needs which began with `halvings`; says so, and what its `updates` to come will take.
+    """The number of micro-batches that a run needs which began with `micro_batches`, reported with time and memory.
 
-    What was decided once stays: a run that goes on elsewhere computes in parts as small, or in smaller ones, but those
-    only where it must. Parts are of the recipe's own batches, so that an update is over the same pairs everywhere.
+    The number never falls: a run that is resumed on another machine has micro-batches as small, or smaller where it
+    must. They split the recipe's own batches, so that an update is over the same pairs everywhere.
     """
-    fit = probe(updater, lengths, share, halvings, safe_share=1.0 if goes_on else SAFE_SHARE, times=times)
-    if fit.halvings > halvings:
-        warning = "; dropout draws other numbers in them than in a run that was not stopped" if goes_on else ""
-        say(
+    fit = probe_memory(updater, lengths, share, micro_batches, 1.0 if is_resumed else SAFE_SHARE, times=times)
+    if fit.micro_batches > micro_batches:
+        warning = "; dropout draws other numbers in them than in a run that was not stopped" if is_resumed else ""
+        report(
             f"batches of {share:,} tokens a side do not fit into memory: each is computed in parts of "
-            f"{share >> fit.halvings:,}, and an update is over the same pairs as before{warning}"
+            f"{share // fit.micro_batches:,}, and an update is over the same pairs as before{warning}"
         )
-    say(
-        f"each of {updater.ranks.size} ranks: {fit.outlook(updates, updater.config.time_limit_seconds)}"
-        if updater.ranks.size > 1
-        else fit.outlook(updates, updater.config.time_limit_seconds)
-    )
-    return fit.halvings
+    prefix = f"each of {updater.ranks.size} ranks: " if updater.ranks.size > 1 else ""
+    report(prefix + fit.describe(updates, updater.config.time_limit_seconds))
+    return fit.micro_batches
 
 
 @contextmanager
-def _left_as_it_was(updater: Updater) -> Iterator[None]:
-    """Within, as much memory is taken as in training; afterwards, there is no trace of it."""
+def _restore_afterwards(updater: Updater) -> Iterator[None]:
+    """Hold as much memory as training does, and restore model, gradients and random numbers afterwards."""
     model, device = updater.model, updater.device
     buffers, was_training = [buffer.clone() for buffer in model.buffers()], model.training
     # Adam's two means, if they are not there yet. Not of zeros: memory for those is not taken before it is written.
@@ -267,73 +262,73 @@ def _left_as_it_was(updater: Updater) -> Iterator[None]:
             moments.clear()
 
 
-def _seconds(
+def _measure_seconds(
     updater: Updater, shapes: list[Shape], safe_share: float, free: Callable[[torch.device], int | None]
 ) -> float | None:
-    """How long the first of `shapes` takes once memory has been taken as in training; None if they do not all fit."""
+    """Seconds that the first of `shapes` takes once memory is allocated as in training; None if they do not all fit."""
     ranks = updater.ranks
     if is_sharded(updater.model):
-        return _try_all(updater, shapes)
-    expected = _unless_refused(updater, lambda: max(_forecast(updater, shape) for shape in shapes))
+        return _run_shapes(updater, shapes)
+    expected = _call_unless_out_of_memory(updater, lambda: max(_estimate_bytes(updater, shape) for shape in shapes))
     # Asked even without need: no rank tries a whole batch while another measures.
     if ranks.any(expected is None):
         return None
-    there = _free_for_each(updater, free)
+    there = _free_memory_per_rank(updater, free)
     if ranks.any(there is not None and expected is not None and expected > safe_share * there):
         return None
     held = taken_memory(updater.device) or 0
-    seconds = _unless_refused(updater, lambda: _try_all(updater, shapes))
+    seconds = _call_unless_out_of_memory(updater, lambda: _run_shapes(updater, shapes))
     most = most_taken_memory(updater.device) if updater.device.type == "cuda" else None
     if most is not None and there is not None and most > safe_share * (held + there):  # nothing could be forecast
         seconds = None
     if not ranks.any(seconds is None):
         return seconds
-    _give_back(updater)  # on the ranks where it did fit, too
+    _release_memory(updater)  # on the ranks where it did fit, too
     return None
 
 
-def _free_for_each(updater: Updater, free: Callable[[torch.device], int | None]) -> int | None:
-    """Bytes that this rank can still take: a GPU is its own, and the memory beside a CPU is for all of a machine."""
+def _free_memory_per_rank(updater: Updater, free: Callable[[torch.device], int | None]) -> int | None:
+    """Bytes that this rank can still allocate: ranks have a GPU each, but share the memory of a machine's CPU."""
     there = free(updater.device)
-    return there if there is None or updater.device.type != "cpu" else there // updater.ranks.num_here
+    return there if there is None or updater.device.type != "cpu" else there // updater.ranks.local_size
 
 
-def _unless_refused(updater: Updater, attempt: Callable[[], Found]) -> Found | None:
-    """What the attempt returns; None if it is refused the memory."""
+def _call_unless_out_of_memory(updater: Updater, attempt: Callable[[], Found]) -> Found | None:
+    """The result of `attempt`; None if it runs out of memory."""
     try:
         return attempt()
     except (RuntimeError, MemoryError) as error:
         if not is_out_of_memory(error):
             raise
-    _give_back(updater)  # here and not above: the error held on to the tensors of the pass
+    _release_memory(updater)  # here and not above: the error held on to the tensors of the pass
     return None
 
 
-def _give_back(updater: Updater) -> None:
+def _release_memory(updater: Updater) -> None:
     updater.optimizer.zero_grad()
     if updater.device.type == "cuda":
         torch.cuda.empty_cache()
     give_back_freed_memory()
 
 
-def _try_all(updater: Updater, shapes: list[Shape]) -> float:
-    """Try the shapes, whole, as micro-batches take as much together; then the seconds of the first, as in training."""
+def _run_shapes(updater: Updater, shapes: list[Shape]) -> float:
+    """Run all shapes undivided, which takes as much memory; return the seconds of the first, divided as in training."""
     forget_most_taken_memory(updater.device)  # of what was tried before
-    attempts = [(shape, False) for shape in shapes] + [(shapes[0], updater.divides_batches)]
-    attempts += attempts[-1:] * updater.divides_batches  # again, as the first time starts the processes
+    attempts = [(shape, False) for shape in shapes] + [(shapes[0], updater.has_micro_batches)]
+    attempts += attempts[-1:] * updater.has_micro_batches  # again, as the first time starts the processes
     seconds = 0.0
     for shape, divided in attempts:
         started = time.perf_counter()
-        _try(updater, shape, divided=divided)
+        _run_shape(updater, shape, divided=divided)
         seconds = time.perf_counter() - started
     return seconds
 
 
-def _forecast(updater: Updater, shape: Shape) -> int:
-    """Bytes that such a batch will take on a CPU beyond what is held now; 0 where that cannot be told.
+def _estimate_bytes(updater: Updater, shape: Shape) -> int:
+    """Bytes that such a batch will take on a CPU beyond what is held now; 0 where they cannot be estimated.
 
-    What one row adds shows between an eighth of the rows and twice as many. This needs an allocator that keeps what
-    is freed until it is told otherwise.
+    The difference between an eighth of the rows and twice as many gives the bytes of a row. This needs an allocator
+    that keeps freed memory until it is told to release it.
     """
     few = shape.rows // 8
     if not few or updater.device.type != "cpu":
@@ -344,14 +339,14 @@ def _forecast(updater: Updater, shape: Shape) -> int:
         if not give_back_freed_memory():
             return 0
         before = taken_memory(updater.device) or 0
-        _try(updater, shape._replace(rows=rows))
+        _run_shape(updater, shape._replace(rows=rows))
         grown.append((taken_memory(updater.device) or 0) - before)
     updater.optimizer.zero_grad()
     give_back_freed_memory()
     return grown[1] + (grown[1] - grown[0]) * (shape.rows - 2 * few) // few
 
 
-def _try(updater: Updater, shape: Shape, *, divided: bool = False) -> None:
+def _run_shape(updater: Updater, shape: Shape, *, divided: bool = False) -> None:
     """Forward and backward of a batch of this shape."""
     updater.model.train()
     batch = shape.batch(updater.model.pad_id)

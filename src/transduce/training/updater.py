@@ -17,81 +17,81 @@ from transduce.bundle import model_tensors
 from transduce.config import TrainingConfig
 from transduce.data import Batch
 from transduce.model import Dropout, Transformer
-from transduce.training.distributed.micro_batches import MicroBatchProcesses, can_fork, one_thread
+from transduce.training.distributed.micro_batches import MicroBatchProcesses, can_fork, use_one_thread
 from transduce.training.distributed.ranks import ALONE, Ranks
-from transduce.training.distributed.sharding import spread, summed_later, whole
+from transduce.training.distributed.sharding import full_tensor, no_sync, wrap_for_distributed
 from transduce.training.loss import label_smoothed_cross_entropy
 from transduce.training.schedule import Decay, learning_rate
-from transduce.training.stopping import must_skip
+from transduce.training.stopping import should_skip
 from transduce.translation import has_fast_bfloat16
 
-NARROWEST = 128
+NARROWEST_BFLOAT16 = 128
 """d_model from which products in bfloat16 are large enough on a CPU to gain more than their preparation costs."""
 
 
-def settled_precision(
+def resolve_precision(
     precision: Literal["auto", "float32", "bfloat16"], device: torch.device, d_model: int
 ) -> Literal["float32", "bfloat16"]:
-    """What `auto` means on this machine for a network of this width: bfloat16 where it is faster than float32.
+    """The precision that `auto` means on this device for a network of this width: bfloat16 where it is faster.
 
     That is on a GPU with bfloat16, or on a processor with AVX-512 BF16 or AMX if d_model is at least 128.
     """
     if precision != "auto":
         return precision
-    wide_enough = device.type != "cpu" or d_model >= NARROWEST
+    wide_enough = device.type != "cpu" or d_model >= NARROWEST_BFLOAT16
     return "bfloat16" if wide_enough and has_fast_bfloat16(device) else "float32"
 
 
 @contextmanager
-def computing_in(model: Transformer, precision: Literal["float32", "bfloat16"]) -> Iterator[None]:
-    """Within, the activations of `model` have this type; its weights, and the gradients of them, stay as they are.
+def autocast(model: Transformer, precision: Literal["float32", "bfloat16"]) -> Iterator[None]:
+    """Let `model` compute activations in this precision; its weights and their gradients keep their type.
 
     Mixed precision after Micikevicius et al. 2018; bfloat16 has the range of float32, so the loss needs no scaling.
     """
-    before = model.activations
-    model.activations = torch.bfloat16 if precision == "bfloat16" else None
+    before = model.compute_dtype
+    model.compute_dtype = torch.bfloat16 if precision == "bfloat16" else None
     try:
         yield
     finally:
-        model.activations = before
+        model.compute_dtype = before
 
 
-_FILLED = "fill_uninitialized_memory"
-"""A property that torch.utils.deterministic has, though its type says that it is a mere module."""
+_FILL = "fill_uninitialized_memory"
+"""A property of torch.utils.deterministic, unknown to its type."""
 
 
 @contextmanager
-def deterministic_kernels(device: torch.device) -> Iterator[None]:
-    """Only kernels that add in the same order every time, while in the block; on a CPU all of them do.
+def use_deterministic_algorithms(device: torch.device) -> Iterator[None]:
+    """Use only kernels that add in the same order every time; on a CPU all of them do.
 
-    On a GPU, the gradients of embeddings, of attention and of chosen rows are otherwise summed in whatever order its
-    threads come. Those of products need the variable that `find_device` sets.
+    On a GPU, the order of sums in the gradients of embeddings, attention and indexed rows otherwise depends on its
+    threads. Matrix products need the environment variable that `find_device` sets.
     """
     if device.type != "cuda":
         yield
         return
     before = torch.are_deterministic_algorithms_enabled()
     warned = torch.is_deterministic_algorithms_warn_only_enabled()
-    filled = getattr(deterministic, _FILLED)
-    # Not merely warned of: attention's gradient is deterministic only if it must be.
+    filled = getattr(deterministic, _FILL)
+    # Not with warn_only, which leaves attention's gradient as it is.
     torch.use_deterministic_algorithms(True)
     # Nothing here reads memory before it writes it, and filling it first costs time.
-    setattr(deterministic, _FILLED, False)
+    setattr(deterministic, _FILL, False)
     try:
         yield
     finally:
         torch.use_deterministic_algorithms(before, warn_only=warned)
-        setattr(deterministic, _FILLED, filled)
+        setattr(deterministic, _FILL, filled)
 
 
-class MovingAverage:
-    """The mean of the weights after all updates so far, the later ones counting more (Polyak & Juditsky 1992).
+class ExponentialMovingAverage:
+    """Exponential moving average of the weights after all updates so far (Polyak & Juditsky 1992).
 
-    After update n the average moves to the new weights by 1 - min(decay, (1 + n) / (10 + n)): the weights of the first
-    updates, which are good for nothing, are soon forgotten. Running statistics are averaged alike.
+    After update n the average moves to the new weights by 1 - min(decay, (1 + n) / (10 + n)), so that the weights of
+    the first updates soon count for nothing. Running statistics are averaged alike.
 
     Args:
-        model: whose weights are averaged; those it has now are the beginning.
+        model: whose present weights the average begins with.
         decay: from 0 to 1, the latter excluded.
     """
 
@@ -100,60 +100,55 @@ class MovingAverage:
         self.decay = decay
 
     def update(self, model: Transformer, number: int) -> None:
-        """Take in the weights of `model` after update `number`, counted from 1."""
+        """Move the average to the weights of `model` after update `number`, counted from 1."""
         move = get_ema_multi_avg_fn(min(self.decay, (1 + number) / (10 + number)))  # type: ignore[no-untyped-call]
         averages, weights = ([*model_tensors(one).values()] for one in (self.model, model))
         move(averages, weights, number)
 
 
 MOST_PARTS = 2**20
-"""More micro-batches than any update has: what tells those of one update from those of the next."""
+"""More micro-batches than any update has; update times this plus index numbers each micro-batch of a run."""
 
 
 @dataclass(frozen=True)
 class UpdateFigures:
-    """What one update was like.
-
-    Args:
-        loss: label-smoothed cross-entropy, in nats a real target token.
-        cross_entropy: cross-entropy without smoothing, in nats a real target token.
-        accuracy: share of real target tokens predicted right, teacher-forced.
-        num_target_tokens: real target tokens.
-        padding_share: share of padding in the batches, both sides.
-        gradient_norm: Euclidean norm of the gradient, before clipping.
-        learning_rate: of this update.
-    """
+    """Figures of one update, over the real target tokens of its batches."""
 
     loss: float
+    """Label-smoothed cross-entropy, in nats a token."""
     cross_entropy: float
+    """Cross-entropy without smoothing, in nats a token."""
     accuracy: float
+    """Share of tokens predicted right, teacher-forced."""
     num_target_tokens: int
     padding_share: float
+    """Share of padding in the batches, both sides."""
     gradient_norm: float
+    """Euclidean norm, before clipping."""
     learning_rate: float
 
     @property
-    def skipped(self) -> bool:
+    def is_skipped(self) -> bool:
         """Whether the model was left as it was: loss or gradient are not finite."""
-        return must_skip(self.loss, self.gradient_norm)
+        return should_skip(self.loss, self.gradient_norm)
 
 
 class UpdateStoppedError(Exception):
-    """An update was given up before its last batch, as somebody wants training to end; the model is as it was."""
+    """An update was abandoned before its last batch, as training is to stop; the model is as it was."""
 
 
 class BatchLoss(nn.Module):
-    """The model and its loss as one module: what is called in training, so that several ranks can share the work."""
+    """The model and its loss as one module, so that it can be wrapped for several ranks."""
 
     def __init__(self, model: Transformer, config: TrainingConfig, device: torch.device) -> None:
         super().__init__()
         self.model = model
         self.smoothing = config.label_smoothing
-        self.precision = settled_precision(config.precision, device, model.config.d_model)
+        self.precision = resolve_precision(config.precision, device, model.config.d_model)
 
     def forward(self, batch: Batch) -> tuple[Float[Tensor, ""], Float[Tensor, ""], Int[Tensor, ""]]:
         """The fields of `TokenLosses`, of which only the first is differentiable."""
-        with computing_in(self.model, self.precision):
+        with autocast(self.model, self.precision):
             memory = self.model.encode(batch.source_ids, batch.source_mask)
             hidden = self.model.decode_hidden(batch.target_ids, batch.target_mask, memory, batch.source_mask)
             losses = label_smoothed_cross_entropy(
@@ -167,9 +162,10 @@ class BatchLoss(nn.Module):
 
 
 class Updater:
-    """The model, its optimiser, the settings that decide an update, and the ranks that share it.
+    """Updates a model with Adam, alone or together with other ranks.
 
-    `micro_batches` is into how many of them each batch is divided; with several ranks or on a GPU, none is.
+    `micro_batches` is the number of parts that each batch is divided into, for processes that compute them side by
+    side; with several ranks or on a GPU, batches are not divided.
     """
 
     def __init__(self, model: Transformer, config: TrainingConfig, device: torch.device, ranks: Ranks = ALONE) -> None:
@@ -178,8 +174,8 @@ class Updater:
         self.device = device
         self.ranks = ranks
         self.micro_batches = 1
-        self.moving_average = MovingAverage(model, config.ema_decay) if config.ema_decay else None
-        self.batch_loss = spread(BatchLoss(model, config, device), model, config.sharding, ranks, device)
+        self.moving_average = ExponentialMovingAverage(model, config.ema_decay) if config.ema_decay else None
+        self.batch_loss = wrap_for_distributed(BatchLoss(model, config, device), model, config.sharding, ranks, device)
         self.optimizer = torch.optim.Adam(
             model.parameters(),
             lr=0.0,
@@ -189,35 +185,38 @@ class Updater:
         )
         self.should_stop: Callable[[], bool] = lambda: False  # asked between the batches of an update
         self.processes = MicroBatchProcesses(model, self._gradient, torch.get_num_threads())
-        # What a forward pass changes in training: of batch normalisation.
+        # Of batch normalisation: a forward pass in training changes them.
         self._running_statistics = [
             tensor for tensor in model_tensors(model).values() if not isinstance(tensor, nn.Parameter)
         ]
 
     def update(self, number: int, batches: Sequence[Batch], decay: Decay | None = None) -> UpdateFigures:
-        """Update number `number`, counted from 1, on the sum of the losses of `batches`, and of those of other ranks.
+        """Update the weights by the mean loss over the tokens of `batches`, on all ranks.
 
-        `decay` is that of the learning rate where it is not the one that the settings plan.
+        The random numbers of dropout depend on the seed, `number`, the rank and the micro-batch alone, so that an
+        interrupted run goes on exactly as if it had not been interrupted. If loss or gradient are not finite, all ranks
+        skip the update: weights, running statistics and optimiser stay as they are, to the bit.
 
-        The random numbers of dropout depend on the seed, `number`, the rank and the micro-batch alone, so that a run
-        that was interrupted goes on exactly as if it had not been. If loss or gradient are not finite, the update is
-        skipped by all ranks: weights, running statistics and optimiser stay as they are, to the bit.
+        Args:
+            number: of the update, from 1.
+            batches: of this rank; their gradients are summed.
+            decay: of the learning rate; the one that the configuration plans unless given.
 
         Raises:
-            UpdateStoppedError: `should_stop` says so between two batches, and there is one rank: several would have to
-                agree.
+            UpdateStoppedError: `should_stop` returned True between two batches, and there is one rank: several would
+                have to agree.
         """
-        with self.divided_threads():
+        with self.limit_threads():
             return self._update(number, batches, decay)
 
     @property
-    def divides_batches(self) -> bool:
-        """Whether batches are computed as micro-batches, side by side."""
+    def has_micro_batches(self) -> bool:
+        """Whether batches are divided into micro-batches that are computed side by side."""
         return self.micro_batches > 1 and self.ranks.size == 1 and self.device.type == "cpu"
 
-    def divided_threads(self) -> AbstractContextManager[None]:
-        """Within, each process that computes a micro-batch has one thread."""
-        return one_thread() if self.divides_batches and can_fork() else nullcontext()
+    def limit_threads(self) -> AbstractContextManager[None]:
+        """Use one thread in each process that computes a micro-batch."""
+        return use_one_thread() if self.has_micro_batches and can_fork() else nullcontext()
 
     def _update(self, number: int, batches: Sequence[Batch], decay: Decay | None) -> UpdateFigures:
         self._set_dropout(number)
@@ -238,8 +237,8 @@ class Updater:
         loss, cross_entropy, accuracy = (self.ranks.sum(sums) / num_tokens).tolist()
         own_padding = sum(batch.padding_share for batch in batches) / len(batches)
         padding = float(self.ranks.sum(torch.tensor(own_padding, dtype=torch.float64))) / self.ranks.size
-        figures = UpdateFigures(loss, cross_entropy, accuracy, num_tokens, padding, float(whole(norm)), rate)
-        if figures.skipped:
+        figures = UpdateFigures(loss, cross_entropy, accuracy, num_tokens, padding, float(full_tensor(norm)), rate)
+        if figures.is_skipped:
             self._forget_update(before)
         else:
             self.optimizer.step()
@@ -256,27 +255,27 @@ class Updater:
                 part.p = share * self.model.config.dropout
 
     def _forget_update(self, before: Sequence[Tensor]) -> None:
-        """Leave the model as it was, with the running statistics from `before`."""
+        """Drop the gradients and restore the running statistics."""
         self.optimizer.zero_grad()
         for statistic, value in zip(self._running_statistics, before, strict=True):
             statistic.copy_(value)
 
     def sum_gradients(self, number: int, batches: Sequence[Batch], num_tokens: int) -> Float[Tensor, "3"]:
-        """Add the gradients of all batches to the model's; their losses, cross-entropies and right tokens, summed."""
-        if self.divides_batches:
+        """Add the gradients of all batches to the model's; return the sums of losses, cross-entropies, right tokens."""
+        if self.has_micro_batches:
             parts = [part for batch in batches for part in batch.divide(self.micro_batches)]
             tasks = [(part, number * MOST_PARTS + place) for place, part in enumerate(parts)]
             return self.processes.sum_gradients(tasks, num_tokens, self._check_stop)
         torch.manual_seed(self._seed(number))
         sums = torch.zeros(3, dtype=torch.float64)
-        with summed_later(self.batch_loss):
+        with no_sync(self.batch_loss):
             for batch in batches[:-1]:
                 sums += self.accumulate(batch.to(self.device), num_tokens)
                 self._check_stop()
         return sums + self.accumulate(batches[-1].to(self.device), num_tokens)
 
     def _seed(self, number: int, micro_batch: int = 0) -> int:
-        """Hashed into one number: of a seed, torch's generator on the CPU reads only the lower 32 bits."""
+        """A hash, as torch's generator on the CPU reads only the lower 32 bits of a seed."""
         seeds = np.random.SeedSequence([self.config.seed, number, self.ranks.rank, micro_batch])
         return int(seeds.generate_state(1, np.uint64)[0])
 
@@ -285,7 +284,6 @@ class Updater:
             raise UpdateStoppedError
 
     def _gradient(self, micro_batch: Batch, which: int, num_tokens: int) -> Float[Tensor, "3"]:
-        """A `micro_batches.Gradient`; `which` is the number of the update and of the micro-batch in it."""
         number, place = divmod(which, MOST_PARTS)
         torch.manual_seed(self._seed(number, place))
         self._set_dropout(number)
@@ -293,7 +291,7 @@ class Updater:
         return self.accumulate(micro_batch, num_tokens)
 
     def accumulate(self, batch: Batch, num_tokens: int) -> Float[Tensor, "3"]:
-        """Add the gradient of one batch to the model's; its loss, cross-entropy and right tokens, all summed."""
+        """Add the gradient of one batch to the model's; return the sums of loss, cross-entropy, right tokens."""
         loss, cross_entropy, num_correct = self.batch_loss(batch)
         # DDP and FSDP2 give the mean over the ranks of what should be their sum.
         (loss * self.ranks.size / num_tokens).backward()

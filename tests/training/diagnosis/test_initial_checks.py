@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from transduce.config import RunConfig, load_run_config
 from transduce.config.presets import PRESETS
 from transduce.data import PreparedData
-from transduce.training.diagnosis import History, TextFigures, measure_text
+from transduce.training.diagnosis import RunHistory, TextFigures, measure_text
 from transduce.training.diagnosis.history import peak_rate
 from transduce.training.diagnosis.initial_checks import (
     UNRELATED,
@@ -113,13 +113,13 @@ HEALTHY = {
 }
 
 
-def run_with(**figures: Any) -> History:
+def run_with(**figures: Any) -> RunHistory:
     assert HEALTHY.keys() == TextFigures.__dataclass_fields__.keys()
-    return History(RunConfig(), [{"kind": "data", "update": 0, "text": {**HEALTHY, **figures}}])
+    return RunHistory(RunConfig(), [{"kind": "data", "update": 0, "text": {**HEALTHY, **figures}}])
 
 
 def test_healthy_text_and_runs_of_earlier_versions_are_not_suspected() -> None:
-    for run in (run_with(), History(RunConfig(), [{"kind": "data", "update": 0}]), History(RunConfig(), [])):
+    for run in (run_with(), RunHistory(RunConfig(), [{"kind": "data", "update": 0}]), RunHistory(RunConfig(), [])):
         for check in (unrelated_pairs, swapped_validation, foreign_validation):
             assert check(run) is None
 
@@ -151,7 +151,7 @@ def test_two_sides_in_one_language_are_not_swapped() -> None:
 @pytest.mark.parametrize("preset", PRESETS)
 def test_no_preset_has_a_high_rate_and_ten_times_the_rate_of_each_is_one(preset: str) -> None:
     config, _ = load_run_config(None, arguments={"preset": preset})
-    assert high_rate(History(config, [])) is None
+    assert high_rate(RunHistory(config, [])) is None
     change = (
         {"training.learning_rate": 10 * config.training.learning_rate}
         if config.training.learning_rate is not None
@@ -159,15 +159,15 @@ def test_no_preset_has_a_high_rate_and_ten_times_the_rate_of_each_is_one(preset:
     )
     ill, _ = load_run_config(None, arguments={"preset": preset, **change})
     assert peak_rate(ill) == pytest.approx(10 * peak_rate(config))
-    assert next(iter(change)) in str(high_rate(History(ill, [])))
+    assert next(iter(change)) in str(high_rate(RunHistory(ill, [])))
 
 
 def test_the_proposed_rate_is_not_high() -> None:
     ill, _ = load_run_config(None, arguments={"preset": "tiny", "training.learning_rate": 0.05})
-    assert "set it to about 0.002" in str(high_rate(History(ill, [])))
+    assert "set it to about 0.002" in str(high_rate(RunHistory(ill, [])))
 
 
 @pytest.mark.parametrize(("dropout", "is_named"), [(0.0, False), (0.3, False), (0.5, False), (0.6, True), (0.9, True)])
 def test_strong_dropout_is_named(dropout: float, is_named: bool) -> None:
     config, _ = load_run_config(None, arguments={"model.dropout": dropout})
-    assert (f"model.dropout = {dropout}" in str(strong_dropout(History(config, [])))) == is_named
+    assert (f"model.dropout = {dropout}" in str(strong_dropout(RunHistory(config, [])))) == is_named

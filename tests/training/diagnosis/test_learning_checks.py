@@ -11,7 +11,7 @@ from transduce.config import TransformerConfig, load_run_config
 from transduce.data import Batch
 from transduce.model import Transformer
 from transduce.training import Validator
-from transduce.training.diagnosis import History, SourceProbe
+from transduce.training.diagnosis import RunHistory, SourceProbe
 from transduce.training.diagnosis.learning_checks import (
     MOST_TOKENS,
     attends_sharply_now,
@@ -73,7 +73,7 @@ def test_bfloat16_changes_little(copier: Any, bundle: Bundle) -> None:
     model, tokenizer = bundle.load_model(), bundle.load_tokenizer()
     exact, rounded = (SourceProbe(copier.unseen, tokenizer, type_).measure(model) for type_ in ("float32", "bfloat16"))
     assert rounded.loss == pytest.approx(exact.loss, rel=0.05, abs=0.02)
-    assert model.activations is None
+    assert model.compute_dtype is None
 
 
 def test_the_sample_is_bounded_and_has_a_pair_at_least(copier: Any, bundle: Bundle) -> None:
@@ -155,7 +155,7 @@ IGNORED: list[Look] = [(loss, 0.0, 0.0, 0.9) for loss, *_ in HEALTHY_CAPTIONS]
 UNIFORM: list[Look] = [(loss, gain, error, 1.0) for loss, gain, error, _ in HEALTHY_CAPTIONS]
 
 
-def run_of(looks: Sequence[Look], unigram: float = 5.99, **settings: Any) -> History:
+def run_of(source_uses: Sequence[Look], unigram: float = 5.99, **settings: Any) -> RunHistory:
     """The training loss lies a little above that of the looks."""
     lines: list[dict[str, Any]] = [
         {
@@ -171,23 +171,23 @@ def run_of(looks: Sequence[Look], unigram: float = 5.99, **settings: Any) -> His
             },
         }
     ]
-    for number, (loss, gain, error, sharpest) in enumerate(looks, start=1):
+    for number, (loss, gain, error, sharpest) in enumerate(source_uses, start=1):
         lines.append({"kind": "training", "update": 50 * number, "cross_entropy": loss + 0.1, "learning_rate": 1e-3})
         figures = {"loss": loss, "shuffled_loss": loss + gain, "gain_error": error, "num_pairs": 24}
         figures |= {"attention_entropy": sharpest, "sharpest_entropy": sharpest}
         lines.append({"kind": "source_use", "update": 50 * number, **figures})
     given = {"preset": "tiny", "model.norm_order": "pre", "model.dropout": 0.1, "training.updates": 4000}
     config, _ = load_run_config(None, arguments={**given, "training.warmup": 400, **settings})
-    return History(config, lines)
+    return RunHistory(config, lines)
 
 
 CHECKS = (stays_at_unigram, ignores_source, attends_uniformly, loss_rises)
 
 
 @pytest.mark.parametrize("looks", [HEALTHY_NEWS, SLOW_NEWS, HEALTHY_CAPTIONS, UNIFORM[:5], DROPOUT[:5], []])
-def test_healthy_and_young_runs_are_not_suspected(looks: list[Look]) -> None:
-    for length in range(len(looks) + 1):
-        assert [check(run_of(looks[:length])) for check in CHECKS] == [None] * 4
+def test_healthy_and_young_runs_are_not_suspected(source_uses: list[Look]) -> None:
+    for length in range(len(source_uses) + 1):
+        assert [check(run_of(source_uses[:length])) for check in CHECKS] == [None] * 4
 
 
 def test_a_loss_that_stays_at_that_of_a_unigram_model() -> None:
@@ -221,7 +221,7 @@ def test_a_model_that_takes_no_notice_of_the_source() -> None:
 def test_pairs_too_few_to_tell_are_not_judged() -> None:
     run = run_of(IGNORED, unigram=5.8)
     few = [{**line, "num_pairs": 1} if line["kind"] == "source_use" else line for line in run.lines]
-    assert ignores_source(History(run.config, few)) is None
+    assert ignores_source(RunHistory(run.config, few)) is None
 
 
 def test_a_source_of_no_use_after_a_long_time() -> None:
@@ -245,7 +245,7 @@ def test_a_loss_that_rises_on_both_texts() -> None:
     assert "from 4.21 at its lowest to 5.50 after 650 updates" in str(found)
     # A rise on the validation text alone is overfitting, for which there is another check.
     alone = [{**line, "cross_entropy": 4.0} if line["kind"] == "training" else line for line in run_of(risen).lines]
-    assert loss_rises(History(run_of(risen).config, alone)) is None
+    assert loss_rises(RunHistory(run_of(risen).config, alone)) is None
     assert loss_falls_again(run_of(risen)) is None
     assert loss_falls_again(run_of([*risen, (4.1, 0.0, 0.01, 0.5)])) is not None
 
@@ -260,6 +260,6 @@ def test_a_loss_that_rises_from_the_start_is_judged_once_there_is_enough_to_comp
 def test_what_follows_from_the_text_is_not_said_twice(figures: dict[str, Any]) -> None:
     run = run_of(UNIFORM, unigram=5.8)
     data = {**run.lines[0], "text": {**run.text, **figures, "first_unrelated": 0}}
-    ill = History(run.config, [data, *run.lines[1:]])
+    ill = RunHistory(run.config, [data, *run.lines[1:]])
     assert ignores_source(ill) is None
     assert attends_uniformly(ill) is None

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from transduce.config import load_run_config
-from transduce.training.diagnosis import History, commonest_share, repetition_share, token_f1
+from transduce.training.diagnosis import RunHistory, commonest_share, repetition_share, token_f1
 from transduce.training.diagnosis.output_checks import (
     has_exposure_bias,
     has_no_exposure_bias,
@@ -71,13 +71,13 @@ CONFIG, _ = load_run_config(None, arguments={"preset": "tiny", "training.updates
 Line = dict[str, Any]
 
 
-def run_of(*validations: Line, training_loss: float = 2.0, every: int = 100) -> History:
+def run_of(*validations: Line, training_loss: float = 2.0, every: int = 100) -> RunHistory:
     lines: list[Line] = []
     for number, figures in enumerate(validations, start=1):
         usual = {"loss": 4.0 / number, "accuracy": 0.5, "token_f1": 0.5, "is_best": False}
         lines.append({"kind": "training", "update": every * number, "cross_entropy": training_loss})
         lines.append({"kind": "validation", "update": every * number, **usual, **figures})
-    return History(CONFIG, lines)
+    return RunHistory(CONFIG, lines)
 
 
 def line(accuracy: float, own: float) -> Line:
@@ -106,7 +106,7 @@ def test_a_lead_of_the_accuracy_is_said_only_if_it_lasts(validations: list[Line]
 def test_what_an_older_version_logged_is_not_judged() -> None:
     old = [{"kind": "validation", "update": update, "accuracy": 0.9, "loss": 1.0} for update in (1, 2, 3, 4)]
     for check in (has_exposure_bias, writes_one_output, repeats_itself, overfits):
-        assert check(History(CONFIG, old)) is None
+        assert check(RunHistory(CONFIG, old)) is None
 
 
 def test_the_end_of_a_lead() -> None:

@@ -9,12 +9,14 @@ import torch
 from transduce.config import RunConfig
 from transduce.data import Batch, PreparedData
 from transduce.training import Ranks
-from transduce.training.distributed.batch_stream import Place, batch_stream, in_parts
+from transduce.training.distributed.batch_stream import BatchPosition, batch_stream, split_into_micro_batches
 
 MakeConfig = Callable[..., RunConfig]
 
 
-def taken(prepared: PreparedData, config: RunConfig, count: int, start: Place) -> list[tuple[Place, Batch]]:
+def taken(
+    prepared: PreparedData, config: RunConfig, count: int, start: BatchPosition
+) -> list[tuple[BatchPosition, Batch]]:
     return list(islice(batch_stream(prepared, config.text, config.training, start), count))
 
 
@@ -30,7 +32,7 @@ def test_goes_on_from_any_place_exactly(
     corpora = [{"pairs": "train.tsv", "weight": weight}]
     config = make_config(text__bpe_dropout=bpe_dropout, data__pairs=None, data__corpora=corpora)
     prepared = prepare_for(config)
-    whole = taken(prepared, config, 40, Place())
+    whole = taken(prepared, config, 40, BatchPosition())
     assert whole[-1][0].epoch >= 2
     for done in (1, 2, *range(5, 40, 4)):
         later = taken(prepared, config, min(6, 40 - done), whole[done - 1][0])
@@ -45,7 +47,7 @@ def test_epochs_hold_the_same_pairs_in_another_order(
     config = make_config()
     prepared = prepare_for(config)
     epochs: dict[int, list[Batch]] = {}
-    for place, batch in batch_stream(prepared, config.text, config.training, Place()):
+    for place, batch in batch_stream(prepared, config.text, config.training, BatchPosition()):
         if place.epoch == 2:
             break
         epochs.setdefault(place.epoch, []).append(batch)
@@ -69,7 +71,7 @@ def test_an_epoch_has_each_pair_as_often_as_its_corpus_weighs(
     config = make_config(data__pairs=None, data__corpora=corpora)
     prepared = prepare_for(config)
     counts: list[Counter[str]] = [Counter(), Counter()]
-    for place, batch in batch_stream(prepared, config.text, config.training, Place()):
+    for place, batch in batch_stream(prepared, config.text, config.training, BatchPosition()):
         if place.epoch == 2:
             break
         texts = [prepared.tokenizer.decode(row[row < prepared.tokenizer.pad_id].tolist()) for row in batch.source_ids]
@@ -86,7 +88,7 @@ def test_bpe_dropout_spells_each_epoch_anew(make_config: MakeConfig, prepare_for
     config = make_config(text__bpe_dropout=0.3)
     prepared = prepare_for(config)
     num_tokens: dict[int, int] = {}
-    for place, batch in batch_stream(prepared, config.text, config.training, Place()):
+    for place, batch in batch_stream(prepared, config.text, config.training, BatchPosition()):
         if place.epoch == 3:
             break
         num_tokens[place.epoch] = num_tokens.get(place.epoch, 0) + batch.num_target_tokens
@@ -107,9 +109,10 @@ def test_ranks_share_the_batches_of_one_process(
         ids = zip(batch.source_ids, batch.source_mask, batch.target_mask, strict=True)
         return [tuple(source[mask].tolist()) for source, mask, target_mask in ids if target_mask.any()]
 
-    whole = taken(prepared, planned, 40, Place())
+    whole = taken(prepared, planned, 40, BatchPosition())
     streams = [
-        batch_stream(prepared, config.text, config.training, Place(), Ranks(rank, size), size) for rank in range(size)
+        batch_stream(prepared, config.text, config.training, BatchPosition(), Ranks(rank, size), size)
+        for rank in range(size)
     ]
     shares = [list(islice(stream, 40)) for stream in streams]
     for (place, batch), *parts in zip(whole, *shares, strict=True):
@@ -122,21 +125,21 @@ def test_ranks_share_the_batches_of_one_process(
 
 def test_a_rank_with_fewer_parts_than_another_fills_up_with_silence() -> None:
     class BesideALargerShare(Ranks):
-        def largest(self, number: int) -> int:
+        def max(self, number: int) -> int:
             return number + 2
 
     given = [Batch.from_ids([[2, 3, 1], [2, 1]], [[4, 1], [5, 6, 1]], 9), Batch.from_ids([[7, 1]], [[8, 1]], 9)]
-    parts, filled = in_parts(given, 3), in_parts(given, 3, BesideALargerShare())
+    parts, filled = split_into_micro_batches(given, 3), split_into_micro_batches(given, 3, BesideALargerShare())
     assert [part.source_ids.tolist() for part in parts] == [[[2, 3, 1]], [[2, 1]], [[7, 1]]]
     assert [part.num_target_tokens for part in filled] == [2, 3, 2, 0, 0]
 
 
 def test_another_seed_gives_another_order(make_config: MakeConfig, prepare_for: Callable[..., PreparedData]) -> None:
     configs = [make_config(training__seed=seed) for seed in (1, 2)]
-    one, other = (taken(prepare_for(config), config, 5, Place()) for config in configs)
+    one, other = (taken(prepare_for(config), config, 5, BatchPosition()) for config in configs)
     assert not all(same(first, second) for (_, first), (_, second) in zip(one, other, strict=True))
 
 
 def test_epochs_count_the_share_that_is_done() -> None:
-    assert Place(epoch=2, batch=3, num_batches=4).epochs == 2.75
-    assert Place().epochs == 0
+    assert BatchPosition(epoch=2, batch=3, num_batches=4).epochs == 2.75
+    assert BatchPosition().epochs == 0

@@ -96,9 +96,9 @@ def test_equal_rows_are_dropped_out_unequally() -> None:
 
 def test_several_ranks_divide_no_batch() -> None:
     updater = make_updater(2)
-    assert updater.divides_batches
+    assert updater.has_micro_batches
     updater.ranks = Ranks(0, 2)
-    assert not updater.divides_batches
+    assert not updater.has_micro_batches
 
 
 class Weights(nn.Module):
@@ -222,7 +222,7 @@ def test_the_probe_leaves_no_trace(set_threads: Callable[[int], None]) -> None:
     updater = make_updater(2, dropout=0.2)
     before = [parameter.detach().clone() for parameter in updater.model.parameters()], torch.get_rng_state()
     fit = probe(updater, np.array([[3, 4], [9, 7], [5, 5]]), 60)
-    assert fit.halvings == 0
+    assert fit.micro_batches == 1
     assert fit.seconds_per_update > 0
     assert len(updater.processes._others) == 1
     assert torch.get_num_threads() == 2

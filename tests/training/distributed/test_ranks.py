@@ -19,9 +19,9 @@ from transduce.bundle import Bundle, save_bundle
 from transduce.config import RunConfig, to_toml
 from transduce.data import PreparedData
 from transduce.errors import ConfigError, EndedElsewhere, Interrupted, RunError
-from transduce.training import Ranks, RunFolder, joined_ranks, train, verify_resume
+from transduce.training import Ranks, RunFolder, connect_ranks, train, verify_resume
 from transduce.training.checkpoints import batches_digest
-from transduce.training.distributed.batch_stream import Place, batch_stream
+from transduce.training.distributed.batch_stream import BatchPosition, batch_stream
 from transduce.training.run import _check_ranks
 
 MakeConfig = Callable[..., RunConfig]
@@ -210,7 +210,7 @@ WITH_FOLDERS_OF_THEIR_OWN = """
 import os, sys
 from transduce.cli import main
 from transduce.training import run
-run.FILE_SYSTEM_PATIENCE = 0.1
+run.FILE_SYSTEM_TIMEOUT = 0.1
 main(["train", sys.argv[1], f"--set=output={sys.argv[2]}/{os.environ['RANK']}"])
 """
 
@@ -313,7 +313,7 @@ def test_ranks_skip_an_update_together(
 
     digest, prepared = "", prepare_for(config)
     streams = [
-        batch_stream(prepared, config.text, config.training, Place(), Ranks(rank, 2), planned_ranks=2)
+        batch_stream(prepared, config.text, config.training, BatchPosition(), Ranks(rank, 2), planned_ranks=2)
         for rank in range(2)
     ]
     digests = []
@@ -336,7 +336,7 @@ def test_a_busy_folder_ends_all_ranks_with_one_message(make_config: MakeConfig) 
 
 
 def test_the_proof_of_resumption_is_for_one_process(make_config: MakeConfig, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("transduce.training.verification.joined_ranks", lambda: nullcontext(Ranks(0, 2)))
+    monkeypatch.setattr("transduce.training.verification.connect_ranks", lambda: nullcontext(Ranks(0, 2)))
     with pytest.raises(ConfigError, match="give the command without torchrun"):
         verify_resume(make_config(), pytest.fail)
 
@@ -347,10 +347,10 @@ def test_several_machines_need_a_new_store_for_every_start(monkeypatch: pytest.M
         monkeypatch.setenv(f"TORCHELASTIC_{name}", value)
     for name, value in {"WORLD_SIZE": "4", "GROUP_WORLD_SIZE": "2", "RANK": "0"}.items():
         monkeypatch.setenv(name, value)
-    with pytest.raises(ConfigError, match="TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1"), joined_ranks():
+    with pytest.raises(ConfigError, match="TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1"), connect_ranks():
         pass
     monkeypatch.setenv("RANK", "3")
-    with pytest.raises(EndedElsewhere), joined_ranks():
+    with pytest.raises(EndedElsewhere), connect_ranks():
         pass
 
 
@@ -359,25 +359,25 @@ def test_one_rank_connects_nothing() -> None:
     assert alone.is_first
     assert (
         alone.sum(torch.tensor(3))
-        == alone.from_first(torch.tensor(3))
-        == alone.largest(3)
+        == alone.broadcast(torch.tensor(3))
+        == alone.max(3)
         == alone.gather(torch.tensor(3))[0]
         == 3
     )
-    assert alone.num_here == 1
-    assert (alone.any(wished=True), alone.any(wished=False), alone.agree(-5)) == (True, False, True)
-    assert alone.after_first(lambda: "made") == "made"
-    assert alone.own_device(torch.device("cuda")) == torch.device("cuda")
+    assert alone.local_size == 1
+    assert (alone.any(condition=True), alone.any(condition=False), alone.are_equal(-5)) == (True, False, True)
+    assert alone.call_first_rank_first(lambda: "made") == "made"
+    assert alone.select_device(torch.device("cuda")) == torch.device("cuda")
 
 
 def test_every_rank_has_a_device(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("LOCAL_RANK", "99")
     ranks = Ranks(rank=99, size=100)
-    assert ranks.own_device(torch.device("cpu")) == torch.device("cpu")
+    assert ranks.select_device(torch.device("cpu")) == torch.device("cpu")
     with pytest.raises(ConfigError, match="needs GPU 99 of this machine"):
-        ranks.own_device(torch.device("cuda"))
+        ranks.select_device(torch.device("cuda"))
     with pytest.raises(ConfigError, match="100 ranks cannot train on mps"):
-        ranks.own_device(torch.device("mps"))
+        ranks.select_device(torch.device("mps"))
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from transduce import __version__
 from transduce.training import MetricsLog
-from transduce.training.reporting.metrics import NUM_BINS, environment, length_histogram
+from transduce.training.reporting.metrics import NUM_BINS, describe_environment, length_histogram
 
 
 @pytest.fixture
@@ -90,7 +90,7 @@ def test_an_unfinished_last_line_is_no_damage(log: MetricsLog) -> None:
 
 
 def test_says_what_a_run_is_computed_by() -> None:
-    found = environment(torch.device("cpu"), "bfloat16")
+    found = describe_environment(torch.device("cpu"), "bfloat16")
     assert found["device"] == "cpu"
     assert found["precision"] == "bfloat16"
     assert found["threads"] == str(torch.get_num_threads())

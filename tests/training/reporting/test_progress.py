@@ -4,46 +4,46 @@ from transduce.training.reporting.progress import (
     DAMPING,
     FIRST_VALIDATION_SECONDS,
     VALIDATION_SHARE,
-    Pace,
-    forecast_line,
+    Throughput,
+    describe_forecast,
     forecast_score,
 )
 
 
 def test_speed_is_that_of_a_line_and_time_to_go_that_of_two() -> None:
-    pace = Pace()
-    pace.count(100, 1.0)
-    pace.count(300, 3.0)
-    assert pace.tokens_per_second == 100
-    assert pace.seconds_to_go(10, 5) == pytest.approx(20)  # no validation has been measured
-    pace.validated(5.0, elapsed=9.0)
-    pace.begin_line()
-    pace.count(400, 2.0)
-    assert pace.tokens_per_second == 200
-    assert pace.seconds_per_update == pytest.approx(2)
-    assert pace.seconds_to_go(10, 5) == pytest.approx(10 * 2 + 2 * 5)
-    pace.begin_line()
-    pace.count(100, 4.0)
-    assert pace.seconds_to_go(10, 11) == pytest.approx(10 * 3)
+    throughput = Throughput()
+    throughput.add_update(100, 1.0)
+    throughput.add_update(300, 3.0)
+    assert throughput.tokens_per_second == 100
+    assert throughput.seconds_remaining(10, 5) == pytest.approx(20)  # no validation has been measured
+    throughput.add_validation(5.0, elapsed=9.0)
+    throughput.begin_line()
+    throughput.add_update(400, 2.0)
+    assert throughput.tokens_per_second == 200
+    assert throughput.seconds_per_update == pytest.approx(2)
+    assert throughput.seconds_remaining(10, 5) == pytest.approx(10 * 2 + 2 * 5)
+    throughput.begin_line()
+    throughput.add_update(100, 4.0)
+    assert throughput.seconds_remaining(10, 11) == pytest.approx(10 * 3)
 
 
 def test_validation_by_the_clock_takes_its_share_of_the_time() -> None:
-    pace = Pace(elapsed=7.0)
-    assert not pace.validation_is_due(7.0 + FIRST_VALIDATION_SECONDS - 0.1)
-    assert pace.validation_is_due(7.0 + FIRST_VALIDATION_SECONDS)
-    pace.validated(0.5, elapsed=100.0)  # as good as nothing: not more often than the first
-    assert not pace.validation_is_due(100.0 + FIRST_VALIDATION_SECONDS - 0.1)
-    assert pace.validation_is_due(100.0 + FIRST_VALIDATION_SECONDS)
-    pace.validated(30.0, elapsed=200.0)
-    assert not pace.validation_is_due(200.0 + 30.0 / VALIDATION_SHARE - 0.1)
-    assert pace.validation_is_due(200.0 + 30.0 / VALIDATION_SHARE)
+    throughput = Throughput(elapsed=7.0)
+    assert not throughput.validation_is_due(7.0 + FIRST_VALIDATION_SECONDS - 0.1)
+    assert throughput.validation_is_due(7.0 + FIRST_VALIDATION_SECONDS)
+    throughput.add_validation(0.5, elapsed=100.0)  # as good as nothing: not more often than the first
+    assert not throughput.validation_is_due(100.0 + FIRST_VALIDATION_SECONDS - 0.1)
+    assert throughput.validation_is_due(100.0 + FIRST_VALIDATION_SECONDS)
+    throughput.add_validation(30.0, elapsed=200.0)
+    assert not throughput.validation_is_due(200.0 + 30.0 / VALIDATION_SHARE - 0.1)
+    assert throughput.validation_is_due(200.0 + 30.0 / VALIDATION_SHARE)
 
 
 def test_time_to_go_has_the_share_of_validation_and_the_last_one() -> None:
-    pace = Pace()
-    pace.count(100, 2.0)
-    pace.validated(30.0, elapsed=2.0)
-    assert pace.seconds_to_go(100, "auto") == pytest.approx(200 * (1 + VALIDATION_SHARE) + 30)
+    throughput = Throughput()
+    throughput.add_update(100, 2.0)
+    throughput.add_validation(30.0, elapsed=2.0)
+    assert throughput.seconds_remaining(100, "auto") == pytest.approx(200 * (1 + VALIDATION_SHARE) + 30)
 
 
 # BLEU on the validation text of Multi30k by docs/experiments.md, "Multi30k, English to German: the recipe's run".
@@ -85,6 +85,6 @@ def test_it_is_said_of_both_scores_until_the_end() -> None:
         }
         for update, score in RECIPE
     ]
-    assert forecast_line(lines[:4], 7000).endswith("about BLEU 37, chrF 37")
-    assert forecast_line(lines, 7000) is None
-    assert forecast_line([], 7000) is None
+    assert describe_forecast(lines[:4], 7000).endswith("about BLEU 37, chrF 37")
+    assert describe_forecast(lines, 7000) is None
+    assert describe_forecast([], 7000) is None

@@ -11,77 +11,18 @@ import pytest
 
 from transduce.config import RunConfig, load_run_config
 from transduce.training import write_report
-from transduce.training.reporting.report import (
-    MOST_CHARACTERS,
-    MOST_OUTPUTS,
-    figure_text,
-    finite,
-    folded,
-    samples,
-    table,
-)
-
-
-def test_a_table_names_its_rows_and_columns_and_escapes_them() -> None:
-    found = table("<c>", ["<h>", "n"], [["<r>", "1"]])
-    assert "<caption>&lt;c&gt;</caption>" in found
-    assert '<th scope="col">&lt;h&gt;</th><th scope="col" class="number">n</th>' in found
-    assert '<tr><th scope="row">&lt;r&gt;</th><td class="number">1</td></tr>' in found
-    assert folded("<s>", "<p></p>") == "<details><summary>&lt;s&gt;</summary><p></p></details>"
+from transduce.training.reporting.charts import as_finite
+from transduce.training.reporting.report import MOST_CHARACTERS, MOST_OUTPUTS, format_figure
 
 
 @pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf, 1e31, None, "1", True])
 def test_what_is_no_figure(value: object) -> None:
-    assert finite(value) is None
+    assert as_finite(value) is None
 
 
 def test_figures() -> None:
-    assert (finite(3), finite(-0.5)) == (3.0, -0.5)
-    assert [figure_text(value, ".2f") for value in (1.234, math.nan, None, "x", True)] == ["1.23", "nan", "", "", ""]
-
-
-def validation(update: int, translation: str, reference: str = "eins zwei", source: str = "one two") -> dict[str, Any]:
-    sample = {"source": source, "translation": translation, "reference": reference}
-    return {"kind": "validation", "update": update, "samples": [sample]}
-
-
-def rows(page: str) -> list[tuple[str, str]]:
-    return re.findall(r'<tr><th scope="row" class="number">(.*?)</th><td dir="auto".*?>(.*?)</td></tr>', page)
-
-
-def test_an_output_stands_there_for_as_long_as_it_is_the_same() -> None:
-    outputs = ["drei", "eins drei", "eins drei", "eins zwei"]
-    page = samples([validation(100 * number, text) for number, text in enumerate(outputs, 1)], "en", "de")
-    assert [update for update, _ in rows(page)] == ["100", "200 to 300", "400"]
-    assert page.count("one two") == 1
-    assert 'lang="de"' in page
-
-
-def test_what_the_reference_has_too_stands_out() -> None:
-    [(_, words)] = rows(samples([validation(1, "eins oder drei")], "", ""))
-    assert words == "<b>eins </b>oder drei"
-    [(_, letters)] = rows(samples([validation(1, "猫が好き", reference="犬が好き")], "", ""))
-    assert letters == "猫<b>が好き</b>"
-
-
-def test_every_text_is_escaped_and_none_is_endless() -> None:
-    page = samples([validation(1, "<i>" * 500, "<b> & <u>" * 500, '"<script>"' * 500)], '"><script>', "")
-    assert "<script" not in page
-    assert "<i>" not in page
-    assert "<u>" not in page
-    assert len(page) < 3 * MOST_CHARACTERS * 6 + 1000
-
-
-def test_of_many_outputs_a_few_are_shown() -> None:
-    page = samples([validation(update, f"eins {update}") for update in range(1, 101)], "", "")
-    shown = [update for update, _ in rows(page)]
-    assert len(shown) == MOST_OUTPUTS
-    assert (shown[0], shown[-1]) == ("1", "100")
-
-
-def test_there_may_be_none() -> None:
-    assert "The first validation" in samples([], "", "")
-    assert "The first validation" in samples([{"kind": "validation", "update": 3}], "", "")
+    assert (as_finite(3), as_finite(-0.5)) == (3.0, -0.5)
+    assert [format_figure(value, ".2f") for value in (1.234, math.nan, None, "x", True)] == ["1.23", "nan", "", "", ""]
 
 
 HOSTILE = "<script>alert(1)</script> & \"'"
@@ -313,3 +254,54 @@ def test_a_page_that_cannot_be_written_leaves_the_earlier_one(tmp_path: Path, mo
 def test_half_a_character_does_not_end_the_page(tmp_path: Path) -> None:
     sample = {"source": "a\ud800", "translation": "b", "reference": "c"}
     assert "a?" in page_of(tmp_path, {**lines()[-1], "samples": [sample]})
+
+
+def sampled(update: int, translation: str, reference: str = "eins zwei", source: str = "one two") -> dict[str, Any]:
+    sample = {"source": source, "translation": translation, "reference": reference}
+    return {"kind": "validation", "update": update, "samples": [sample]}
+
+
+def rows(page: str) -> list[tuple[str, str]]:
+    return re.findall(r'<tr><th scope="row" class="number">(.*?)</th><td dir="auto".*?>(.*?)</td></tr>', page)
+
+
+def samples(folder: Path, lines: list[dict[str, Any]], source_language: str, target_language: str) -> str:
+    given = {"data.source_language": source_language, "data.target_language": target_language}
+    write_report(folder / "report.html", load_run_config(None, arguments=given)[0], lines)
+    page = (folder / "report.html").read_text(encoding="utf-8")
+    return page[page.index("<h2>Samples over time") : page.index("<h2>Data")]
+
+
+def test_an_output_stands_there_for_as_long_as_it_is_the_same(tmp_path: Path) -> None:
+    outputs = ["drei", "eins drei", "eins drei", "eins zwei"]
+    page = samples(tmp_path, [sampled(100 * number, text) for number, text in enumerate(outputs, 1)], "en", "de")
+    assert [update for update, _ in rows(page)] == ["100", "200 to 300", "400"]
+    assert page.count("one two") == 1
+    assert 'lang="de"' in page
+
+
+def test_what_the_reference_has_too_stands_out(tmp_path: Path) -> None:
+    [(_, words)] = rows(samples(tmp_path, [sampled(1, "eins oder drei")], "", ""))
+    assert words == "<b>eins </b>oder drei"
+    [(_, letters)] = rows(samples(tmp_path, [sampled(1, "猫が好き", reference="犬が好き")], "", ""))
+    assert letters == "猫<b>が好き</b>"
+
+
+def test_every_text_is_escaped_and_none_is_endless(tmp_path: Path) -> None:
+    page = samples(tmp_path, [sampled(1, "<i>" * 500, "<b> & <u>" * 500, '"<script>"' * 500)], '"><script>', "")
+    assert "<script" not in page
+    assert "<i>" not in page
+    assert "<u>" not in page
+    assert len(page) < 3 * MOST_CHARACTERS * 6 + 1000
+
+
+def test_of_many_outputs_a_few_are_shown(tmp_path: Path) -> None:
+    page = samples(tmp_path, [sampled(update, f"eins {update}") for update in range(1, 101)], "", "")
+    shown = [update for update, _ in rows(page)]
+    assert len(shown) == MOST_OUTPUTS
+    assert (shown[0], shown[-1]) == ("1", "100")
+
+
+def test_there_may_be_no_samples(tmp_path: Path) -> None:
+    assert "The first validation" in samples(tmp_path, [], "", "")
+    assert "The first validation" in samples(tmp_path, [{"kind": "validation", "update": 3}], "", "")

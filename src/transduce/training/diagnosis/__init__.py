@@ -1,7 +1,7 @@
-"""Whether a run is ill: figures of text, model and translations, and the checks that turn them into findings."""
+"""Diagnosis of a run: figures of text, model and translations, and the checks that turn them into findings."""
 
 from transduce.training.diagnosis.diagnosis import CHECKS, Diagnosis, new_findings
-from transduce.training.diagnosis.history import Finding, History
+from transduce.training.diagnosis.history import Finding, RunHistory
 from transduce.training.diagnosis.initial_checks import TextFigures, measure_text
 from transduce.training.diagnosis.learning_checks import SourceProbe, SourceUse
 from transduce.training.diagnosis.output_checks import commonest_share, repetition_share, token_f1
@@ -10,7 +10,7 @@ __all__ = [
     "CHECKS",
     "Diagnosis",
     "Finding",
-    "History",
+    "RunHistory",
     "SourceProbe",
     "SourceUse",
     "TextFigures",

@@ -9,10 +9,10 @@ import numpy as np
 from jaxtyping import Float
 
 from transduce.data import PreparedData
-from transduce.training.diagnosis.history import History, peak_rate, relative_step
+from transduce.training.diagnosis.history import RunHistory, peak_rate, relative_step
 
 BLOCK = 1000
-"""Training pairs that stand one after the other and are judged together."""
+"""Neighbouring training pairs that are measured together."""
 
 MOST_BLOCKS = 20
 MOST_TOKENS = 200
@@ -30,47 +30,43 @@ MOST_SENTENCES = 500
 
 @dataclass(frozen=True)
 class TextFigures:
-    """Figures of training and validation text, before the first update.
-
-    Args:
-        unigram_loss: entropy of the training targets' tokens without regard to their order, in nats a token: the loss
-            of a model that knows how frequent each token is, and nothing else.
-        num_blocks: stretches of the training text that `pair_association` was measured in, spread over all of it.
-        unrelated_blocks: how many of them have sources and targets that have nothing to do with each other.
-        first_unrelated: training pairs before the first of these; 0 if there is none.
-        pair_association: `pair_association` of the median stretch; 1 where sources and targets are unrelated. None if
-            there are too few pairs to say.
-        source_similarity: how alike the sources of validation and training are, from 0 to about 1; see `similarity`.
-        target_similarity: the same of the targets.
-        swapped_similarity: the same of validation sources and training targets, and of validation targets and training
-            sources: the lower of the two.
-    """
+    """Figures of training and validation text, before the first update."""
 
     unigram_loss: float
+    """Entropy of the training targets' tokens without regard to their order, in nats a token: the loss of a model that
+    knows how frequent each token is, and nothing else."""
     num_blocks: int
+    """Blocks of neighbouring training pairs that `pair_association` was measured in, spread over the training text."""
     unrelated_blocks: int
+    """Number of blocks whose sources and targets are unrelated."""
     first_unrelated: int
+    """Training pairs before the first of these; 0 if there is none."""
     pair_association: float | None
+    """Of the median block; 1 where sources and targets are unrelated. None if there are too few pairs."""
     source_similarity: float
+    """`similarity` of the sources of validation and training, from 0 to about 1."""
     target_similarity: float
+    """`similarity` of the targets of validation and training."""
     swapped_similarity: float
+    """The lower `similarity` of validation sources and training targets, and of validation targets and training
+    sources."""
 
 
 UNRELATED = 1.3
-"""`pair_association` below which the pairs of a stretch do not belong together. Of pairs put together at random it was
-0.97 to 1.03, in stretches of 300 or 1,000 pairs of four corpora, and of their translations 2.3 to 12."""
+"""`pair_association` below which the pairs of a block are unrelated. In blocks of 300 or 1,000 pairs of four corpora
+it was 0.97 to 1.03 for pairs put together at random, and 2.3 to 12 for translations."""
 
 FEWEST_PAIRS = 200
-"""A stretch of fewer pairs is not judged."""
+"""Of a block whose `pair_association` is measured."""
 
 
 def measure_text(prepared: PreparedData) -> TextFigures:
-    """The figures of a run's text, from at most `MOST_BLOCKS` stretches of it; takes about a second."""
+    """Measure a run's text, in at most `MOST_BLOCKS` blocks of it; takes about a second."""
     blocks = _blocks(len(prepared.train))
     pairs = [[prepared.train.pair(index) for index in block] for block in blocks]
     sources, targets = ([[pair[side].tolist() for pair in block] for block in pairs] for side in (0, 1))
-    judged = len(blocks[0]) >= FEWEST_PAIRS
-    found = [pair_association(*sides) for sides in zip(sources, targets, strict=True)] if judged else []
+    is_measured = len(blocks[0]) >= FEWEST_PAIRS
+    found = [pair_association(*sides) for sides in zip(sources, targets, strict=True)] if is_measured else []
     unrelated = [
         block.start
         for block, association, *sides in zip(blocks, found, sources, targets, strict=False)
@@ -89,7 +85,6 @@ def measure_text(prepared: PreparedData) -> TextFigures:
 def _similarities(
     prepared: PreparedData, sources: Sequence[Sequence[Sequence[int]]], targets: Sequence[Sequence[Sequence[int]]]
 ) -> dict[str, float]:
-    """`similarity` of both sides of the validation text to those of some of the training text."""
     some = slice(None, None, max(1, len(sources) // 2))
     training = [
         [prepared.tokenizer.decode(sentence) for block in side for sentence in block[some]]
@@ -104,7 +99,7 @@ def _similarities(
 
 
 def _blocks(num_pairs: int) -> list[range]:
-    """Stretches of `BLOCK` neighbouring pairs, spread evenly; all pairs in one where there are fewer."""
+    """Blocks of `BLOCK` neighbouring pairs, spread evenly; one block of all pairs where there are fewer."""
     if num_pairs <= BLOCK:
         return [range(num_pairs)]
     starts = np.linspace(0, num_pairs - BLOCK, min(MOST_BLOCKS, num_pairs // BLOCK)).astype(int)
@@ -112,18 +107,17 @@ def _blocks(num_pairs: int) -> list[range]:
 
 
 def entropy(counts: Mapping[int, int]) -> float:
-    """Of what is drawn as often as `counts` says, in nats."""
+    """Entropy of the distribution of these counts, in nats."""
     total = sum(counts.values())
     return -sum(count / total * math.log(count / total) for count in counts.values())
 
 
 def pair_association(sources: Sequence[Sequence[int]], targets: Sequence[Sequence[int]]) -> float:
-    """How much more often tokens of source and target come together in these pairs than they would by chance.
+    """How much more often tokens of source and target occur together in these pairs than they would by chance.
 
-    Of every frequent token of a source and every one of a target, it is known which pairs contain them. The mean over
-    all such couples of n times the squared correlation (n phi squared, the chi-squared statistic of a two by two table)
-    is about 1 for n pairs that are unrelated, and grows with n where they belong together. 1 where there is too little
-    text to say.
+    For every frequent source token and every frequent target token, it is n times the squared correlation of their
+    occurrence in the n pairs (n phi squared, the chi-squared statistic of a two by two table). The mean over all such
+    couples is about 1 for unrelated pairs, and grows with n for related ones. 1 where there is too little text.
     """
     source_presence, target_presence = _presence(sources), _presence(targets)
     if not source_presence.size or not target_presence.size:
@@ -133,16 +127,16 @@ def pair_association(sources: Sequence[Sequence[int]], targets: Sequence[Sequenc
 
 
 def neighbours_association(sources: Sequence[Sequence[int]], targets: Sequence[Sequence[int]]) -> float:
-    """`pair_association` of each source with the target before or after its own, whichever has more.
+    """`pair_association` of each source with the target before or after its own, whichever is higher.
 
-    Where neighbouring lines share a topic, pairs that are a line apart are not unrelated: in two corpora of news they
-    had 1.4 to 1.5. Translations have more than that.
+    Where neighbouring lines share a topic, pairs that are a line apart are related: in two corpora of news it was 1.4
+    to 1.5. For translations it is higher.
     """
     return max(pair_association(sources[1:], targets[:-1]), pair_association(sources[:-1], targets[1:]))
 
 
 def _presence(sentences: Sequence[Sequence[int]]) -> Float[np.ndarray, "sentences tokens"]:
-    """Which sentences contain which of the most frequent tokens, every token's column with mean 0 and variance 1."""
+    """Presence of the most frequent tokens in sentences, normalised to mean 0 and variance 1 in every column."""
     counts = Counter(token for sentence in sentences for token in set(sentence))
     most = len(sentences) - FEWEST_SENTENCES
     chosen = [token for token, count in counts.most_common() if FEWEST_SENTENCES <= count <= most][:MOST_TOKENS]
@@ -156,12 +150,12 @@ def _presence(sentences: Sequence[Sequence[int]]) -> Float[np.ndarray, "sentence
 
 
 def similarity(texts: Sequence[str], others: Sequence[str]) -> float:
-    """How alike the character trigrams of `texts` are to those of `others`; about 1 for text of the same kind.
+    """Similarity of the character trigrams of `texts` to those of `others`; about 1 for text of the same kind.
 
     It is the share that the two distributions have in common, divided by the share that as many sentences of `others`
-    have in common with the rest of them: few sentences never have all trigrams of a language. News beside captions of
-    pictures had 0.6 to 0.8 in the same language, and text in English, German, Hausa and Igbo at most 0.45 in another. 1
-    where `others` are too few to say.
+    have in common with the rest of them, as few sentences never have all trigrams of a language. News and captions of
+    pictures had 0.6 to 0.8 in the same language, and texts in two of English, German, Hausa and Igbo at most 0.45. 1
+    where `others` are too few.
     """
     step = max(2, len(others) // max(1, len(texts)))
     held_out, rest = others[::step], [text for index, text in enumerate(others) if index % step]
@@ -171,7 +165,7 @@ def similarity(texts: Sequence[str], others: Sequence[str]) -> float:
 
 
 def trigrams(texts: Sequence[str]) -> Counter[str]:
-    """Counts of all three neighbouring characters, with a space at both ends of a text."""
+    """Counts of all character trigrams, with a space at both ends of a text."""
     counts: Counter[str] = Counter()
     for text in texts:
         spaced = f" {text} "
@@ -180,7 +174,7 @@ def trigrams(texts: Sequence[str]) -> Counter[str]:
 
 
 def _in_common(counts: Counter[str], others: Counter[str]) -> float:
-    """Probability that two distributions have in common: 1 if they are the same, 0 if no trigram is in both."""
+    """Overlap of two distributions: 1 if they are the same, 0 if no trigram is in both."""
     total, other_total = counts.total(), others.total()
     if not total or not other_total:
         return 0.0
@@ -196,14 +190,14 @@ LARGEST_STEP = 0.1
 of any preset is above it."""
 
 MOST_DROPOUT = 0.5
-"""Dropout above which more is lost of every sub-layer's output than is left."""
+"""Above, more is lost of every sub-layer's output than is left."""
 
 USUAL_STEP = 0.02
 """The `relative_step` of the rate that is proposed."""
 
 
-def unrelated_pairs(run: History) -> str | None:
-    """Sources and targets that are no translations of each other: shuffled, sorted, or shifted by a line."""
+def unrelated_pairs(run: RunHistory) -> str | None:
+    """Find sources and targets that are no translations of each other: shuffled, sorted, or shifted by a line."""
     blocks, unrelated = run.text.get("num_blocks", 0), run.text.get("unrelated_blocks", 0)
     if not unrelated:
         return None
@@ -216,8 +210,8 @@ def unrelated_pairs(run: History) -> str | None:
     )
 
 
-def swapped_validation(run: History) -> str | None:
-    """Validation text whose sources are in the language of the training targets, and the other way round."""
+def swapped_validation(run: RunHistory) -> str | None:
+    """Find validation text whose sources are in the language of the training targets, and the other way round."""
     if not _is_swapped(run):
         return None
     return (
@@ -226,8 +220,8 @@ def swapped_validation(run: History) -> str | None:
     )
 
 
-def foreign_validation(run: History) -> str | None:
-    """A side of the validation text that is in another language than that side of the training text."""
+def foreign_validation(run: RunHistory) -> str | None:
+    """Find a side of the validation text that is in another language than that side of the training text."""
     if not run.text or _is_swapped(run):
         return None
     foreign = [side for side in ("source", "target") if run.text[f"{side}_similarity"] < SAME_LANGUAGE]
@@ -244,20 +238,20 @@ def foreign_validation(run: History) -> str | None:
     )
 
 
-def is_foreign(run: History) -> bool:
-    """Whether figures of the validation text say nothing about what the model has learned."""
+def is_foreign(run: RunHistory) -> bool:
+    """Whether the validation text is in other languages, so that its figures do not show what the model learns."""
     return swapped_validation(run) is not None or foreign_validation(run) is not None
 
 
-def _is_swapped(run: History) -> bool:
+def _is_swapped(run: RunHistory) -> bool:
     if not run.text:
         return False
     straight = max(run.text["source_similarity"], run.text["target_similarity"])
     return bool(straight < SAME_LANGUAGE <= run.text["swapped_similarity"])
 
 
-def high_rate(run: History) -> str | None:
-    """A learning rate with which every update replaces a good part of the weights."""
+def high_rate(run: RunHistory) -> str | None:
+    """Find a learning rate with which every update replaces a good part of the weights."""
     step, training = relative_step(run.config), run.config.training
     if step < LARGEST_STEP:
         return None
@@ -274,8 +268,8 @@ def high_rate(run: History) -> str | None:
     )
 
 
-def strong_dropout(run: History) -> str | None:
-    """Dropout that leaves less than half of what a layer computes."""
+def strong_dropout(run: RunHistory) -> str | None:
+    """Find dropout that leaves less than half of what a layer computes."""
     dropout = run.config.model.dropout
     if dropout <= MOST_DROPOUT:
         return None

@@ -4,21 +4,20 @@ from collections import Counter
 from collections.abc import Sequence
 from itertools import pairwise
 
-from transduce.training.diagnosis.history import History, Line
+from transduce.training.diagnosis.history import RunHistory
 from transduce.training.diagnosis.initial_checks import is_foreign
 from transduce.training.diagnosis.learning_checks import recent_loss
+from transduce.training.reporting.metrics import Line
 from transduce.translation import PROBLEMS
 
 
 def token_f1(hypotheses: Sequence[Sequence[int]], references: Sequence[Sequence[int]]) -> float:
-    """F1 of the tokens of all hypotheses against those of their references, wherever they stand; from 0 to 1.
+    """F1 of the tokens of all hypotheses against those of their references, regardless of order; from 0 to 1.
 
-    It is compared with the teacher-forced accuracy. Position by position, one word more at the beginning would make all
-    tokens behind it wrong, and the figure of a good model low; up to the first error, other words for the same would
-    end the counting. As a bag of tokens, a healthy translation shares with its reference about as many as are predicted
-    right with the reference at hand: 0.77 to 1.1 times as many, in trainings on the demonstration's and on Multi30k's
-    text, as soon as the accuracy was above 0.3. With a decoder that sees the token it has to predict, it was at most
-    0.06 times as many.
+    It is compared with the teacher-forced accuracy. Counted position by position, one more word at the beginning would
+    make all tokens after it wrong. As a bag of tokens, a healthy translation shares with its reference 0.77 to 1.1
+    times as many as are predicted right by teacher forcing, on the demonstration's and on Multi30k's text, as soon as
+    the accuracy was above 0.3. With a decoder that sees the token it has to predict, it was at most 0.06 times as many.
     """
     pairs = [
         (Counter(hypothesis), Counter(reference)) for hypothesis, reference in zip(hypotheses, references, strict=True)
@@ -40,13 +39,13 @@ def repetition_share(sources: Sequence[str], translations: Sequence[str]) -> flo
 
 
 LEARNING = 0.4
-"""Teacher-forced accuracy below which a model has not learned enough for its own sentences to mean anything."""
+"""Teacher-forced accuracy from which a model has learned enough for its own translations to be checked."""
 
 FAR_AHEAD = 0.5
-"""Share of the teacher-forced accuracy that a model's own sentences have to reach."""
+"""Share of the teacher-forced accuracy that the `token_f1` of a model's own translations has to reach."""
 
 ALIKE = 0.5
-"""Share of sources with one and the same translation, from which a model writes the same whatever it reads."""
+"""Share of sources with the same translation, from which a model counts as writing one output for everything."""
 
 REPETITIVE = 0.5
 """Share of translations that repeat themselves, from which a model does so. Of a small one on captions (Multi30k, BLEU
@@ -62,8 +61,8 @@ STILL = 0.01
 """Share of the loss by which it falls from one validation to the next while a model still learns."""
 
 
-def writes_one_output(run: History) -> str | None:
-    """A model that writes the same for most sources, twice in a row, though it no longer is young."""
+def writes_one_output(run: RunHistory) -> str | None:
+    """Find a model that writes the same for most sources, in two validations in a row, though it is no longer young."""
     last = _mature(run)
     if len(last) < 2 or not all(line.get("commonest_share", 0.0) >= ALIKE for line in last):
         return None
@@ -74,16 +73,16 @@ def writes_one_output(run: History) -> str | None:
     )
 
 
-def writes_different_outputs(run: History) -> str | None:
-    """The end of `writes_one_output`."""
+def writes_different_outputs(run: RunHistory) -> str | None:
+    """Find the end of `writes_one_output`."""
     share = run.validations[-1].get("commonest_share", 1.0)
     return (
         f"translations now differ: the most frequent one has {share:.0%} of the sources" if share < ALIKE / 2 else None
     )
 
 
-def repeats_itself(run: History) -> str | None:
-    """A model whose translations say the same again and again, twice in a row, though it no longer is young."""
+def repeats_itself(run: RunHistory) -> str | None:
+    """Find a model whose translations repeat themselves, in two validations in a row, though it is no longer young."""
     last = _mature(run)
     if len(last) < 2 or not all(line.get("repetition_share", 0.0) >= REPETITIVE for line in last):
         return None
@@ -94,16 +93,16 @@ def repeats_itself(run: History) -> str | None:
     )
 
 
-def repeats_less(run: History) -> str | None:
-    """The end of `repeats_itself`."""
+def repeats_less(run: RunHistory) -> str | None:
+    """Find the end of `repeats_itself`."""
     share = run.validations[-1].get("repetition_share", 1.0)
     return f"few translations repeat themselves now: {share:.0%}" if share < REPETITIVE / 2 else None
 
 
-def has_exposure_bias(run: History) -> str | None:
-    """A teacher-forced accuracy far ahead of the `token_f1` of the model's own translations, twice in a row.
+def has_exposure_bias(run: RunHistory) -> str | None:
+    """Find a teacher-forced accuracy far above the `token_f1` of the model's own translations.
 
-    For a moment, young models do repeat themselves.
+    Two validations in a row have to show it, as young models repeat themselves for a while.
     """
     last = run.validations[-2:]
     if len(last) < 2 or not all(map(_is_ahead, last)):
@@ -116,16 +115,16 @@ def has_exposure_bias(run: History) -> str | None:
     )
 
 
-def has_no_exposure_bias(run: History) -> str | None:
-    """The end of `has_exposure_bias`."""
+def has_no_exposure_bias(run: RunHistory) -> str | None:
+    """Find the end of `has_exposure_bias`."""
     last = run.validations[-1]
     if last.get("accuracy", 0.0) < LEARNING or _is_ahead(last):
         return None
     return f"the model's own translations now have {last['token_f1']:.0%} of the references' tokens"
 
 
-def overfits(run: History) -> str | None:
-    """A loss on the validation text that rises while that on the training text is lower, and no score that improves."""
+def overfits(run: RunHistory) -> str | None:
+    """Find a loss that rises on the validation text and is lower on the training text, while no score improves."""
     if is_foreign(run) or len(run.validations) <= NUM_WORSE:
         return None
     best = min(run.validations, key=lambda line: float(line["loss"]))
@@ -143,17 +142,17 @@ def overfits(run: History) -> str | None:
     )
 
 
-def overfits_no_more(run: History) -> str | None:
-    """The end of `overfits`."""
+def overfits_no_more(run: RunHistory) -> str | None:
+    """Find the end of `overfits`."""
     if not run.validations[-1].get("is_best"):
         return None
     return f"the validation after update {run.validations[-1]['update']:,} is the best so far"
 
 
-def _mature(run: History) -> list[Line]:
-    """The last two validations, if the model is not so young that what it writes means nothing; none otherwise.
+def _mature(run: RunHistory) -> list[Line]:
+    """The last two validations, if the model has learned enough for its translations to be checked; none otherwise.
 
-    It is old enough once its accuracy says so, or in the second half of the run once the loss hardly falls any more.
+    It has by its accuracy, or in the second half of the run once the loss hardly falls any more.
     """
     last = run.validations[-2:]
     if len(last) < 2:

@@ -1,8 +1,8 @@
-"""Micro-batches of an update, each on one core: in this process and in others that are forked from it.
+"""Micro-batches of an update, computed side by side by this process and others forked from it, on one core each.
 
-Threads that share every operation wait for each other a thousand times an update, and OpenMP's spin while they wait:
-where another program takes a core, training falls to a twentieth of its speed. Processes with a micro-batch each wait
-for each other once, asleep. Their weights are shared memory; batches and figures travel through pipes.
+Threads that share every operation wait for each other a thousand times an update, and OpenMP's threads spin while they
+wait: where another program takes a core, training falls to a twentieth of its speed. Processes with a micro-batch each
+wait for each other once, asleep. Their weights are shared memory; batches and figures travel through pipes.
 """
 
 import gc
@@ -30,11 +30,11 @@ from transduce.training.distributed.ranks import Ranks
 from transduce.translation.allocator import give_back_freed_memory
 
 LEAST_TOKENS = 1000
-"""On either side of a micro-batch: below, what each costs beside its tokens outweighs a core of its own."""
+"""On either side of a micro-batch: below, the fixed costs of each outweigh the gain of another core."""
 
 MOST_MICRO_BATCHES = 8
-"""Of a batch: each has a gradient of its own, as large as the model. With more threads than these, they share the
-operations of one batch."""
+"""Of a batch: each has a gradient of its own, as large as the model. With more threads, all of them
+share the operations of one batch."""
 
 Gradient = Callable[[Batch, int, int], Float[Tensor, "3"]]
 """Adds the gradient of a micro-batch to the model's, given a number that no other micro-batch of the run has, for its
@@ -42,10 +42,10 @@ random numbers, and the number of target tokens of the whole update; returns thr
 
 
 def choose_micro_batches(config: RunConfig, device: torch.device, ranks: Ranks) -> int:
-    """Into how many micro-batches a new run divides each batch: as many as PyTorch has threads, or 1.
+    """Number of micro-batches of each batch in a new run: the number of PyTorch's threads, or 1.
 
-    It is 1 where they would be too small or too many, on other devices than a CPU, with several ranks, with batch
-    normalisation, whose statistics are those of a whole batch, and on other systems than Linux.
+    It is 1 where micro-batches would be too small or too many, on other devices than a CPU, with several ranks, with
+    batch normalisation, whose statistics are those of a whole batch, and on other systems than Linux.
     """
     count = torch.get_num_threads()
     divides = (
@@ -60,13 +60,13 @@ def choose_micro_batches(config: RunConfig, device: torch.device, ranks: Ranks) 
 
 
 def can_fork() -> bool:
-    """Whether processes are forked on this system: only on Linux do libraries allow for that."""
+    """Whether processes are forked on this system: libraries allow for that on Linux only."""
     return sys.platform == "linux"
 
 
 @contextmanager
-def one_thread() -> Iterator[None]:
-    """Within, PyTorch computes with one thread, in the thread that this is called in."""
+def use_one_thread() -> Iterator[None]:
+    """Let PyTorch compute with one thread where it is called from this thread."""
     before = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
@@ -78,12 +78,12 @@ def one_thread() -> Iterator[None]:
 class MicroBatchProcesses:
     """Processes that compute gradients beside this one, each with one thread; forked when first needed.
 
-    They end with this process, however it ends.
+    The processes end with this one, however it ends.
 
     Args:
-        model: whose gradients are computed. Its parameters are moved to memory that the processes share.
-        gradient: computes them, in every process.
-        most: processes, this one included.
+        model: its parameters are moved to memory that the processes share.
+        gradient: computes the gradient of a micro-batch, in every process.
+        most: number of processes, this one included.
     """
 
     def __init__(self, model: nn.Module, gradient: Gradient, most: int) -> None:
@@ -97,15 +97,18 @@ class MicroBatchProcesses:
     def sum_gradients(
         self, tasks: Sequence[tuple[Batch, int]], num_tokens: int, check_stop: Callable[[], None] = lambda: None
     ) -> Float[Tensor, "3"]:
-        """Add the gradients of all tasks, micro-batches with their numbers, to the model's; the sums over their tokens.
+        """Add the gradients of all tasks, micro-batches with numbers, to the model's; return their summed figures.
 
-        `check_stop` is called in between, and ends all by an error of its own.
+        Gradients are added in the order of the tasks: the result is the same, to the bit, for any number of processes.
 
-        They are added in the order of the tasks: the result is the same, to the bit, however many processes there are.
+        Args:
+            tasks: micro-batches, each with a number that no other micro-batch of the run has.
+            num_tokens: target tokens of the update.
+            check_stop: is called between tasks and may raise to end the update.
 
         Raises:
-            RuntimeError: what went wrong in another process, in its words.
-            TrainingError: a process was ended from outside.
+            RuntimeError: the message of an error in another process.
+            TrainingError: a process was killed.
         """
         sums = torch.zeros(3, dtype=torch.float64)
         try:
@@ -121,30 +124,30 @@ class MicroBatchProcesses:
         return sums
 
     def close(self) -> None:
-        """End the processes. They are forked again where they are needed."""
+        """End the processes, which are forked again when they are needed."""
         _end_all(self._others)
 
     def _sum_at_a_time(self, tasks: Sequence[tuple[Batch, int]], num_tokens: int) -> Tensor:
-        """The same for no more tasks than there are processes; this one takes the first."""
+        """Compute at most as many tasks as there are processes; this process takes the first."""
         given = list(zip(self._others, tasks[1:], strict=False))
         for process, (batch, which) in given:
-            process.ask(batch, which, num_tokens)
+            process.send_task(batch, which, num_tokens)
         sums = self._gradient(*tasks[0], num_tokens)
         for process, _ in given:
-            sums += process.answer()
+            sums += process.receive_sums()
             for parameter, addend in zip(self._parameters, process.gradients, strict=True):
                 if parameter.grad is not None:
                     parameter.grad += addend
         return sums
 
     def _start(self, count: int) -> None:
-        """Have `count` other processes, or as many as the system grants."""
+        """Fork until there are `count` other processes, or as many as the system allows."""
         if len(self._others) >= count:
             return
         give_back_freed_memory()  # which the processes would copy
         if not self._is_shared:
             for parameter in self._parameters:
-                parameter.data = _shared_like(parameter).copy_(parameter.data)
+                parameter.data = _allocate_shared(parameter).copy_(parameter.data)
             self._is_shared = True
         with suppress(OSError):  # fewer compute the same
             while len(self._others) < count:
@@ -152,52 +155,47 @@ class MicroBatchProcesses:
 
 
 class _Process:
-    """A process forked from this one.
-
-    Args:
-        parameters: of the model, in memory that is shared.
-        compute: the function that it calls with what it is asked.
-    """
+    """A process forked from this one, which calls `compute` for every micro-batch that it is sent."""
 
     def __init__(self, parameters: list[nn.Parameter], compute: Gradient) -> None:
-        self.gradients = [_shared_like(parameter) for parameter in parameters]
-        """Of the micro-batch that was asked for last."""
+        self.gradients = [_allocate_shared(parameter) for parameter in parameters]
+        """Of the last micro-batch."""
         self._connection, other_end = Pipe()
         with warnings.catch_warnings():
-            # Python 3.12 warns of locks that another thread may hold: of those, the process uses none.
+            # Python 3.12 warns of locks that another thread may hold; the process uses none of them.
             warnings.simplefilter("ignore", DeprecationWarning)
             self._id = os.fork()
         if self._id == 0:
             _serve(other_end, parameters, self.gradients, compute)
         other_end.close()
 
-    def ask(self, batch: Batch, which: int, num_tokens: int) -> None:
-        """Have the gradient of `batch` computed; the answer has to be taken before the next is asked for."""
+    def send_task(self, batch: Batch, which: int, num_tokens: int) -> None:
+        """Let the process compute the gradient of `batch`, until `receive_sums` is called."""
         try:
             self._connection.send_bytes(np.array([which, num_tokens], dtype=np.uint64).tobytes())
             for part in vars(batch).values():
                 self._connection.send_bytes(np.array(part.shape, dtype=np.int64).tobytes())
                 self._connection.send_bytes(part.to(torch.int64).numpy().tobytes())
         except OSError as error:
-            raise _was_ended() from error
+            raise _lost_process_error() from error
 
-    def answer(self) -> Tensor:
-        """The sums over its tokens; `gradients` has the gradient.
+    def receive_sums(self) -> Tensor:
+        """Wait for the summed figures of the micro-batch; then `gradients` holds its gradient.
 
         Raises:
-            RuntimeError: the words of the error that ended the computation.
-            TrainingError: the process was ended from outside.
+            RuntimeError: the message of the error that ended the computation.
+            TrainingError: the process was killed.
         """
         try:
             failure, sums = self._connection.recv_bytes(), self._connection.recv_bytes()
         except (EOFError, OSError) as error:
-            raise _was_ended() from error
+            raise _lost_process_error() from error
         if failure:
             raise RuntimeError(failure.decode())
         return torch.frombuffer(bytearray(sums), dtype=torch.float64)
 
     def end(self) -> None:
-        """End the process, whatever it computes."""
+        """Kill the process."""
         self._connection.close()
         with suppress(ProcessLookupError, ChildProcessError):
             os.kill(self._id, signal.SIGKILL)
@@ -209,7 +207,7 @@ def _end_all(processes: list[_Process]) -> None:
         processes.pop().end()
 
 
-def _was_ended() -> TrainingError:
+def _lost_process_error() -> TrainingError:
     return TrainingError(
         "training stopped, because a process that computes a part of every batch was ended from outside, as Linux does "
         "where memory is full; what was saved is intact: end other programs, and the same command goes on from the "
@@ -220,27 +218,29 @@ def _was_ended() -> TrainingError:
 def _serve(
     connection: Connection, parameters: list[nn.Parameter], gradients: list[Tensor], compute: Gradient
 ) -> NoReturn:
-    """What a forked process does, until the one that forked it has gone; nothing else of that one goes on in it."""
+    """Compute tasks in a forked process until its parent is gone."""
     try:
-        # Who wants training to end tells the process that forked this one.
+        # Signals to stop training are handled by the parent.
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
             signal.signal(number, signal.SIG_IGN)
-        # A lock, a pipe or a terminal that this process held would seem to be in use when the other has gone.
+        # A lock, a pipe or a terminal that this process held would seem to be in use after the parent's end.
         nowhere = os.open(os.devnull, os.O_RDWR)
         for standard in range(3):
             os.dup2(nowhere, standard)
         os.closerange(3, connection.fileno())
         os.closerange(connection.fileno() + 1, os.sysconf("SC_OPEN_MAX"))
-        gc.freeze()  # what came from there is not cleaned up here
+        gc.freeze()  # objects of the parent are not cleaned up here
         torch.set_num_threads(1)
         while True:
-            _answer(connection, parameters, gradients, compute)
+            _compute_task(connection, parameters, gradients, compute)
     finally:
         os._exit(0)
 
 
-def _answer(connection: Connection, parameters: list[nn.Parameter], gradients: list[Tensor], compute: Gradient) -> None:
-    """Wait for one question and answer it: the words of an error, if there was one, and the sums."""
+def _compute_task(
+    connection: Connection, parameters: list[nn.Parameter], gradients: list[Tensor], compute: Gradient
+) -> None:
+    """Receive one task; send the message of an error, if there was one, and the sums."""
     which, num_tokens = np.frombuffer(connection.recv_bytes(), dtype=np.uint64).tolist()
     parts = []
     for _ in range(4):
@@ -254,7 +254,7 @@ def _answer(connection: Connection, parameters: list[nn.Parameter], gradients: l
         for parameter, gradient in zip(parameters, gradients, strict=True):
             if parameter.grad is not None:
                 gradient.copy_(parameter.grad)
-    except Exception as error:  # noqa: BLE001 - whatever it is, it is the other process that has to know
+    except Exception as error:  # noqa: BLE001 - the parent raises it
         failure = f"{type(error).__name__}: {error}"
     for parameter in parameters:
         parameter.grad = None
@@ -262,7 +262,7 @@ def _answer(connection: Connection, parameters: list[nn.Parameter], gradients: l
     connection.send_bytes(sums.numpy().tobytes())
 
 
-def _shared_like(parameter: Tensor) -> Tensor:
-    """Zeros of its shape and type, in memory that this process shares with those that it forks."""
+def _allocate_shared(parameter: Tensor) -> Tensor:
+    """Zeros of the parameter's shape and type, in memory that this process shares with those that it forks."""
     memory = mmap.mmap(-1, parameter.numel() * parameter.element_size())
     return torch.frombuffer(memory, dtype=parameter.dtype).view(parameter.shape)

@@ -1,4 +1,4 @@
-"""The processes that train one model together, as many as torchrun has started; or this one alone."""
+"""Ranks: the processes that torchrun starts to train one model together, or this process alone."""
 
 import gc
 import os
@@ -18,86 +18,86 @@ from torch.distributed.rendezvous import rendezvous
 from transduce.errors import ConfigError, EndedElsewhere, Interrupted, TrainingError
 
 LONGEST_WAIT = timedelta(days=1)
-"""For another rank, which may have a corpus to prepare or a long text to translate."""
+"""Timeout for another rank, which may have a corpus to prepare or a long text to translate."""
 
-Made = TypeVar("Made")
+Result = TypeVar("Result")
 
 
 @dataclass(frozen=True)
 class Ranks:
     """This process among those that train one model. All of them must call the same methods in the same order.
 
-    Args:
-        rank: number of this process, from 0.
-        size: how many there are.
-        launcher: the process that has started them; 0 if that is not known.
+    All tensors given to its methods lie on the CPU.
     """
 
     rank: int = 0
+    """Number of this process, from 0."""
     size: int = 1
+    """Number of processes."""
     launcher: int = 0
+    """Process id of torchrun; 0 if it is not known."""
 
     @property
     def is_first(self) -> bool:
-        """Whether this is the one that writes the run's folder, and talks."""
+        """Whether this rank writes the run's folder and reports to the user."""
         return self.rank == 0
 
     @property
     def is_orphan(self) -> bool:
-        """Whether torchrun is gone: killed, it cannot end what it has started."""
+        """Whether torchrun was killed, which leaves the ranks running."""
         return bool(self.launcher) and os.getppid() != self.launcher
 
     def sum(self, values: Tensor) -> Tensor:
-        """The sum over all ranks, in place; values lie on the CPU."""
-        return self._reduced(values, dist.ReduceOp.SUM)
+        """The sum over all ranks, in place."""
+        return self._all_reduce(values, dist.ReduceOp.SUM)
 
     @property
-    def num_here(self) -> int:
-        """How many of them share this machine, and on a CPU its memory."""
+    def local_size(self) -> int:
+        """Number of ranks on this machine, which share the memory of its CPU."""
         return int(os.environ["LOCAL_WORLD_SIZE"]) if self.size > 1 else 1
 
-    def largest(self, number: int) -> int:
-        """The largest of the numbers of all ranks."""
-        return int(self._reduced(torch.tensor(number), dist.ReduceOp.MAX))
+    def max(self, number: int) -> int:
+        """The maximum of the numbers of all ranks."""
+        return int(self._all_reduce(torch.tensor(number), dist.ReduceOp.MAX))
 
-    def any(self, wished: bool) -> bool:
-        """Whether at least one rank wishes it."""
-        return bool(self.largest(int(wished)))
+    def any(self, condition: bool) -> bool:
+        """Whether the condition holds on at least one rank."""
+        return bool(self.max(int(condition)))
 
     def gather(self, values: Tensor) -> list[Tensor]:
-        """The values of all ranks, in their order; as many from each, and they lie on the CPU."""
+        """The values of all ranks, in their order; as many from each."""
         if self.size == 1:
             return [values]
-        gathered = [torch.empty_like(values) for _ in range(self.size)]
-        dist.all_gather(gathered, values)
-        return gathered
+        gather_full_tensors = [torch.empty_like(values) for _ in range(self.size)]
+        dist.all_gather(gather_full_tensors, values)
+        return gather_full_tensors
 
-    def agree(self, number: int) -> bool:
+    def are_equal(self, number: int) -> bool:
         """Whether all ranks have the same number, of at most 63 bits."""
-        largest, negative_of_smallest = self._reduced(torch.tensor([number, -number]), dist.ReduceOp.MAX).tolist()
-        return bool(largest == -negative_of_smallest)
+        maximum, negative_minimum = self._all_reduce(torch.tensor([number, -number]), dist.ReduceOp.MAX).tolist()
+        return bool(maximum == -negative_minimum)
 
-    def from_first(self, values: Tensor) -> Tensor:
-        """The first rank's values, in place; they lie on the CPU."""
+    def broadcast(self, values: Tensor) -> Tensor:
+        """The first rank's values, in place."""
         if self.size > 1:
             dist.broadcast(values, src=0)
         return values
 
-    def wait(self) -> None:
-        """Until every rank is here."""
-        self.any(wished=False)
+    def barrier(self) -> None:
+        """Wait until every rank has called this."""
+        self.max(0)
 
-    def after_first(self, make: Callable[[], Made]) -> Made:
-        """What `make` returns. The first rank calls it alone; the others then find what that has put on the disk."""
+    def call_first_rank_first(self, make: Callable[[], Result]) -> Result:
+        """Call `make` on the first rank, then on the others, which find on the disk what the first has written."""
         if not self.is_first:
-            self.wait()
-        made = make()
+            self.barrier()
+        result = make()
         if self.is_first:
-            self.wait()
-        return made
+            self.barrier()
+        return result
 
-    def own_device(self, device: torch.device) -> torch.device:
-        """The device that this rank computes on: of several GPUs, each rank of a machine has its own.
+    def select_device(self, device: torch.device) -> torch.device:
+        """The device that this rank computes on: each rank of a machine has a GPU of its own.
 
         Raises:
             ConfigError: there are more ranks than GPUs, or the device cannot be one of several.
@@ -115,7 +115,7 @@ class Ranks:
         torch.cuda.set_device(number)
         return torch.device("cuda", number)
 
-    def _reduced(self, values: Tensor, operation: dist.ReduceOp.RedOpType) -> Tensor:
+    def _all_reduce(self, values: Tensor, operation: dist.ReduceOp.RedOpType) -> Tensor:
         if self.size > 1:
             dist.all_reduce(values, operation)
         return values
@@ -125,15 +125,15 @@ ALONE = Ranks()
 
 
 @contextmanager
-def joined_ranks() -> Iterator[Ranks]:
-    """Within, the ranks that torchrun has started are connected: by gloo, and GPUs by NCCL. Without it there is one.
+def connect_ranks() -> Iterator[Ranks]:
+    """Connect the ranks that torchrun has started, by gloo, and GPUs by NCCL; without torchrun there is one rank.
 
-    What ends one rank ends all of them, and one alone says why.
+    An error of one rank ends all of them, and only that rank raises it.
 
     Raises:
-        ConfigError: torchrun cannot start anew what fails on one of several machines.
+        ConfigError: torchrun is set up so that it cannot restart what fails on one of several machines.
         EndedElsewhere: another rank has ended first.
-        TrainingError: another rank has ended without a word, as a process does that is killed.
+        TrainingError: another rank was killed.
     """
     if dist.is_initialized():
         yield Ranks(dist.get_rank(), dist.get_world_size(), os.getppid() if dist.is_torchelastic_launched() else 0)
@@ -141,9 +141,9 @@ def joined_ranks() -> Iterator[Ranks]:
     if not dist.is_torchelastic_launched() or os.environ["WORLD_SIZE"] == "1":
         yield ALONE
         return
-    # Imported after the connection, it would hold it for ever: gloo's threads would disturb the end of the process.
+    # Imported after the connection is made, it would never release it: gloo's threads would disturb the process's end.
     import_module("torch.distributed.nn")
-    store, rank, size = _meeting_place()
+    store, rank, size = _find_other_ranks()
     try:
         dist.init_process_group(backend(), store=store, rank=rank, world_size=size, timeout=LONGEST_WAIT)
         yield Ranks(rank, size, os.getppid())
@@ -152,7 +152,7 @@ def joined_ranks() -> Iterator[Ranks]:
             is_first_to_end = store.add("ended", 1) == 1
         except dist.DistError:  # torchrun itself was killed
             is_first_to_end = rank == 0
-        # NCCL would wait for ranks that are still at work; of an end that was asked for, all know.
+        # NCCL would wait for ranks that are still at work; a requested end is known to all.
         uses_nccl = torch.cuda.is_initialized()  # type: ignore[no-untyped-call]
         if dist.is_initialized() and (isinstance(error, Interrupted) or not uses_nccl):
             dist.destroy_process_group()
@@ -164,25 +164,25 @@ def joined_ranks() -> Iterator[Ranks]:
                 f"its last checkpoint, as torchrun does by itself with --max-restarts"
             ) from error
         raise
-    # A sharded model is a ring of references, which holds the connection beyond its end: see above.
+    # A sharded model is a cycle of references, which holds the connection: see above.
     gc.collect()
     dist.destroy_process_group()
 
 
 def backend() -> str:
-    """What carries values between ranks. Left to torch, those on the CPU of a machine with a GPU would have nothing."""
+    """The backends of torch.distributed; by default, a machine with a GPU would have none for tensors on the CPU."""
     return "cpu:gloo,cuda:nccl" if torch.cuda.is_available() else "gloo"
 
 
-def may_start_anew() -> bool:
-    """Whether torchrun gives the same command again when a rank has failed (`--max-restarts`)."""
+def can_restart() -> bool:
+    """Whether torchrun repeats the command when a rank has failed (`--max-restarts`)."""
     return os.environ.get("TORCHELASTIC_MAX_RESTARTS", "0") != "0"
 
 
-def _meeting_place() -> tuple[Store, int, int]:
-    """Where ranks find each other's addresses; this one's number, and how many there are."""
+def _find_other_ranks() -> tuple[Store, int, int]:
+    """The store where ranks find each other's addresses, the number of this rank, and the number of ranks."""
     is_kept = os.environ["TORCHELASTIC_USE_AGENT_STORE"] == str(True)
-    if is_kept and may_start_anew() and os.environ["GROUP_WORLD_SIZE"] != "1":
+    if is_kept and can_restart() and os.environ["GROUP_WORLD_SIZE"] != "1":
         if os.environ["RANK"] != "0":
             raise EndedElsewhere
         raise ConfigError(
@@ -191,12 +191,12 @@ def _meeting_place() -> tuple[Store, int, int]:
         )
     store, rank, size = next(rendezvous("env://", timeout=LONGEST_WAIT))
     if is_kept:
-        # It outlives the processes, and those that are started anew would find the addresses of those that failed.
-        # Each machine counts starts for itself: hence the error above.
+        # The store outlives the processes, and restarted ones would find the addresses of those that failed. Each
+        # machine counts starts for itself: hence the error above.
         store = PrefixStore(f"start {os.environ['TORCHELASTIC_RESTART_COUNT']}", store)
     return store, rank, size
 
 
 def _is_lost_connection(error: BaseException) -> bool:
-    """Of gloo, which has no error of its own, or of NCCL."""
+    """Whether NCCL or gloo, which has no error class of its own, has lost its connection."""
     return isinstance(error, dist.DistError) or (isinstance(error, RuntimeError) and "gloo" in str(error))

@@ -1,7 +1,7 @@
-"""One model on several ranks: whole on each of them (DDP), or a part of every tensor on each (FSDP2).
+"""One model on several ranks: a copy on each of them (DDP), or a part of every tensor on each (FSDP2).
 
-FSDP: Zhao et al. 2023. Its tensors are known here by a method of theirs: to import their class takes half a second,
-which all who train on one device would pay.
+FSDP: Zhao et al. 2023. Sharded tensors are recognised by a method of theirs, as importing their class takes half a
+second even where there is one device.
 """
 
 from collections.abc import Mapping
@@ -17,23 +17,25 @@ from transduce.model import Transformer
 from transduce.training.distributed.ranks import Ranks
 
 
-def spread(module: nn.Module, model: Transformer, sharding: str, ranks: Ranks, device: torch.device) -> nn.Module:
-    """What to call instead of `module`, so that every backward pass ends in the mean gradient of all ranks.
+def wrap_for_distributed(
+    module: nn.Module, model: Transformer, sharding: str, ranks: Ranks, device: torch.device
+) -> nn.Module:
+    """Wrap `module` so that every backward pass ends in the mean gradient of all ranks.
 
     Args:
-        module: what is called in training: it contains `model`, takes a `Batch`, and returns its loss first.
-        model: with `sharding` "fsdp", its parameters are replaced: each rank keeps its part of them.
+        module: contains `model`, takes a `Batch`, and returns a tuple that begins with the loss.
+        model: with `sharding` "fsdp", each rank keeps its part of every parameter.
         sharding: "none" or "fsdp".
-        ranks: if there is one only, nothing changes.
-        device: where the model lies.
+        ranks: with a single one, `module` is returned as it is.
+        device: of the model.
     """
     if ranks.size == 1:
         return module
     if sharding == "none":
         parallel = DistributedDataParallel(module)
         parallel.broadcast_buffers = False  # they are constants
-        # DDP orders what it sums by its first backward pass, and rounding depends on the order where there are three
-        # ranks or more. One that counts for nothing comes first, so that a run that is resumed sums as before.
+        # DDP orders what it sums by its first backward pass, and with three ranks or more the order decides rounding. A
+        # first pass over a silenced batch makes a resumed run sum in the same order.
         parallel(Batch.from_ids([[0]], [[0]], model.pad_id).silenced().to(device))[0].backward()
         parallel.zero_grad()
         return parallel
@@ -52,45 +54,45 @@ def is_sharded(module: nn.Module) -> bool:
     return any(hasattr(parameter, "full_tensor") for parameter in module.parameters())
 
 
-def summed_later(module: nn.Module) -> AbstractContextManager[None]:
-    """Within, gradients stay with the rank, to be summed over all by a later backward pass.
+def no_sync(module: nn.Module) -> AbstractContextManager[None]:
+    """Keep gradients on the rank, to be summed over all ranks by a later backward pass outside of this context.
 
-    With FSDP they are summed at once: kept whole until then, they would take the memory that it saves.
+    With FSDP they are summed at once: unsharded gradients would take the memory that it saves.
     """
     return module.no_sync() if isinstance(module, DistributedDataParallel) else nullcontext()
 
 
-def whole(tensor: Tensor) -> Tensor:
-    """The tensor, in one piece if each rank has a part of it; then all of them must call this together."""
+def full_tensor(tensor: Tensor) -> Tensor:
+    """The unsharded tensor; of a sharded one, all ranks call this together."""
     return tensor.full_tensor() if hasattr(tensor, "full_tensor") else tensor
 
 
-def placed_like(tensor: Tensor, own: Tensor) -> Tensor:
-    """Of a `tensor` in one piece this rank's part, if `own` is one; otherwise all of it, on the device of `own`."""
+def distribute_like(tensor: Tensor, own: Tensor) -> Tensor:
+    """This rank's part of an unsharded `tensor` if `own` is sharded; otherwise all of it, on the device of `own`."""
     tensor = tensor.to(own.device)
     if not (hasattr(own, "device_mesh") and hasattr(own, "placements")):
         return tensor
     from torch.distributed.tensor import distribute_tensor  # noqa: PLC0415 - see above
 
-    # None: each rank cuts its part out of its own copy, and nobody sends anything.
+    # None: each rank takes its part from its own copy, without communication.
     return distribute_tensor(tensor, own.device_mesh, own.placements, src_data_rank=None)
 
 
-def gathered(tensors: Mapping[str, Tensor], ranks: Ranks) -> dict[str, Tensor]:
-    """All tensors in one piece on the first rank, those that were in parts on the CPU; none on the others."""
+def gather_full_tensors(tensors: Mapping[str, Tensor], ranks: Ranks) -> dict[str, Tensor]:
+    """All tensors unsharded on the first rank, on the CPU if they were sharded; nothing on the other ranks."""
     found: dict[str, Tensor] = {}
     for name, tensor in tensors.items():
-        one_piece = whole(tensor)
+        unsharded = full_tensor(tensor)
         if ranks.is_first:
-            found[name] = tensor if one_piece is tensor else one_piece.cpu()
+            found[name] = tensor if unsharded is tensor else unsharded.cpu()
     return found
 
 
-def whole_model(model: Transformer, ranks: Ranks) -> Transformer:
-    """The model in one piece: itself, or if it is sharded a copy on the first rank, made by all; elsewhere itself."""
+def gather_model(model: Transformer, ranks: Ranks) -> Transformer:
+    """The model itself, or if it is sharded, on the first rank an unsharded copy; all ranks call this together."""
     if not is_sharded(model):
         return model
-    weights = gathered(model_tensors(model), ranks)
+    weights = gather_full_tensors(model_tensors(model), ranks)
     if not ranks.is_first:
         return model
     copy = Transformer(model.config)

@@ -4,11 +4,17 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
-from typing import Any, TypeVar
+from typing import TypeVar
+
+from transduce.training.reporting.metrics import Line, of_kind
+
+Item = TypeVar("Item")
 
 WIDTH, HEIGHT = 480, 260
 LEFT, RIGHT, TOP, BOTTOM = 54, 16, 54, 40
 MOST_MARKERS = 60
+MOST_POINTS = 120
+"""Of a curve: a longer one shows means, and around them the range of what they are means of."""
 
 STYLE = (
     "svg.chart{--ink:#1c1e21;--soft:#5a6068;--rule:#d9dce0;--paper:#fff;--one:#1f63d6;--two:#b45309;--three:#18794e}"
@@ -56,7 +62,7 @@ class _Axis:
         return self.start + (here - low) / (high - low) * (self.end - self.start)
 
 
-def line_chart(title: str, series: Sequence[Series], x_label: str, y_label: str, *, log: bool = False) -> str:
+def draw_line_chart(title: str, series: Sequence[Series], x_label: str, y_label: str, *, log: bool = False) -> str:
     """An `<svg>` element; series without points are left out, and with `log` what is not above zero.
 
     Args:
@@ -71,15 +77,15 @@ def line_chart(title: str, series: Sequence[Series], x_label: str, y_label: str,
         return _picture(title, [], f'<text x="{LEFT}" y="{HEIGHT / 2}">nothing to show yet</text>')
     values = [y for one in shown for _, y in one.points] + [end for one in shown for ends in one.band for end in ends]
     places = [x for one in shown for x, _ in one.points]
-    scale = log_ticks if log else ticks
-    across = _Axis(ticks(min(places), max(places)), LEFT, WIDTH - RIGHT)
+    scale = choose_log_ticks if log else choose_ticks
+    across = _Axis(choose_ticks(min(places), max(places)), LEFT, WIDTH - RIGHT)
     up = _Axis(scale(min(values), max(values)), HEIGHT - BOTTOM, TOP, log)
     lines = [_line(one, name, across, up) for one, name in zip(shown, CLASSES, strict=False)]
     body = _frame(across, up, x_label, y_label, across.marks) + "".join(lines)
     return _picture(title, [one.name for one in shown if one.name], body)
 
 
-def histogram(title: str, width: int, counts: Mapping[str, Sequence[int]], x_label: str, y_label: str) -> str:
+def draw_histogram(title: str, width: int, counts: Mapping[str, Sequence[int]], x_label: str, y_label: str) -> str:
     """An `<svg>` element with bars side by side for each of up to three series.
 
     Args:
@@ -95,7 +101,7 @@ def histogram(title: str, width: int, counts: Mapping[str, Sequence[int]], x_lab
         return _picture(title, [], f'<text x="{LEFT}" y="{HEIGHT / 2}">nothing to show yet</text>')
     # A number below every fifth bin; the last place has none, as what lies there has no end.
     across = _Axis([float(index * width) for index in (*range(0, num_bins, 5), num_bins)], LEFT, WIDTH - RIGHT)
-    up = _Axis(ticks(0.0, float(highest)), HEIGHT - BOTTOM, TOP)
+    up = _Axis(choose_ticks(0.0, float(highest)), HEIGHT - BOTTOM, TOP)
     bar = (across.end - across.start) / num_bins * 0.9 / len(counts)
     parts = []
     for number, (name, series) in enumerate(counts.items()):
@@ -119,12 +125,12 @@ def bin_name(index: int, width: int, num_bins: int) -> str:
     return f"{low:,} to {high:,}" if low < high else f"{low:,}"
 
 
-def standalone(picture: str) -> str:
+def make_standalone(picture: str) -> str:
     """The picture as a file of its own."""
     return picture.replace("<title>", f"<style>{STYLE}</style><title>", 1)
 
 
-def ticks(low: float, high: float, count: int = 5) -> list[float]:
+def choose_ticks(low: float, high: float, count: int = 5) -> list[float]:
     """About `count` round numbers, from at most `low` to at least `high`."""
     span = high - low
     if span <= 1e-9 * abs(high):
@@ -135,7 +141,7 @@ def ticks(low: float, high: float, count: int = 5) -> list[float]:
     return [number * step for number in range(first, max(last, first + 1) + 1)]
 
 
-def log_ticks(low: float, high: float) -> list[float]:
+def choose_log_ticks(low: float, high: float) -> list[float]:
     """Powers of ten, or where they are few their double and fivefold too, from at most `low` to at least `high`."""
     first, last = math.floor(math.log10(low)), math.ceil(math.log10(high))
     factors, stride = ((1, 2, 5), 1) if last - first <= 2 else ((1,), math.ceil((last - first) / 6))
@@ -215,31 +221,19 @@ def _number(value: float) -> str:
     return f"{float(f'{value:.6g}'):,.10g}" if 1 <= abs(value) < 1e9 else f"{value:.3g}"
 
 
-Line = Mapping[str, Any]
-Item = TypeVar("Item")
-
-MOST_POINTS = 120
-"""Of a curve: a longer one shows means, and around them the range of what they are means of."""
-
-
-def of_kind(lines: Sequence[Line], *kinds: str) -> list[Line]:
-    """The lines of these kinds."""
-    return [line for line in lines if line.get("kind") in kinds]
-
-
 def validations(lines: Sequence[Line]) -> list[Line]:
     """The lines that tell how good a model is: of the moment, or an average."""
     return of_kind(lines, "validation", "average")
 
 
-def spread(items: Sequence[Item], most: int) -> list[Item]:
+def sample_evenly(items: Sequence[Item], most: int) -> list[Item]:
     """At most `most` of the items, evenly spread; the first and the last are among them."""
     if len(items) <= most:
         return list(items)
     return [items[round(number * (len(items) - 1) / (most - 1))] for number in range(most)]
 
 
-def charts(lines: Sequence[Line]) -> list[str]:
+def draw_charts(lines: Sequence[Line]) -> list[str]:
     """All curves of a run over its updates."""
     training, validation = of_kind(lines, "training"), of_kind(lines, "validation")
 
@@ -253,53 +247,54 @@ def charts(lines: Sequence[Line]) -> list[str]:
     ]
     accuracies = [trained("training", "accuracy"), _validation_series("validation", "accuracy", validation)]
     scores = [_score_series(metric, validation) for metric in ("BLEU", "chrF")]
-    looks = of_kind(lines, "source_use")
+    source_uses = of_kind(lines, "source_use")
     sources = [
-        _validation_series("right source", "loss", looks),
-        _validation_series("source of another pair", "shuffled_loss", looks),
+        _validation_series("right source", "loss", source_uses),
+        _validation_series("source of another pair", "shuffled_loss", source_uses),
     ]
     return [
-        line_chart("BLEU and chrF on the validation text", scores, "updates", ""),
-        line_chart("Loss and cross-entropy", losses, "updates", "nats a token"),
-        line_chart("What the source is worth", sources, "updates", "nats a token, small sample"),
-        line_chart("Learning rate", [trained("", "learning_rate")], "updates", ""),
-        line_chart("Gradient norm", [trained("", "gradient_norm")], "updates", "before clipping", log=True),
-        line_chart("Throughput", [trained("", "tokens_per_second")], "updates", "target tokens/s"),
-        line_chart("Accuracy of the next token", accuracies, "updates", "share"),
+        draw_line_chart("BLEU and chrF on the validation text", scores, "updates", ""),
+        draw_line_chart("Loss and cross-entropy", losses, "updates", "nats a token"),
+        draw_line_chart("What the source is worth", sources, "updates", "nats a token, small sample"),
+        draw_line_chart("Learning rate", [trained("", "learning_rate")], "updates", ""),
+        draw_line_chart("Gradient norm", [trained("", "gradient_norm")], "updates", "before clipping", log=True),
+        draw_line_chart("Throughput", [trained("", "tokens_per_second")], "updates", "target tokens/s"),
+        draw_line_chart("Accuracy of the next token", accuracies, "updates", "share"),
     ]
 
 
-def learning_curve(lines: Sequence[Line]) -> str:
+def draw_learning_curve(lines: Sequence[Line]) -> str:
     """BLEU on the validation text over the updates, as an SVG file: the picture of a run in one glance."""
     series = _score_series("BLEU", of_kind(lines, "validation"))
-    return standalone(line_chart("BLEU on the validation text", [series], "updates", ""))
+    return make_standalone(draw_line_chart("BLEU on the validation text", [series], "updates", ""))
 
 
-def _groups(lines: Sequence[Line], most: int) -> list[Sequence[Line]]:
+def group_lines(lines: Sequence[Line], most: int) -> list[Sequence[Line]]:
     """Neighbouring lines, so many in each group that there are at most `most` groups."""
     size = max(1, math.ceil(len(lines) / most))
     return [lines[start : start + size] for start in range(0, len(lines), size)]
 
 
 def _values(key: str, group: Sequence[Line]) -> list[float]:
-    return [value for line in group if (value := finite(line.get(key))) is not None]
+    return [value for line in group if (value := as_finite(line.get(key))) is not None]
 
 
-def _mean(key: str, group: Sequence[Line]) -> float | None:
+def mean_of(key: str, group: Sequence[Line]) -> float | None:
+    """The mean of a figure over the lines that have it; None if none has."""
     values = _values(key, group)
     return sum(values) / len(values) if values else None
 
 
 def _training_series(name: str, key: str, training: Sequence[Line]) -> Series:
-    groups = [(group[-1]["update"], _values(key, group)) for group in _groups(training, MOST_POINTS)]
+    groups = [(group[-1]["update"], _values(key, group)) for group in group_lines(training, MOST_POINTS)]
     found = [(float(update), values) for update, values in groups if values]
     band = [(min(values), max(values)) for _, values in found] if len(training) > MOST_POINTS else []
     return Series(name, [(update, sum(values) / len(values)) for update, values in found], band)
 
 
 def _validation_series(name: str, key: str, validation: Sequence[Line]) -> Series:
-    points = [(float(line["update"]), value) for line in validation if (value := finite(line.get(key))) is not None]
-    return Series(name, spread(points, MOST_POINTS))
+    points = [(float(line["update"]), value) for line in validation if (value := as_finite(line.get(key))) is not None]
+    return Series(name, sample_evenly(points, MOST_POINTS))
 
 
 def _score_series(metric: str, validation: Sequence[Line]) -> Series:
@@ -308,15 +303,15 @@ def _score_series(metric: str, validation: Sequence[Line]) -> Series:
         (float(line["update"]), score)
         for line in validation
         for score in line.get("scores", [])
-        if score["metric"] == metric and finite(score["value"]) is not None
+        if score["metric"] == metric and as_finite(score["value"]) is not None
     ]
-    shown = spread(found, MOST_POINTS)
-    ends = [(finite(score.get("low")), finite(score.get("high"))) for _, score in shown]
+    shown = sample_evenly(found, MOST_POINTS)
+    ends = [(as_finite(score.get("low")), as_finite(score.get("high"))) for _, score in shown]
     band = [(low, high) for low, high in ends if low is not None and high is not None]
     return Series(metric, [(update, score["value"]) for update, score in shown], band if len(band) == len(ends) else [])
 
 
-def finite(value: object) -> float | None:
+def as_finite(value: object) -> float | None:
     """The figure, or None for what no chart has a place for: no number, not finite, or beyond all sense."""
     if isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value) and abs(value) < 1e30:
         return float(value)

@@ -1,8 +1,8 @@
-"""metrics.jsonl: every figure of a run, one JSON object a line, only ever appended to."""
+"""metrics.jsonl: every figure of a run, one JSON object a line; and the environment and lengths in its first line."""
 
 import json
 import platform
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -13,8 +13,16 @@ from jaxtyping import Integer
 
 from transduce.bundle import written_file
 
+Line = Mapping[str, Any]
+"""A line of metrics.jsonl."""
+
 CLOCK = ("seconds", "elapsed", "tokens_per_second")
-"""Figures that the clock decides: of two equal runs, everything else is equal."""
+"""Figures that depend on the clock; all others are the same in two equal runs."""
+
+
+def of_kind(lines: Sequence[Line], *kinds: str) -> list[Line]:
+    """The lines of these kinds."""
+    return [line for line in lines if line.get("kind") in kinds]
 
 
 class MetricsLog:
@@ -27,7 +35,7 @@ class MetricsLog:
         self.path = path
 
     def append(self, kind: str, update: int, figures: Mapping[str, Any]) -> dict[str, Any]:
-        """One more line, which is returned."""
+        """Append a line and return it."""
         line = {"kind": kind, "update": update, **figures}
         with self.path.open("a", encoding="utf-8", newline="\n") as file:
             file.write(json.dumps(line, ensure_ascii=False) + "\n")
@@ -38,17 +46,17 @@ class MetricsLog:
         return [line for line in self._lines() if line is not None]
 
     def first(self) -> dict[str, Any]:
-        """What was put on record before the first update: what is trained on what; empty if that cannot be read."""
+        """The line of kind "data", written before the first update; empty if it cannot be read."""
         return next((line for line in self.read() if line["kind"] == "data"), {})
 
     def damaged_lines(self) -> list[int]:
-        """Numbers of the lines that cannot be read, from 1; not of a last one that a killed process left unfinished."""
+        """Numbers, from 1, of lines that cannot be read, except a last one that a killed process left unfinished."""
         return [number for number, line in enumerate(self._lines()[:-1], start=1) if line is None]
 
     def truncate_after(self, update: int, *, average: bool) -> None:
-        """Forget what was logged after `update`, as a run resumed from there will log it again.
+        """Remove the lines after `update`, which a run resumed from there writes again.
 
-        Without `average`, also what was logged of an average made at `update`, the last thing that a run does.
+        Without `average`, lines of averages at `update`, with which a run ends, are removed too.
         """
         kept = [line for line in self.read() if line["update"] <= update]
         if not average:
@@ -57,7 +65,7 @@ class MetricsLog:
             file.writelines(json.dumps(line, ensure_ascii=False) + "\n" for line in kept)
 
     def _lines(self) -> list[dict[str, Any] | None]:
-        """What each line says, None where it says nothing; the last is what stands behind the last line end."""
+        """Every line, None where it cannot be read; the last is what comes after the last line end."""
         # Bytes, as the last line may end in the middle of a character.
         return [_figures(line) for line in self.path.read_bytes().split(b"\n")] if self.path.exists() else []
 
@@ -71,8 +79,8 @@ def _figures(line: bytes) -> dict[str, Any] | None:
     return found if is_ours else None
 
 
-def environment(device: torch.device, precision: str) -> dict[str, str]:
-    """Versions of what decides the numbers, the processor or accelerator, and the arithmetic of training, by name."""
+def describe_environment(device: torch.device, precision: str) -> dict[str, str]:
+    """Device, hardware, precision and versions that decide the figures and speed of a run, by name."""
     return {
         "device": str(device),
         "hardware": torch.cuda.get_device_name(device) if device.type == "cuda" else _processor(),
@@ -85,7 +93,7 @@ def environment(device: torch.device, precision: str) -> dict[str, str]:
 
 
 def _processor() -> str:
-    """The name that Linux knows; elsewhere what Python knows."""
+    """The processor's name as Linux gives it; elsewhere as Python does."""
     try:
         lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
     except OSError:
@@ -98,9 +106,9 @@ NUM_BINS = 30
 
 
 def length_histogram(lengths: Integer[np.ndarray, "pairs 2"]) -> dict[str, Any]:
-    """Numbers of sides in bins of one width, `width` tokens each, from 0 on; and of each side median and longest.
+    """Histogram of sentence lengths in `NUM_BINS` bins of `width` tokens, with median and longest of each side.
 
-    The last bin also holds everything longer: at most about one side in two hundred.
+    The last bin also holds everything longer, which is at most about one side in two hundred.
 
     Args:
         lengths: tokens of source and target of every pair, `</s>` included.
@@ -117,7 +125,6 @@ def length_histogram(lengths: Integer[np.ndarray, "pairs 2"]) -> dict[str, Any]:
 
 
 def _quantile(counts: Integer[np.ndarray, "lengths"], share: float) -> int:
-    """The smallest length that at least `share` of all sides do not exceed."""
     return int(np.searchsorted(np.cumsum(counts), share * counts.sum()))
 
 

@@ -12,35 +12,85 @@ VALIDATION_SHARE = 0.05
 """Part of the time that `validate_every = "auto"` spends on validation."""
 
 FIRST_VALIDATION_SECONDS = 90.0
-"""Of a run, at which `validate_every = "auto"` validates first: then there is a model to use."""
+"""Seconds after which `validate_every = "auto"` validates first, so that there is a model to use."""
+
+DAMPING = 0.6
+"""Gain of one doubling of the updates as a share of that of the doubling before it (docs/experiments.md)."""
+
+EARLIEST_FORECAST = 0.2
+"""Share of the run before which its validations say too little about its end."""
 
 
-class Pace:
-    """Speed since the last line of metrics, and a little before.
+@dataclass(frozen=True)
+class Progress:
+    """Where the run stands after an update."""
+
+    update: int
+    updates: int
+    """Of the whole run."""
+    epochs: float
+    """Passes over the corpus so far, with the fraction of the current one."""
+    figures: UpdateFigures
+    """Of the last update."""
+    tokens_per_second: float
+    """Real target tokens a second of training, since the last line of metrics."""
+    seconds_remaining: float
+    """Until the last update, validations included, at the present throughput."""
+
+
+@runtime_checkable
+class Reporter(Protocol):
+    """Shows how a run goes."""
+
+    def report(self, text: str) -> None:
+        """Show a message of one or more lines."""
+
+    def progress(self, progress: Progress) -> None:
+        """Show the progress after an update."""
+
+    def validated(self, update: int, validation: Validation, *, is_best: bool) -> None:
+        """Show the figures of a validation."""
+
+
+class SilentReporter:
+    """A `Reporter` that shows nothing."""
+
+    def report(self, text: str) -> None:
+        """Show nothing."""
+
+    def progress(self, progress: Progress) -> None:
+        """Show nothing."""
+
+    def validated(self, update: int, validation: Validation, *, is_best: bool) -> None:
+        """Show nothing."""
+
+
+class Throughput:
+    """Speed of training since the last line of metrics, and between the two lines before.
 
     Args:
         elapsed: seconds of the run so far, earlier sittings included.
     """
 
     def __init__(self, elapsed: float = 0.0) -> None:
-        self._now, self._before = _Stretch(), _Stretch()
+        self._now, self._before = _Interval(), _Interval()
         self.validation_seconds = 0.0
         self._last_validation = elapsed
 
-    def count(self, num_tokens: int, seconds: float) -> None:
-        """One more update."""
+    def add_update(self, num_tokens: int, seconds: float) -> None:
+        """Count an update."""
         self._now.num_tokens += num_tokens
         self._now.num_updates += 1
         self._now.seconds += seconds
 
-    def validated(self, seconds: float, elapsed: float) -> None:
-        """One more validation, which took so many seconds and ended `elapsed` seconds after the run began."""
+    def add_validation(self, seconds: float, elapsed: float) -> None:
+        """Count a validation, which took so many seconds and ended `elapsed` seconds after the run began."""
         self.validation_seconds = seconds
         self._last_validation = elapsed
 
     def begin_line(self) -> None:
-        """What was counted so far stands in a line of metrics."""
-        self._now, self._before = _Stretch(), self._now
+        """Begin the interval of the next line of metrics."""
+        self._now, self._before = _Interval(), self._now
 
     @property
     def tokens_per_second(self) -> float:
@@ -49,58 +99,49 @@ class Pace:
 
     @property
     def seconds_per_update(self) -> float:
-        """Of late, 0 before the first update of this sitting; what happens between updates is not counted."""
-        stretches = self._before, self._now
-        return sum(one.seconds for one in stretches) / max(1, sum(one.num_updates for one in stretches))
+        """Recent mean, without what happens between updates; 0 before the first update of this sitting."""
+        intervals = self._before, self._now
+        return sum(one.seconds for one in intervals) / max(1, sum(one.num_updates for one in intervals))
 
     def validation_is_due(self, elapsed: float) -> bool:
         """Whether `validate_every = "auto"` validates now, `elapsed` seconds after the run began."""
         pause = max(FIRST_VALIDATION_SECONDS, self.validation_seconds / VALIDATION_SHARE)
         return elapsed - self._last_validation >= pause
 
-    def seconds_to_go(self, num_updates: int, validate_every: int | str) -> float:
-        """Until so many updates are done, with validations; of the first one, nobody knows how long it takes."""
+    def seconds_remaining(self, num_updates: int, validate_every: int | str) -> float:
+        """Seconds for so many updates and their validations, whose duration is 0 until the first has been measured."""
         seconds = num_updates * self.seconds_per_update
         if validate_every == "auto":
             return seconds * (1 + VALIDATION_SHARE) + self.validation_seconds
         return seconds + num_updates // int(validate_every) * self.validation_seconds
 
 
-class _Stretch:
-    """Updates one after the other."""
-
+class _Interval:
     def __init__(self) -> None:
         self.num_tokens, self.num_updates, self.seconds = 0, 0, 0.0
-
-
-DAMPING = 0.6
-"""What the gain of one doubling of the updates is multiplied by to have that of the next (docs/experiments.md)."""
-
-EARLIEST = 0.2
-"""Share of the run before which its validations say too little about its end."""
 
 
 def forecast_score(points: Sequence[tuple[int, float]], last_update: int) -> float | None:
     """The score to be expected after `last_update`; None as long as too little is known.
 
-    Every doubling of the updates is taken to gain `DAMPING` times what the one before it has gained.
+    Every doubling of the updates is assumed to gain `DAMPING` times what the one before it has gained.
 
     Args:
         points: update and score of every validation, in order; the scores rise, from 0 to 100.
-        last_update: with which the run ends.
+        last_update: of the run.
     """
     if len(points) < 3:
         return None
     update, score = points[-1]
-    if update < EARLIEST * last_update or points[0][0] > update / 2:
+    if update < EARLIEST_FORECAST * last_update or points[0][0] > update / 2:
         return None
-    gain = max(0.0, score - _score_at(update / 2, points))
+    gain = max(0.0, score - _interpolate_score(update / 2, points))
     doublings = max(0.0, math.log2(last_update / update))
     return min(100.0, score + gain * DAMPING * (1 - math.pow(DAMPING, doublings)) / (1 - DAMPING))
 
 
-def forecast_line(lines: Sequence[Mapping[str, Any]], last_update: int) -> str | None:
-    """What to say of the end of a run with these lines of metrics.jsonl, as long as that is not reached."""
+def describe_forecast(lines: Sequence[Mapping[str, Any]], last_update: int) -> str | None:
+    """The BLEU and chrF to be expected at the end of a run with these lines of metrics.jsonl; None if unknown."""
     validations = [line for line in lines if line["kind"] == "validation"]
     if not validations or validations[-1]["update"] >= last_update:
         return None
@@ -119,7 +160,7 @@ def forecast_line(lines: Sequence[Mapping[str, Any]], last_update: int) -> str |
     return f"to be expected of this run by its end, on the validation text: about {', '.join(expected)}"
 
 
-def _score_at(update: float, points: Sequence[tuple[int, float]]) -> float:
+def _interpolate_score(update: float, points: Sequence[tuple[int, float]]) -> float:
     """The score at `update`, between the validations before and after it, along the logarithm of the updates."""
     before = max((point for point in points if point[0] <= update), key=lambda point: point[0])
     after = min((point for point in points if point[0] >= update), key=lambda point: point[0])
@@ -127,51 +168,3 @@ def _score_at(update: float, points: Sequence[tuple[int, float]]) -> float:
         return before[1]
     share = math.log(update / before[0]) / math.log(after[0] / before[0])
     return before[1] + share * (after[1] - before[1])
-
-
-@dataclass(frozen=True)
-class Progress:
-    """Where the run stands after an update.
-
-    Args:
-        update: updates done.
-        updates: updates of the whole run.
-        epochs: passes over the corpus so far, with the fraction of the current one.
-        figures: of the last update.
-        tokens_per_second: real target tokens a second of training, since the last line of metrics.
-        eta_seconds: until the last update, validations among them, if it goes on as it has lately.
-    """
-
-    update: int
-    updates: int
-    epochs: float
-    figures: UpdateFigures
-    tokens_per_second: float
-    eta_seconds: float
-
-
-@runtime_checkable
-class Reporter(Protocol):
-    """A watcher."""
-
-    def say(self, text: str) -> None:
-        """Something worth a line."""
-
-    def progress(self, progress: Progress) -> None:
-        """One more update is done."""
-
-    def validated(self, update: int, validation: Validation, *, is_best: bool) -> None:
-        """A validation is done."""
-
-
-class SilentReporter:
-    """Nobody watches."""
-
-    def say(self, text: str) -> None:
-        """Nothing."""
-
-    def progress(self, progress: Progress) -> None:
-        """Nothing."""
-
-    def validated(self, update: int, validation: Validation, *, is_best: bool) -> None:
-        """Nothing."""

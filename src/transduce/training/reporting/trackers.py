@@ -14,22 +14,25 @@ from transduce.errors import MissingExtraError
 from transduce.training.reporting.report import write_report
 from transduce.training.run_folder import RunFolder
 
+REPORT_EVERY_SECONDS = 60.0
+"""Between two reports while nothing but lines of training comes."""
+
 
 def check_tensorboard() -> None:
-    """That TensorBoard is there; nothing is imported.
+    """Check that TensorBoard is installed, without importing it.
 
     Raises:
-        MissingExtraError: it is not.
+        MissingExtraError: it is not installed.
     """
     if importlib.util.find_spec("tensorboard") is None:
         raise MissingExtraError("tensorboard", "tensorboard", "training.tensorboard = true")
 
 
 class EventFile:
-    """The event file of one sitting; it begins with all that metrics.jsonl holds, in place of earlier files.
+    """TensorBoard's event file of one sitting, which repeats all of metrics.jsonl and so replaces earlier files.
 
-    So no point is ever shown twice, and none is missing because TensorBoard was asked for later, or failed for a while.
-    The time axis shows seconds of training, without validations and pauses.
+    No point is shown twice, and none is missing because TensorBoard was turned on later or failed for a while. The time
+    axis shows seconds of training, without validations and pauses.
     """
 
     def __init__(self, folder: Path, lines: Sequence[Mapping[str, Any]]) -> None:
@@ -45,8 +48,8 @@ class EventFile:
         # The name says when, as TensorBoard reads the files of a folder in order of their names.
         self.path = folder / f"events.out.tfevents.{time.time_ns()}"
         start = event_pb2.SessionLog(status=event_pb2.SessionLog.START)
-        # Here TensorBoard forgets what it has read in earlier files from step 0 on. To delete them would be tidier, but
-        # a TensorBoard that watches one loses its way.
+        # From here on TensorBoard ignores what earlier files have from step 0 on. If they were deleted, a TensorBoard
+        # that watches one of them would stop reading.
         heads = [
             event_pb2.Event(wall_time=self._began, file_version="brain.Event:2"),
             event_pb2.Event(wall_time=self._began, step=0, session_log=start),
@@ -89,49 +92,45 @@ def _scalars(line: Mapping[str, Any]) -> Iterator[tuple[str, float]]:
                 yield f"{kind}/{name}{suffix}", score[key]
 
 
-REPORT_EVERY_SECONDS = 60.0
-"""Between two reports while nothing but lines of training comes."""
-
-
 class Trackers:
-    """They never stop a run: what one of them fails at is said once, and training goes on."""
+    """Update report.html and TensorBoard's event file; a failure is reported once and never stops the run."""
 
-    def __init__(self, folder: RunFolder, config: RunConfig, say: Callable[[str], None]) -> None:
+    def __init__(self, folder: RunFolder, config: RunConfig, report: Callable[[str], None]) -> None:
         self._folder = folder
         self._config = config
-        self._say = say
+        self._report = report
         self._failed: set[str] = set()
         self._event_file: EventFile | None = None
         self._last_report = 0.0
 
     def begin(self) -> None:
-        """Take up what metrics.jsonl holds already."""
+        """Write what metrics.jsonl holds already."""
         if self._config.training.tensorboard:
-            with self._harmless("TensorBoard's event file"):
+            with self._ignore_failure("TensorBoard's event file"):
                 self._event_file = EventFile(self._folder.tensorboard, self._folder.metrics.read())
-        self.report()
+        self.update_report()
 
-    def follow(self, line: Mapping[str, Any]) -> None:
-        """One more line of metrics.jsonl."""
+    def append(self, line: Mapping[str, Any]) -> None:
+        """Write a new line of metrics.jsonl."""
         if self._event_file is not None:
             event_file, self._event_file = self._event_file, None  # given up if it fails: half a record ends a file
-            with self._harmless("TensorBoard's event file"):
+            with self._ignore_failure("TensorBoard's event file"):
                 event_file.append(line)
                 self._event_file = event_file
         if line["kind"] != "training" or time.monotonic() - self._last_report >= REPORT_EVERY_SECONDS:
-            self.report()
+            self.update_report()
 
-    def report(self) -> None:
+    def update_report(self) -> None:
         """Write report.html as of now."""
-        with self._harmless(self._folder.report.name):
+        with self._ignore_failure(self._folder.report.name):
             write_report(self._folder.report, self._config, self._folder.metrics.read())
         self._last_report = time.monotonic()
 
     @contextmanager
-    def _harmless(self, what: str) -> Iterator[None]:
+    def _ignore_failure(self, what: str) -> Iterator[None]:
         try:
             yield
         except Exception as error:  # noqa: BLE001 - whatever it is, hours of training are worth more
             if what not in self._failed:
                 self._failed.add(what)
-                self._say(f"{what} could not be written, and training goes on without: {error}")
+                self._report(f"{what} could not be written, and training goes on without: {error}")
