@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from transduce.data import Batch
-from transduce.model import Transformer, memory_attention_weights
+from transduce.model import Transformer, cross_attention_weights
 from transduce.text import Tokenizer
 from transduce.training.diagnosis.history import RunHistory, relative_step
 from transduce.training.diagnosis.initial_checks import LARGEST_STEP, is_foreign, unrelated_pairs
@@ -122,7 +122,7 @@ def attention_entropies(model: Transformer, batch: Batch) -> Tensor:
     if not counted.any():
         return torch.ones(1)
     most = lengths.clamp(min=2).log()[:, None, None]
-    layers = memory_attention_weights(model, batch.source_ids, batch.source_mask, batch.target_ids, batch.target_mask)
+    layers = cross_attention_weights(model, batch.source_ids, batch.source_mask, batch.target_ids, batch.target_mask)
     entropies = [torch.special.entr(weights.float().cpu()).sum(dim=-1) / most for weights in layers]
     return torch.cat([entropy.transpose(1, 2)[counted].mean(dim=0) for entropy in entropies])
 

@@ -3,8 +3,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from transduce.kernels.attention import MOST_PLAIN_KEYS, plain_attention
 from transduce.model import DotScore, causal_attention_mask, source_attention_mask
-from transduce.model.plain_attention import MOST_PLAIN_KEYS, plain_attention
 
 D_K, D_V, SCALE = 6, 10, 0.4
 

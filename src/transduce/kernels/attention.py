@@ -1,4 +1,4 @@
-"""Scaled dot-product attention by plain matrix products: for training on a CPU, where sentences are short."""
+"""Scaled dot-product attention by plain matrix products, for training on a CPU, where sentences are short."""
 
 from typing import Any
 
@@ -8,11 +8,36 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 from torch.nn import functional as F
 
+from transduce.kernels.linear import sums_in_one_order
+
 MOST_PLAIN_KEYS = 128
 """Beyond that the fused operation, which keeps no weights, is faster on a CPU, too."""
 
+KEYS_TOGETHER = 16
+"""Numbers in the widest register; a softmax sums fewer keys, or the remainder, in another order."""
+
 NARROWEST_ROW = 16
 """Numbers in one AVX-512 register: torch's softmax of shorter rows takes up to ten times as long."""
+
+
+def pad_keys(
+    keys: Float[Tensor, "batch heads key d_k"],
+    values: Float[Tensor, "batch heads key d_v"],
+    mask: Bool[Tensor, "#batch #heads #query key"],
+) -> tuple[
+    Float[Tensor, "batch heads padded_key d_k"],
+    Float[Tensor, "batch heads padded_key d_v"],
+    Bool[Tensor, "#batch #heads #query padded_key"],
+]:
+    """Pad keys and values with masked zeros to a multiple of `KEYS_TOGETHER`, in float32 on a CPU without gradients.
+
+    The result of a query then does not depend on the longest sentence of its batch, if the number of queries is a
+    multiple of four: see `linear`. In other types, on other devices and with gradients, nothing is padded.
+    """
+    padding = -keys.size(2) % KEYS_TOGETHER
+    if not padding or not sums_in_one_order(keys):
+        return keys, values, mask
+    return F.pad(keys, (0, 0, 0, padding)), F.pad(values, (0, 0, 0, padding)), F.pad(mask, (0, padding))
 
 
 def plain_attention(
@@ -22,15 +47,20 @@ def plain_attention(
     mask: Bool[Tensor, "#batch #heads #query key"],
     scale: float,
 ) -> Float[Tensor, "batch heads query d_v"]:
-    """softmax(scale · Q Kᵀ) V over the keys where `mask` is True (paper eq. 1), as F.scaled_dot_product_attention.
+    """softmax(scale · Q Kᵀ) V over the keys where `mask` is True (paper eq. 1), as `reference_attention`.
 
     torch's fused attention on a CPU reads its inputs head by head, and its backward pass is slow below some hundred
-    positions: both passes together take up to fifteen times as long, in bfloat16, as these six products. The price is
-    memory: the weights of all heads are kept for the backward pass. The softmax of inputs in bfloat16 is computed in
-    float32.
+    positions: both passes together take up to fifteen times as long, in bfloat16, as these six products. They need
+    more memory, as the weights of all heads are kept for the backward pass. The softmax of inputs in bfloat16 is
+    computed in float32.
     """
     attended: Tensor = _PlainAttention.apply(queries, keys, values, mask, scale)  # type: ignore[no-untyped-call]
     return attended
+
+
+def reference_attention(queries: Tensor, keys: Tensor, values: Tensor, mask: Tensor, scale: float) -> Tensor:
+    """The same in torch's fused operation."""
+    return F.scaled_dot_product_attention(queries, keys, values, attn_mask=mask, scale=scale)
 
 
 class _PlainAttention(torch.autograd.Function):

@@ -3,9 +3,9 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from transduce.model import linear as linear_module
-from transduce.model.linear import Linear
-from transduce.model.linear import linear as linear_function
+from transduce.kernels import linear as linear_module
+from transduce.kernels.linear import Linear
+from transduce.kernels.linear import linear as linear_function
 
 
 @pytest.fixture
