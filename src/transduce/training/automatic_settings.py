@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from transduce.config import DataConfig, seconds_of
+from transduce.config import DataConfig, parse_duration
 from transduce.data import open_corpus
 from transduce.training.run_folder import RunFolder
 
@@ -42,7 +42,7 @@ def automatic_settings(num_pairs: int, time_limit: str | None = None) -> dict[st
     A run with a `time_limit` is ended by that alone. docs/experiments.md has what was compared.
     """
     preset = next((name for name, most in SIZES.items() if num_pairs <= most), "big")
-    if time_limit is not None and num_pairs <= MOST_PAIRS_QUICKLY and seconds_of(time_limit) <= QUICK_SECONDS:
+    if time_limit is not None and num_pairs <= MOST_PAIRS_QUICKLY and parse_duration(time_limit) <= QUICK_SECONDS:
         preset = "low-resource"
     settings: dict[str, Any] = {"preset": preset, "text.vocabulary": "fitted"}
     if preset == "low-resource":

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from transduce.bundle import latest_checkpoint, started
-from transduce.config import RunConfig, flatten, to_toml, without_settings
+from transduce.config import RunConfig, flatten, remove_settings, to_toml
 from transduce.data import scratch_folder
 from transduce.errors import ConfigError, TrainingError, UserError
 from transduce.training.distributed.ranks import connect_ranks
@@ -230,7 +230,7 @@ def _start_training(run: RunFolder) -> Iterator[subprocess.Popen[bytes]]:
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=log,
-            env=without_settings(os.environ),
+            env=remove_settings(os.environ),
             start_new_session=True,
         ) as process,
     ):
