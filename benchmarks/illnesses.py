@@ -80,7 +80,7 @@ class Watcher(SilentReporter):
             if self.named() is not None:
                 raise EndedEarly
 
-    def progress(self, progress: Progress) -> None:
+    def report_progress(self, progress: Progress) -> None:
         """End a run that has come as far as it is to come."""
         if self.update >= self.last:
             raise EndedEarly

@@ -126,7 +126,7 @@ def failure(**options):
         return f"{type(error).__name__} {error.exit_code}: {error}"
 
 class Filling(SilentReporter):
-    def progress(self, progress):
+    def report_progress(self, progress):
         if progress.update == 11:
             with (disk / "ballast").open("wb", buffering=0) as ballast:
                 while True:

@@ -352,8 +352,8 @@ def test_what_a_run_will_take_is_said_before_its_first_update(
     make_config: Callable[..., RunConfig], watcher: Any
 ) -> None:
     class Order(watcher):  # type: ignore[misc]  # a fixture is no type
-        def progress(self, progress: Any) -> None:
-            super().progress(progress)
+        def report_progress(self, progress: Any) -> None:
+            super().report_progress(progress)
             self.said.append("an update")
 
     told = Order()

@@ -334,8 +334,8 @@ def test_processes_that_are_interrupted_and_killed(
 
 def test_a_second_wish_ends_at_once(make_config: MakeConfig, watcher: Any) -> None:
     class Impatient(watcher):  # type: ignore[misc]  # a fixture is no type
-        def progress(self, progress: Any) -> None:
-            super().progress(progress)
+        def report_progress(self, progress: Any) -> None:
+            super().report_progress(progress)
             os.kill(os.getpid(), signal.SIGINT)
 
     config = make_config()

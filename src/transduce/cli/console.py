@@ -78,7 +78,7 @@ class ConsoleReporter(AbstractContextManager["ConsoleReporter"]):
             # Samples are anybody's text, and a control character in it would command the terminal.
             self._console.print(Text("".join(letter if letter.isprintable() else "\ufffd" for letter in line)))
 
-    def progress(self, progress: Progress) -> None:
+    def report_progress(self, progress: Progress) -> None:
         """Renew the live line; without a terminal, a plain line from time to time."""
         line = progress_line(progress)
         if self._console.is_terminal:
@@ -87,7 +87,7 @@ class ConsoleReporter(AbstractContextManager["ConsoleReporter"]):
             self._last_plain = time.monotonic()
             self.report(line)
 
-    def validated(self, update: int, validation: Validation, *, is_best: bool) -> None:
+    def report_validation(self, update: int, validation: Validation, *, is_best: bool) -> None:
         """The figures of a validation, and its samples."""
         scores = "  ".join(map(score_with_interval, validation.scores))
         best = "  (best so far)" if is_best else ""

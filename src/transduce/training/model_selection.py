@@ -157,7 +157,7 @@ class ModelSelection:
     def _record(self, kind: str, validation: Validation, state: RunState, *, is_best: bool, **average: object) -> None:
         figures = {"perplexity": validation.perplexity, "is_best": is_best, **asdict(validation), **average}
         self._log(kind, figures)
-        self._reporter.validated(state.update, validation, is_best=is_best)
+        self._reporter.report_validation(state.update, validation, is_best=is_best)
 
     def _save(
         self, folder: Path, model: Transformer, state: RunState, validation: Validation, average: WeightAverage

@@ -286,7 +286,7 @@ class Trainer:
         every = self.config.training.validate_every
         if every != "auto":
             return self._due(every)
-        return self.ranks.any(self.ranks.is_first and self._throughput.validation_is_due(self._elapsed))
+        return self.ranks.any(self.ranks.is_first and self._throughput.is_validation_due(self._elapsed))
 
     def _due(self, every: int) -> bool:
         return self.state.update % every == 0
@@ -345,7 +345,7 @@ class Trainer:
             tokens_per_second=self._throughput.tokens_per_second,
             seconds_remaining=seconds_remaining,
         )
-        self.reporter.progress(progress)
+        self.reporter.report_progress(progress)
         if digest:
             line: dict[str, Any] = {"epochs": progress.epochs, "batch_tokens": self._micro_batch_tokens}
             line |= {"tokens_per_second": progress.tokens_per_second, **asdict(figures)}

@@ -14,15 +14,15 @@ from transduce.training import Validator
 from transduce.training.diagnosis import RunHistory, SourceProbe
 from transduce.training.diagnosis.learning_checks import (
     MOST_TOKENS,
-    attends_sharply_now,
-    attends_uniformly,
     attention_entropies,
-    ignores_source,
-    is_below_unigram,
-    loss_falls_again,
-    loss_rises,
-    stays_at_unigram,
-    uses_source_now,
+    find_end_of_ignored_source,
+    find_end_of_rising_loss,
+    find_end_of_uniform_attention,
+    find_end_of_unigram_loss,
+    find_ignored_source,
+    find_rising_loss,
+    find_uniform_attention,
+    find_unigram_loss,
 )
 
 
@@ -181,7 +181,7 @@ def run_of(source_uses: Sequence[Look], unigram: float = 5.99, **settings: Any) 
     return RunHistory(config, lines)
 
 
-CHECKS = (stays_at_unigram, ignores_source, attends_uniformly, loss_rises)
+CHECKS = (find_unigram_loss, find_ignored_source, find_uniform_attention, find_rising_loss)
 
 
 @pytest.mark.parametrize("looks", [HEALTHY_NEWS, SLOW_NEWS, HEALTHY_CAPTIONS, UNIFORM[:5], DROPOUT[:5], []])
@@ -191,68 +191,68 @@ def test_healthy_and_young_runs_are_not_suspected(source_uses: list[Look]) -> No
 
 
 def test_a_loss_that_stays_at_that_of_a_unigram_model() -> None:
-    found = stays_at_unigram(run_of(DROPOUT, **{"model.dropout": 0.9}))
+    found = find_unigram_loss(run_of(DROPOUT, **{"model.dropout": 0.9}))
     assert "after 400 updates the loss (5.93) is no better" in str(found)
     assert "model.dropout = 0.9: set it to 0.1" in str(found)
-    assert "learning_rate" in str(stays_at_unigram(run_of(DROPOUT)))
-    assert ignores_source(run_of(DROPOUT)) is None  # one cause, one finding
-    assert is_below_unigram(run_of(DROPOUT)) is None
-    assert is_below_unigram(run_of([*DROPOUT, (5.4, 0.0, 0.1, 0.9)])) is not None
+    assert "learning_rate" in str(find_unigram_loss(run_of(DROPOUT)))
+    assert find_ignored_source(run_of(DROPOUT)) is None  # one cause, one finding
+    assert find_end_of_unigram_loss(run_of(DROPOUT)) is None
+    assert find_end_of_unigram_loss(run_of([*DROPOUT, (5.4, 0.0, 0.1, 0.9)])) is not None
 
 
 def test_a_long_warmup_is_waited_for_up_to_a_tenth_of_the_run() -> None:
     longer = {"training.warmup": 4000, "training.updates": 100_000}
-    assert stays_at_unigram(run_of(DROPOUT, **longer)) is None
-    assert stays_at_unigram(run_of(DROPOUT, **{**longer, "training.updates": 4000})) is not None
+    assert find_unigram_loss(run_of(DROPOUT, **longer)) is None
+    assert find_unigram_loss(run_of(DROPOUT, **{**longer, "training.updates": 4000})) is not None
 
 
 def test_a_loss_that_still_falls_asks_for_a_higher_rate() -> None:
     slow = [(8.0 - 0.2 * number, 0.0, 0.1, 0.95) for number in range(9)]
-    assert "raise training.learning_rate" in str(stays_at_unigram(run_of(slow)))
+    assert "raise training.learning_rate" in str(find_unigram_loss(run_of(slow)))
 
 
 def test_a_model_that_takes_no_notice_of_the_source() -> None:
-    found = ignores_source(run_of(IGNORED, unigram=5.8))
+    found = find_ignored_source(run_of(IGNORED, unigram=5.8))
     assert "its loss is 4.208 with the right source and 4.208 with that of another pair" in str(found)
-    assert uses_source_now(run_of(IGNORED, unigram=5.8)) is None
-    assert "0.227 nats a token" in str(uses_source_now(run_of(HEALTHY_CAPTIONS[:6])))
+    assert find_end_of_ignored_source(run_of(IGNORED, unigram=5.8)) is None
+    assert "0.227 nats a token" in str(find_end_of_ignored_source(run_of(HEALTHY_CAPTIONS[:6])))
 
 
 def test_pairs_too_few_to_tell_are_not_judged() -> None:
     run = run_of(IGNORED, unigram=5.8)
     few = [{**line, "num_pairs": 1} if line["kind"] == "source_use" else line for line in run.lines]
-    assert ignores_source(RunHistory(run.config, few)) is None
+    assert find_ignored_source(RunHistory(run.config, few)) is None
 
 
 def test_a_source_of_no_use_after_a_long_time() -> None:
     long = [*SLOW_NEWS, *[(4.5, 0.003, 0.006, 0.9)] * 20]
-    assert "ignores the source" in str(ignores_source(run_of(long)))
-    assert ignores_source(run_of([*long[:-1], (4.4, 0.05, 0.01, 0.9)])) is None
+    assert "ignores the source" in str(find_ignored_source(run_of(long)))
+    assert find_ignored_source(run_of([*long[:-1], (4.4, 0.05, 0.01, 0.9)])) is None
 
 
 def test_attention_that_stays_uniform_though_the_source_is_of_use() -> None:
-    found = attends_uniformly(run_of(UNIFORM, unigram=5.8))
+    found = find_uniform_attention(run_of(UNIFORM, unigram=5.8))
     assert "uniform in all heads" in str(found)
     post = {"model.norm_order": "post"}
-    assert 'set it to "pre"' in str(attends_uniformly(run_of(UNIFORM, unigram=5.8, **post)))
-    assert attends_sharply_now(run_of(UNIFORM)) is None
-    assert attends_sharply_now(run_of(HEALTHY_CAPTIONS)) is not None
+    assert 'set it to "pre"' in str(find_uniform_attention(run_of(UNIFORM, unigram=5.8, **post)))
+    assert find_end_of_uniform_attention(run_of(UNIFORM)) is None
+    assert find_end_of_uniform_attention(run_of(HEALTHY_CAPTIONS)) is not None
 
 
 def test_a_loss_that_rises_on_both_texts() -> None:
     risen = [*HEALTHY_CAPTIONS, *[(5.5, 0.0, 0.01, 0.5)] * 5]
-    found = loss_rises(run_of(risen))
+    found = find_rising_loss(run_of(risen))
     assert "from 4.21 at its lowest to 5.50 after 650 updates" in str(found)
     # A rise on the validation text alone is overfitting, for which there is another check.
     alone = [{**line, "cross_entropy": 4.0} if line["kind"] == "training" else line for line in run_of(risen).lines]
-    assert loss_rises(RunHistory(run_of(risen).config, alone)) is None
-    assert loss_falls_again(run_of(risen)) is None
-    assert loss_falls_again(run_of([*risen, (4.1, 0.0, 0.01, 0.5)])) is not None
+    assert find_rising_loss(RunHistory(run_of(risen).config, alone)) is None
+    assert find_end_of_rising_loss(run_of(risen)) is None
+    assert find_end_of_rising_loss(run_of([*risen, (4.1, 0.0, 0.01, 0.5)])) is not None
 
 
 def test_a_loss_that_rises_from_the_start_is_judged_once_there_is_enough_to_compare() -> None:
     rising = [(4.0 + 0.3 * number, 0.0, 0.01, 0.5) for number in range(10)]
-    found = [loss_rises(run_of(rising[:length])) is not None for length in range(11)]
+    found = [find_rising_loss(run_of(rising[:length])) is not None for length in range(11)]
     assert found == [False] * 6 + [True] * 5
 
 
@@ -261,5 +261,5 @@ def test_what_follows_from_the_text_is_not_said_twice(figures: dict[str, Any]) -
     run = run_of(UNIFORM, unigram=5.8)
     data = {**run.lines[0], "text": {**run.text, **figures, "first_unrelated": 0}}
     ill = RunHistory(run.config, [data, *run.lines[1:]])
-    assert ignores_source(ill) is None
-    assert attends_uniformly(ill) is None
+    assert find_ignored_source(ill) is None
+    assert find_uniform_attention(ill) is None

@@ -7,14 +7,14 @@ from hypothesis import strategies as st
 from transduce.config import load_run_config
 from transduce.training.diagnosis import RunHistory, commonest_share, repetition_share, token_f1
 from transduce.training.diagnosis.output_checks import (
-    has_exposure_bias,
-    has_no_exposure_bias,
-    overfits,
-    overfits_no_more,
-    repeats_itself,
-    repeats_less,
-    writes_different_outputs,
-    writes_one_output,
+    find_end_of_exposure_bias,
+    find_end_of_one_output,
+    find_end_of_overfitting,
+    find_end_of_repetition,
+    find_exposure_bias,
+    find_one_output,
+    find_overfitting,
+    find_repetition,
 )
 
 sentences = st.lists(st.lists(st.integers(2, 9), max_size=6), min_size=1, max_size=4)
@@ -100,25 +100,25 @@ AHEAD, HEALTHY, YOUNG = line(0.9, 0.3), line(0.9, 0.8), line(0.3, 0.0)
     ],
 )
 def test_a_lead_of_the_accuracy_is_said_only_if_it_lasts(validations: list[Line], is_said: bool) -> None:
-    assert (has_exposure_bias(run_of(*validations)) is not None) == is_said
+    assert (find_exposure_bias(run_of(*validations)) is not None) == is_said
 
 
 def test_what_an_older_version_logged_is_not_judged() -> None:
     old = [{"kind": "validation", "update": update, "accuracy": 0.9, "loss": 1.0} for update in (1, 2, 3, 4)]
-    for check in (has_exposure_bias, writes_one_output, repeats_itself, overfits):
+    for check in (find_exposure_bias, find_one_output, find_repetition, find_overfitting):
         assert check(RunHistory(CONFIG, old)) is None
 
 
 def test_the_end_of_a_lead() -> None:
-    assert has_no_exposure_bias(run_of(AHEAD, AHEAD)) is None
-    assert has_no_exposure_bias(run_of(AHEAD, YOUNG)) is None
-    assert "have 80%" in str(has_no_exposure_bias(run_of(AHEAD, HEALTHY)))
+    assert find_end_of_exposure_bias(run_of(AHEAD, AHEAD)) is None
+    assert find_end_of_exposure_bias(run_of(AHEAD, YOUNG)) is None
+    assert "have 80%" in str(find_end_of_exposure_bias(run_of(AHEAD, HEALTHY)))
 
 
 SAME, DIFFERENT = {"commonest_share": 0.9, "repetition_share": 0.6}, {"commonest_share": 0.02, "repetition_share": 0.03}
 
 
-@pytest.mark.parametrize("check", [writes_one_output, repeats_itself])
+@pytest.mark.parametrize("check", [find_one_output, find_repetition])
 def test_what_a_model_writes_is_judged_once_it_is_no_longer_young(check: Any) -> None:
     young = {**SAME, "accuracy": 0.2}
     assert check(run_of(SAME)) is None
@@ -135,7 +135,7 @@ def test_what_a_model_writes_is_judged_once_it_is_no_longer_young(check: Any) ->
 
 
 def test_the_end_of_one_output_and_of_repetition() -> None:
-    for check in (writes_different_outputs, repeats_less):
+    for check in (find_end_of_one_output, find_end_of_repetition):
         assert check(run_of(SAME, SAME)) is None
         assert check(run_of(SAME, DIFFERENT)) is not None
 
@@ -143,12 +143,12 @@ def test_the_end_of_one_output_and_of_repetition() -> None:
 def test_overfitting_names_the_best_update_and_the_setting() -> None:
     losses = (3.0, 2.5, 2.4, 2.55, 2.6, 2.7)
     validations = [{"loss": loss, "is_best": number < 3} for number, loss in enumerate(losses)]
-    found = str(overfits(run_of(*validations, training_loss=1.2)))
+    found = str(find_overfitting(run_of(*validations, training_loss=1.2)))
     assert "lowest after update 300 (2.40) and is 2.70 now, on the training text it is 1.20" in found
     assert "model.dropout (now 0.3)" in found
-    assert overfits(run_of(*validations[:5], training_loss=1.2)) is None  # not for long enough
-    assert overfits(run_of(*validations, training_loss=2.8)) is None  # the loss rises everywhere
+    assert find_overfitting(run_of(*validations[:5], training_loss=1.2)) is None  # not for long enough
+    assert find_overfitting(run_of(*validations, training_loss=2.8)) is None  # the loss rises everywhere
     better = [*validations[:-1], {"loss": 2.7, "is_best": True}]
-    assert overfits(run_of(*better, training_loss=1.2)) is None  # as BLEU may, while the loss rises
-    assert overfits_no_more(run_of(*validations)) is None
-    assert overfits_no_more(run_of(*better)) is not None
+    assert find_overfitting(run_of(*better, training_loss=1.2)) is None  # as BLEU may, while the loss rises
+    assert find_end_of_overfitting(run_of(*validations)) is None
+    assert find_end_of_overfitting(run_of(*better)) is not None

@@ -29,14 +29,14 @@ def test_speed_is_that_of_a_line_and_time_to_go_that_of_two() -> None:
 
 def test_validation_by_the_clock_takes_its_share_of_the_time() -> None:
     throughput = Throughput(elapsed=7.0)
-    assert not throughput.validation_is_due(7.0 + FIRST_VALIDATION_SECONDS - 0.1)
-    assert throughput.validation_is_due(7.0 + FIRST_VALIDATION_SECONDS)
+    assert not throughput.is_validation_due(7.0 + FIRST_VALIDATION_SECONDS - 0.1)
+    assert throughput.is_validation_due(7.0 + FIRST_VALIDATION_SECONDS)
     throughput.add_validation(0.5, elapsed=100.0)  # as good as nothing: not more often than the first
-    assert not throughput.validation_is_due(100.0 + FIRST_VALIDATION_SECONDS - 0.1)
-    assert throughput.validation_is_due(100.0 + FIRST_VALIDATION_SECONDS)
+    assert not throughput.is_validation_due(100.0 + FIRST_VALIDATION_SECONDS - 0.1)
+    assert throughput.is_validation_due(100.0 + FIRST_VALIDATION_SECONDS)
     throughput.add_validation(30.0, elapsed=200.0)
-    assert not throughput.validation_is_due(200.0 + 30.0 / VALIDATION_SHARE - 0.1)
-    assert throughput.validation_is_due(200.0 + 30.0 / VALIDATION_SHARE)
+    assert not throughput.is_validation_due(200.0 + 30.0 / VALIDATION_SHARE - 0.1)
+    assert throughput.is_validation_due(200.0 + 30.0 / VALIDATION_SHARE)
 
 
 def test_time_to_go_has_the_share_of_validation_and_the_last_one() -> None:

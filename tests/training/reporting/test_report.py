@@ -11,17 +11,17 @@ import pytest
 
 from transduce.config import RunConfig, load_run_config
 from transduce.training import write_report
-from transduce.training.reporting.charts import as_finite
+from transduce.training.reporting.charts import to_finite
 from transduce.training.reporting.report import MOST_CHARACTERS, MOST_OUTPUTS, format_figure
 
 
 @pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf, 1e31, None, "1", True])
 def test_what_is_no_figure(value: object) -> None:
-    assert as_finite(value) is None
+    assert to_finite(value) is None
 
 
 def test_figures() -> None:
-    assert (as_finite(3), as_finite(-0.5)) == (3.0, -0.5)
+    assert (to_finite(3), to_finite(-0.5)) == (3.0, -0.5)
     assert [format_figure(value, ".2f") for value in (1.234, math.nan, None, "x", True)] == ["1.23", "nan", "", "", ""]
 
 

@@ -113,8 +113,8 @@ class Saboteur:
         super().__init__()
         self.acts = {5: spoil, 9: repair}
 
-    def progress(self, progress: Any) -> None:
-        super().progress(progress)  # type: ignore[misc]  # of the watcher
+    def report_progress(self, progress: Any) -> None:
+        super().report_progress(progress)  # type: ignore[misc]  # of the watcher
         if act := self.acts.get(progress.update):
             act()
 

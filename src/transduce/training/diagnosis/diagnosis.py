@@ -20,19 +20,19 @@ MEASURE_EVERY, YOUNG, LATER_EVERY = 50, 1000, 200
 takes about as long as an update."""
 
 CHECKS: Mapping[str, tuple[Check, Check | None]] = {
-    "unrelated pairs": (initial_checks.unrelated_pairs, None),
-    "swapped validation": (initial_checks.swapped_validation, None),
-    "foreign validation": (initial_checks.foreign_validation, None),
-    "high rate": (initial_checks.high_rate, None),
-    "strong dropout": (initial_checks.strong_dropout, None),
-    "unigram loss": (learning_checks.stays_at_unigram, learning_checks.is_below_unigram),
-    "source ignored": (learning_checks.ignores_source, learning_checks.uses_source_now),
-    "uniform attention": (learning_checks.attends_uniformly, learning_checks.attends_sharply_now),
-    "rising loss": (learning_checks.loss_rises, learning_checks.loss_falls_again),
-    "one output": (output_checks.writes_one_output, output_checks.writes_different_outputs),
-    "repetition": (output_checks.repeats_itself, output_checks.repeats_less),
-    "exposure bias": (output_checks.has_exposure_bias, output_checks.has_no_exposure_bias),
-    "overfitting": (output_checks.overfits, output_checks.overfits_no_more),
+    "unrelated pairs": (initial_checks.find_unrelated_pairs, None),
+    "swapped validation": (initial_checks.find_swapped_validation, None),
+    "foreign validation": (initial_checks.find_foreign_validation, None),
+    "high rate": (initial_checks.find_high_rate, None),
+    "strong dropout": (initial_checks.find_strong_dropout, None),
+    "unigram loss": (learning_checks.find_unigram_loss, learning_checks.find_end_of_unigram_loss),
+    "source ignored": (learning_checks.find_ignored_source, learning_checks.find_end_of_ignored_source),
+    "uniform attention": (learning_checks.find_uniform_attention, learning_checks.find_end_of_uniform_attention),
+    "rising loss": (learning_checks.find_rising_loss, learning_checks.find_end_of_rising_loss),
+    "one output": (output_checks.find_one_output, output_checks.find_end_of_one_output),
+    "repetition": (output_checks.find_repetition, output_checks.find_end_of_repetition),
+    "exposure bias": (output_checks.find_exposure_bias, output_checks.find_end_of_exposure_bias),
+    "overfitting": (output_checks.find_overfitting, output_checks.find_end_of_overfitting),
 }
 """For every problem, the check that finds it, and the check that finds that it is over, if it can be."""
 

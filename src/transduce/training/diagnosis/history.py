@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from transduce.config import RunConfig
-from transduce.training.reporting.metrics import Line, of_kind
+from transduce.training.reporting.metrics import Line, select_lines
 
 
 @dataclass(frozen=True)
@@ -36,17 +36,17 @@ class RunHistory:
     @cached_property
     def source_uses(self) -> list[Line]:
         """Lines with the figures of `SourceUse`."""
-        return of_kind(self.lines, "source_use")
+        return select_lines(self.lines, "source_use")
 
     @cached_property
     def validations(self) -> list[Line]:
         """Lines of validations, without the averages at the end."""
-        return of_kind(self.lines, "validation")
+        return select_lines(self.lines, "validation")
 
     @cached_property
     def training(self) -> list[Line]:
         """Lines of training."""
-        return of_kind(self.lines, "training")
+        return select_lines(self.lines, "training")
 
     def share_done(self, line: Line) -> float:
         """Share of the run that was done when `line` was written, by its updates or by its time limit."""

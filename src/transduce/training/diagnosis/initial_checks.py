@@ -196,7 +196,7 @@ USUAL_STEP = 0.02
 """The `relative_step` of the rate that is proposed."""
 
 
-def unrelated_pairs(run: RunHistory) -> str | None:
+def find_unrelated_pairs(run: RunHistory) -> str | None:
     """Find sources and targets that are no translations of each other: shuffled, sorted, or shifted by a line."""
     blocks, unrelated = run.text.get("num_blocks", 0), run.text.get("unrelated_blocks", 0)
     if not unrelated:
@@ -210,7 +210,7 @@ def unrelated_pairs(run: RunHistory) -> str | None:
     )
 
 
-def swapped_validation(run: RunHistory) -> str | None:
+def find_swapped_validation(run: RunHistory) -> str | None:
     """Find validation text whose sources are in the language of the training targets, and the other way round."""
     if not _is_swapped(run):
         return None
@@ -220,7 +220,7 @@ def swapped_validation(run: RunHistory) -> str | None:
     )
 
 
-def foreign_validation(run: RunHistory) -> str | None:
+def find_foreign_validation(run: RunHistory) -> str | None:
     """Find a side of the validation text that is in another language than that side of the training text."""
     if not run.text or _is_swapped(run):
         return None
@@ -240,7 +240,7 @@ def foreign_validation(run: RunHistory) -> str | None:
 
 def is_foreign(run: RunHistory) -> bool:
     """Whether the validation text is in other languages, so that its figures do not show what the model learns."""
-    return swapped_validation(run) is not None or foreign_validation(run) is not None
+    return find_swapped_validation(run) is not None or find_foreign_validation(run) is not None
 
 
 def _is_swapped(run: RunHistory) -> bool:
@@ -250,7 +250,7 @@ def _is_swapped(run: RunHistory) -> bool:
     return bool(straight < SAME_LANGUAGE <= run.text["swapped_similarity"])
 
 
-def high_rate(run: RunHistory) -> str | None:
+def find_high_rate(run: RunHistory) -> str | None:
     """Find a learning rate with which every update replaces a good part of the weights."""
     step, training = relative_step(run.config), run.config.training
     if step < LARGEST_STEP:
@@ -268,7 +268,7 @@ def high_rate(run: RunHistory) -> str | None:
     )
 
 
-def strong_dropout(run: RunHistory) -> str | None:
+def find_strong_dropout(run: RunHistory) -> str | None:
     """Find dropout that leaves less than half of what a layer computes."""
     dropout = run.config.model.dropout
     if dropout <= MOST_DROPOUT:

@@ -14,7 +14,7 @@ from transduce.data import Batch
 from transduce.model import Transformer, cross_attention_weights
 from transduce.text import Tokenizer
 from transduce.training.diagnosis.history import RunHistory, relative_step
-from transduce.training.diagnosis.initial_checks import LARGEST_STEP, is_foreign, unrelated_pairs
+from transduce.training.diagnosis.initial_checks import LARGEST_STEP, find_unrelated_pairs, is_foreign
 from transduce.training.reporting.metrics import Line
 from transduce.training.updater import autocast
 
@@ -173,12 +173,12 @@ STRONG_DROPOUT = 0.4
 """More than any published model of this kind was trained with."""
 
 
-def stays_at_unigram(run: RunHistory) -> str | None:
+def find_unigram_loss(run: RunHistory) -> str | None:
     """Find a loss that is no better than that of a model which knows only how frequent each token is."""
     unigram = run.text.get("unigram_loss")
     if unigram is None or is_foreign(run) or _is_early(run):
         return None
-    lowest = min(_lowest(run.source_uses[-NUM_MEASUREMENTS:]), recent_loss(run.training))
+    lowest = min(_lowest_loss(run.source_uses[-NUM_MEASUREMENTS:]), recent_loss(run.training))
     if lowest < unigram - AT_UNIGRAM:
         return None
     return (
@@ -187,15 +187,15 @@ def stays_at_unigram(run: RunHistory) -> str | None:
     )
 
 
-def is_below_unigram(run: RunHistory) -> str | None:
-    """Find the end of `stays_at_unigram`."""
-    lowest, unigram = _lowest(run.source_uses[-2:]), run.text.get("unigram_loss", 0.0)
+def find_end_of_unigram_loss(run: RunHistory) -> str | None:
+    """Find the end of `find_unigram_loss`."""
+    lowest, unigram = _lowest_loss(run.source_uses[-2:]), run.text.get("unigram_loss", 0.0)
     return f"the loss ({lowest:.2f}) is now below that of a unigram model" if lowest < unigram - LEARNED else None
 
 
-def ignores_source(run: RunHistory) -> str | None:
+def find_ignored_source(run: RunHistory) -> str | None:
     """Find a model that has learned what targets look like, but for which the source makes no difference."""
-    if is_foreign(run) or unrelated_pairs(run) is not None or _is_early(run) or not _has_learned(run):
+    if is_foreign(run) or find_unrelated_pairs(run) is not None or _is_early(run) or not _has_learned(run):
         return None
     if run.source_uses[-1]["num_pairs"] < FEWEST_PAIRS:
         return None
@@ -214,8 +214,8 @@ def ignores_source(run: RunHistory) -> str | None:
     )
 
 
-def uses_source_now(run: RunHistory) -> str | None:
-    """Find the end of `ignores_source`."""
+def find_end_of_ignored_source(run: RunHistory) -> str | None:
+    """Find the end of `find_ignored_source`."""
     if len(run.source_uses) < 2 or not all(_uses_source(look) for look in run.source_uses[-2:]):
         return None
     return (
@@ -223,12 +223,12 @@ def uses_source_now(run: RunHistory) -> str | None:
     )
 
 
-def attends_uniformly(run: RunHistory) -> str | None:
+def find_uniform_attention(run: RunHistory) -> str | None:
     """Find attention to the source that is uniform in all heads, though the model has begun to learn."""
-    if is_foreign(run) or unrelated_pairs(run) is not None or _is_early(run) or not _has_learned(run):
+    if is_foreign(run) or find_unrelated_pairs(run) is not None or _is_early(run) or not _has_learned(run):
         return None
     sharpest = min(look["sharpest_entropy"] for look in run.source_uses[-NUM_MEASUREMENTS:])
-    if sharpest < UNIFORM or ignores_source(run) is not None:
+    if sharpest < UNIFORM or find_ignored_source(run) is not None:
         return None
     return (
         f"attention to the source is uniform in all heads (even the sharpest has {sharpest:.1%} of the entropy of "
@@ -237,19 +237,19 @@ def attends_uniformly(run: RunHistory) -> str | None:
     )
 
 
-def attends_sharply_now(run: RunHistory) -> str | None:
-    """Find the end of `attends_uniformly`."""
+def find_end_of_uniform_attention(run: RunHistory) -> str | None:
+    """Find the end of `find_uniform_attention`."""
     sharpest = max(look["sharpest_entropy"] for look in run.source_uses[-2:])
     if sharpest >= SHARP:
         return None
     return f"attention to the source is no longer uniform: the sharpest head has {sharpest:.0%} of its entropy"
 
 
-def loss_rises(run: RunHistory) -> str | None:
+def find_rising_loss(run: RunHistory) -> str | None:
     """Find a loss that was lower before, on training text, too."""
     if len(run.source_uses) <= NUM_MEASUREMENTS or len(run.training) <= NUM_MEASUREMENTS:
         return None
-    before, now = _lowest(run.source_uses[:-2]), _lowest(run.source_uses[-2:])
+    before, now = _lowest_loss(run.source_uses[:-2]), _lowest_loss(run.source_uses[-2:])
     earlier = [recent_loss(run.training[:end]) for end in range(NUM_MEASUREMENTS, len(run.training) - 1)]
     if now < before + RISE or recent_loss(run.training) < min(earlier, default=float("inf")) + RISE:
         return None
@@ -259,10 +259,10 @@ def loss_rises(run: RunHistory) -> str | None:
     )
 
 
-def loss_falls_again(run: RunHistory) -> str | None:
-    """Find the end of `loss_rises`."""
-    now = _lowest(run.source_uses[-1:])
-    return f"the loss has come down again, to {now:.2f}" if now < _lowest(run.source_uses[:-1]) + FALLING else None
+def find_end_of_rising_loss(run: RunHistory) -> str | None:
+    """Find the end of `find_rising_loss`."""
+    now = _lowest_loss(run.source_uses[-1:])
+    return f"the loss has come down again, to {now:.2f}" if now < _lowest_loss(run.source_uses[:-1]) + FALLING else None
 
 
 def _is_early(run: RunHistory) -> bool:
@@ -274,10 +274,12 @@ def _is_early(run: RunHistory) -> bool:
 
 def _has_learned(run: RunHistory) -> bool:
     unigram = run.text.get("unigram_loss")
-    return unigram is not None and min(_lowest(run.source_uses[-2:]), recent_loss(run.training)) < unigram - LEARNED
+    return (
+        unigram is not None and min(_lowest_loss(run.source_uses[-2:]), recent_loss(run.training)) < unigram - LEARNED
+    )
 
 
-def _lowest(source_uses: Sequence[Line]) -> float:
+def _lowest_loss(source_uses: Sequence[Line]) -> float:
     return min((float(look["loss"]) for look in source_uses), default=float("inf"))
 
 

@@ -61,9 +61,9 @@ STILL = 0.01
 """Share of the loss by which it falls from one validation to the next while a model still learns."""
 
 
-def writes_one_output(run: RunHistory) -> str | None:
+def find_one_output(run: RunHistory) -> str | None:
     """Find a model that writes the same for most sources, in two validations in a row, though it is no longer young."""
-    last = _mature(run)
+    last = _mature_validations(run)
     if len(last) < 2 or not all(line.get("commonest_share", 0.0) >= ALIKE for line in last):
         return None
     return (
@@ -73,17 +73,17 @@ def writes_one_output(run: RunHistory) -> str | None:
     )
 
 
-def writes_different_outputs(run: RunHistory) -> str | None:
-    """Find the end of `writes_one_output`."""
+def find_end_of_one_output(run: RunHistory) -> str | None:
+    """Find the end of `find_one_output`."""
     share = run.validations[-1].get("commonest_share", 1.0)
     return (
         f"translations now differ: the most frequent one has {share:.0%} of the sources" if share < ALIKE / 2 else None
     )
 
 
-def repeats_itself(run: RunHistory) -> str | None:
+def find_repetition(run: RunHistory) -> str | None:
     """Find a model whose translations repeat themselves, in two validations in a row, though it is no longer young."""
-    last = _mature(run)
+    last = _mature_validations(run)
     if len(last) < 2 or not all(line.get("repetition_share", 0.0) >= REPETITIVE for line in last):
         return None
     return (
@@ -93,13 +93,13 @@ def repeats_itself(run: RunHistory) -> str | None:
     )
 
 
-def repeats_less(run: RunHistory) -> str | None:
-    """Find the end of `repeats_itself`."""
+def find_end_of_repetition(run: RunHistory) -> str | None:
+    """Find the end of `find_repetition`."""
     share = run.validations[-1].get("repetition_share", 1.0)
     return f"few translations repeat themselves now: {share:.0%}" if share < REPETITIVE / 2 else None
 
 
-def has_exposure_bias(run: RunHistory) -> str | None:
+def find_exposure_bias(run: RunHistory) -> str | None:
     """Find a teacher-forced accuracy far above the `token_f1` of the model's own translations.
 
     Two validations in a row have to show it, as young models repeat themselves for a while.
@@ -115,15 +115,15 @@ def has_exposure_bias(run: RunHistory) -> str | None:
     )
 
 
-def has_no_exposure_bias(run: RunHistory) -> str | None:
-    """Find the end of `has_exposure_bias`."""
+def find_end_of_exposure_bias(run: RunHistory) -> str | None:
+    """Find the end of `find_exposure_bias`."""
     last = run.validations[-1]
     if last.get("accuracy", 0.0) < LEARNING or _is_ahead(last):
         return None
     return f"the model's own translations now have {last['token_f1']:.0%} of the references' tokens"
 
 
-def overfits(run: RunHistory) -> str | None:
+def find_overfitting(run: RunHistory) -> str | None:
     """Find a loss that rises on the validation text and is lower on the training text, while no score improves."""
     if is_foreign(run) or len(run.validations) <= NUM_WORSE:
         return None
@@ -142,14 +142,14 @@ def overfits(run: RunHistory) -> str | None:
     )
 
 
-def overfits_no_more(run: RunHistory) -> str | None:
-    """Find the end of `overfits`."""
+def find_end_of_overfitting(run: RunHistory) -> str | None:
+    """Find the end of `find_overfitting`."""
     if not run.validations[-1].get("is_best"):
         return None
     return f"the validation after update {run.validations[-1]['update']:,} is the best so far"
 
 
-def _mature(run: RunHistory) -> list[Line]:
+def _mature_validations(run: RunHistory) -> list[Line]:
     """The last two validations, if the model has learned enough for its translations to be checked; none otherwise.
 
     It has by its accuracy, or in the second half of the run once the loss hardly falls any more.

@@ -145,7 +145,7 @@ def connect_ranks() -> Iterator[Ranks]:
     import_module("torch.distributed.nn")
     store, rank, size = _find_other_ranks()
     try:
-        dist.init_process_group(backend(), store=store, rank=rank, world_size=size, timeout=LONGEST_WAIT)
+        dist.init_process_group(choose_backend(), store=store, rank=rank, world_size=size, timeout=LONGEST_WAIT)
         yield Ranks(rank, size, os.getppid())
     except BaseException as error:
         try:
@@ -169,7 +169,7 @@ def connect_ranks() -> Iterator[Ranks]:
     dist.destroy_process_group()
 
 
-def backend() -> str:
+def choose_backend() -> str:
     """The backends of torch.distributed; by default, a machine with a GPU would have none for tensors on the CPU."""
     return "cpu:gloo,cuda:nccl" if torch.cuda.is_available() else "gloo"
 

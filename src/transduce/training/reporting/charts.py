@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from html import escape
 from typing import TypeVar
 
-from transduce.training.reporting.metrics import Line, of_kind
+from transduce.training.reporting.metrics import Line, select_lines
 
 Item = TypeVar("Item")
 
@@ -223,7 +223,7 @@ def _number(value: float) -> str:
 
 def validations(lines: Sequence[Line]) -> list[Line]:
     """The lines that tell how good a model is: of the moment, or an average."""
-    return of_kind(lines, "validation", "average")
+    return select_lines(lines, "validation", "average")
 
 
 def sample_evenly(items: Sequence[Item], most: int) -> list[Item]:
@@ -235,7 +235,7 @@ def sample_evenly(items: Sequence[Item], most: int) -> list[Item]:
 
 def draw_charts(lines: Sequence[Line]) -> list[str]:
     """All curves of a run over its updates."""
-    training, validation = of_kind(lines, "training"), of_kind(lines, "validation")
+    training, validation = select_lines(lines, "training"), select_lines(lines, "validation")
 
     def trained(name: str, key: str) -> Series:
         return _training_series(name, key, training)
@@ -247,7 +247,7 @@ def draw_charts(lines: Sequence[Line]) -> list[str]:
     ]
     accuracies = [trained("training", "accuracy"), _validation_series("validation", "accuracy", validation)]
     scores = [_score_series(metric, validation) for metric in ("BLEU", "chrF")]
-    source_uses = of_kind(lines, "source_use")
+    source_uses = select_lines(lines, "source_use")
     sources = [
         _validation_series("right source", "loss", source_uses),
         _validation_series("source of another pair", "shuffled_loss", source_uses),
@@ -265,7 +265,7 @@ def draw_charts(lines: Sequence[Line]) -> list[str]:
 
 def draw_learning_curve(lines: Sequence[Line]) -> str:
     """BLEU on the validation text over the updates, as an SVG file: the picture of a run in one glance."""
-    series = _score_series("BLEU", of_kind(lines, "validation"))
+    series = _score_series("BLEU", select_lines(lines, "validation"))
     return make_standalone(draw_line_chart("BLEU on the validation text", [series], "updates", ""))
 
 
@@ -276,10 +276,10 @@ def group_lines(lines: Sequence[Line], most: int) -> list[Sequence[Line]]:
 
 
 def _values(key: str, group: Sequence[Line]) -> list[float]:
-    return [value for line in group if (value := as_finite(line.get(key))) is not None]
+    return [value for line in group if (value := to_finite(line.get(key))) is not None]
 
 
-def mean_of(key: str, group: Sequence[Line]) -> float | None:
+def compute_mean(key: str, group: Sequence[Line]) -> float | None:
     """The mean of a figure over the lines that have it; None if none has."""
     values = _values(key, group)
     return sum(values) / len(values) if values else None
@@ -293,7 +293,7 @@ def _training_series(name: str, key: str, training: Sequence[Line]) -> Series:
 
 
 def _validation_series(name: str, key: str, validation: Sequence[Line]) -> Series:
-    points = [(float(line["update"]), value) for line in validation if (value := as_finite(line.get(key))) is not None]
+    points = [(float(line["update"]), value) for line in validation if (value := to_finite(line.get(key))) is not None]
     return Series(name, sample_evenly(points, MOST_POINTS))
 
 
@@ -303,15 +303,15 @@ def _score_series(metric: str, validation: Sequence[Line]) -> Series:
         (float(line["update"]), score)
         for line in validation
         for score in line.get("scores", [])
-        if score["metric"] == metric and as_finite(score["value"]) is not None
+        if score["metric"] == metric and to_finite(score["value"]) is not None
     ]
     shown = sample_evenly(found, MOST_POINTS)
-    ends = [(as_finite(score.get("low")), as_finite(score.get("high"))) for _, score in shown]
+    ends = [(to_finite(score.get("low")), to_finite(score.get("high"))) for _, score in shown]
     band = [(low, high) for low, high in ends if low is not None and high is not None]
     return Series(metric, [(update, score["value"]) for update, score in shown], band if len(band) == len(ends) else [])
 
 
-def as_finite(value: object) -> float | None:
+def to_finite(value: object) -> float | None:
     """The figure, or None for what no chart has a place for: no number, not finite, or beyond all sense."""
     if isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value) and abs(value) < 1e30:
         return float(value)

@@ -20,7 +20,7 @@ CLOCK = ("seconds", "elapsed", "tokens_per_second")
 """Figures that depend on the clock; all others are the same in two equal runs."""
 
 
-def of_kind(lines: Sequence[Line], *kinds: str) -> list[Line]:
+def select_lines(lines: Sequence[Line], *kinds: str) -> list[Line]:
     """The lines of these kinds."""
     return [line for line in lines if line.get("kind") in kinds]
 

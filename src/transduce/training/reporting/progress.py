@@ -45,10 +45,10 @@ class Reporter(Protocol):
     def report(self, text: str) -> None:
         """Show a message of one or more lines."""
 
-    def progress(self, progress: Progress) -> None:
+    def report_progress(self, progress: Progress) -> None:
         """Show the progress after an update."""
 
-    def validated(self, update: int, validation: Validation, *, is_best: bool) -> None:
+    def report_validation(self, update: int, validation: Validation, *, is_best: bool) -> None:
         """Show the figures of a validation."""
 
 
@@ -58,10 +58,10 @@ class SilentReporter:
     def report(self, text: str) -> None:
         """Show nothing."""
 
-    def progress(self, progress: Progress) -> None:
+    def report_progress(self, progress: Progress) -> None:
         """Show nothing."""
 
-    def validated(self, update: int, validation: Validation, *, is_best: bool) -> None:
+    def report_validation(self, update: int, validation: Validation, *, is_best: bool) -> None:
         """Show nothing."""
 
 
@@ -103,7 +103,7 @@ class Throughput:
         intervals = self._before, self._now
         return sum(one.seconds for one in intervals) / max(1, sum(one.num_updates for one in intervals))
 
-    def validation_is_due(self, elapsed: float) -> bool:
+    def is_validation_due(self, elapsed: float) -> bool:
         """Whether `validate_every = "auto"` validates now, `elapsed` seconds after the run began."""
         pause = max(FIRST_VALIDATION_SECONDS, self.validation_seconds / VALIDATION_SHARE)
         return elapsed - self._last_validation >= pause

@@ -15,16 +15,16 @@ from transduce.training.diagnosis import CHECKS
 from transduce.training.reporting.charts import (
     MOST_POINTS,
     STYLE,
-    as_finite,
     bin_name,
+    compute_mean,
     draw_charts,
     draw_histogram,
     group_lines,
-    mean_of,
     sample_evenly,
+    to_finite,
     validations,
 )
-from transduce.training.reporting.metrics import Line, of_kind
+from transduce.training.reporting.metrics import Line, select_lines
 from transduce.training.stopping import EarlyStopping
 
 TRAINING_ROWS, VALIDATION_ROWS = 20, 40
@@ -55,7 +55,7 @@ def write_report(path: Path, config: RunConfig, lines: Sequence[Line]) -> None:
         OSError: the page cannot be written; the earlier one is still there.
     """
     seconds = max((line["seconds"] for line in lines if "seconds" in line), default=0.0)
-    data = of_kind(lines, "data")
+    data = select_lines(lines, "data")
     best = next((line for line in reversed(validations(lines)) if line.get("is_best")), None)
     page = _TEMPLATES.get_template("report.html.j2").render(
         config=config,
@@ -69,7 +69,7 @@ def write_report(path: Path, config: RunConfig, lines: Sequence[Line]) -> None:
         best=best and _describe_best(best),
         findings=_findings(lines),
         checks=", ".join(CHECKS),
-        has_means=len(of_kind(lines, "training")) > MOST_POINTS,
+        has_means=len(select_lines(lines, "training")) > MOST_POINTS,
         num_not_finite=count_not_finite(lines),
         charts=draw_charts(lines),
         validation_table=validation_table(lines),
@@ -110,14 +110,14 @@ def count_not_finite(lines: Sequence[Line]) -> int:
     keys = [*TRAINING_COLUMNS, "perplexity"]
     figures = [line[key] for line in lines for key in keys if key in line]
     figures += [score["value"] for line in lines for score in line.get("scores", [])]
-    return sum(as_finite(figure) is None for figure in figures)
+    return sum(to_finite(figure) is None for figure in figures)
 
 
 def training_table(lines: Sequence[Line]) -> tuple[list[str], list[list[str]]]:
     """Heads and rows of the curves of training in numbers."""
     rows = []
-    for group in group_lines(of_kind(lines, "training"), TRAINING_ROWS):
-        means = [(mean_of(key, group), form) for key, (_, form) in TRAINING_COLUMNS.items()]
+    for group in group_lines(select_lines(lines, "training"), TRAINING_ROWS):
+        means = [(compute_mean(key, group), form) for key, (_, form) in TRAINING_COLUMNS.items()]
         cells = ["not finite" if mean is None else format(mean, form) for mean, form in means]
         rows.append([f"{group[-1]['update']:,}", *cells])
     return ["update", *(name for name, _ in TRAINING_COLUMNS.values())], rows
@@ -175,7 +175,7 @@ def _describe_best(best: Line) -> dict[str, Any]:
 
 def _findings(lines: Sequence[Line]) -> list[dict[str, Any]]:
     """What is wrong with the run, the latest finding first, and what was wrong and is over."""
-    found = of_kind(lines, "finding")
+    found = select_lines(lines, "finding")
     over = {line["name"] for line in found if line["is_over"]}
     return [
         {
@@ -190,7 +190,7 @@ def _findings(lines: Sequence[Line]) -> list[dict[str, Any]]:
 def _samples(lines: Sequence[Line]) -> list[dict[str, Any]]:
     """Source, reference and, by update, every output that differs from the one before it, of a few sentences."""
     outputs: dict[tuple[str, str], list[tuple[str, str, str]]] = {}
-    for line in of_kind(lines, "validation"):
+    for line in select_lines(lines, "validation"):
         update = f"{line['update']:,}"
         for sample in line.get("samples", []):
             spans = outputs.setdefault((sample["source"], sample["reference"]), [])
