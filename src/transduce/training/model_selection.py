@@ -22,7 +22,7 @@ from transduce.data import PreparedData
 from transduce.errors import BundleError, RunError, UserError
 from transduce.model import Transformer
 from transduce.training.checkpoints import RunState
-from transduce.training.diagnosis import Diagnosis
+from transduce.training.diagnosis.diagnosis import Diagnosis
 from transduce.training.reporting.metrics import describe_environment
 from transduce.training.reporting.progress import Reporter
 from transduce.training.run_folder import RunFolder

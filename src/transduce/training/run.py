@@ -24,7 +24,7 @@ from transduce.errors import (
     is_out_of_memory,
 )
 from transduce.text import Tokenizer
-from transduce.training.diagnosis import measure_text
+from transduce.training.diagnosis.initial_checks import measure_text
 from transduce.training.distributed.ranks import Ranks, can_restart, connect_ranks
 from transduce.training.memory import check_model_memory
 from transduce.training.reporting.metrics import describe_environment, length_histogram

@@ -13,7 +13,7 @@ from transduce.errors import TrainingError
 from transduce.evaluation import Score, corpus_scores
 from transduce.model import Transformer
 from transduce.text import Tokenizer
-from transduce.training.diagnosis import commonest_share, repetition_share, token_f1
+from transduce.training.diagnosis.output_checks import commonest_share, repetition_share, token_f1
 from transduce.training.loss import label_smoothed_cross_entropy
 from transduce.training.stopping import REMEDY
 from transduce.translation import NativeEngine, Translator, batches_by_length

@@ -10,16 +10,17 @@ from hypothesis import strategies as st
 from transduce.config import RunConfig, load_run_config
 from transduce.config.presets import PRESETS
 from transduce.data import PreparedData
-from transduce.training.diagnosis import RunHistory, TextFigures, measure_text
-from transduce.training.diagnosis.history import peak_rate
+from transduce.training.diagnosis.history import RunHistory, peak_rate
 from transduce.training.diagnosis.initial_checks import (
     UNRELATED,
+    TextFigures,
     entropy,
     find_foreign_validation,
     find_high_rate,
     find_strong_dropout,
     find_swapped_validation,
     find_unrelated_pairs,
+    measure_text,
     neighbours_association,
     pair_association,
     similarity,

@@ -11,9 +11,10 @@ from transduce.config import TransformerConfig, load_run_config
 from transduce.data import Batch
 from transduce.model import Transformer
 from transduce.training import Validator
-from transduce.training.diagnosis import RunHistory, SourceProbe
+from transduce.training.diagnosis.history import RunHistory
 from transduce.training.diagnosis.learning_checks import (
     MOST_TOKENS,
+    SourceProbe,
     attention_entropies,
     find_end_of_ignored_source,
     find_end_of_rising_loss,

@@ -5,8 +5,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from transduce.config import load_run_config
-from transduce.training.diagnosis import RunHistory, commonest_share, repetition_share, token_f1
+from transduce.training.diagnosis.history import RunHistory
 from transduce.training.diagnosis.output_checks import (
+    commonest_share,
     find_end_of_exposure_bias,
     find_end_of_one_output,
     find_end_of_overfitting,
@@ -15,6 +16,8 @@ from transduce.training.diagnosis.output_checks import (
     find_one_output,
     find_overfitting,
     find_repetition,
+    repetition_share,
+    token_f1,
 )
 
 sentences = st.lists(st.lists(st.integers(2, 9), max_size=6), min_size=1, max_size=4)

@@ -11,7 +11,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from transduce.bundle import written_file
 from transduce.config import RunConfig, flatten, to_toml
-from transduce.training.diagnosis import CHECKS
+from transduce.training.diagnosis.diagnosis import CHECKS
 from transduce.training.reporting.charts import (
     MOST_POINTS,
     STYLE,
