@@ -19,7 +19,7 @@ from transduce.errors import TrainingError, is_out_of_memory
 from transduce.model import Transformer
 from transduce.training import Ranks, UpdateFigures, Updater, train
 from transduce.training.distributed.micro_batches import MicroBatchProcesses, choose_micro_batches
-from transduce.training.memory import probe
+from transduce.training.memory import probe_memory
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="elsewhere, no process is forked")
 CPU = torch.device("cpu")
@@ -221,7 +221,7 @@ def test_the_probe_leaves_no_trace(set_threads: Callable[[int], None]) -> None:
     set_threads(2)
     updater = make_updater(2, dropout=0.2)
     before = [parameter.detach().clone() for parameter in updater.model.parameters()], torch.get_rng_state()
-    fit = probe(updater, np.array([[3, 4], [9, 7], [5, 5]]), 60)
+    fit = probe_memory(updater, np.array([[3, 4], [9, 7], [5, 5]]), 60)
     assert fit.micro_batches == 1
     assert fit.seconds_per_update > 0
     assert len(updater.processes._others) == 1

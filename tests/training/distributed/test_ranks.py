@@ -28,7 +28,7 @@ MakeConfig = Callable[..., RunConfig]
 OutcomeOf = Callable[[Path], dict[str, Any]]
 MetricsOf = Callable[[Path], list[dict[str, Any]]]
 
-SOURCE = Path(__file__).parents[2] / "src"
+SOURCE = Path(__file__).parents[3] / "src"
 # Of three ranks with 12 tokens each, the longest sentences leave one without a share.
 PLAIN = {
     "model__dropout": 0.0,
@@ -245,9 +245,9 @@ WITHOUT_MEMORY = """
 import os, sys
 from functools import partial
 from transduce.cli import main
-from transduce.training import probe
+from transduce.training import memory
 if os.environ["RANK"] == "1":
-    probe.probe = partial(probe.probe, free=lambda _: 0)
+    memory.probe_memory = partial(memory.probe_memory, free=lambda _: 0)
 main(["train", *sys.argv[1:]])
 """
 
