@@ -198,7 +198,7 @@ def test_one_at_a_time(make_config: MakeConfig, used: Path, tmp_path: Path) -> N
     before = files(used)
     link = tmp_path / "by another name"
     link.symlink_to(used)
-    with RunFolder(used).alone():
+    with RunFolder(used).lock():
         for name in ("run", link.name):
             for restart in (False, True):
                 with pytest.raises(BusyError, match=rf"{name}: is in use by process {os.getpid()} on ") as busy:
@@ -224,7 +224,7 @@ def test_a_folder_that_cannot_be_written(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with (
         pytest.raises(RunError, match=r"cannot be written \(Not a directory\)"),
-        RunFolder(tmp_path / "file" / "a").alone(),
+        RunFolder(tmp_path / "file" / "a").lock(),
     ):
         pytest.fail("there is no such folder")
 

@@ -327,7 +327,7 @@ def test_ranks_skip_an_update_together(
 
 def test_a_busy_folder_ends_all_ranks_with_one_message(make_config: MakeConfig) -> None:
     config = make_config()
-    with RunFolder(Path(config.output)).alone():
+    with RunFolder(Path(config.output)).lock():
         code, output, messages = Torchrun.training(2, config).end()
     assert (code, output) == (1, "")
     said = [line for line in messages.splitlines() if line.startswith("transduce: ")]
