@@ -1,10 +1,13 @@
 """The figures of metrics.jsonl as charts: SVG text without scripts, fonts or anything from elsewhere."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from html import escape
+from itertools import accumulate
+from pathlib import Path
 from typing import TypeVar
+
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from transduce.training.reporting.metrics import Line, select_lines
 
@@ -16,39 +19,30 @@ MOST_MARKERS = 60
 MOST_POINTS = 120
 """Of a curve: a longer one shows means, and around them the range of what they are means of."""
 
-STYLE = (
-    "svg.chart{--ink:#1c1e21;--soft:#5a6068;--rule:#d9dce0;--paper:#fff;--one:#1f63d6;--two:#b45309;--three:#18794e}"
-    "@media screen and (prefers-color-scheme:dark){svg.chart{--ink:#ececec;--soft:#a8aeb6;--rule:#383c42;"
-    "--paper:#16181c;--one:#74aaff;--two:#f0a35e;--three:#5cc98f}}"
-    ".chart text{font:12px system-ui,sans-serif;fill:var(--soft)}.chart .title{font-size:14px;font-weight:600;"
-    "fill:var(--ink)}.chart .grid{stroke:var(--rule)}.chart .paper{fill:var(--paper)}.chart .line{fill:none;"
-    "stroke:var(--series);stroke-width:2;stroke-linejoin:round}.chart .band{fill:var(--series);opacity:.18}"
-    ".chart .key{stroke:var(--series);stroke-width:10}.chart .mark{fill:var(--series)}"
-    ".chart .one{--series:var(--one)}.chart .two{--series:var(--two)}.chart .two .line{stroke-dasharray:7 3}"
-    ".chart .three{--series:var(--three)}.chart .three .line{stroke-dasharray:2 3}"
-)
 CLASSES = ("one", "two", "three")
 """What tells the series of a chart apart: colour, and kind of line."""
 
 
+FOLDER = Path(__file__).parent
+TEMPLATES = Environment(
+    loader=FileSystemLoader(FOLDER), autoescape=True, trim_blocks=True, lstrip_blocks=True, undefined=StrictUndefined
+)
+
+
 @dataclass(frozen=True)
 class Series:
-    """One line.
-
-    Args:
-        name: what it shows.
-        points: from left to right.
-        band: the lowest and the highest value that belong to each point; for no point unless given.
-    """
+    """A line of a chart."""
 
     name: str
     points: Sequence[tuple[float, float]]
+    """From left to right."""
     band: Sequence[tuple[float, float]] = ()
+    """The lowest and the highest value of each point, if they are shown."""
 
 
 @dataclass(frozen=True)
 class _Axis:
-    """From values to places along one side of the picture."""
+    """Maps values to places along one side of a chart."""
 
     marks: Sequence[float]
     start: int
@@ -63,58 +57,72 @@ class _Axis:
 
 
 def draw_line_chart(title: str, series: Sequence[Series], x_label: str, y_label: str, *, log: bool = False) -> str:
-    """An `<svg>` element; series without points are left out, and with `log` what is not above zero.
+    """An `<svg>` element with at most three series; those without points are left out.
 
-    Args:
-        title: stands above it.
-        series: at most three.
-        x_label: what is counted from left to right.
-        y_label: the unit from bottom to top.
-        log: whether equal steps upwards are equal factors.
+    With `log`, the vertical axis is logarithmic, and values that are not above zero are left out.
     """
     shown = [one for one in (_positive(one) if log else one for one in series) if one.points]
     if not shown:
-        return _picture(title, [], f'<text x="{LEFT}" y="{HEIGHT / 2}">nothing to show yet</text>')
+        return _render(title)
     values = [y for one in shown for _, y in one.points] + [end for one in shown for ends in one.band for end in ends]
     places = [x for one in shown for x, _ in one.points]
     scale = choose_log_ticks if log else choose_ticks
     across = _Axis(choose_ticks(min(places), max(places)), LEFT, WIDTH - RIGHT)
     up = _Axis(scale(min(values), max(values)), HEIGHT - BOTTOM, TOP, log)
-    lines = [_line(one, name, across, up) for one, name in zip(shown, CLASSES, strict=False)]
-    body = _frame(across, up, x_label, y_label, across.marks) + "".join(lines)
-    return _picture(title, [one.name for one in shown if one.name], body)
+
+    def path(points: Iterable[tuple[float, float]]) -> str:
+        return " ".join(f"{across.place(x):.1f},{up.place(y):.1f}" for x, y in points)
+
+    lines = []
+    for one, style in zip(shown, CLASSES, strict=False):
+        ends = [(x, low, high) for (x, _), (low, high) in zip(one.points, one.band, strict=False)]
+        band = path([(x, high) for x, _, high in ends] + [(x, low) for x, low, _ in reversed(ends)])
+        marked = one.points if len(one.points) <= MOST_MARKERS else one.points[-1:]
+        texts = [f"{one.name} at {x:,.0f}: {_number(y)}" for x, y in marked]
+        markers = [(across.place(x), up.place(y), text) for (x, y), text in zip(marked, texts, strict=True)]
+        lines.append((style, band, path(one.points), markers))
+    axes = {"up": up, "across": across, "numbered": across.marks, "x_label": x_label, "y_label": y_label}
+    return _render(title, [one.name for one in shown if one.name], "line", lines=lines, **axes)
 
 
 def draw_histogram(title: str, width: int, counts: Mapping[str, Sequence[int]], x_label: str, y_label: str) -> str:
     """An `<svg>` element with bars side by side for each of up to three series.
 
     Args:
-        title: stands above it.
+        title: of the chart.
         width: of a bin; the first begins at 0, the last has no end.
         counts: of each series, one number a bin.
-        x_label: what is counted from left to right.
-        y_label: what there are so many of.
+        x_label: unit of the bins.
+        y_label: unit of the counts.
     """
     num_bins = max(map(len, counts.values()), default=0)
     highest = max((count for series in counts.values() for count in series), default=0)
     if not highest:
-        return _picture(title, [], f'<text x="{LEFT}" y="{HEIGHT / 2}">nothing to show yet</text>')
-    # A number below every fifth bin; the last place has none, as what lies there has no end.
+        return _render(title)
+    # A number below every fifth bin; the last place has none, as its bin has no end.
     across = _Axis([float(index * width) for index in (*range(0, num_bins, 5), num_bins)], LEFT, WIDTH - RIGHT)
     up = _Axis(choose_ticks(0.0, float(highest)), HEIGHT - BOTTOM, TOP)
     bar = (across.end - across.start) / num_bins * 0.9 / len(counts)
-    parts = []
-    for number, (name, series) in enumerate(counts.items()):
-        rectangles = "".join(
-            f'<rect class="mark" x="{across.place(float(index * width)) + number * bar:.1f}" '
-            f'y="{up.place(float(count)):.1f}" width="{bar:.1f}" height="{up.start - up.place(float(count)):.1f}">'
-            f"<title>{escape(name)}, {bin_name(index, width, num_bins)} {escape(x_label)}: {count:,}</title></rect>"
-            for index, count in enumerate(series)
-            if count
+    histogram = [
+        (
+            style,
+            [
+                (
+                    across.place(float(index * width)) + number * bar,
+                    up.place(float(count)),
+                    bar,
+                    f"{name}, {bin_name(index, width, num_bins)} {x_label}: {count:,}",
+                )
+                for index, count in enumerate(counts[name])
+                if count
+            ],
         )
-        parts.append(f'<g class="{CLASSES[number]}">{rectangles}</g>')
-    frame = _frame(across, up, x_label, y_label, numbered=across.marks[:-1])
-    return _picture(title, list(counts), frame + "".join(parts), "key")
+        for number, (name, style) in enumerate(zip(counts, CLASSES, strict=False))
+    ]
+    labels = {"x_label": x_label, "y_label": y_label}
+    return _render(
+        title, list(counts), "key", up=up, across=across, numbered=across.marks[:-1], histogram=histogram, **labels
+    )
 
 
 def bin_name(index: int, width: int, num_bins: int) -> str:
@@ -125,9 +133,9 @@ def bin_name(index: int, width: int, num_bins: int) -> str:
     return f"{low:,} to {high:,}" if low < high else f"{low:,}"
 
 
-def make_standalone(picture: str) -> str:
-    """The picture as a file of its own."""
-    return picture.replace("<title>", f"<style>{STYLE}</style><title>", 1)
+def make_standalone(chart: str) -> str:
+    """The chart as a file of its own, with its style."""
+    return chart.replace("<title>", f"<style>{(FOLDER / 'chart.css').read_text(encoding='utf-8')}</style><title>", 1)
 
 
 def choose_ticks(low: float, high: float, count: int = 5) -> list[float]:
@@ -160,65 +168,22 @@ def _positive(series: Series) -> Series:
     return Series(series.name, points, cut)
 
 
-def _picture(title: str, names: Sequence[str], body: str, key: str = "line") -> str:
-    """Title, and a `key` for each name, around `body`."""
-    legend, x = "", LEFT
-    for name, style in zip(names, CLASSES, strict=False):
-        legend += (
-            f'<g class="{style}"><line class="{key}" x1="{x}" x2="{x + 20}" y1="36" y2="36"/></g>'
-            f'<text x="{x + 25}" y="40">{escape(name)}</text>'
-        )
-        x += 40 + round(6.6 * len(name))
-    described = f"{title}: {', '.join(names)}" if names else title
-    return (
-        f'<svg xmlns="http://www.w3.org/2000/svg" class="chart" viewBox="0 0 {WIDTH} {HEIGHT}" role="img">'
-        f"<title>{escape(described)}</title>"
-        f'<rect class="paper" width="{WIDTH}" height="{HEIGHT}" rx="8"/>'
-        f'<text class="title" x="{LEFT}" y="20">{escape(title)}</text>{legend}{body}</svg>'
+def _render(title: str, names: Sequence[str] = (), key: str = "line", **parts: object) -> str:
+    """Render the chart with a legend of `names`; without `parts`, it says that there is nothing to show."""
+    starts = accumulate((40 + round(6.6 * len(name)) for name in names), initial=LEFT)
+    sizes = {"width": WIDTH, "height": HEIGHT, "left": LEFT, "right": WIDTH - RIGHT, "bottom": HEIGHT - BOTTOM}
+    legend = list(zip(CLASSES, starts, names, strict=False))
+    nothing = {"up": None, "lines": (), "histogram": ()}
+    return TEMPLATES.get_template("chart.svg.j2").render(
+        title=title, legend=legend, key=key, **sizes, **nothing | parts
     )
-
-
-def _frame(across: _Axis, up: _Axis, x_label: str, y_label: str, numbered: Sequence[float]) -> str:
-    """Grid, labels, and numbers: on the left all marks, below those that are `numbered`."""
-    parts = [
-        f'<line class="grid" x1="{LEFT}" x2="{WIDTH - RIGHT}" y1="{up.place(y):.1f}" y2="{up.place(y):.1f}"/>'
-        f'<text x="{LEFT - 6}" y="{up.place(y) + 4:.1f}" text-anchor="end">{_number(y)}</text>'
-        for y in up.marks
-    ]
-    bottom = HEIGHT - BOTTOM + 16
-    # A number below the right edge of the plot ends there, as a long one would be cut off.
-    anchors = ["end" if across.place(x) == across.end else "middle" for x in numbered]
-    parts += [
-        f'<text x="{across.place(x):.1f}" y="{bottom}" text-anchor="{anchor}">{_number(x)}</text>'
-        for x, anchor in zip(numbered, anchors, strict=True)
-    ]
-    middle = (LEFT + WIDTH - RIGHT) / 2
-    parts.append(f'<text x="{middle}" y="{HEIGHT - 6}" text-anchor="middle">{escape(x_label)}</text>')
-    parts.append(f'<text x="{WIDTH - RIGHT}" y="20" text-anchor="end">{escape(y_label)}</text>')
-    return "".join(parts)
-
-
-def _line(series: Series, style: str, across: _Axis, up: _Axis) -> str:
-    def path(points: Sequence[tuple[float, float]]) -> str:
-        return " ".join(f"{across.place(x):.1f},{up.place(y):.1f}" for x, y in points)
-
-    parts = []
-    if series.band:
-        ends = list(zip((x for x, _ in series.points), series.band, strict=True))
-        around = [(x, high) for x, (_, high) in ends] + [(x, low) for x, (low, _) in reversed(ends)]
-        parts.append(f'<polygon class="band" points="{path(around)}"/>')
-    parts.append(f'<polyline class="line" points="{path(series.points)}"/>')
-    marked = series.points if len(series.points) <= MOST_MARKERS else series.points[-1:]
-    parts += [
-        f'<circle class="mark" cx="{across.place(x):.1f}" cy="{up.place(y):.1f}" r="2.5">'
-        f"<title>{escape(series.name)} at {x:,.0f}: {_number(y)}</title></circle>"
-        for x, y in marked
-    ]
-    return f'<g class="{style}">{"".join(parts)}</g>'
 
 
 def _number(value: float) -> str:
     return f"{float(f'{value:.6g}'):,.10g}" if 1 <= abs(value) < 1e9 else f"{value:.3g}"
+
+
+TEMPLATES.filters["number"] = _number
 
 
 def validations(lines: Sequence[Line]) -> list[Line]:

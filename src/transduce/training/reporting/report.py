@@ -7,14 +7,13 @@ from difflib import SequenceMatcher
 from pathlib import Path
 from typing import Any
 
-from jinja2 import Environment, FileSystemLoader, StrictUndefined
-
 from transduce.bundle import written_file
 from transduce.config import RunConfig, flatten, to_toml
 from transduce.training.diagnosis.diagnosis import CHECKS
 from transduce.training.reporting.charts import (
+    FOLDER,
     MOST_POINTS,
-    STYLE,
+    TEMPLATES,
     bin_name,
     compute_mean,
     draw_charts,
@@ -42,11 +41,6 @@ MOST_SENTENCES, MOST_OUTPUTS = 6, 10
 MOST_CHARACTERS = 400
 """Of a sample's text; a longer one is cut, so that the page stays small."""
 
-_FOLDER = Path(__file__).parent
-_TEMPLATES = Environment(
-    loader=FileSystemLoader(_FOLDER), autoescape=True, trim_blocks=True, lstrip_blocks=True, undefined=StrictUndefined
-)
-
 
 def write_report(path: Path, config: RunConfig, lines: Sequence[Line]) -> None:
     """Write the page at `path`, in place of an earlier one, from the lines of metrics.jsonl.
@@ -57,9 +51,9 @@ def write_report(path: Path, config: RunConfig, lines: Sequence[Line]) -> None:
     seconds = max((line["seconds"] for line in lines if "seconds" in line), default=0.0)
     data = select_lines(lines, "data")
     best = next((line for line in reversed(validations(lines)) if line.get("is_best")), None)
-    page = _TEMPLATES.get_template("report.html.j2").render(
+    page = TEMPLATES.get_template("report.html.j2").render(
         config=config,
-        style=(_FOLDER / "report.css").read_text(encoding="utf-8") + STYLE,
+        style="".join((FOLDER / name).read_text(encoding="utf-8") for name in ("report.css", "chart.css")),
         languages=f"{config.data.source_language or 'source'} to {config.data.target_language or 'target'}",
         update=f"{lines[-1]['update'] if lines else 0:,}",
         duration=_describe_duration(seconds),
