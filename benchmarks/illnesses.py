@@ -73,14 +73,14 @@ class Watcher(SilentReporter):
         self.update = 0
         self.said: list[tuple[int, str]] = []
 
-    def say(self, text: str) -> None:
+    def report(self, text: str) -> None:
         """Keep warnings."""
         if text.startswith(("warning: ", "over: ")):
             self.said.append((self.update, text))
             if self.named() is not None:
                 raise EndedEarly
 
-    def progress(self, progress: Progress) -> None:
+    def report_progress(self, progress: Progress) -> None:
         """End a run that has come as far as it is to come."""
         if self.update >= self.last:
             raise EndedEarly

@@ -13,7 +13,7 @@ from transduce.config import TrainingConfig
 from transduce.data import Batch
 from transduce.model import Transformer
 from transduce.model.attention import MultiHeadAttention
-from transduce.model.normalization import LayerNormalization
+from transduce.model.sublayers import LayerNormalization
 from transduce.training import learning_rate
 
 

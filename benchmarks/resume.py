@@ -22,11 +22,11 @@ from transduce.config import load_run_config, to_toml
 from transduce.training import RunFolder
 from transduce.training.verification import (
     Kill,
-    differences,
-    has_reached,
-    kills_while_writing,
+    find_differences,
+    kill_while_writing,
+    reach_update,
     train_and_kill,
-    train_to_the_end,
+    train_to_end,
 )
 
 WORDS = ("sun", "moon", "river", "stone", "bird", "tree", "wind", "salt", "road", "lamp", "fish", "door")
@@ -72,8 +72,8 @@ def kill(run: RunFolder, updates: int, random: np.random.Generator, *, writing: 
     """Kill the run at a random moment, or while it writes a checkpoint."""
     update = int(random.integers(1, updates - 1))
     if writing:
-        return list(kills_while_writing(run, update, random))
-    killed = train_and_kill(run, has_reached(run, update), random.uniform(0, 0.05))
+        return list(kill_while_writing(run, update, random))
+    killed = train_and_kill(run, reach_update(run, update), random.uniform(0, 0.05))
     return [killed] if killed else []
 
 
@@ -91,17 +91,17 @@ def main() -> None:
         folder = Path(name)
         write_text(folder)
         unbroken = make_run(folder, "unbroken", given.updates)
-        train_to_the_end(unbroken)
+        train_to_end(unbroken)
         print("trial  killed                                                     compared with the unbroken run")
         for trial in range(1, given.kills + 1):
             run = make_run(folder, f"killed-{trial}", given.updates)
             kills = kill(run, given.updates, random, writing=trial <= given.while_writing)
-            train_to_the_end(run)
-            found = differences(run, unbroken)
+            train_to_end(run)
+            found = find_differences(run, unbroken)
             when = ", ".join(map(str, kills)) or "not at all"
             print(f"{trial:5}  {when:57}  {'; '.join(found) or 'equal'}", flush=True)
             num_killed += bool(kills)
-            num_writing += any(one.writing for one in kills)
+            num_writing += any(one.is_writing for one in kills)
             num_equal += bool(kills) and not found
     result = {
         "trials": given.kills,

@@ -27,8 +27,7 @@ from transduce.config import RunConfig, load_run_config
 from transduce.data import Batch, PreparedData, batches, plan_batches, prepare
 from transduce.model import Transformer
 from transduce.training import Updater
-from transduce.training.determinism import deterministic_kernels
-from transduce.training.precision import settled_precision
+from transduce.training.updater import resolve_precision, use_deterministic_algorithms
 from transduce.translation import find_device
 from transduce.translation.allocator import keep_few_kernels, keep_freed_memory
 
@@ -57,11 +56,11 @@ def main() -> None:
     updater = Updater(ours, config.training, device)
 
     def update(number: int, batch: Batch) -> float:
-        with deterministic_kernels(device):  # as in `transduce train`
+        with use_deterministic_algorithms(device):  # as in `transduce train`
             return updater.update(number, [batch]).loss
 
     trainers["transduce"] = update
-    own_precision = settled_precision(config.training.precision, device, config.model.d_model)
+    own_precision = resolve_precision(config.training.precision, device, config.model.d_model)
     precisions = dict.fromkeys(trainers, arguments.peer_precision) | {"transduce": own_precision}
 
     seconds, losses = race(trainers, stream, arguments.updates, device)

@@ -10,7 +10,7 @@ from playwright.sync_api import sync_playwright
 from transduce.bundle import Bundle, find_bundle
 from transduce.inspection import QUICK, InspectedModel, InspectionRequest, inspect_text
 from transduce.serving.pages import standalone_page
-from transduce.training import RunFolder, learning_curve
+from transduce.training import RunFolder, draw_learning_curve
 from transduce.translation import Translator
 
 DOCS = Path(__file__).parents[1] / "docs"
@@ -23,7 +23,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("run", type=Path)
     run = parser.parse_args().run
-    curve = learning_curve(RunFolder(run).metrics.read())
+    curve = draw_learning_curve(RunFolder(run).metrics.read())
     (DOCS / "multi30k-en-de.svg").write_text(curve, encoding="utf-8", newline="\n")
     bundle = Bundle.open(find_bundle(run))
     translator = Translator.load(bundle.folder, precision="float32")

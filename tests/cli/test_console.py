@@ -96,5 +96,5 @@ def test_a_duration_reads_like_a_clock(seconds: float, text: str) -> None:
 
 
 def test_a_message_of_several_lines_stays_one(capsys: pytest.CaptureFixture[str]) -> None:
-    ConsoleReporter().say("the checkpoint is damaged:\nField required\x1b[31m\u2028")
+    ConsoleReporter().report("the checkpoint is damaged:\nField required\x1b[31m\u2028")
     assert capsys.readouterr().err == "the checkpoint is damaged:\nField required\ufffd[31m\ufffd\n"

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from transduce.config import PRESETS, RunConfig, load_run_config
-from transduce.config.keys import check_key, environment_settings, flatten, known_keys, nest, parse
+from transduce.config.keys import check_key, environment_settings, flatten, known_keys, nest, parse_value
 from transduce.errors import ConfigError
 
 
@@ -108,7 +108,7 @@ def test_a_variable_that_names_no_setting(name: str, hint: str) -> None:
     ],
 )
 def test_a_word_needs_no_quotes(key: str, text: str, value: object) -> None:
-    parsed = parse(key, text)
+    parsed = parse_value(key, text)
     assert parsed == value
     assert type(parsed) is type(value)
 

@@ -1,5 +1,6 @@
-from collections.abc import Callable
-from typing import Any
+import math
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
 
 import pytest
 import torch
@@ -8,7 +9,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from transduce.config import PRESETS, TransformerConfig
-from transduce.model import Transformer
+from transduce.model import AdditiveScore, LearnedPositions, MultiHeadAttention, Transformer, cross_attention_weights
 
 Examples = Callable[..., Any]
 Models = Callable[..., Transformer]
@@ -104,7 +105,7 @@ def test_logits_and_gradients_are_finite_for_every_shape_of_batch(
 def test_bfloat16_comes_close(variant: dict[str, Any], make_model: Models, make_example: Examples) -> None:
     model, example = make_model(**variant), make_example([4, 1, 6], [2, 5, 1])
     exact = model(*example)[example.target_mask].softmax(dim=-1)
-    model.activations = torch.bfloat16
+    model.compute_dtype = torch.bfloat16
     rough = model(*example)[example.target_mask].float().softmax(dim=-1)
     torch.testing.assert_close(rough, exact, atol=0.15, rtol=0)
     F.cross_entropy(rough, example.target_ids[example.target_mask]).backward()
@@ -208,3 +209,146 @@ def test_a_mask_of_another_shape_is_refused(make_model: Models, make_example: Ex
     mask: Tensor = getattr(example, wrong)
     with pytest.raises(TypeCheckError, match="batch=2"):
         make_model()(*example._replace(**{wrong: mask[:1]}))
+
+
+@pytest.fixture(scope="module")
+def model() -> Transformer:
+    torch.manual_seed(0)
+    return Transformer(
+        TransformerConfig(
+            vocabulary=3000,
+            num_encoder_layers=1,
+            num_decoder_layers=1,
+            d_model=128,
+            d_ff=512,
+            num_heads=4,
+            d_k=8,
+            d_v=64,
+            positions="learned",
+            attention_score="additive",
+            tied_embeddings="none",
+        )
+    )
+
+
+def assert_glorot(matrix: Tensor) -> None:
+    """Uniform between plus and minus sqrt(6 / (columns + rows)), of variance 2 / (columns + rows)."""
+    bound = math.sqrt(6 / sum(matrix.shape))
+    assert matrix.abs().max() <= bound
+    assert matrix.abs().max() > 0.9 * bound
+    if matrix.numel() > 1000:
+        assert matrix.var().item() == pytest.approx(2 / sum(matrix.shape), rel=0.1)
+
+
+def test_the_three_projections_have_bounds_of_their_own(model: Transformer) -> None:
+    attentions = [part for part in model.modules() if isinstance(part, MultiHeadAttention)]
+    assert len(attentions) == 3
+    for attention in attentions:
+        queries, keys, values = attention.projection.weight.split([4 * 8, 4 * 8, 4 * 64])
+        for matrix in (queries, keys, values, attention.output.weight):
+            assert_glorot(matrix)
+        assert values.abs().max() < 0.8 * queries.abs().max()
+
+
+def test_matrices_of_the_feed_forward_networks_and_of_additive_scores(model: Transformer) -> None:
+    for layer in (*model.encoder.layers, *model.decoder.layers):
+        assert_glorot(layer.feed_forward.inner.weight)
+        assert_glorot(layer.feed_forward.outer.weight)
+    for part in model.modules():
+        if isinstance(part, AdditiveScore):
+            assert_glorot(part.query_weight)
+            assert_glorot(part.key_weight)
+            assert part.hidden_weight.abs().max() <= math.sqrt(6 / (1 + 8))
+
+
+def test_embeddings_have_variance_one_at_the_input(model: Transformer) -> None:
+    for matrix in (model.source_embedding.weight, model.target_embedding.weight, model.projection.weight):
+        assert matrix[:-1].var().item() == pytest.approx(1 / 128, rel=0.03)
+        assert matrix[:-1].mean().item() == pytest.approx(0, abs=1e-3)
+    inputs = model.source_embedding(torch.arange(2999)[None])
+    assert inputs.var().item() == pytest.approx(1, rel=0.03)
+    assert not torch.equal(model.source_embedding.weight, model.target_embedding.weight)
+    assert isinstance(model.positions, LearnedPositions)
+    assert model.positions.table.var().item() == pytest.approx(1 / 128, rel=0.03)
+
+
+def test_biases_are_zero_and_normalisations_change_nothing(model: Transformer) -> None:
+    vectors = {name: parameter for name, parameter in model.named_parameters() if parameter.dim() == 1}
+    assert any(name.endswith("gain") for name in vectors)
+    for name, vector in vectors.items():
+        assert (vector == (1 if name.endswith("gain") else 0)).all(), name
+
+
+def test_every_parameter_is_drawn() -> None:
+    """The seed decides all of them: none is what happened to be in the memory."""
+    weights = []
+    for _ in range(2):
+        torch.manual_seed(3)
+        config = TransformerConfig(vocabulary=50, d_model=16, num_heads=2, d_ff=8, attention_score="additive")
+        weights.append(Transformer(config).state_dict())
+    assert all(torch.equal(weights[0][name], weights[1][name]) for name in weights[0])
+
+
+class Attended(NamedTuple):
+    """One call of a layer's own attention to the memory."""
+
+    attention: MultiHeadAttention
+    values: Tensor
+    output: Tensor
+
+
+@pytest.fixture
+def attended(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Attended]]:
+    """Every call of fused attention, as it happens."""
+    calls: list[Attended] = []
+    fused = MultiHeadAttention.attend
+
+    def spied(self: MultiHeadAttention, queries: Tensor, keys_and_values: Any, mask: Tensor) -> Tensor:
+        output = fused(self, queries, keys_and_values, mask)
+        calls.append(Attended(self, keys_and_values.values, output))
+        return output
+
+    monkeypatch.setattr(MultiHeadAttention, "attend", spied)
+    return calls
+
+
+@torch.no_grad()
+def test_weights_times_values_are_what_the_layer_itself_puts_out(
+    variant: dict[str, Any], make_model: Models, make_example: Examples, attended: list[Attended]
+) -> None:
+    model, example = make_model(**variant), make_example([3, 7, 1], [4, 2, 6])
+    model(*example)
+    own = {layer.memory_attention for layer in model.decoder.layers}
+    calls = [call for call in attended if call.attention in own]
+    records = list(cross_attention_weights(model, *example))
+    assert len(records) == len(calls) == model.config.num_decoder_layers
+    for weights, call in zip(records, calls, strict=True):
+        assert weights.shape == (3, model.config.num_heads, 6, 7)
+        output = call.attention.output((weights @ call.values).transpose(1, 2).flatten(2))
+        torch.testing.assert_close(output, call.output, atol=1e-5, rtol=1e-5)
+
+
+@torch.no_grad()
+def test_weights_are_shares_of_the_real_source(
+    variant: dict[str, Any], make_model: Models, make_example: Examples
+) -> None:
+    example = make_example([3, 7, 1], [4, 2, 6])
+    for weights in cross_attention_weights(make_model(**variant), *example):
+        torch.testing.assert_close(weights.sum(dim=-1), torch.ones(weights.shape[:-1]))
+        assert (weights[~example.source_mask[:, None, None, :].expand_as(weights)] == 0).all()
+
+
+@torch.no_grad()
+def test_a_row_belongs_to_the_token_that_it_predicts(make_model: Models, make_example: Examples) -> None:
+    """Changing token t changes rows from t + 1 on, which read it, and none up to t."""
+    model, example = make_model(), make_example([5], [6])
+    changed_ids = example.target_ids.clone()
+    changed_ids[:, 3] = (changed_ids[:, 3] + 5) % 22
+    both = zip(
+        cross_attention_weights(model, *example),
+        cross_attention_weights(model, *example._replace(target_ids=changed_ids)),
+        strict=True,
+    )
+    for before, after in both:
+        assert torch.equal(before[:, :, :4], after[:, :, :4])
+        assert ((before - after)[:, :, 4:].abs().amax(dim=-1) > 1e-6).all()

@@ -124,15 +124,15 @@ class Watcher(SilentReporter):
         self.updates: list[int] = []
         self.validations: list[tuple[int, Validation, bool]] = []
 
-    def say(self, text: str) -> None:
+    def report(self, text: str) -> None:
         self.said.append(text)
         self._perhaps_end(reached=isinstance(self.end_at, str) and text.startswith(self.end_at))
 
-    def progress(self, progress: Progress) -> None:
+    def report_progress(self, progress: Progress) -> None:
         self.updates.append(progress.update)
         self._perhaps_end(reached=progress.update == self.end_at)
 
-    def validated(self, update: int, validation: Validation, *, is_best: bool) -> None:
+    def report_validation(self, update: int, validation: Validation, *, is_best: bool) -> None:
         self.validations.append((update, validation, is_best))
         if self.end_at == f"validation {update}":
             self._perhaps_end(reached=True)

@@ -18,7 +18,7 @@ from transduce.bundle import Bundle, find_bundle
 from transduce.config import RunConfig, to_toml
 from transduce.errors import BusyError
 from transduce.training import RunFolder, train
-from transduce.training.verification import differences, last_update
+from transduce.training.verification import find_differences, read_last_update
 
 MakeConfig = Callable[..., RunConfig]
 SOURCE = Path(__file__).parents[2] / "src"
@@ -65,14 +65,14 @@ def test_kills_at_any_moment(processes: ForkServerContext, make_config: MakeConf
     def random(first: int) -> Callable[[int], bool]:
         chance = np.random.default_rng()
         update, end = chance.integers(first, first + 5), time.monotonic() + chance.uniform(0, 0.2)
-        return lambda _: last_update(run) >= update and time.monotonic() > end
+        return lambda _: read_last_update(run) >= update and time.monotonic() > end
 
     for moment in (random(0), writing("checkpoints/*"), writing("last"), random(10), writing("checkpoints/*")):
         kill_at(processes, config, moment)
         if run.last.exists():
             Bundle.open(find_bundle(run.path))
     train(config)
-    assert differences(run, unbroken) == []
+    assert find_differences(run, unbroken) == []
     for places in ((run.path, unbroken.path), (run.checkpoints, unbroken.checkpoints)):
         found, expected = ({path.name for path in place.iterdir()} for place in places)
         assert found == expected
@@ -88,7 +88,7 @@ def test_two_processes_on_one_folder(processes: ForkServerContext, make_config: 
         for restart in (False, True):
             with pytest.raises(BusyError, match=rf"run: is in use by process {process} on .*choose another folder"):
                 train(config, restart=restart)
-        return last_update(run) > 8
+        return read_last_update(run) > 8
 
     kill_at(processes, config, refused)
     # What it left locks nobody out.
@@ -126,7 +126,7 @@ def failure(**options):
         return f"{type(error).__name__} {error.exit_code}: {error}"
 
 class Filling(SilentReporter):
-    def progress(self, progress):
+    def report_progress(self, progress):
         if progress.update == 11:
             with (disk / "ballast").open("wb", buffering=0) as ballast:
                 while True:
@@ -176,4 +176,4 @@ def test_a_full_and_a_read_only_disk(make_config: MakeConfig, tmp_path: Path) ->
     assert "No space left on device" in full
     assert "the same command goes on" in full
     assert (checkpoints, again.count(refusal), untouched) == ("[8]", 2, "True")
-    assert differences(RunFolder(copy), RunFolder(train(make_config("unbroken")).folder)) == []
+    assert find_differences(RunFolder(copy), RunFolder(train(make_config("unbroken")).folder)) == []

@@ -12,10 +12,10 @@ import pytest
 from transduce.bundle import Bundle, list_checkpoints, load_checkpoint, save_checkpoint
 from transduce.config import RunConfig
 from transduce.errors import Interrupted, RunError, TrainingError
-from transduce.model.linear import BLOCK
+from transduce.kernels.linear import BLOCK
 from transduce.training import train
-from transduce.training.state import RunState
-from transduce.training.step import Updater
+from transduce.training.checkpoints import RunState
+from transduce.training.updater import Updater
 from transduce.translation import Translator
 
 MakeConfig = Callable[..., RunConfig]
@@ -184,8 +184,8 @@ def test_killed_after_the_average_was_logged(
     class KilledAtTheSecond(watcher):  # type: ignore[misc]  # a fixture is no type
         """The validation of the last update, and behind it that of the average."""
 
-        def validated(self, update: int, *rest: Any, **more: Any) -> None:
-            super().validated(update, *rest, **more)
+        def report_validation(self, update: int, *rest: Any, **more: Any) -> None:
+            super().report_validation(update, *rest, **more)
             if update == 20 and len(self.validations) == 4:
                 raise killed
 
@@ -391,8 +391,8 @@ def test_a_full_disk_says_how_to_go_on(
     class Filling(watcher):  # type: ignore[misc]  # a fixture is no type
         """From update 15 on, no file can become as large as a checkpoint is."""
 
-        def progress(self, progress: Any) -> None:
-            super().progress(progress)
+        def report_progress(self, progress: Any) -> None:
+            super().report_progress(progress)
             if progress.update == 15:
                 resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, before[1]))
 
@@ -502,8 +502,8 @@ def test_another_machine_is_named(make_config: MakeConfig, watcher: Any) -> None
 
 def test_memory_that_runs_out_says_how_to_go_on(make_config: MakeConfig, watcher: Any) -> None:
     class Greedy(watcher):  # type: ignore[misc]  # a fixture is no type
-        def progress(self, progress: Any) -> None:
-            super().progress(progress)
+        def report_progress(self, progress: Any) -> None:
+            super().report_progress(progress)
             if progress.update == 10:
                 raise MemoryError
 

@@ -198,7 +198,7 @@ def test_one_at_a_time(make_config: MakeConfig, used: Path, tmp_path: Path) -> N
     before = files(used)
     link = tmp_path / "by another name"
     link.symlink_to(used)
-    with RunFolder(used).alone():
+    with RunFolder(used).lock():
         for name in ("run", link.name):
             for restart in (False, True):
                 with pytest.raises(BusyError, match=rf"{name}: is in use by process {os.getpid()} on ") as busy:
@@ -211,10 +211,10 @@ def test_one_at_a_time(make_config: MakeConfig, used: Path, tmp_path: Path) -> N
 def test_the_place_of_a_folder_is_kept_before_there_is_one(make_config: MakeConfig, tmp_path: Path) -> None:
     config = make_config("new/run", training__updates=1)
     folder = RunFolder(Path(config.output))
-    with folder.alone(), pytest.raises(BusyError):
+    with folder.lock(), pytest.raises(BusyError):
         train(config)
     assert list(tmp_path.iterdir()) == []
-    with pytest.raises(RuntimeError), folder.alone():
+    with pytest.raises(RuntimeError), folder.lock():
         raise RuntimeError
     assert list(tmp_path.iterdir()) == []
     assert train(config).updates == 1
@@ -224,7 +224,7 @@ def test_a_folder_that_cannot_be_written(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with (
         pytest.raises(RunError, match=r"cannot be written \(Not a directory\)"),
-        RunFolder(tmp_path / "file" / "a").alone(),
+        RunFolder(tmp_path / "file" / "a").lock(),
     ):
         pytest.fail("there is no such folder")
 

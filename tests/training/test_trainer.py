@@ -14,7 +14,7 @@ from transduce.config import RunConfig, SearchConfig
 from transduce.errors import TrainingError
 from transduce.model import Transformer
 from transduce.training import Validation, train
-from transduce.training.candidates import Candidates
+from transduce.training.model_selection import ModelSelection
 from transduce.training.validation import Validator
 
 MakeConfig = Callable[..., RunConfig]
@@ -71,19 +71,19 @@ def test_patience_does_not_hold_single_models_against_an_average(
     make_config: MakeConfig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The first sitting ends with an average that is better than all that follow, of which each is a gain."""
-    validate, average = Validator.validate, Candidates.average
+    validate, average = Validator.validate, ModelSelection.try_averages
     losses = iter(np.arange(5, 0, -0.1))
 
     def gaining(self: Validator, model: Transformer) -> Validation:
         return replace(validate(self, model), loss=float(next(losses)))
 
-    def better(self: Candidates, *arguments: Any) -> None:
+    def better(self: ModelSelection, *arguments: Any) -> None:
         with monkeypatch.context() as patch:
             patch.setattr(Validator, "validate", lambda *both: replace(validate(*both), loss=0.01))
             average(self, *arguments)
 
     monkeypatch.setattr(Validator, "validate", gaining)
-    monkeypatch.setattr(Candidates, "average", better)
+    monkeypatch.setattr(ModelSelection, "try_averages", better)
     settings = {"training__best_by": "loss", "training__validate_every": 2, "training__checkpoint_every": 2}
     first = train(make_config(training__updates=6, training__patience=2, **settings))
     assert (first.updates, first.best) == (6, -0.01)

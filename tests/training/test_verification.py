@@ -8,7 +8,7 @@ from transduce.bundle import load_checkpoint, save_checkpoint
 from transduce.config import RunConfig
 from transduce.errors import ConfigError, UserError
 from transduce.training import RunFolder, train, verify_resume
-from transduce.training.verification import differences, last_update
+from transduce.training.verification import find_differences, read_last_update
 
 MakeConfig = Callable[..., RunConfig]
 
@@ -21,7 +21,7 @@ def pair(make_config: MakeConfig) -> tuple[RunFolder, RunFolder]:
 
 
 def test_equal_runs_differ_in_nothing_but_time(pair: tuple[RunFolder, RunFolder]) -> None:
-    assert differences(*pair) == []
+    assert find_differences(*pair) == []
     lines = [run.metrics.path.read_bytes() for run in pair]
     assert lines[0] != lines[1]
 
@@ -65,15 +65,15 @@ def test_every_difference_is_found(
     pair: tuple[RunFolder, RunFolder], change: Callable[[RunFolder], None], expected: list[str]
 ) -> None:
     change(pair[1])
-    assert differences(*pair) == expected
-    assert len(differences(pair[1], pair[0])) == 1
+    assert find_differences(*pair) == expected
+    assert len(find_differences(pair[1], pair[0])) == 1
 
 
 def test_the_last_whole_line_counts(tmp_path: Path) -> None:
     run = RunFolder(tmp_path)
-    assert last_update(run) == 0
+    assert read_last_update(run) == 0
     run.metrics.path.write_text('{"update": 7}\n{"upd', encoding="utf-8")
-    assert last_update(run) == 7
+    assert read_last_update(run) == 7
 
 
 def test_standard_input_is_read_only_once(make_config: MakeConfig, tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ from torch.nn import functional as F
 from transduce.config import SearchConfig
 from transduce.data import Batch
 from transduce.errors import ConfigError, UserError
-from transduce.model import Transformer, memory_attention_weights
+from transduce.model import Transformer, cross_attention_weights
 from transduce.text import Tokenizer
 from transduce.translation import Alignment, AlignmentHead, ForcedDecoder, align_pairs, align_stream
 from transduce.translation import forced_decoding as forced_decoding_module
@@ -69,7 +69,7 @@ def test_a_word_is_aligned_with_the_one_that_most_of_its_attention_is_on(decoder
             ids = [torch.tensor([[*chain(*side), tokenizer.end_id]]) for side in sides]
             with torch.no_grad():
                 masked = ids[0], ids[0] >= 0, ids[1], ids[1] >= 0
-                weights = list(memory_attention_weights(decoder.model, *masked))[head.layer][0]
+                weights = list(cross_attention_weights(decoder.model, *masked))[head.layer][0]
             attention = weights.mean(dim=0) if head.head is None else weights[head.head]
             of_source, of_target = ([word for word, pieces in enumerate(side) for _ in pieces] for side in sides)
             expected = []

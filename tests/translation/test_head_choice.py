@@ -105,7 +105,7 @@ def test_a_head_that_always_looks_at_one_word_does_not_win(
         heads = [looking(kind, source_ids, target_ids, frequent) for kind in KINDS]
         yield torch.stack(heads, dim=1)
 
-    monkeypatch.setattr(head_choice_module, "memory_attention_weights", fake)
+    monkeypatch.setattr(head_choice_module, "cross_attention_weights", fake)
     decoder = ForcedDecoder(make_model(num_heads=len(KINDS), d_k=4, d_v=4), tokenizer, SearchConfig())
     measured = measure_heads(decoder, pairs, diagonal(pairs) if with_gold else None)
     assert choose_head(measured) == AlignmentHead(0, KINDS.index("right"))

@@ -72,30 +72,30 @@ class ConsoleReporter(AbstractContextManager["ConsoleReporter"]):
     ) -> None:
         self._live.stop()
 
-    def say(self, text: str) -> None:
+    def report(self, text: str) -> None:
         """Some lines, above the live line if there is one."""
         for line in text.split("\n"):
             # Samples are anybody's text, and a control character in it would command the terminal.
             self._console.print(Text("".join(letter if letter.isprintable() else "\ufffd" for letter in line)))
 
-    def progress(self, progress: Progress) -> None:
+    def report_progress(self, progress: Progress) -> None:
         """Renew the live line; without a terminal, a plain line from time to time."""
         line = progress_line(progress)
         if self._console.is_terminal:
             self._live.update(Text(line, no_wrap=True, overflow="ellipsis"))
         elif time.monotonic() - self._last_plain >= PLAIN_EVERY_SECONDS or progress.update == progress.updates:
             self._last_plain = time.monotonic()
-            self.say(line)
+            self.report(line)
 
-    def validated(self, update: int, validation: Validation, *, is_best: bool) -> None:
+    def report_validation(self, update: int, validation: Validation, *, is_best: bool) -> None:
         """The figures of a validation, and its samples."""
         scores = "  ".join(map(score_with_interval, validation.scores))
         best = "  (best so far)" if is_best else ""
-        self.say(f"validation after update {update:,}: perplexity {validation.perplexity:.2f}  {scores}{best}")
+        self.report(f"validation after update {update:,}: perplexity {validation.perplexity:.2f}  {scores}{best}")
         for sample in validation.samples:
-            self.say(f"    source      {sample.source}")
-            self.say(f"    translation {sample.translation}")
-            self.say(f"    reference   {sample.reference}")
+            self.report(f"    source      {sample.source}")
+            self.report(f"    translation {sample.translation}")
+            self.report(f"    reference   {sample.reference}")
 
 
 def score_with_interval(score: Score) -> str:
@@ -107,7 +107,7 @@ def progress_line(progress: Progress) -> str:
     """Updates, time to go, epoch, loss, speed, learning rate and padding: first what a narrow terminal must show."""
     figures = progress.figures
     return (
-        f"update {progress.update:,}/{progress.updates:,}  {duration(progress.eta_seconds)} to go  "
+        f"update {progress.update:,}/{progress.updates:,}  {duration(progress.seconds_remaining)} to go  "
         f"epoch {progress.epochs:.2f}  loss {figures.loss:.3f}  {progress.tokens_per_second:,.0f} tokens/s  "
         f"rate {figures.learning_rate:.2e}  padding {figures.padding_share:.1%}"
     )

@@ -27,9 +27,8 @@ def demo(
         print_json(result.as_json())
         return
     for sample in result.samples:
-        print(
-            f"{sample.source}\n  -> {sample.translation}{'' if sample.right else f'   (should be {sample.reference})'}"
-        )
+        correction = "" if sample.is_right else f"   (should be {sample.reference})"
+        print(f"{sample.source}\n  -> {sample.translation}{correction}")
     print(
         f"exact matches: {result.exact_match:.1%} of {result.num_tested:,} inputs never seen in training; "
         f"trained in {result.seconds:.0f} s; bundle: {result.bundle}"

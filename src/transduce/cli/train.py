@@ -11,9 +11,9 @@ from typing import Annotated
 from cyclopts import Parameter
 
 from transduce.cli.console import ConsoleReporter, duration, say, standard_input
-from transduce.config import RunConfig, load_run_config, seconds_of
+from transduce.config import RunConfig, load_run_config, parse_duration
 from transduce.errors import TrainingError, UserError
-from transduce.training import automatic_settings_for, joined_ranks, verify_resume
+from transduce.training import automatic_settings_for, connect_ranks, verify_resume
 from transduce.training import train as train_run
 
 
@@ -69,10 +69,10 @@ def train(
     if time is not None:
         given["training.time_limit"] = time
         try:
-            seconds_of(time)
+            parse_duration(time)
         except ValueError as error:
             raise UserError(f"--time: {error}") from None
-    with joined_ranks() as ranks:
+    with connect_ranks() as ranks:
         automatic = (
             {} if recipe is not None else automatic_settings_for(_run(given, settings or []), time, restart=restart)
         )

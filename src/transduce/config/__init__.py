@@ -1,15 +1,13 @@
 """What a run is made of: frozen, validated, documented settings, named presets, and reading and writing TOML."""
 
-from transduce.config.keys import flatten, without_settings
-from transduce.config.layers import load_run_config
+from transduce.config.keys import flatten, remove_settings
+from transduce.config.loading import first_problem, load_run_config, to_toml
 from transduce.config.presets import PRESETS, Preset
-from transduce.config.problems import first_problem
 from transduce.config.run import RunConfig
 from transduce.config.search import SearchConfig
 from transduce.config.settings import Settings
 from transduce.config.text import CorpusConfig, DataConfig, TextConfig
-from transduce.config.toml import to_toml
-from transduce.config.training import TrainingConfig, seconds_of
+from transduce.config.training import TrainingConfig, parse_duration
 from transduce.config.transformer import TransformerConfig
 
 __all__ = [
@@ -26,7 +24,7 @@ __all__ = [
     "first_problem",
     "flatten",
     "load_run_config",
-    "seconds_of",
+    "parse_duration",
+    "remove_settings",
     "to_toml",
-    "without_settings",
 ]

@@ -12,7 +12,7 @@ from transduce.errors import ConfigError
 
 ENVIRONMENT_PREFIX = "TRANSDUCE_"
 TRACEBACK = "TRANSDUCE_TRACEBACK"
-"""Not a setting: shows where a bug is."""
+"""Not a setting: it turns on tracebacks."""
 
 
 @cache
@@ -35,7 +35,7 @@ def sections() -> dict[str, type[Settings]]:
 
 
 def check_key(key: str, origin: str) -> None:
-    """That a setting `key` exists.
+    """Check that a setting `key` exists.
 
     Raises:
         ConfigError: it does not; names the nearest one that does.
@@ -49,7 +49,7 @@ def check_key(key: str, origin: str) -> None:
 
 
 def _hint(key: str) -> str:
-    """What somebody may have meant by `key`."""
+    """The setting that may have been meant by `key`."""
     section, _, name = key.rpartition(".")
     names = {known: known.rpartition(".")[2] for known in known_keys()}
     own = {known: last for known, last in names.items() if section and known.startswith(f"{section}.")}
@@ -61,7 +61,7 @@ def _hint(key: str) -> str:
 
 
 def environment_settings(environment: Mapping[str, str]) -> dict[str, str]:
-    """Variable by dotted key: of `environment`, what `TRANSDUCE_<SECTION>_<KEY>` names, in order of the names.
+    """The variables in `environment` that are settings, by dotted key, in order of their names.
 
     Raises:
         ConfigError: a variable with the prefix names no setting.
@@ -79,8 +79,8 @@ def environment_settings(environment: Mapping[str, str]) -> dict[str, str]:
     return settings
 
 
-def without_settings(environment: Mapping[str, str]) -> dict[str, str]:
-    """`environment` without the variables that are settings: for a process whose settings are all in its recipe."""
+def remove_settings(environment: Mapping[str, str]) -> dict[str, str]:
+    """A copy of `environment` without settings, for a process whose settings are all in its recipe."""
     return {
         name: value
         for name, value in environment.items()
@@ -88,8 +88,8 @@ def without_settings(environment: Mapping[str, str]) -> dict[str, str]:
     }
 
 
-def parse(key: str, text: str) -> Any:  # noqa: ANN401 - a setting may have any type
-    """The value that `text` means for the setting `key`: TOML, but words need no quotes."""
+def parse_value(key: str, text: str) -> Any:  # noqa: ANN401 - a setting may have any type
+    """The value of `text` for the setting `key`: TOML, but words need no quotes."""
     if known_keys().get(key) in (str, str | None):
         return text[1:-1] if len(text) > 1 and text[0] == text[-1] and text[0] in "\"'" else text
     try:
@@ -100,7 +100,7 @@ def parse(key: str, text: str) -> Any:  # noqa: ANN401 - a setting may have any 
 
 
 def flatten(nested: Mapping[str, Any]) -> dict[str, Any]:
-    """The dotted settings of a recipe's sections. What stands where a value belongs is left as it is."""
+    """The dotted settings of a recipe's sections; values that are tables themselves stay as they are."""
     flat: dict[str, Any] = {}
     for name, value in nested.items():
         is_section = isinstance(value, Mapping) and name not in known_keys()

@@ -11,7 +11,7 @@ from transduce.config.transformer import TransformerConfig
 
 
 class RunConfig(Section):
-    """What a recipe says, with every default filled in. Its resolved copy is saved with the run."""
+    """The settings of a recipe and the defaults of all others; a copy is saved with the run."""
 
     output: str = "runs/unnamed"
     """Folder of the run, relative to the working directory; `runs/` and the recipe's name unless given."""
@@ -41,5 +41,5 @@ class RunConfig(Section):
         return self
 
     def with_vocabulary(self, vocabulary: int) -> "RunConfig":
-        """The same run with a network for `vocabulary` token ids: known for sure once there is a tokenizer."""
+        """The run with a network for `vocabulary` token ids, which are known once there is a tokenizer."""
         return self.model_copy(update={"model": self.model.model_copy(update={"vocabulary": vocabulary})})

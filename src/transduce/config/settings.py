@@ -1,4 +1,4 @@
-"""What every part of the configuration has in common."""
+"""The base classes of all parts of the configuration."""
 
 from typing import Any
 
@@ -6,11 +6,11 @@ from pydantic import BaseModel, ConfigDict, field_validator
 from pydantic_core import PydanticCustomError
 
 LARGEST_INTEGER = 2**31 - 1
-"""What every part of the software can count to."""
+"""The largest integer that every part of the software can represent."""
 
 
 class Settings(BaseModel):
-    """Frozen and strict: an unknown key, a wrong type or a value out of range is refused at once."""
+    """Frozen and strict settings: an unknown key, a wrong type or a value out of range is an error."""
 
     model_config = ConfigDict(
         frozen=True, extra="forbid", use_attribute_docstrings=True, strict=True, allow_inf_nan=False
@@ -18,7 +18,7 @@ class Settings(BaseModel):
 
 
 class Section(Settings):
-    """A section of what a user writes: no number and no name in it is beyond what the software can handle."""
+    """A section of a recipe, whose numbers and names are checked to be such as the software can handle."""
 
     @field_validator("*", mode="before")
     @classmethod

@@ -11,7 +11,7 @@ from transduce.config.settings import Section
 _DURATION = re.compile(r"(?:(\d{1,4})h)?(?:(\d{1,5})m)?(?:(\d{1,6})s)?", re.ASCII)
 
 
-def seconds_of(duration: str) -> float:
+def parse_duration(duration: str) -> float:
     """The seconds of a duration as in "90s", "30m", "2h" or "1h30m".
 
     Raises:
@@ -137,7 +137,7 @@ class TrainingConfig(Section):
     @property
     def time_limit_seconds(self) -> float:
         """`time_limit` in seconds; infinite where there is none."""
-        return math.inf if self.time_limit is None else seconds_of(self.time_limit)
+        return math.inf if self.time_limit is None else parse_duration(self.time_limit)
 
     @model_validator(mode="after")
     def _check_schedule(self) -> "TrainingConfig":
@@ -150,7 +150,7 @@ class TrainingConfig(Section):
             raise ValueError(f'validate_every = {self.validate_every} must be at least 1, or "auto"')
         if self.time_limit is not None:
             try:
-                seconds_of(self.time_limit)
+                parse_duration(self.time_limit)
             except ValueError as error:
                 raise ValueError(f"time_limit: {error}") from None
             if self.schedule != "warmup_stable_decay":

@@ -40,37 +40,33 @@ SETTINGS: dict[str, Any] = {
 
 @dataclass(frozen=True)
 class Answer:
-    """One unseen input, what the model made of it, and what it should be."""
+    """An unseen input, its translation by the model, and its reference."""
 
     source: str
     translation: str
     reference: str
 
     @property
-    def right(self) -> bool:
-        """Whether the two are the same to the letter."""
+    def is_right(self) -> bool:
+        """Whether translation and reference are the same to the letter."""
         return self.translation == self.reference
 
 
 @dataclass(frozen=True)
 class DemonstrationResult:
-    """How the demonstration went.
-
-    Args:
-        exact_match: share of unseen inputs translated right to the letter.
-        num_tested: unseen inputs.
-        seconds: of training.
-        bundle: the trained model.
-        samples: some of the unseen inputs.
-        wrong: all that were translated wrong.
-    """
+    """The test of the trained model on unseen inputs."""
 
     exact_match: float
+    """Share of unseen inputs translated right to the letter."""
     num_tested: int
     seconds: float
+    """Of training."""
     bundle: Path
+    """The trained model."""
     samples: tuple[Answer, ...]
+    """Some of the unseen inputs."""
     wrong: tuple[Answer, ...]
+    """All unseen inputs that were translated wrong."""
 
     def as_json(self) -> dict[str, Any]:
         """All of it."""
@@ -99,15 +95,15 @@ def demonstrate(
     config = _config(text, output, updates)
     RunFolder(output).check(config, restart=restart)
     check_writable(text)
-    reporter.say(f"making {NUM_TRAINING_PAIRS:,} pairs of English and German numbers, years and dates")
+    reporter.report(f"making {NUM_TRAINING_PAIRS:,} pairs of English and German numbers, years and dates")
     _write_pairs(text, training_pairs(NUM_TRAINING_PAIRS, seed=1))
     result = train(config, reporter, restart=restart)
     bundle = result.folder / "best"
-    reporter.say(f"translating {len(unseen):,} inputs that were never seen in training")
+    reporter.report(f"translating {len(unseen):,} inputs that were never seen in training")
     sources, references = zip(*unseen, strict=True)
     translations = Translator.load(bundle).translate(sources, beam=1)
     tested = [Answer(*triple) for triple in zip(sources, translations, references, strict=True)]
-    wrong = tuple(pair for pair in tested if not pair.right)
+    wrong = tuple(pair for pair in tested if not pair.is_right)
     return DemonstrationResult(
         exact_match=1 - len(wrong) / len(tested),
         num_tested=len(tested),

@@ -13,7 +13,7 @@ from sacrebleu.metrics.ter import TER
 from transduce.errors import ConfigError, CorpusError
 
 TOKENIZATIONS = ("13a", "none", "intl", "char", "zh")
-"""Those of sacreBLEU's tokenisations that need no download and no further package; "none" is for tokenised text."""
+"""The tokenisations of sacreBLEU that need no download and no further package; "none" is for tokenised text."""
 
 
 def _bleu(tokenization: str) -> Metric:
@@ -26,7 +26,7 @@ METRICS: dict[str, tuple[str, Callable[[str], Metric]]] = {
     "chrf": ("chrF", lambda _: CHRF()),
     "ter": ("TER", lambda _: TER()),
 }
-"""What each metric is called, and what computes it with one of `TOKENIZATIONS`, which matters to BLEU alone."""
+"""Name of each metric, and function that makes its scorer with one of `TOKENIZATIONS`, which only BLEU uses."""
 
 NUM_RESAMPLES = 1000
 """Test sets drawn with replacement for a confidence interval, as sacreBLEU does unless told otherwise."""
@@ -37,25 +37,20 @@ RESAMPLED_LINES = 3_000_000
 
 @dataclass(frozen=True)
 class Score:
-    """A figure from 0 to 100 (TER: from 0, and lower is better) and what it takes to compute it again.
-
-    Args:
-        metric: its name.
-        value: the figure itself.
-        signature: sacreBLEU's, with number and seed of the resamples if there is an interval.
-        low: lower end of the 95 % confidence interval, if one was asked for.
-        high: its upper end.
-    """
+    """The score of a corpus by one metric, from 0 to 100 (TER: from 0, and lower is better)."""
 
     metric: str
     value: float
     signature: str
+    """Of sacreBLEU, with number and seed of the resamples if there is an interval."""
     low: float | None = None
+    """Lower end of the 95 % confidence interval, if it was computed."""
     high: float | None = None
+    """Upper end of the interval."""
 
     @property
     def interval(self) -> str:
-        """As in " (95% 33.12 to 36.01)"; nothing where none was computed."""
+        """The interval as in " (95% 33.12 to 36.01)"; "" where none was computed."""
         return "" if self.low is None else f" (95% {self.low:.2f} to {self.high:.2f})"
 
 
@@ -92,10 +87,10 @@ def corpus_scores(
 
 
 def check_tokenization(tokenization: str) -> None:
-    """That BLEU knows it.
+    """Check that the tokenisation is one of `TOKENIZATIONS`.
 
     Raises:
-        ConfigError: it is none of `TOKENIZATIONS`.
+        ConfigError: it is not.
     """
     if tokenization not in TOKENIZATIONS:
         raise ConfigError(f"tokenization = {tokenization!r} must be one of: {', '.join(TOKENIZATIONS)}")
@@ -121,17 +116,17 @@ def _score(
     value = min(most, float(found.score))
     if num_resamples == 1:
         return Score(name, value, signature)
-    told = json.loads(found.format(width=6, signature=signature, is_json=True))
-    # sacreBLEU tells mean and half width, but of a mean of zero nothing.
-    mean, half = told.get("confidence_mean", 0.0), told.get("confidence_var", 0.0)
+    report = json.loads(found.format(width=6, signature=signature, is_json=True))
+    # sacreBLEU gives mean and half width of the interval, but nothing if the mean is zero.
+    mean, half = report.get("confidence_mean", 0.0), report.get("confidence_var", 0.0)
     return Score(name, value, signature, min(most, max(0.0, mean - half)), min(most, mean + half))
 
 
 def _count_in_plain_floats(scorer: Metric) -> None:
-    """Let every score be one of Python's floats.
+    """Let the scorer compute every score as one of Python's floats.
 
-    Those of resampled lines are numpy's, but where nothing is right Python's 0.0, and sacreBLEU 2.6 fails at the mean
-    of both: at most intervals of a model that has learned little yet.
+    The scores of resampled lines are numpy's, but Python's 0.0 where nothing is right, and sacreBLEU 2.6 fails at the
+    mean of both, as for most intervals of a model that has learned little.
     """
-    compute = scorer._compute_score_from_stats  # noqa: SLF001 - there is no other way in
+    compute = scorer._compute_score_from_stats  # noqa: SLF001 - there is no public way
     scorer._compute_score_from_stats = lambda stats: compute([float(count) for count in stats])  # type: ignore[method-assign]  # noqa: SLF001

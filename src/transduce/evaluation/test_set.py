@@ -13,19 +13,14 @@ from transduce.translation import Translator
 
 @dataclass(frozen=True)
 class Evaluation:
-    """Scores of the translations of a test set, and how they were made.
-
-    Args:
-        scores: BLEU, chrF and TER, with signatures.
-        num_lines: of the test set.
-        beam: hypotheses kept for each sentence.
-        seconds: of translating, loading and scoring left out.
-    """
+    """BLEU, chrF and TER of the translations of a test set."""
 
     scores: tuple[Score, ...]
     num_lines: int
     beam: int
+    """Hypotheses kept for each sentence."""
     seconds: float
+    """Of translation, without loading and scoring."""
 
     def as_json(self) -> dict[str, Any]:
         """Everything, with the scores by their lower-case names."""
@@ -49,9 +44,9 @@ def evaluate_translator(
     tokenization: str = "13a",
     confidence: bool = False,
 ) -> Evaluation:
-    """Translate `source` and score the result against `reference`, BLEU by words as `tokenization` makes them.
+    """Translate `source` and score the translations against `reference`.
 
-    With `confidence`, every score has its interval: see `corpus_scores`.
+    `tokenization` is that of BLEU; with `confidence`, every score has an interval: see `corpus_scores`.
 
     Raises:
         ConfigError: the tokenisation is unknown.

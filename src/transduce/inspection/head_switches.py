@@ -10,8 +10,9 @@ from torch import Tensor
 from transduce.config import TransformerConfig
 from transduce.inspection.network_parts import AttentionName, Head
 from transduce.inspection.passes import Place
+from transduce.kernels.attention import pad_keys
 from transduce.model import KeysAndValues, MultiHeadAttention
-from transduce.model.attention import Mask, Queries, with_room
+from transduce.model.attention import Mask, Queries
 
 
 @dataclass(frozen=True)
@@ -48,7 +49,7 @@ class HeadSwitches:
         mask: Mask,
     ) -> Float[Tensor, "batch query d_model"]:
         """See `passes.Attend`."""
-        attended = attention.score.attend(queries, *with_room(*keys_and_values, mask))
+        attended = attention.score.attend(queries, *pad_keys(*keys_and_values, mask))
         attended = attended * self.on[place.attention][:, place.layer, :, None, None]
         outputs: Tensor = attention.output(attended.transpose(1, 2).flatten(2))
         return outputs

@@ -9,17 +9,19 @@ from transduce.model.attention import (
     causal_attention_mask,
     source_attention_mask,
 )
-from transduce.model.attention_records import memory_attention_weights
-from transduce.model.decoder import Decoder, DecoderLayer
-from transduce.model.dropout import Dropout
-from transduce.model.embeddings import NEVER, OutputProjection, TokenEmbedding
+from transduce.model.decoder import Decoder, DecoderLayer, DecoderState
+from transduce.model.embeddings import (
+    NEVER,
+    LearnedPositions,
+    NoPositions,
+    OutputProjection,
+    SinusoidalPositions,
+    TokenEmbedding,
+    sinusoids,
+)
 from transduce.model.encoder import Encoder, EncoderLayer
-from transduce.model.feed_forward import FeedForward
-from transduce.model.normalization import BatchNormalization, LayerNormalization
-from transduce.model.positions import LearnedPositions, NoPositions, SinusoidalPositions, sinusoids
-from transduce.model.residual import ResidualConnection
-from transduce.model.state import DecoderState
-from transduce.model.transformer import Transformer
+from transduce.model.sublayers import BatchNormalization, Dropout, FeedForward, LayerNormalization, ResidualConnection
+from transduce.model.transformer import Transformer, cross_attention_weights
 
 __all__ = [
     "NEVER",
@@ -45,7 +47,7 @@ __all__ = [
     "Transformer",
     "attention_weights",
     "causal_attention_mask",
-    "memory_attention_weights",
+    "cross_attention_weights",
     "sinusoids",
     "source_attention_mask",
 ]

@@ -9,11 +9,10 @@ from typing import Literal, NamedTuple
 import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
-from torch.nn import functional as F
 
 from transduce.config import TransformerConfig
-from transduce.model.linear import Linear, linear, sums_in_one_order
-from transduce.model.plain_attention import MOST_PLAIN_KEYS, plain_attention
+from transduce.kernels.attention import MOST_PLAIN_KEYS, pad_keys, plain_attention, reference_attention
+from transduce.kernels.linear import Linear, linear
 
 Mask = Bool[Tensor, "#batch #heads #query key"]
 Queries = Float[Tensor, "batch heads query d_k"]
@@ -22,46 +21,25 @@ Values = Float[Tensor, "batch heads key d_v"]
 Scores = Float[Tensor, "batch heads query key"]
 Attended = Float[Tensor, "batch heads query d_v"]
 
-KEYS_TOGETHER = 16
-"""Numbers in the widest register; of fewer keys, or of what is left over, a softmax is summed in another order."""
-
 
 class KeysAndValues(NamedTuple):
-    """What attention looks at: a key and a value in every head for every position."""
+    """A key and a value in every head for every position that attention looks at."""
 
     keys: Keys
     values: Values
 
 
 def source_attention_mask(source_mask: Bool[Tensor, "batch source"]) -> Bool[Tensor, "batch 1 1 source"]:
-    """Every query may look at every real token of the source."""
+    """The mask that lets every query look at every real token of the source."""
     return source_mask[:, None, None, :]
 
 
 def causal_attention_mask(length: int, device: torch.device) -> Bool[Tensor, "1 1 {length} {length}"]:
-    """Position i may look at positions up to i: "masking out (setting to -inf) all illegal values" (paper 3.2.3).
+    """The mask that lets position i look at positions up to i (paper 3.2.3).
 
-    Padding stands at the end of a sentence, so that this mask alone keeps every real token from seeing it.
+    Padding stands at the end of a sentence, so that this mask also keeps real tokens from looking at it.
     """
     return torch.ones(length, length, dtype=torch.bool, device=device).tril()[None, None]
-
-
-def with_room(
-    keys: Keys, values: Values, mask: Mask
-) -> tuple[
-    Float[Tensor, "batch heads room d_k"],
-    Float[Tensor, "batch heads room d_v"],
-    Bool[Tensor, "#batch #heads #query room"],
-]:
-    """Keys and values with zeros behind them, and the mask that hides these, up to a multiple of `KEYS_TOGETHER`.
-
-    In float32 on a CPU, without gradients; elsewhere all as they are. With this room, what a query gets does not depend
-    on how long the longest sentence of its batch is, if the number of queries is a multiple of four: see `linear`.
-    """
-    room = -keys.size(2) % KEYS_TOGETHER
-    if not room or not sums_in_one_order(keys):
-        return keys, values, mask
-    return F.pad(keys, (0, 0, 0, room)), F.pad(values, (0, 0, 0, room)), F.pad(mask, (0, room))
 
 
 class DotScore(nn.Module):
@@ -79,10 +57,10 @@ class DotScore(nn.Module):
         return queries @ keys.transpose(-2, -1) * self.scale
 
     def attend(self, queries: Queries, keys: Keys, values: Values, mask: Mask) -> Attended:
-        """Scores, softmax and weighted sum: in one fused operation, or for its gradient by plain products if faster."""
+        """Scores, softmax and weighted sum; with gradients on a CPU, by plain products where they are faster."""
         if torch.is_grad_enabled() and queries.device.type == "cpu" and keys.size(2) <= MOST_PLAIN_KEYS:
             return plain_attention(queries, keys, values, mask, self.scale)
-        return F.scaled_dot_product_attention(queries, keys, values, attn_mask=mask, scale=self.scale)
+        return reference_attention(queries, keys, values, mask, self.scale)
 
 
 class AdditiveScore(nn.Module):
@@ -98,7 +76,7 @@ class AdditiveScore(nn.Module):
         self.hidden_weight = nn.Parameter(torch.empty(1, d_k))
 
     def forward(self, queries: Queries, keys: Keys) -> Scores:
-        """One score for every pair of a query and a key; holds d_k numbers for each while it computes."""
+        """One score for every pair of a query and a key; needs memory for d_k numbers for each pair."""
         of_queries, of_keys, of_hidden = (
             weight.to(queries.dtype) for weight in (self.query_weight, self.key_weight, self.hidden_weight)
         )
@@ -116,7 +94,7 @@ AttentionScore = DotScore | AdditiveScore
 def attention_weights(score: AttentionScore, queries: Queries, keys: Keys, mask: Mask) -> Scores:
     """softmax(score(Q, K)), the weights by which attention sums the values (paper 3.2.1, eq. 1).
 
-    Training and translation use the fused `attend` instead; weights times values is the same.
+    Training and translation use `attend` instead, which returns the same as these weights times the values.
     """
     scores: Tensor = score(queries, keys)
     return scores.masked_fill(~mask, -torch.inf).softmax(dim=-1)
@@ -129,8 +107,8 @@ def _attention_score(kind: Literal["scaled_dot", "dot", "additive"], d_k: int) -
 class MultiHeadAttention(nn.Module):
     """MultiHead(Q, K, V) = Concat(head_1, ..., head_h) W^O (paper 3.2.2).
 
-    W^Q, W^K and W^V of all heads lie below each other in one matrix, so that self-attention projects everything with
-    one product. The three uses (paper 3.2.3) are `self_attention` in the encoder and, with a causal mask, in the
+    W^Q, W^K and W^V of all heads are stacked in one matrix, so that self-attention projects everything by one product.
+    The three uses (paper 3.2.3) are `self_attention` in the encoder and, with a causal mask, in the
     decoder, and `project_memory` once and then `attend` for the encoder-decoder attention.
     """
 
@@ -169,7 +147,7 @@ class MultiHeadAttention(nn.Module):
         self, queries: Queries, keys_and_values: KeysAndValues, mask: Mask
     ) -> Float[Tensor, "batch query d_model"]:
         """Attention in every head, the heads side by side, and the output projection W^O."""
-        attended = self.score.attend(queries, *with_room(*keys_and_values, mask))
+        attended = self.score.attend(queries, *pad_keys(*keys_and_values, mask))
         outputs: Tensor = self.output(attended.transpose(1, 2).flatten(2))
         return outputs
 

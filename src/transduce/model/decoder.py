@@ -1,11 +1,11 @@
-"""The decoder: a stack of N identical layers with one sub-layer more (paper 3.1, Figure 1, right)."""
+"""The decoder: a stack of N identical layers with one sub-layer more (paper 3.1, Figure 1, right), and its state."""
 
 from collections.abc import Iterable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import cast
 
 import torch
-from jaxtyping import Bool, Float
+from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from transduce.config import TransformerConfig
@@ -16,10 +16,40 @@ from transduce.model.attention import (
     causal_attention_mask,
     source_attention_mask,
 )
-from transduce.model.feed_forward import FeedForward
-from transduce.model.normalization import make_normalization
-from transduce.model.residual import ResidualConnection
-from transduce.model.state import DecoderState, appended
+from transduce.model.sublayers import FeedForward, ResidualConnection, make_normalization
+
+
+@dataclass(frozen=True)
+class DecoderState:
+    """The key-value cache of decoding token by token; immutable: steps return a new one."""
+
+    memory: tuple[KeysAndValues, ...]
+    """Of the memory, for each layer."""
+    past: tuple[KeysAndValues, ...]
+    """Of the target positions so far, for each layer."""
+    source_mask: Bool[Tensor, "rows source"]
+    """True at real source tokens."""
+    length: int
+    """Number of target positions so far."""
+
+    def reorder(self, index: Int[Tensor, " chosen"]) -> "DecoderState":
+        """The state whose row i is row `index[i]` of this one: rows may be dropped, repeated and exchanged."""
+
+        def choose(layers: tuple[KeysAndValues, ...]) -> tuple[KeysAndValues, ...]:
+            return tuple(
+                KeysAndValues(keys.index_select(0, index), values.index_select(0, index)) for keys, values in layers
+            )
+
+        return replace(
+            self,
+            memory=choose(self.memory),
+            past=choose(self.past),
+            source_mask=self.source_mask.index_select(0, index),
+        )
+
+
+def _append(past: KeysAndValues, new: KeysAndValues) -> KeysAndValues:
+    return KeysAndValues(torch.cat([past.keys, new.keys], dim=2), torch.cat([past.values, new.values], dim=2))
 
 
 class DecoderLayer(nn.Module):
@@ -41,7 +71,7 @@ class DecoderLayer(nn.Module):
         memory: Float[Tensor, "batch source d_model"],
         attention_masks: tuple[Bool[Tensor, "1 1 target target"], Bool[Tensor, "batch 1 1 source"]],
     ) -> Float[Tensor, "batch target d_model"]:
-        """All positions at once; of the two masks, the causal one comes first, then that of the source."""
+        """The layer's output at all positions; the two attention masks are the causal one and that of the source."""
         causal_mask, source_mask = attention_masks
         x = self.self_attention_residual(x, target_mask, lambda x: self.self_attention.self_attention(x, causal_mask))
         return self._beyond_self_attention(x, target_mask, self.memory_attention.project_memory(memory), source_mask)
@@ -53,14 +83,14 @@ class DecoderLayer(nn.Module):
         memory: KeysAndValues,
         source_mask: Mask,
     ) -> tuple[Float[Tensor, "rows 1 d_model"], KeysAndValues]:
-        """The same for one new position behind `past`; no mask is needed, since what follows does not exist yet."""
+        """The output at one new position after `past`, and the keys and values that include it."""
         real = torch.ones(x.shape[:2], dtype=torch.bool, device=x.device)
         grown = past
 
         def attend(x: Tensor) -> Tensor:
             nonlocal grown
             queries, new = self.self_attention.project(x)
-            grown = appended(past, new)
+            grown = _append(past, new)
             everything = real.new_ones(1, 1, 1, grown.keys.size(2))
             return self.self_attention.attend(queries, grown, everything)
 
@@ -95,7 +125,7 @@ class Decoder(nn.Module):
         memory: Float[Tensor, "batch source d_model"],
         source_mask: Bool[Tensor, "batch source"],
     ) -> Float[Tensor, "batch target d_model"]:
-        """What the stack makes of the embedded target `x`, given the memory."""
+        """The output of the stack for the embedded target `x`, given the memory."""
         masks = causal_attention_mask(x.size(1), x.device), source_attention_mask(source_mask)
         for layer in self.layers:
             x = layer(x, target_mask, memory, masks)
@@ -130,5 +160,5 @@ class Decoder(nn.Module):
         return x, replace(state, past=tuple(pasts), length=state.length + 1)
 
     def _layers(self) -> Iterable[DecoderLayer]:
-        # nn.ModuleList does not know the type of what it holds.
+        # nn.ModuleList does not know the type of its items.
         return cast("Iterable[DecoderLayer]", self.layers)

@@ -1,6 +1,7 @@
-"""Tokens to vectors and vectors to logits (paper 3.4)."""
+"""Tokens and their positions to vectors, and vectors to logits (paper 3.4, 3.5)."""
 
 import math
+import sys
 
 import torch
 from jaxtyping import Float, Int
@@ -8,20 +9,21 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from transduce.config import TransformerConfig
-from transduce.model.linear import linear
+from transduce.errors import UserError
+from transduce.kernels.linear import linear
 
 NEVER = -1e9
-"""An output bias that rules a token out: its probability is 0 in every precision, and training leaves it alone.
+"""An output bias that excludes a token: its probability is 0 in every precision, and training leaves it as it is.
 
-Finite, so that means of weights are numbers, too.
+Finite, so that means of weights are finite.
 """
 
 
 class TokenEmbedding(nn.Module):
     """A learned vector for each token, times sqrt(d_model) (paper 3.4).
 
-    The row of `<pad>`, the last, is zero, and training leaves it so. A model made elsewhere may have there another
-    vector behind which its targets begin.
+    The row of `<pad>`, the last, is zero, and training leaves it so. An imported model may have another vector there,
+    with which its targets begin.
     """
 
     def __init__(self, config: TransformerConfig) -> None:
@@ -55,9 +57,88 @@ class OutputProjection(nn.Module):
 
     @property
     def addend(self) -> Float[Tensor, " vocabulary"]:
-        """What is added to the products of `weight`: the bias if there is one, and -inf for `<pad>`."""
+        """The bias if there is one, and -inf for `<pad>`."""
         return self.mask if self.bias is None else self.bias + self.mask
 
     def forward(self, hidden: Float[Tensor, "*batch d_model"]) -> Float[Tensor, "*batch vocabulary"]:
         """A logit for every token of the vocabulary, for any number of leading axes."""
         return linear(hidden, self.weight.to(hidden.dtype), self.addend.to(hidden.dtype))
+
+
+def sinusoids(length: int, d_model: int, start: int = 0) -> Float[Tensor, "{length} {d_model}"]:
+    """PE(pos, 2i) = sin(pos / 10000^(2i/d_model)), PE(pos, 2i+1) = cos(the same); positions from `start` (paper 3.5).
+
+    For any fixed k, PE(pos + k) is a rotation of PE(pos): "a linear function".
+    """
+    position = torch.arange(start, start + length, dtype=torch.float64)
+    even = torch.arange(0, d_model, 2, dtype=torch.float64)
+    angle = position[:, None] / 10_000 ** (even / d_model)
+    return torch.stack([angle.sin(), angle.cos()], dim=-1).flatten(1).float()
+
+
+class SinusoidalPositions(nn.Module):
+    """Sinusoidal positions without a limit; the first rows are computed once."""
+
+    limit = sys.maxsize
+    table: Tensor
+    rows_kept = 1024
+
+    def __init__(self, config: TransformerConfig) -> None:
+        super().__init__()
+        self.register_buffer("table", sinusoids(self.rows_kept, config.d_model), persistent=False)
+
+    def forward(self, length: int, start: int = 0) -> Float[Tensor, "{length} d_model"]:
+        """Sinusoids of the positions `start` to `start + length`."""
+        if start + length <= self.rows_kept:
+            return self.table[start : start + length]
+        return sinusoids(length, self.table.size(1), start).to(self.table)
+
+
+class LearnedPositions(nn.Module):
+    """A learned vector for each of `max_positions` positions (paper Table 3, row E; Gehring et al. 2017)."""
+
+    def __init__(self, config: TransformerConfig) -> None:
+        super().__init__()
+        self.limit = config.max_positions
+        self.table = nn.Parameter(torch.empty(config.max_positions, config.d_model))
+
+    def forward(self, length: int, start: int = 0) -> Float[Tensor, "{length} d_model"]:
+        """Rows `start` to `start + length` of the learned table.
+
+        Raises:
+            UserError: the table ends before them.
+        """
+        if start + length > self.table.size(0):
+            raise UserError(
+                f"a sentence reaches position {start + length}; this model has learned positions up to "
+                f"{self.table.size(0)} (model.max_positions): split the sentence"
+            )
+        return self.table[start : start + length]
+
+
+class NoPositions(nn.Module):
+    """No positions: a sentence is a bag of tokens to the encoder."""
+
+    limit = sys.maxsize
+    zero: Tensor
+
+    def __init__(self, config: TransformerConfig) -> None:
+        super().__init__()
+        self.register_buffer("zero", torch.zeros(1, config.d_model), persistent=False)
+
+    def forward(self, length: int, start: int = 0) -> Float[Tensor, "{length} d_model"]:  # noqa: ARG002 - as its siblings
+        """Zeros for every position."""
+        return self.zero.expand(length, -1)
+
+
+Positions = SinusoidalPositions | LearnedPositions | NoPositions
+
+
+def make_positions(config: TransformerConfig) -> Positions:
+    """Make the positions that the configuration names."""
+    kinds: dict[str, type[Positions]] = {
+        "sinusoidal": SinusoidalPositions,
+        "learned": LearnedPositions,
+        "none": NoPositions,
+    }
+    return kinds[config.positions](config)

@@ -5,9 +5,7 @@ from torch import Tensor, nn
 
 from transduce.config import TransformerConfig
 from transduce.model.attention import Mask, MultiHeadAttention, source_attention_mask
-from transduce.model.feed_forward import FeedForward
-from transduce.model.normalization import make_normalization
-from transduce.model.residual import ResidualConnection
+from transduce.model.sublayers import FeedForward, ResidualConnection, make_normalization
 
 
 class EncoderLayer(nn.Module):
@@ -23,7 +21,7 @@ class EncoderLayer(nn.Module):
     def forward(
         self, x: Float[Tensor, "batch source d_model"], source_mask: Bool[Tensor, "batch source"], attention_mask: Mask
     ) -> Float[Tensor, "batch source d_model"]:
-        """Each mask says the same, in the shape that its reader wants: who is real, and who may look at whom."""
+        """The layer's output; both masks are of the real positions, in the shapes for sub-layers and for attention."""
         x = self.self_attention_residual(
             x, source_mask, lambda x: self.self_attention.self_attention(x, attention_mask)
         )

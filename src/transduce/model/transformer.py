@@ -1,25 +1,33 @@
 """The Transformer (paper, Figure 1)."""
 
+from collections.abc import Iterable, Iterator
+from typing import cast
+
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from transduce.config import TransformerConfig
-from transduce.model.decoder import Decoder
-from transduce.model.dropout import Dropout
-from transduce.model.embeddings import OutputProjection, TokenEmbedding
+from transduce.kernels.attention import pad_keys
+from transduce.model.attention import (
+    AdditiveScore,
+    MultiHeadAttention,
+    attention_weights,
+    causal_attention_mask,
+    source_attention_mask,
+)
+from transduce.model.decoder import Decoder, DecoderLayer, DecoderState
+from transduce.model.embeddings import LearnedPositions, OutputProjection, TokenEmbedding, make_positions
 from transduce.model.encoder import Encoder
-from transduce.model.initialization import initialize
-from transduce.model.positions import make_positions
-from transduce.model.state import DecoderState
+from transduce.model.sublayers import Dropout, FeedForward
 
 
 class Transformer(nn.Module):
     """Encoder and decoder, their embeddings, and the projection to logits (paper 3).
 
     Token ids are from 0 to vocabulary - 1; the last is `<pad>`. Masks are True at real tokens; padding stands at the
-    end. A target is given as it should come out, `</s>` included: the model itself shifts it right, so that the
-    logits at position t are those of `target_ids[:, t]`, computed from the tokens before it.
+    end. Targets include `</s>`, and the model itself shifts them right: the logits at position t are those of
+    `target_ids[:, t]`, computed from the tokens before it.
     """
 
     def __init__(self, config: TransformerConfig) -> None:
@@ -33,17 +41,17 @@ class Transformer(nn.Module):
         self.encoder = Encoder(config)
         self.decoder = Decoder(config)
         self.projection = OutputProjection(config, self.target_embedding)
-        self.activations: torch.dtype | None = None  # the type of the weights, unless training asks for another
+        self.compute_dtype: torch.dtype | None = None  # the type of the weights, unless training asks for another
         initialize(self)
 
     @property
     def pad_id(self) -> int:
-        """`<pad>`: fills the ends of short sentences; its embedding is the zero vector, behind which targets begin."""
+        """Id of `<pad>`, which fills short sentences; its embedding, the zero vector, starts every target."""
         return self.config.vocabulary - 1
 
     @property
     def longest(self) -> int:
-        """Most positions of a source or a target, `</s>` included; as good as none unless positions are learned."""
+        """Most positions of a source or a target, `</s>` included; unlimited unless positions are learned."""
         return self.positions.limit
 
     @property
@@ -86,7 +94,7 @@ class Transformer(nn.Module):
         memory: Float[Tensor, "batch source d_model"],
         source_mask: Bool[Tensor, "batch source"],
     ) -> Float[Tensor, "batch target d_model"]:
-        """The decoder's output before the projection to logits, for a loss that never holds all logits at once."""
+        """The decoder's output before the projection to logits, for a loss that never holds all logits."""
         inputs = self._embed(self.target_embedding, self.shift_right(target_ids))
         hidden: Tensor = self.decoder(inputs, target_mask, memory, source_mask)
         return hidden
@@ -94,7 +102,7 @@ class Transformer(nn.Module):
     def start(
         self, memory: Float[Tensor, "rows source d_model"], source_mask: Bool[Tensor, "rows source"]
     ) -> DecoderState:
-        """The state from which `decode_step` goes on, token by token."""
+        """The initial state of `decode_step`."""
         return self.decoder.start(memory, source_mask)
 
     def decode_step(
@@ -102,17 +110,94 @@ class Transformer(nn.Module):
     ) -> tuple[Float[Tensor, "rows vocabulary"], DecoderState]:
         """Logits of the next token after `last_ids` (`<pad>` at the start), and the state that includes them.
 
-        Token by token this gives the logits of `decode`, without computing anything twice.
+        The logits are those of `decode`; nothing is computed twice.
         """
         inputs = self._embed(self.target_embedding, last_ids[:, None], start=state.length)
         hidden, state = self.decoder.step(inputs, state)
         return self.projection(hidden.squeeze(1)), state
 
     def shift_right(self, target_ids: Int[Tensor, "batch target"]) -> Int[Tensor, "batch target"]:
-        """What the decoder reads: nothing (`<pad>`, the zero vector), then all target tokens but the last (3.1)."""
+        """The decoder's input: `<pad>`, the zero vector, then all target tokens but the last (paper 3.1)."""
         return target_ids.roll(1, dims=1).index_fill(1, target_ids.new_zeros(1), self.pad_id)
 
     def _embed(self, embedding: TokenEmbedding, ids: Tensor, start: int = 0) -> Tensor:
         embedded = embedding(ids) + self.positions(ids.size(1), start)
-        inputs: Tensor = self.dropout(embedded.to(self.activations or embedded.dtype))
+        inputs: Tensor = self.dropout(embedded.to(self.compute_dtype or embedded.dtype))
         return inputs
+
+
+@torch.no_grad()
+def initialize(model: nn.Module) -> None:
+    """Draw the initial values of all parts of `model`, except normalisations, which start as the identity.
+
+    The paper does not give them; these are what its authors' code does: matrices uniform with the variance of Glorot &
+    Bengio 2010, biases zero, embeddings normal with variance 1/d_model, which sqrt(d_model) brings to variance 1.
+    """
+    for part in model.modules():
+        match part:
+            case MultiHeadAttention():
+                # W^Q, W^K and W^V are stored as one matrix, but drawn as three.
+                widths = [part.query_width, part.query_width, part.num_heads * part.d_v]
+                for matrix in torch.split(part.projection.weight, widths):
+                    nn.init.xavier_uniform_(matrix)
+                nn.init.zeros_(part.projection.bias)
+                _initialize_linear(part.output)
+            case FeedForward():
+                _initialize_linear(part.inner)
+                _initialize_linear(part.outer)
+            case AdditiveScore():
+                for matrix in part.parameters():
+                    nn.init.xavier_uniform_(matrix)
+            case TokenEmbedding() | OutputProjection():
+                nn.init.normal_(part.weight, std=part.weight.size(1) ** -0.5)
+                nn.init.zeros_(part.weight[-1])
+                if isinstance(part, OutputProjection) and part.bias is not None:
+                    nn.init.zeros_(part.bias)
+            case LearnedPositions():
+                nn.init.normal_(part.table, std=part.table.size(1) ** -0.5)
+
+
+def _initialize_linear(linear: nn.Linear) -> None:
+    nn.init.xavier_uniform_(linear.weight)
+    nn.init.zeros_(linear.bias)
+
+
+def cross_attention_weights(
+    model: Transformer,
+    source_ids: Int[Tensor, "batch source"],
+    source_mask: Bool[Tensor, "batch source"],
+    target_ids: Int[Tensor, "batch target"],
+    target_mask: Bool[Tensor, "batch target"],
+) -> Iterator[Float[Tensor, "batch heads target source"]]:
+    """The weights of encoder-decoder attention (paper 3.2.3), from the first decoder layer to the last.
+
+    They are computed by a pass of their own, as the fused attention of `Transformer.forward` never holds weights. Row t
+    of a layer's weights belongs to the position that reads token t - 1 and predicts token t. Every row sums to 1;
+    padding of the source has no weight. One layer's weights are held at a time, in the model's own precision.
+    """
+    memory = model.encode(source_ids, source_mask)
+    masks = causal_attention_mask(target_ids.size(1), target_ids.device), source_attention_mask(source_mask)
+    x = model.dropout(model.target_embedding(model.shift_right(target_ids)) + model.positions(target_ids.size(1)))
+    for layer in cast("Iterable[DecoderLayer]", model.decoder.layers):
+        x, weights = _layer_and_weights(layer, x, target_mask, memory, masks)
+        yield weights
+
+
+def _layer_and_weights(
+    layer: DecoderLayer, x: Tensor, target_mask: Tensor, memory: Tensor, attention_masks: tuple[Tensor, Tensor]
+) -> tuple[Tensor, Tensor]:
+    """The output of `DecoderLayer.forward`, and the weights of its attention to the memory."""
+    causal_mask, source_mask = attention_masks
+    attention, memorized = layer.memory_attention, layer.memory_attention.project_memory(memory)
+    seen = []
+
+    def attend(x: Tensor) -> Tensor:
+        # Within the residual connection: with pre-norm, queries are computed from normalised inputs.
+        queries = attention.project_queries(x)
+        keys, _, mask = pad_keys(*memorized, source_mask)
+        seen.append(attention_weights(attention.score, queries, keys, mask)[..., : memorized.keys.size(2)])
+        return attention.attend(queries, memorized, source_mask)
+
+    x = layer.self_attention_residual(x, target_mask, lambda x: layer.self_attention.self_attention(x, causal_mask))
+    x = layer.memory_attention_residual(x, target_mask, attend)
+    return layer.feed_forward_residual(x, target_mask, layer.feed_forward), seen[0]

@@ -2,21 +2,20 @@
 reports.
 """
 
-from transduce.training.automatic import automatic_settings_for
-from transduce.training.averaging import average_run
-from transduce.training.curves import learning_curve
-from transduce.training.interruption import StopWish, stop_wish
+from transduce.training.automatic_settings import automatic_settings_for
+from transduce.training.distributed.ranks import Ranks, connect_ranks
 from transduce.training.loss import TokenLosses, label_smoothed_cross_entropy
-from transduce.training.metrics import MetricsLog
-from transduce.training.ranks import Ranks, joined_ranks
-from transduce.training.report import write_report
-from transduce.training.reporter import Progress, Reporter, SilentReporter
-from transduce.training.result import TrainingResult
+from transduce.training.model_selection import average_run
+from transduce.training.reporting.charts import draw_learning_curve
+from transduce.training.reporting.metrics import MetricsLog
+from transduce.training.reporting.progress import Progress, Reporter, SilentReporter
+from transduce.training.reporting.report import write_report
 from transduce.training.run import train
 from transduce.training.run_folder import RunFolder
 from transduce.training.schedule import learning_rate
-from transduce.training.step import UpdateFigures, Updater
-from transduce.training.trainer import Trainer
+from transduce.training.stopping import StopRequest, catch_stop_signals
+from transduce.training.trainer import Trainer, TrainingResult
+from transduce.training.updater import UpdateFigures, Updater
 from transduce.training.validation import Sample, Validation, Validator
 from transduce.training.verification import ResumeProof, verify_resume
 
@@ -29,7 +28,7 @@ __all__ = [
     "RunFolder",
     "Sample",
     "SilentReporter",
-    "StopWish",
+    "StopRequest",
     "TokenLosses",
     "Trainer",
     "TrainingResult",
@@ -39,11 +38,11 @@ __all__ = [
     "Validator",
     "automatic_settings_for",
     "average_run",
-    "joined_ranks",
+    "catch_stop_signals",
+    "connect_ranks",
+    "draw_learning_curve",
     "label_smoothed_cross_entropy",
-    "learning_curve",
     "learning_rate",
-    "stop_wish",
     "train",
     "verify_resume",
     "write_report",

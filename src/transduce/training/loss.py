@@ -1,4 +1,4 @@
-"""The loss of training: cross-entropy with label smoothing, per real target token (paper 5.4)."""
+"""The training loss: cross-entropy with label smoothing over real target tokens (paper 5.4)."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -9,30 +9,27 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+from transduce.kernels.linear import BLOCK, multiplies_in_blocks
 from transduce.model import NEVER
-from transduce.model.linear import BLOCK, multiplies_in_blocks
 
 CHUNK_LOGITS = 2**22
-"""Logits held at a time, if that is at least d_model rows: few enough for a processor's cache, and enough rows for
-products at full speed."""
+"""Logits held at a time, if they are at least d_model rows: few enough for a processor's cache, and enough rows for
+matrix products at full speed."""
 
 ACCELERATOR_CHUNK_LOGITS = 2**28
-"""The same on an accelerator, where few large products are fast."""
+"""Logits held at a time on an accelerator, where few large products are fast."""
 
 
 @dataclass(frozen=True)
 class TokenLosses:
-    """Sums over tokens.
-
-    Args:
-        loss: cross-entropy against the smoothed target; what is minimised; differentiable.
-        cross_entropy: the same against the target itself, in nats; its mean is the logarithm of perplexity.
-        num_correct: tokens whose logit is the largest of all.
-    """
+    """Sums over tokens."""
 
     loss: Float[Tensor, ""]
+    """Cross-entropy against the smoothed target; differentiable."""
     cross_entropy: Float[Tensor, ""]
+    """Cross-entropy against the target itself, in nats; its mean is the logarithm of perplexity."""
     num_correct: Int[Tensor, ""]
+    """Tokens whose logit is the largest of all."""
 
 
 def label_smoothed_cross_entropy(
@@ -44,20 +41,19 @@ def label_smoothed_cross_entropy(
 ) -> TokenLosses:
     """Cross-entropy against a target of 1 - `smoothing` on the right token, the rest spread evenly over all tokens.
 
-    "All tokens" are those that can be predicted: `<pad>`, the last row of `weight`, has the logit -inf and no share,
-    and neither has a token whose `bias` is `NEVER` (Szegedy et al. 2016; paper 5.4). The logits,
-    hidden · weightᵀ + bias, are made, used for loss and gradient, and dropped a chunk of rows at a time: the full
-    matrix of them is never held.
+    "All tokens" are those that can be predicted (Szegedy et al. 2016; paper 5.4): neither `<pad>`, the last row of
+    `weight`, whose logit is -inf, nor tokens whose `bias` is `NEVER`. The logits, hidden · weightᵀ + bias, are computed
+    and used for loss and gradient a chunk of rows at a time: the full matrix is never held.
     """
     return TokenLosses(*_ChunkedCrossEntropy.apply(hidden, weight, bias, targets, smoothing))  # type: ignore[no-untyped-call]
 
 
 class _ChunkedCrossEntropy(torch.autograd.Function):
-    """Computes the gradients in the forward pass, while a chunk's probabilities are at hand.
+    """Computes the gradients in the forward pass, from a chunk's probabilities.
 
-    With p the probabilities, V the tokens that can be predicted and s the smoothing, the gradient of a row of logits is
-    p - s/V - (1 - s) [right token]. Only p takes a product of the size of the logits; the two other terms are sparse or
-    the same for every row, and are added to the gradients of the small matrices on either side.
+    With p the probabilities, V the number of tokens that can be predicted and s the smoothing, the gradient of a row of
+    logits is p - s/V - (1 - s) [right token]. Only p takes a product of the size of the logits; the two other terms are
+    sparse or the same for every row, and are added to the gradients of the small matrices on either side.
     """
 
     @staticmethod
@@ -80,7 +76,7 @@ class _ChunkedCrossEntropy(torch.autograd.Function):
         bias_gradient = None if bias is None else torch.zeros_like(bias)
         sums = torch.zeros(2, device=hidden.device)
         num_correct = torch.zeros((), dtype=torch.int64, device=hidden.device)
-        # Every chunk in the same places, which are still in the cache.
+        # Buffers that every chunk reuses, as they are still in the cache.
         of_logits = hidden.new_empty(min(_chunk_rows(hidden, weight), len(targets)), weight.size(0))
         of_probabilities = torch.empty_like(of_logits)
         for part, num_twice in _chunks(hidden, weight):
@@ -129,7 +125,7 @@ class _ChunkedCrossEntropy(torch.autograd.Function):
 
 
 def _chunk_rows(hidden: Float[Tensor, "tokens d_model"], weight: Float[Tensor, "vocabulary d_model"]) -> int:
-    """Rows of all chunks but the last."""
+    """Number of rows of every chunk but the last."""
     on_cpu = hidden.device.type == "cpu"
     # Each chunk adds a gradient of the whole matrix, which fewer than d_model rows would not be worth.
     rows = max((CHUNK_LOGITS if on_cpu else ACCELERATOR_CHUNK_LOGITS) // weight.size(0), weight.size(1))
@@ -139,10 +135,10 @@ def _chunk_rows(hidden: Float[Tensor, "tokens d_model"], weight: Float[Tensor, "
 def _chunks(
     hidden: Float[Tensor, "tokens d_model"], weight: Float[Tensor, "vocabulary d_model"]
 ) -> Iterator[tuple[slice, int]]:
-    """Which rows are computed together, and how many of them, the first, were among those before.
+    """The rows of each chunk, and how many of its first rows the chunk before it had, too.
 
-    None were, unless new numbers of rows take long: then the last chunk is as large as the others. A kernel for one
-    more takes oneDNN up to 20 ms.
+    Chunks overlap only where oneDNN compiles a kernel for every new number of rows, which takes up to 20 ms: there the
+    last chunk is as large as the others.
     """
     size, num_tokens = _chunk_rows(hidden, weight), hidden.size(0)
     for start in range(0, num_tokens, size):
@@ -152,10 +148,7 @@ def _chunks(
 
 
 def _row_maximum(rows: Float[Tensor, "rows columns"]) -> Float[Tensor, "rows 1"]:
-    """The largest number of each row; on a CPU, torch finds that of integers four times as fast as in bfloat16.
-
-    `search.continuations` does the same faster for numbers none of which is positive.
-    """
+    """The maximum of each row; on a CPU, torch finds that of integers four times as fast as in bfloat16."""
     if rows.dtype != torch.bfloat16 or rows.device.type != "cpu":
         return rows.amax(dim=-1, keepdim=True)
     bits = rows.view(torch.int16)
@@ -168,7 +161,7 @@ def _row_maximum(rows: Float[Tensor, "rows columns"]) -> Float[Tensor, "rows 1"]
 
 
 def _predicted(bias: Float[Tensor, " vocabulary"] | None) -> slice | Bool[Tensor, " vocabulary"]:
-    """The tokens that can be predicted: all but `<pad>`, and those that a bias rules out."""
+    """The tokens that can be predicted: all but `<pad>` and those that a bias excludes."""
     if bias is None:
         return slice(None, -1)
     can_be = bias > NEVER / 2

@@ -2,36 +2,46 @@
 
 import hashlib
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing, contextmanager, nullcontext
+from dataclasses import asdict
 from pathlib import Path
 from typing import BinaryIO
 
 import torch
 
-from transduce.bundle import Bundle
-from transduce.config import RunConfig, TextConfig, to_toml
-from transduce.data import PreparedData, epoch_pairs, plan_batches, prepare
-from transduce.errors import ConfigError, RunError, TrainingError, TransduceError, WriteError, is_out_of_memory
-from transduce.training.determinism import deterministic_kernels
-from transduce.training.interruption import stop_wish
-from transduce.training.introduction import introduce
-from transduce.training.model_memory import check_model_memory
-from transduce.training.precision import settled_precision
-from transduce.training.ranks import Ranks, joined_ranks, may_start_anew
-from transduce.training.reporter import Reporter, SilentReporter
-from transduce.training.result import TrainingResult
+from transduce.bundle import Bundle, Languages, find_bundle, has_checkpoint, started, with_its_ways
+from transduce.config import RunConfig, TextConfig, TrainingConfig, to_toml
+from transduce.data import PreparedData, epoch_pairs, plan_batches, prepare, prepared_tokenizer
+from transduce.errors import (
+    BundleError,
+    ConfigError,
+    RunError,
+    TrainingError,
+    TransduceError,
+    UserError,
+    WriteError,
+    is_out_of_memory,
+)
+from transduce.text import Tokenizer
+from transduce.training.diagnosis.initial_checks import measure_text
+from transduce.training.distributed.ranks import Ranks, can_restart, connect_ranks
+from transduce.training.expectations import expected_quality
+from transduce.training.memory import check_model_memory
+from transduce.training.reporting.metrics import describe_environment, length_histogram
+from transduce.training.reporting.progress import Reporter, SilentReporter
+from transduce.training.reporting.trackers import check_tensorboard
 from transduce.training.run_folder import RunFolder, settings_digest
-from transduce.training.start import settled_start
-from transduce.training.tensorboard import check_tensorboard
-from transduce.training.trainer import Trainer
+from transduce.training.stopping import catch_stop_signals
+from transduce.training.trainer import Trainer, TrainingResult
+from transduce.training.updater import resolve_precision, use_deterministic_algorithms
 from transduce.translation import find_device
 from transduce.translation.allocator import keep_few_kernels, keep_freed_memory
 
 SMALLEST_VOCABULARY = 264
 """Of a tokenizer that is trained: 256 bytes, the special symbols and a few letters."""
 
-FILE_SYSTEM_PATIENCE = 90.0
+FILE_SYSTEM_TIMEOUT = 90.0
 """Seconds after which a file that one machine has written is seen by another: NFS remembers what was not there."""
 
 
@@ -42,29 +52,30 @@ def train(
     restart: bool = False,
     standard_input: BinaryIO | None = None,
 ) -> TrainingResult:
-    """Train the run that `config` describes, from wherever its folder says it is.
+    """Train the run that `config` describes, from its beginning or from the last checkpoint in its folder.
 
-    Everything that can be wrong with settings, folder and text is found before the run's folder is changed, but for
-    what a killed process left half done there, which is put right first.
+    Settings, folder and text are checked before the run's folder is changed, except that the traces of a killed
+    process in it are cleaned up first.
 
     Args:
-        config: the whole run.
-        reporter: is told how it goes; nobody unless given.
+        config: of the run.
+        reporter: shows how it goes; nothing is shown unless given.
         restart: delete what the run's folder holds of an earlier run.
         standard_input: where `data.pairs = "-"` is read from.
 
     Raises:
-        BundleError, ConfigError, CorpusError, RunError: something given breaks a rule.
+        BundleError, ConfigError, CorpusError, RunError: bundle, settings, text or folder are not what they must be.
         BusyError: another process is training in the folder.
         MissingExtraError: TensorBoard is asked for and not installed.
         Interrupted: by Ctrl-C or SIGTERM; the same call goes on from there.
         TrainingError: loss, gradients or weights are no longer numbers; a file could not be written; or another rank
             was lost.
-        EndedElsewhere: another of the ranks that torchrun has started says what is wrong.
+        EndedElsewhere: another of the ranks that torchrun has started reports what is wrong.
     """
-    with joined_ranks() as ranks:
-        watcher = reporter if reporter is not None and ranks.is_first else SilentReporter()
-        return _train(config, watcher, ranks, restart=restart, standard_input=standard_input)
+    with connect_ranks() as ranks:
+        if reporter is None or not ranks.is_first:
+            reporter = SilentReporter()
+        return _train(config, reporter, ranks, restart=restart, standard_input=standard_input)
 
 
 def _train(
@@ -72,40 +83,40 @@ def _train(
 ) -> TrainingResult:
     if not config.data.training_corpora:
         raise ConfigError("there is nothing to train on: give data.source and data.target, data.pairs or data.corpora")
-    device = ranks.own_device(find_device(config.training.device))
+    device = ranks.select_device(find_device(config.training.device))
     if config.training.tensorboard:
         check_tensorboard()
     folder = RunFolder(Path(config.output))
-    config, text, start = settled_start(config, folder, _cache(config), reporter.say, restart=restart)
-    config = _with_precision(config, device)
+    config, text, start = resolve_start(config, folder, _cache_folder(config), reporter.report, restart=restart)
+    config = _set_precision(config, device)
     _check_ranks(config, ranks)
     # Before the tokenizer exists, its smallest size stands for it.
     known = "vocabulary" in config.model.model_fields_set
     check_model_memory(config if known else config.with_vocabulary(SMALLEST_VOCABULARY), device, ranks)
-    if restart and may_start_anew():
+    if restart and can_restart():
         raise RunError(
             f"{folder.path}: with --restart, torchrun --max-restarts would delete the run whenever a rank has failed: "
             f"leave out one of the two"
         )
-    folder.check(config, restart=restart, say=reporter.say)
-    ranks.wait()  # now that all have seen the folder, the first may change it
-    with folder.alone() if ranks.is_first else nullcontext(), deterministic_kernels(device):
-        ranks.wait()
-        if ranks.any(not folder.is_in_use(FILE_SYSTEM_PATIENCE)):
+    folder.check(config, restart=restart, report=reporter.report)
+    ranks.barrier()  # now that all have seen the folder, the first may change it
+    with folder.lock() if ranks.is_first else nullcontext(), use_deterministic_algorithms(device):
+        ranks.barrier()
+        if ranks.any(not folder.is_locked(FILE_SYSTEM_TIMEOUT)):
             raise RunError(
                 f"{folder.path}: not every rank sees that the first is at work there: give all of them an output "
                 f"in a folder that their machines share"
             )
-        return _train_alone(
+        return _train_in_folder(
             config, text, start, folder, reporter, ranks, restart=restart, standard_input=standard_input
         )
 
 
-def _cache(config: RunConfig) -> Path:
+def _cache_folder(config: RunConfig) -> Path:
     return Path(config.data.cache) if config.data.cache else Path(config.output).parent / ".cache"
 
 
-def _train_alone(
+def _train_in_folder(
     config: RunConfig,
     text: TextConfig,
     start: Bundle | None,
@@ -116,50 +127,97 @@ def _train_alone(
     restart: bool,
     standard_input: BinaryIO | None,
 ) -> TrainingResult:
-    """The same, in a folder that no process writes to but the first rank; `text` is what the text is prepared with."""
+    """Train in a folder that only the first rank writes to; `text` is the configuration for preparing the text."""
     started = time.perf_counter()
     if ranks.is_first:
         folder.check(config, restart=restart)  # again: until now another process may have been at work
         folder.recover()
     begun = None if restart else folder.metrics.first().get("digests")
-    prepared = ranks.after_first(
+    prepared = ranks.call_first_rank_first(
         lambda: prepare(
-            config.data, text, _cache(config), standard_input=standard_input, begun=begun, talk=reporter.say
+            config.data, text, _cache_folder(config), standard_input=standard_input, begun=begun, talk=reporter.report
         )
     )
     config = config.with_vocabulary(prepared.tokenizer.vocabulary)
-    config = _with_updates(config, prepared, None if restart else folder.saved_config(), ranks)
+    config = _set_updates(config, prepared, None if restart else folder.load_config(), ranks)
     _check_positions(config, prepared)
-    check_model_memory(config, ranks.own_device(find_device(config.training.device)), ranks)
+    check_model_memory(config, ranks.select_device(find_device(config.training.device)), ranks)
     keep_freed_memory()
     keep_few_kernels()
-    _check_alike(folder, ranks, to_toml(config), prepared.digests["all"])  # else the first collective may never end
-    with stop_wish(reporter.say) as stop:
-        trainer = Trainer(_with_lengths_seen(config, prepared), prepared, folder, reporter, start, ranks, started)
-        trainer.updater.should_stop = lambda: stop.wished
+    # Otherwise the first collective may never end.
+    _check_same_on_all_ranks(folder, ranks, to_toml(config), prepared.digests["all"])
+    with catch_stop_signals(reporter.report) as stop:
+        trainer = Trainer(_limit_max_pieces(config, prepared), prepared, folder, reporter, start, ranks, started)
+        trainer.updater.should_stop = lambda: stop.is_requested
         if not restart:
             trainer.resume()
         trainer.state.settings = settings_digest(config)
-        _check_alike(folder, ranks, trainer.state.start, trainer.state.update, trainer.state.best)
+        _check_same_on_all_ranks(folder, ranks, trainer.state.start, trainer.state.update, trainer.state.best)
         again = "the same command without --restart" if restart else "the same command"
-        with closing(trainer.updater.processes), _failures_explained(folder, again):
+        with closing(trainer.updater.processes), _explain_failures(folder, again):
             trainer.fit_into_memory()  # before an earlier run makes way for one that cannot be
             if ranks.is_first:
                 folder.begin(config, restart=restart)
-                folder.forget_after(trainer.state.update, finished=trainer.state.finished, say=reporter.say)
-                introduce(trainer)
+                folder.truncate_after(trainer.state.update, finished=trainer.state.finished, report=reporter.report)
+                report_start(trainer)
                 trainer.trackers.begin()
             try:
                 return trainer.run(stop, again)
             except TransduceError:  # stopped, or diverged: the report shows it up to here
                 if ranks.is_first:
-                    trainer.trackers.report()
+                    trainer.trackers.update_report()
                 raise
 
 
+def resolve_start(
+    config: RunConfig, folder: RunFolder, cache: Path, report: Callable[[str], None], *, restart: bool
+) -> tuple[RunConfig, TextConfig, Bundle | None]:
+    """The run with its network and tokenizer, the configuration for preparing its text, and the bundle it starts from.
+
+    A fine-tuning run needs that bundle only until its first checkpoint: then its network is in the saved configuration
+    and its tokenizer with the prepared data, as the bundle may have been moved or trained further.
+
+    Raises:
+        BundleError, ConfigError: see `bundle.started`.
+    """
+    path, saved = config.training.start_from, None if restart else folder.load_config()
+    if path is None or saved is None or saved.training.start_from != path or not has_checkpoint(folder.checkpoints):
+        config, bundle = started(config)
+        return config, config.text, bundle
+    given = {name: getattr(config.model, name) for name in config.model.model_fields_set - {"vocabulary"}}
+    model = saved.model.model_copy(update=given)  # where they contradict each other, the folder is checked for it
+    text = config.text.model_copy(update={"tokenizer": config.text.tokenizer or saved.text.tokenizer})
+    begun = folder.metrics.first()
+    if begun.get("start") != _digest(Path(path)):
+        report(
+            f"training.start_from = {path!r}: is not there any more, or has other weights; the run goes on without it"
+        )
+    own = prepared_tokenizer(cache, begun.get("digests", {}).get("all", ""))
+    known = text
+    if own is not None and _files(text.tokenizer) != _files(own):
+        known = text.model_copy(update={"tokenizer": str(own)})
+    languages = Languages(source=saved.data.source_language, target=saved.data.target_language)
+    config = with_its_ways(config.model_copy(update={"model": model, "text": text}), saved.search, languages)
+    return config, known, None
+
+
+def _digest(path: Path) -> str | None:
+    try:
+        return Bundle.open(find_bundle(path)).digest
+    except BundleError:
+        return None
+
+
+def _files(tokenizer: str | Path | None) -> object:
+    try:
+        return None if tokenizer is None else Tokenizer.load(Path(tokenizer)).files
+    except UserError:
+        return None
+
+
 @contextmanager
-def _failures_explained(folder: RunFolder, again: str) -> Iterator[None]:
-    """Of a full disk, Python does not say which file did not fit, and of full memory nobody what becomes of the run."""
+def _explain_failures(folder: RunFolder, again: str) -> Iterator[None]:
+    """Turn errors of a full disk or full memory into errors that name the folder and say how to go on."""
     try:
         yield
     except BrokenPipeError:
@@ -179,14 +237,14 @@ def _failures_explained(folder: RunFolder, again: str) -> Iterator[None]:
         ) from error
 
 
-def _with_precision(config: RunConfig, device: torch.device) -> RunConfig:
-    """The same run with what `auto` stands for here: where it stands for something else, the run does not go on."""
-    precision = settled_precision(config.training.precision, device, config.model.d_model)
+def _set_precision(config: RunConfig, device: torch.device) -> RunConfig:
+    """The run with the precision that `auto` means on this machine, which must stay the same when it is resumed."""
+    precision = resolve_precision(config.training.precision, device, config.model.d_model)
     return config.model_copy(update={"training": config.training.model_copy(update={"precision": precision})})
 
 
 def _check_ranks(config: RunConfig, ranks: Ranks) -> None:
-    """What a single process can do, and several cannot."""
+    """Check that several ranks can train the run."""
     if ranks.size == 1:
         return
     if config.data.pairs == "-":
@@ -205,10 +263,10 @@ def _check_ranks(config: RunConfig, ranks: Ranks) -> None:
         )
 
 
-def _check_alike(folder: RunFolder, ranks: Ranks, *found: object) -> None:
-    """All ranks must be about to do the same: on several machines, they may have been told or have found otherwise."""
+def _check_same_on_all_ranks(folder: RunFolder, ranks: Ranks, *found: object) -> None:
+    """Check that all ranks have the same values; on several machines, settings or folders may differ."""
     digest = hashlib.sha256("\n".join(map(str, found)).encode()).digest()
-    if not ranks.agree(int.from_bytes(digest[:7])):
+    if not ranks.are_equal(int.from_bytes(digest[:7])):
         raise RunError(
             f"{folder.path}: the ranks have different settings, or do not find the same there: give all "
             f"of them the same recipe, the same options, a folder that all machines share, and, if their processors "
@@ -216,10 +274,10 @@ def _check_alike(folder: RunFolder, ranks: Ranks, *found: object) -> None:
         )
 
 
-def _with_updates(config: RunConfig, prepared: PreparedData, saved: RunConfig | None, ranks: Ranks) -> RunConfig:
-    """The same run with as many updates as its `training.epochs` have; those of the run that is `saved`, if it goes on.
+def _set_updates(config: RunConfig, prepared: PreparedData, saved: RunConfig | None, ranks: Ranks) -> RunConfig:
+    """The run with the updates that its `training.epochs` have, by the batches of the first epoch.
 
-    How many batches an epoch has differs a little from one to the next; those of the first are counted.
+    A run that is resumed with the same epochs keeps the updates of its `saved` configuration.
     """
     training = config.training
     if training.epochs is None:
@@ -234,7 +292,7 @@ def _with_updates(config: RunConfig, prepared: PreparedData, saved: RunConfig | 
 
 
 def _check_positions(config: RunConfig, prepared: PreparedData) -> None:
-    """Learned positions must reach to the end of all that is read, and of the shortest that may be written."""
+    """Check that learned positions suffice for the text and for `search.min_length`."""
     if config.model.positions != "learned":
         return
     tokenizer, (sources, targets) = prepared.tokenizer, zip(*prepared.validation, strict=True)
@@ -252,11 +310,88 @@ def _check_positions(config: RunConfig, prepared: PreparedData) -> None:
         )
 
 
-def _with_lengths_seen(config: RunConfig, prepared: PreparedData) -> RunConfig:
-    """The same run, whose model translates nothing at a time that is longer than all it was trained on.
-
-    Of a longer text a model leaves most out; cut into parts, all of it is translated.
-    """
+def _limit_max_pieces(config: RunConfig, prepared: PreparedData) -> RunConfig:
+    """The run with `search.max_pieces` of at most its longest source: of longer texts, a model leaves most out."""
     longest = int(prepared.train.lengths[:, 0].max()) - 1  # without </s>
     search = config.search.model_copy(update={"max_pieces": max(8, min(config.search.max_pieces, longest))})
     return config.model_copy(update={"search": search})
+
+
+def report_start(trainer: Trainer) -> None:
+    """Report what is trained on which text and machine, and log it as the first line of metrics.jsonl."""
+    config, prepared, log = trainer.config, trainer.prepared, trainer.folder.metrics
+    parameters, start = trainer.model.num_parameters, config.training.start_from
+    model = f"{config.preset} model" if start is None else f"model of {start}"
+    machine = describe_environment(trainer.device, config.training.precision)
+    if begun := log.first():
+        _report_other_machine(begun.get("environment", {}), machine, trainer.reporter)
+    else:
+        facts = {"num_pairs": len(prepared.train), "num_parameters": parameters, "vocabulary": config.model.vocabulary}
+        facts["num_validation_pairs"] = len(prepared.validation)
+        log.append(
+            "data",
+            0,
+            {
+                **facts,
+                "start": trainer.state.start,
+                "micro_batches": trainer.state.micro_batches,
+                "cleaning": prepared.cleaning,
+                "corpora": [asdict(corpus) for corpus in prepared.corpora],
+                "lengths": length_histogram(prepared.train.lengths),
+                "text": asdict(measure_text(prepared)),
+                "digests": prepared.digests,
+                "environment": machine,
+            },
+        )
+    trainer.reporter.report(
+        f"{len(prepared.train):,} pairs to train on (left out: {_describe_cleaning(prepared.cleaning)}), "
+        f"{len(prepared.validation):,} to validate with"
+    )
+    for corpus in prepared.corpora if len(prepared.corpora) > 1 else []:
+        trainer.reporter.report(
+            f"    {corpus.name}: {corpus.cleaning['kept']:,} pairs (left out: {_describe_cleaning(corpus.cleaning)}), "
+            f"each {corpus.weight:g} times an epoch"
+        )
+    budget = trainer.state.ranks * config.training.batch_tokens * config.training.accumulation
+    trainer.reporter.report(
+        f"{model}, {parameters:,} parameters, {config.model.vocabulary:,} token ids; "
+        f"on {_describe_device(trainer)}, precision {config.training.precision}; "
+        f"{config.training.updates:,} updates of at most {budget:,} tokens a side; "
+        f"texts of more than {config.search.max_pieces} pieces are translated in parts"
+    )
+    if not begun and config.preset == "low-resource" and (quality := expected_quality(len(prepared.train))) is not None:
+        trainer.reporter.report(quality)
+    _report_long_warmup(config.training, trainer.reporter)
+    trainer.selection.diagnosis.report_findings()
+
+
+def _describe_cleaning(cleaning: dict[str, int]) -> str:
+    left_out = {rule.replace("_", " "): count for rule, count in cleaning.items() if count and rule != "kept"}
+    return ", ".join(f"{rule} {count:,}" for rule, count in left_out.items()) or "none"
+
+
+def _describe_device(trainer: Trainer) -> str:
+    ranks, sharding = trainer.ranks.size, trainer.config.training.sharding
+    if ranks > 1:
+        return f"{ranks} ranks of {trainer.device.type}, sharding {sharding}"
+    if trainer.updater.has_micro_batches:
+        return f"{trainer.device}, each batch as {trainer.updater.micro_batches} micro-batches"
+    return str(trainer.device)
+
+
+def _report_other_machine(before: Mapping[str, str], now: Mapping[str, str], reporter: Reporter) -> None:
+    """Warn that a run which is resumed on another machine is not equal to the bit."""
+    changed = [f"{name} was {before[name]}, is {now[name]}" for name in now if before.get(name, now[name]) != now[name]]
+    if changed:
+        reporter.report(
+            f"this is not what the run began with ({'; '.join(changed)}): figures may differ by rounding from those "
+            f"of a run that never stopped"
+        )
+
+
+def _report_long_warmup(training: TrainingConfig, reporter: Reporter) -> None:
+    if training.warmup > training.updates:
+        reporter.report(
+            f"training.warmup = {training.warmup:,}: the learning rate is still rising when training ends after "
+            f"{training.updates:,} updates; lower it to reach the rate that the preset or the recipe is meant for"
+        )

@@ -1,4 +1,4 @@
-"""A run is a folder: what is in it, and who may go on in it."""
+"""The folder of a run: its files, and which run may be resumed in it."""
 
 import hashlib
 import json
@@ -25,7 +25,7 @@ from transduce.bundle import (
 )
 from transduce.config import RunConfig, flatten, load_run_config, to_toml
 from transduce.errors import BusyError, ConfigError, RunError
-from transduce.training.metrics import MetricsLog
+from transduce.training.reporting.metrics import MetricsLog
 
 MAY_DIFFER = {
     "output",
@@ -45,19 +45,19 @@ MAY_DIFFER = {
     "training.tensorboard",
     "search.batch_tokens",
 }
-"""Settings that may change when a run goes on: none of them changes what was computed so far.
+"""Settings that may change when a run is resumed: none of them changes what was computed so far.
 
 `model.vocabulary` is decided by text and tokenizer, and is not known before they are read.
 """
 
 PASSED_OVER = "passed-over"
-"""What a checkpoint is called that is damaged, or later than such a one."""
+"""In the name of a checkpoint that is damaged, or later than a damaged one."""
 
 
 def settings_digest(config: RunConfig) -> str:
-    """SHA-256 of the settings that may not change, those left out that are as they are by default.
+    """SHA-256 of the settings that may not change.
 
-    So that a setting that a later version comes to know does not make another run of it.
+    Defaults are left out, so that a new setting of a later version does not make it another run.
     """
     usual, may_differ = flatten(RunConfig().model_dump()), _may_differ(config)
     given = flatten(config.model_dump())
@@ -66,7 +66,7 @@ def settings_digest(config: RunConfig) -> str:
 
 
 def _may_differ(config: RunConfig) -> set[str]:
-    """The settings of `MAY_DIFFER`, less the number of updates where every learning rate depends on it."""
+    """`MAY_DIFFER`, without the number of updates where every learning rate depends on it."""
     return MAY_DIFFER - ({"training.updates"} if config.training.schedule == "linear" else set())
 
 
@@ -77,7 +77,7 @@ _WHY_UPDATES_STAY = (
 
 
 class RunFolder:
-    """The folder of one run, as ARCHITECTURE.md draws it."""
+    """The folder of one run; ARCHITECTURE.md lists what it holds."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -90,8 +90,8 @@ class RunFolder:
         self.tensorboard = path / "tensorboard"
         self.metrics = MetricsLog(path / "metrics.jsonl")
 
-    def check(self, config: RunConfig, *, restart: bool, say: Callable[[str], None] = lambda _: None) -> None:
-        """Whether a run of `config` may begin or go on here; nothing is changed. `say` is told what is damaged.
+    def check(self, config: RunConfig, *, restart: bool, report: Callable[[str], None] = lambda _: None) -> None:
+        """Check that a run of `config` may begin or be resumed here; nothing is changed, and damage is reported.
 
         Raises:
             RunError: the folder holds something else, or a run with other settings.
@@ -101,25 +101,25 @@ class RunFolder:
                 raise RunError(f"{place}: is a file; a run needs a folder: choose another output")
         if not self._holds_run():
             found = {entry.name for entry in self.path.iterdir()} if self.path.exists() else set()
-            # A crash at the very beginning leaves an unfinished config.toml, and its lock, which no longer locks.
+            # A crash at the very beginning leaves an unfinished config.toml and a stale lock.
             found -= {self._lock.name, *self._text_within(config), *self._unfinished(found)}
             if foreign := sorted(found):
                 raise RunError(
                     f"{self.path}: is not empty (it holds {foreign[0]}) and is not a run: choose another output"
                 )
         elif not restart:
-            self._check_same(config, say)
+            self._check_same(config, report)
 
-    def saved_config(self) -> RunConfig | None:
-        """The configuration that is saved with the run; None if there is none, or it is damaged."""
+    def load_config(self) -> RunConfig | None:
+        """The configuration that is saved with the run; None if it is missing or damaged."""
         try:
             return load_run_config(self.config_file)[0]
         except ConfigError:
             return None
 
     @contextmanager
-    def alone(self) -> Iterator[None]:
-        """Keep every other process from training here; the folder is made if need be, and gone again if left empty.
+    def lock(self) -> Iterator[None]:
+        """Keep every other process from training here; the folder is made if needed, and removed if it stays empty.
 
         Raises:
             BusyError: another process is training here.
@@ -138,15 +138,15 @@ class RunFolder:
                 ) from error
             yield
 
-    def is_in_use(self, patience: float = 0) -> bool:
-        """Whether some process is alone here, as this machine sees it after at most `patience` seconds."""
-        until = time.monotonic() + patience
+    def is_locked(self, timeout: float = 0) -> bool:
+        """Whether some process has locked the folder, as this machine sees it after at most `timeout` seconds."""
+        until = time.monotonic() + timeout
         while not (found := self._lock.exists()) and time.monotonic() < until:
             time.sleep(0.5)
         return found
 
     def recover(self) -> None:
-        """Put right what a killed process left half done. Only for whoever is alone here."""
+        """Repair what a killed process left unfinished; only for the process that has locked the folder."""
         recover_folders(self.path, f"{self.best.name}|{self.last.name}")
         recover_checkpoints(self.checkpoints)
         for name in self._unfinished(path.name for path in self.path.iterdir()):
@@ -166,52 +166,52 @@ class RunFolder:
             beside.write_text(to_toml(config), encoding="utf-8", newline="\n")
         write_through(self.path)
 
-    def forget_after(self, update: int, *, finished: bool, say: Callable[[str], None]) -> None:
-        """Forget what was done after `update`, and the average if the run is not `finished`: all of it comes again.
+    def truncate_after(self, update: int, *, finished: bool, report: Callable[[str], None]) -> None:
+        """Remove the metrics after `update`, and those of averages if the run is not `finished`, as they come again.
 
-        Checkpoints after `update`, which were passed over, would count among those that are kept. They get another
-        name: the user has just been told what could be done about them.
+        Checkpoints after `update`, which were passed over as damaged, are renamed, so that they do not count among
+        those that are kept, but can still be repaired by the user.
         """
         for later in list_checkpoints(self.checkpoints):
             if later > update:
                 aside = _set_aside(self.checkpoints / f"{later:09d}", PASSED_OVER)
-                say(f"what was passed over is kept as {aside}; the run does not need it")
+                report(f"what was passed over is kept as {aside}; the run does not need it")
         if damaged := self.metrics.damaged_lines():
-            say(f"{self.metrics.path}: left out what cannot be read, lines {', '.join(map(str, damaged))}")
+            report(f"{self.metrics.path}: left out what cannot be read, lines {', '.join(map(str, damaged))}")
         self.metrics.truncate_after(update, average=finished)
 
-    def make_way(self, bundle: Path, say: Callable[[str], None]) -> None:
-        """Set aside what lies in the place of `bundle` and is none any more, or holds what is not of a bundle."""
+    def set_aside_foreign(self, bundle: Path, report: Callable[[str], None]) -> None:
+        """Rename the folder in the place of `bundle` if it is damaged or holds files that are not of a bundle."""
         if bundle.is_dir() and not is_bundle(bundle):
-            say(f"{bundle}: is no bundle any more; what is left of it is kept as {_set_aside(bundle, 'damaged')}")
+            report(f"{bundle}: is no bundle any more; what is left of it is kept as {_set_aside(bundle, 'damaged')}")
         elif bundle.is_dir() and (foreign := foreign_files(bundle)):
-            say(
+            report(
                 f"{bundle}: holds {foreign[0]}, which is of no model; all of it is kept as {_set_aside(bundle, 'kept')}"
             )
 
     def remove_outdated(self, update: int, superseded: int, keep: int) -> None:
-        """Remove the checkpoints that the one of `update` makes needless, in this sitting or one that was killed.
+        """Remove the checkpoints that the one of `update` replaces, also those that a killed process left.
 
         Args:
             update: of the present checkpoint.
-            superseded: of an earlier one that was not due; 0 if there is none.
-            keep: how many of the latest ones are kept.
+            superseded: update of an earlier one that was not due; 0 if there is none.
+            keep: number of the latest ones that are kept.
         """
-        # One that was not due has served its purpose, an end that was asked for, when the next is there. It must not be
-        # averaged: the run would not end like one that was never interrupted.
+        # A checkpoint that was not due, but made when the run was stopped, must not be averaged: the run would not end
+        # like one that was never interrupted.
         if superseded in list_checkpoints(self.checkpoints) and superseded != update:
             remove_folder(self.checkpoints / f"{superseded:09d}")
         remove_checkpoints(self.checkpoints, keep)
 
     def _holds_run(self) -> bool:
         """Whether a run has begun here: other programs have a config.toml, too."""
-        begun = self.saved_config() is not None or self.metrics.path.exists() or is_bundle(self.best)
+        begun = self.load_config() is not None or self.metrics.path.exists() or is_bundle(self.best)
         return self.config_file.exists() and (begun or bool(list_checkpoints(self.checkpoints)))
 
     def _remove_outcome(self) -> None:
-        """Remove what a run has made, and no file that somebody else has put beside it.
+        """Remove the files of a run, and no others.
 
-        config.toml stays until it is replaced: while it is there, the folder is known as that of a run.
+        config.toml stays until it is replaced, so that the folder is recognised as that of a run.
         """
         remove_checkpoints(self.checkpoints, keep=0)
         passed_over = self.checkpoints.glob(f"[0-9]*.{PASSED_OVER}-*")
@@ -226,26 +226,26 @@ class RunFolder:
             _remove_empty([place])
 
     def _unfinished(self, names: Iterable[str]) -> list[str]:
-        """Those of `names` that the files of a run have until they are complete (`written_file`)."""
+        """Those of `names` that files of a run have until they are complete (`written_file`)."""
         files = "|".join(re.escape(path.name) for path in (self.config_file, self.metrics.path, self.report))
         return [name for name in names if re.fullmatch(f"({files}){UNFINISHED}", name, re.ASCII)]
 
     def _text_within(self, config: RunConfig) -> set[str]:
-        """What of this folder holds text, as it was given or prepared, which is there before the run is."""
+        """Names in this folder that hold text, given or prepared, which may exist before the run."""
         here = self.path.resolve()
         places = [Path(place).resolve() for place in (config.data.folder, config.data.cache) if place]
         return {place.relative_to(here).parts[0] for place in places if here in place.parents}
 
-    def _check_same(self, config: RunConfig, say: Callable[[str], None]) -> None:
-        before = self.saved_config()
+    def _check_same(self, config: RunConfig, report: Callable[[str], None]) -> None:
+        before = self.load_config()
         changes = [] if before is None else _changes(before, config)
         if before is not None and not changes:
             return
-        # Either of them may be wrong: what was asked for, or the file. The checkpoints know.
+        # Either the settings given or the file may be wrong; the checkpoints record which.
         checkpoint = latest_checkpoint(self.checkpoints, lambda _: None)
         recorded = checkpoint.state.get("settings") if checkpoint is not None else None
         if recorded == settings_digest(config):
-            say(f"{self.config_file}: is damaged, and is written anew: the settings asked for are those of the run")
+            report(f"{self.config_file}: is damaged, and is written anew: the settings asked for are those of the run")
         elif before is None or recorded not in {None, settings_digest(before)}:
             raise RunError(
                 f"{self.config_file}: is damaged, and no checkpoint was made with the settings asked for: put an "
@@ -262,14 +262,14 @@ class RunFolder:
 
 
 def _changes(before: RunConfig, after: RunConfig) -> list[str]:
-    """What has changed and may not, a line for each."""
+    """The settings that have changed and may not, a line for each."""
     old, new, may_differ = flatten(before.model_dump()), flatten(after.model_dump()), _may_differ(after)
     changed = [key for key in new if old[key] != new[key] and key not in may_differ]
     return [f"  {key}: was {old[key]!r}, now {new[key]!r}" for key in changed]
 
 
 def _set_aside(place: Path, word: str) -> Path:
-    """Give `place` another name, which says why, and return that."""
+    """Rename `place` to a free name with `word` in it, and return that."""
     aside = next(name for number in count(1) if not (name := Path(f"{place}.{word}-{number}")).exists())
     place.rename(aside)
     return aside

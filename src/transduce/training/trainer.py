@@ -1,11 +1,12 @@
-"""The run: updates, and every so many of them a line of metrics, a validation, a checkpoint."""
+"""The training loop: updates, and every so many of them a line of metrics, a validation and a checkpoint."""
 
 import math
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from itertools import islice
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -15,34 +16,58 @@ from transduce.config import RunConfig
 from transduce.data import Batch, PreparedData, most_times, remove_epochs
 from transduce.errors import Interrupted, RunError, TrainingError
 from transduce.model import Transformer
-from transduce.training.candidates import Candidates
-from transduce.training.digests import batches_digest, weights_digest
-from transduce.training.divergence import MOST_SKIPPED_IN_A_ROW, REMEDY, is_finite, too_many_skipped
-from transduce.training.forecast import forecast_line
-from transduce.training.interruption import StopWish
-from transduce.training.micro_batches import choose_micro_batches
-from transduce.training.outcome import NO_AVERAGE, Average
-from transduce.training.pace import Pace
-from transduce.training.patience import end_of_patience
-from transduce.training.probe import fit_into_memory
-from transduce.training.ranks import ALONE, Ranks
-from transduce.training.reporter import Progress, Reporter
-from transduce.training.result import TrainingResult
+from transduce.training.checkpoints import RunState, batches_digest, weights_digest
+from transduce.training.distributed.batch_stream import (
+    BatchPosition,
+    batch_stream,
+    load_epoch_store,
+    split_into_micro_batches,
+)
+from transduce.training.distributed.micro_batches import choose_micro_batches
+from transduce.training.distributed.ranks import ALONE, Ranks
+from transduce.training.distributed.sharding import gather_model
+from transduce.training.memory import fit_into_memory
+from transduce.training.model_selection import NO_AVERAGE, ModelSelection, WeightAverage
+from transduce.training.reporting.progress import Progress, Reporter, Throughput, describe_forecast
+from transduce.training.reporting.trackers import Trackers
 from transduce.training.run_folder import RunFolder
-from transduce.training.schedule import Decay
-from transduce.training.sharding import whole_model
-from transduce.training.state import RunState
-from transduce.training.step import UpdateFigures, Updater, UpdateStoppedError
-from transduce.training.stream import Place, batch_stream, in_parts, shared_epoch_store
-from transduce.training.time_limit import adjust_decay, begin_decay
-from transduce.training.trackers import Trackers
+from transduce.training.schedule import Decay, adjust_decay, begin_decay
+from transduce.training.stopping import (
+    MOST_SKIPPED_IN_A_ROW,
+    REMEDY,
+    EarlyStopping,
+    StopRequest,
+    is_finite,
+    make_divergence_error,
+)
+from transduce.training.updater import UpdateFigures, Updater, UpdateStoppedError
 from transduce.translation import find_device
 
 
-class Trainer:
-    """One run: its model, its data, its folder, and who watches.
+@dataclass(frozen=True)
+class TrainingResult:
+    """How a run ended."""
 
-    `begun` is the reading of `time.perf_counter` from which on the time of this sitting counts; now unless given.
+    folder: Path
+    """Of the run; `folder/best` is the model to use."""
+    updates: int
+    seconds: float
+    """Of training, over all sittings; without validation."""
+    best: float
+    """The best figure of validation, in terms of `training.best_by` (for "loss", its negative)."""
+
+
+class Trainer:
+    """Trains the model of one run in its folder.
+
+    Args:
+        config: of the run.
+        prepared: its data.
+        folder: where everything is written.
+        reporter: is told how training goes.
+        start: the bundle whose weights training starts from; random weights unless given.
+        ranks: the processes that train the model together.
+        begun: reading of `time.perf_counter` from which the time of this sitting counts; now unless given.
     """
 
     def __init__(
@@ -61,7 +86,7 @@ class Trainer:
         self.folder = folder
         self.reporter = reporter
         self.ranks = ranks
-        self.device = ranks.own_device(find_device(config.training.device))
+        self.device = ranks.select_device(find_device(config.training.device))
         torch.manual_seed(config.training.seed)
         self.model = Transformer(config.model).to(self.device)
         if start is not None:
@@ -71,20 +96,21 @@ class Trainer:
         num_parts = choose_micro_batches(config, self.device, ranks)
         self.state = RunState(data=prepared.digests["all"], start=origin, ranks=ranks.size, micro_batches=num_parts)
         self.updater.micro_batches = num_parts
-        self.trackers = Trackers(folder, config, reporter.say)
-        self.candidates = Candidates(config, prepared, folder, reporter, self._log)
+        self.trackers = Trackers(folder, config, reporter.report)
+        self.selection = ModelSelection(config, prepared, folder, reporter, self._log)
         self._elapsed_before = 0.0
-        self._pace = Pace()
-        self._outlook: list[str] = []
+        self._throughput = Throughput()
+        self._early_stopping = EarlyStopping(config.training)
+        self._memory_messages: list[str] = []
 
     def resume(self) -> None:
-        """Take up the latest undamaged checkpoint, if there is one; nothing on disk is changed.
+        """Load the latest undamaged checkpoint, if there is one; nothing on disk is changed.
 
         Raises:
             RunError: the run was trained on other data, has no checkpoint yet and started from other weights, or has
                 checkpoints of which none can be read.
         """
-        checkpoint = latest_checkpoint(self.folder.checkpoints, self.reporter.say)
+        checkpoint = latest_checkpoint(self.folder.checkpoints, self.reporter.report)
         if checkpoint is None:
             if list_checkpoints(self.folder.checkpoints):
                 raise RunError(
@@ -101,15 +127,15 @@ class Trainer:
         self.state = RunState.load(self.folder, checkpoint.update, self.updater)
         self.updater.micro_batches = self.state.micro_batches
         self._elapsed_before = self.state.elapsed
-        self._pace = Pace(self._elapsed)
-        self.reporter.say(f"going on after update {checkpoint.update:,}")
+        self._throughput = Throughput(self._elapsed)
+        self.reporter.report(f"going on after update {checkpoint.update:,}")
         if self.state.ranks != self.ranks.size:
-            self.reporter.say(
+            self.reporter.report(
                 f"the run began on {self.state.ranks} ranks and goes on with {self.ranks.size}, which share the same "
                 f"batches: figures will differ by rounding and by what dropout draws"
             )
-        # Each for itself: the ranks may not even have found the same checkpoint, which is seen to later.
-        self._forget_best(lost=self.candidates.best_is_lost(self.state))
+        # Each rank for itself: the ranks may not even have found the same checkpoint, which is checked later.
+        self._forget_lost_best(is_lost=self.selection.is_best_lost(self.state))
 
     def _check_same_data(self, data: object) -> None:
         if data != self.prepared.digests["all"]:
@@ -126,31 +152,35 @@ class Trainer:
                 f"put them back, choose another output, or start over with --restart"
             )
 
-    def _forget_best(self, *, lost: bool) -> None:
-        """The figure of a model that is lost is none to beat; another takes its place when the run ends, or before."""
-        if lost:
+    def _forget_lost_best(self, *, is_lost: bool) -> None:
+        """Let another model become the best, now or at the end of the run, where the best one so far is lost."""
+        if is_lost:
             self.state.best, self.state.finished = None, False
 
-    def run(self, stop: StopWish, again: str = "the same command") -> TrainingResult:
-        """Train to the last update, or until patience is at its end; `again` is what goes on where it is stopped.
+    def run(self, stop: StopRequest, again: str = "the same command") -> TrainingResult:
+        """Train to the last update, or until early stopping ends the run.
+
+        Args:
+            stop: is asked after every update.
+            again: what the user is told to do to go on after an interruption.
 
         Raises:
-            Interrupted: somebody asked for an end; the state is saved.
+            Interrupted: `stop` was requested; the state is saved.
             TrainingError: loss, gradients or weights are no longer numbers.
         """
         if self.state.finished and self._at_end():
-            self.reporter.say(f"nothing to do: training ended after update {self.state.update:,}")
+            self.reporter.report(f"nothing to do: training ended after update {self.state.update:,}")
             if self.state.decay is not None and self.config.training.updates > self.state.update:
-                self.reporter.say(
+                self.reporter.report(
                     "its learning rate has fallen to zero, as was decided then: longer training is a new run, with "
                     "another output or --restart"
                 )
-            self._say_why_it_ended()
+            self._report_early_stopping()
             return self._result()
         self.state.finished = False
         self._remove_outdated()
-        for sentence in self._outlook:
-            self.reporter.say(sentence)
+        for message in self._memory_messages:
+            self.reporter.report(message)
         text, training = self.config.text, self.config.training
         stream = batch_stream(self.prepared, text, training, self.state.place, self.ranks, self.state.ranks)
         while not self._at_end():
@@ -158,36 +188,36 @@ class Trainer:
             with suppress(UpdateStoppedError):  # the state is that of the last whole update, and is saved as such
                 self._update(stream)
                 begins_to_end = self._plan_end()
-                self.candidates.diagnosis.look(self.model, self.state.update, self.ranks)
+                self.selection.diagnosis.measure(self.model, self.state.update, self.ranks)
                 if self._validation_is_due() or self._at_end():
                     self._validate()
-            # Asked once: a wish that comes now is granted after the next update.
-            wished = self.ranks.any(stop.wished or self.ranks.is_orphan)
+            # Asked once: a request that comes now is granted after the next update.
+            should_stop = self.ranks.any(stop.is_requested or self.ranks.is_orphan)
             # What the clock has decided is kept at once, so that a run that is killed goes on with the same decision.
-            is_due = self._checkpoint_is_due() or self._at_end() or wished or begins_to_end
+            is_due = self._checkpoint_is_due() or self._at_end() or should_stop or begins_to_end
             if self.state.update and is_due:
                 self._checkpoint()
-            if wished:
+            if should_stop:
                 raise Interrupted(f"stopped after update {self.state.update:,}; {again} goes on from there")
-        self._forget_best(lost=self.ranks.any(self.ranks.is_first and self.candidates.best_is_lost(self.state)))
+        self._forget_lost_best(is_lost=self.ranks.any(self.ranks.is_first and self.selection.is_best_lost(self.state)))
         if self.state.best is None:  # interrupted before the first validation, and now asked for no further update
             without_gain = self.state.without_gain
             self._validate()
-            self.state.without_gain = without_gain  # what patience has ended stays so
+            self.state.without_gain = without_gain  # a run that was stopped early stays so
         self._average()
         if self.ranks.is_first:
             remove_epochs(self.prepared, text.bpe_dropout, training.seed, before=self.state.place.epoch + 1)
         self.state.finished = True
         self._checkpoint()
-        self._say_why_it_ended()
+        self._report_early_stopping()
         return self._result()
 
-    def _say_why_it_ended(self) -> None:
-        if (cause := end_of_patience(self.config.training, self.folder.metrics.read())) is not None:
-            self.reporter.say(cause)
+    def _report_early_stopping(self) -> None:
+        if (cause := self._early_stopping.explain(self.folder.metrics.read())) is not None:
+            self.reporter.report(cause)
 
     def fit_into_memory(self) -> None:
-        """Try the largest batch, unless nothing is left to do; nothing is written, and `run` says what came of it.
+        """Try the largest batch, unless nothing is left to do; nothing is written, and `run` reports the result.
 
         Raises:
             ConfigError: `text.bpe_dropout` is asked of a tokenizer that has no merges to leave out.
@@ -196,27 +226,27 @@ class Trainer:
         if self._at_end():
             return
         training, state = self.config.training, self.state
-        lengths = shared_epoch_store(self.prepared, self.config.text, training, state.place.epoch, self.ranks).lengths
-        state.halvings = fit_into_memory(
+        lengths = load_epoch_store(self.prepared, self.config.text, training, state.place.epoch, self.ranks).lengths
+        state.memory_micro_batches = fit_into_memory(
             self.updater,
             lengths,
             self._share,
-            state.halvings,
+            state.memory_micro_batches,
             self._last_update - state.update,
-            self._outlook.append,
-            goes_on=state.update > 0,
+            self._memory_messages.append,
+            is_resumed=state.update > 0,
             times=most_times(self.prepared),
         )
 
     @property
     def _share(self) -> int:
-        """Tokens of a batch, on either side, that each rank takes."""
+        """Tokens of a batch, on either side, that each rank computes."""
         return self.config.training.batch_tokens * self.state.ranks // self.ranks.size
 
     @property
-    def _most_tokens(self) -> int:
-        """On either side of what a rank computes at a time."""
-        return self._share >> self.state.halvings
+    def _micro_batch_tokens(self) -> int:
+        """Most tokens, on either side, that a rank computes at a time."""
+        return self._share // self.state.memory_micro_batches
 
     @property
     def _elapsed(self) -> float:
@@ -225,30 +255,30 @@ class Trainer:
 
     @property
     def _last_update(self) -> int:
-        """The update that the run ends with, as far as that is decided."""
+        """The last update of the run, as far as that is decided."""
         return self.config.training.updates if self.state.decay is None else self.state.decay.end
 
     def _at_end(self) -> bool:
-        return self.state.update >= self._last_update or self._out_of_patience()
+        return self.state.update >= self._last_update or self._early_stopping.should_stop(self.state.without_gain)
 
     def _plan_end(self) -> bool:
-        """Let the learning rate begin to fall when it is time for that; whether the clock has decided something."""
+        """Begin or adjust the decay of the learning rate; whether the clock has changed it."""
         training, state = self.config.training, self.state
         if training.schedule != "warmup_stable_decay":
             return False
         before = state.decay
-        # What the end takes: this model and those that `Candidates.average` tries, and two length penalties.
+        # The end validates this model and the averages that `ModelSelection` tries, and about two length penalties.
         num_validations = 1 + (training.ema_decay > 0) + (training.keep_checkpoints > 1)
         num_validations += 2 * training.fit_length_penalty
-        left = training.time_limit_seconds - self._elapsed - num_validations * self._pace.validation_seconds
-        per_update = self._pace.seconds_to_go(1000, training.validate_every) / 1000
+        left = training.time_limit_seconds - self._elapsed - num_validations * self._throughput.validation_seconds
+        per_update = self._throughput.seconds_remaining(1000, training.validate_every) / 1000
         if before is None:
             found = begin_decay(training, state.update, left, per_update)
         else:
             found = adjust_decay(training, before, state.update, left, per_update)
         if training.time_limit is not None and self.ranks.size > 1:  # each has its own clock
             numbers = (0.0, 0.0, 0.0) if found is None else (found.start, found.end, found.factor)
-            start, end, factor = self.ranks.from_first(torch.tensor(numbers, dtype=torch.float64)).tolist()
+            start, end, factor = self.ranks.broadcast(torch.tensor(numbers, dtype=torch.float64)).tolist()
             found = Decay(int(start), int(end), factor) if end else None
         state.decay = found
         return training.time_limit is not None and found != before
@@ -257,10 +287,7 @@ class Trainer:
         every = self.config.training.validate_every
         if every != "auto":
             return self._due(every)
-        return self.ranks.any(self.ranks.is_first and self._pace.validation_is_due(self._elapsed))
-
-    def _out_of_patience(self) -> bool:
-        return 0 < self.config.training.patience <= self.state.without_gain
+        return self.ranks.any(self.ranks.is_first and self._throughput.is_validation_due(self._elapsed))
 
     def _due(self, every: int) -> bool:
         return self.state.update % every == 0
@@ -272,98 +299,99 @@ class Trainer:
         best = self.state.best if self.state.best is not None else -math.inf
         return TrainingResult(self.folder.path, self.state.update, self.state.seconds, best)
 
-    def _update(self, stream: Iterator[tuple[Place, Batch]]) -> None:
+    def _update(self, stream: Iterator[tuple[BatchPosition, Batch]]) -> None:
         started = time.perf_counter()
         taken = list(islice(stream, self.config.training.accumulation))
         number = self.state.update + 1
         batches = [batch for _, batch in taken]
-        # Whole, a rank's share may be larger by one pair, and is not cut for that.
-        parts = in_parts(batches, self._most_tokens, self.ranks) if self.state.halvings else batches
+        # A rank's share may be larger by one pair, and is not split for that.
+        is_split = self.state.memory_micro_batches > 1
+        parts = split_into_micro_batches(batches, self._micro_batch_tokens, self.ranks) if is_split else batches
         figures = self.updater.update(number, parts, self.state.decay)
         self.state.update = number
         self.state.place = taken[-1][0]
         self.state.batches_digest = batches_digest(self.state.batches_digest, batches, self.ranks)
-        # On record, and part of the time that training takes.
+        # Computed here, as it is part of the time that training takes.
         digest = weights_digest(self.model) if self._due(self.config.training.log_every) else ""
         seconds = time.perf_counter() - started
         self.state.seconds += seconds
-        self._pace.count(figures.num_target_tokens, seconds)
-        if figures.skipped:
-            self._skipped(figures, taken)
+        self._throughput.add_update(figures.num_target_tokens, seconds)
+        if figures.is_skipped:
+            self._report_skipped(figures, taken)
         else:
             self.state.skipped_in_a_row = 0
-            self._tell(figures, digest)
+            self._report_progress(figures, digest)
 
-    def _skipped(self, figures: UpdateFigures, taken: Sequence[tuple[Place, Batch]]) -> None:
-        """Count a skipped update and say so; the last of too many in a row ends the run."""
+    def _report_skipped(self, figures: UpdateFigures, taken: Sequence[tuple[BatchPosition, Batch]]) -> None:
+        """Count and report a skipped update; the last of too many in a row ends the run."""
         state = self.state
         state.skipped += 1
         state.skipped_in_a_row += 1
-        # As text: JSON knows no numbers that are none.
+        # As text: JSON has neither NaN nor infinity.
         found = {"loss": str(figures.loss), "gradient_norm": str(figures.gradient_norm), **asdict(state.place)}
         self._log("skipped", {**found, "skipped": state.skipped})
         finding = f"its loss is {figures.loss}, the norm of its gradient {figures.gradient_norm}"
-        self.reporter.say(f"update {state.update:,} is skipped, the model stays as it is: {finding}")
+        self.reporter.report(f"update {state.update:,} is skipped, the model stays as it is: {finding}")
         if state.skipped_in_a_row >= MOST_SKIPPED_IN_A_ROW:
-            raise too_many_skipped(state.update, state.skipped_in_a_row, finding, taken, self.prepared.tokenizer)
+            raise make_divergence_error(state.update, state.skipped_in_a_row, finding, taken, self.prepared.tokenizer)
 
-    def _tell(self, figures: UpdateFigures, digest: str) -> None:
+    def _report_progress(self, figures: UpdateFigures, digest: str) -> None:
         state = self.state
-        to_go, seconds_to_go = self._to_go()
+        to_go, seconds_remaining = self._remaining()
         progress = Progress(
             update=state.update,
             updates=state.update + to_go,
             epochs=state.place.epochs,
             figures=figures,
-            tokens_per_second=self._pace.tokens_per_second,
-            eta_seconds=seconds_to_go,
+            tokens_per_second=self._throughput.tokens_per_second,
+            seconds_remaining=seconds_remaining,
         )
-        self.reporter.progress(progress)
+        self.reporter.report_progress(progress)
         if digest:
-            line: dict[str, Any] = {"epochs": progress.epochs, "batch_tokens": self._most_tokens}
+            line: dict[str, Any] = {"epochs": progress.epochs, "batch_tokens": self._micro_batch_tokens}
             line |= {"tokens_per_second": progress.tokens_per_second, **asdict(figures)}
             line |= {"skipped": state.skipped, "batches_digest": state.batches_digest, "weights_digest": digest}
             self._log("training", line)
-            self._pace.begin_line()
+            self._throughput.begin_line()
 
-    def _to_go(self) -> tuple[int, float]:
-        """Updates and seconds until the run ends, as far as its pace tells."""
+    def _remaining(self) -> tuple[int, float]:
+        """Updates and seconds until the run ends, if it goes on at its present throughput."""
         training = self.config.training
         updates = self._last_update - self.state.update
-        seconds = self._pace.seconds_to_go(updates, training.validate_every)
+        seconds = self._throughput.seconds_remaining(updates, training.validate_every)
         left = max(0.0, training.time_limit_seconds - self._elapsed)
         return (int(updates * left / seconds), left) if seconds > left else (updates, seconds)
 
     def _validate(self) -> None:
         started = time.perf_counter()
         moving = self.updater.moving_average
-        model = whole_model(self.model, self.ranks) if moving is None else moving.model
+        model = gather_model(self.model, self.ranks) if moving is None else moving.model
         if self.ranks.is_first:
-            average = NO_AVERAGE if moving is None else Average(ema_decay=moving.decay)
-            self.candidates.validate(model, self.state, average)
+            average = NO_AVERAGE if moving is None else WeightAverage(ema_decay=moving.decay)
+            self.selection.validate(model, self.state, average)
         self._share_best()
-        self._pace.validated(time.perf_counter() - started, self._elapsed)
-        last_update = self.state.update + self._to_go()[0]
-        if self.ranks.is_first and (expected := forecast_line(self.folder.metrics.read(), last_update)) is not None:
-            self.reporter.say(expected)
+        self._throughput.add_validation(time.perf_counter() - started, self._elapsed)
+        last_update = self.state.update + self._remaining()[0]
+        if self.ranks.is_first and (expected := describe_forecast(self.folder.metrics.read(), last_update)) is not None:
+            self.reporter.report(expected)
 
     def _average(self) -> None:
         if self.ranks.is_first:
-            self.candidates.average(self.updater, self.state)
+            self.selection.try_averages(self.updater, self.state)
             if self.config.training.fit_length_penalty:
-                self.candidates.fit_length_penalty(self.device)
+                self.selection.fit_length_penalty(self.device)
         self._share_best()
 
     def _share_best(self) -> None:
-        """Let all ranks know what the first has found, as it decides when they end."""
+        """Tell all ranks what the first one has found, as it decides when they end."""
         found = torch.tensor([self.state.best or 0.0, self.state.without_gain], dtype=torch.float64)
-        self.state.best, without_gain = self.ranks.from_first(found).tolist()
+        self.state.best, without_gain = self.ranks.broadcast(found).tolist()
         self.state.without_gain = int(without_gain)
 
     def _log(self, kind: str, figures: Mapping[str, object]) -> None:
         if self.ranks.is_first:
             line = {**figures, "seconds": self.state.seconds}
-            self.trackers.follow(self.folder.metrics.append(kind, self.state.update, line))
+            self.trackers.append(self.folder.metrics.append(kind, self.state.update, line))
 
     def _checkpoint(self) -> None:
         if not is_finite(self.model):

@@ -1,4 +1,4 @@
-"""How good the model is now: teacher-forced loss, and its real translations against untouched references."""
+"""Validation of a model: its teacher-forced loss, and its translations scored against untouched references."""
 
 import math
 from collections.abc import Sequence
@@ -13,9 +13,9 @@ from transduce.errors import TrainingError
 from transduce.evaluation import Score, corpus_scores
 from transduce.model import Transformer
 from transduce.text import Tokenizer
-from transduce.training.diagnosis import commonest_share, repetition_share, token_f1
-from transduce.training.divergence import REMEDY
+from transduce.training.diagnosis.output_checks import commonest_share, repetition_share, token_f1
 from transduce.training.loss import label_smoothed_cross_entropy
+from transduce.training.stopping import REMEDY
 from transduce.translation import NativeEngine, Translator, batches_by_length
 from transduce.translation.workers import Workers
 
@@ -29,7 +29,7 @@ MOST_PENALTY = 3.0
 
 @dataclass(frozen=True)
 class Sample:
-    """One validation sentence, what the model made of it, and what it should be."""
+    """A validation sentence, its translation by the model, and its reference."""
 
     source: str
     translation: str
@@ -38,26 +38,22 @@ class Sample:
 
 @dataclass(frozen=True)
 class Validation:
-    """Figures of one validation.
-
-    Args:
-        loss: cross-entropy without smoothing, in nats a target token, of the whole validation text.
-        accuracy: share of target tokens predicted right, teacher-forced.
-        scores: BLEU and chrF of beam-search translations, with signatures and 95 % confidence intervals; of the first
-            `training.max_validation_pairs`.
-        samples: a few of them to read.
-        token_f1: how much of the references' tokens these translations have, from 0 to 1; see `diagnosis.token_f1`.
-        commonest_share: share of different sources that have the most frequent translation.
-        repetition_share: share of translations that repeat themselves.
-    """
+    """Figures of one validation: loss and accuracy of the whole text, the others of the pairs that are translated."""
 
     loss: float
+    """Cross-entropy without smoothing, in nats a target token."""
     accuracy: float
+    """Share of target tokens predicted right, teacher-forced."""
     scores: tuple[Score, ...]
+    """BLEU and chrF of beam-search translations, with signatures and 95 % confidence intervals."""
     samples: tuple[Sample, ...]
+    """A few of the translations to read."""
     token_f1: float
+    """F1 of the translations' tokens against those of the references; see `diagnosis.token_f1`."""
     commonest_share: float = 0.0
+    """Share of different sources that have the most frequent translation."""
     repetition_share: float = 0.0
+    """Share of translations that repeat themselves."""
 
     @property
     def perplexity(self) -> float:
@@ -72,15 +68,12 @@ class Validation:
 
     @property
     def ties(self) -> list[float]:
-        """What decides between models of equal quality: chrF, then the loss, negative as higher is better.
-
-        The first models of a small corpus all have a BLEU of 0.
-        """
+        """What decides between models of equal quality, as at first, when BLEU is 0: chrF, then the negative loss."""
         return [self.quality("chrf"), self.quality("loss")]
 
 
 class Validator:
-    """The validation text, and the settings by which it is translated and scored."""
+    """Translates and scores the validation text with any model."""
 
     num_samples = 3
 
@@ -91,7 +84,7 @@ class Validator:
         self._workers = Workers()
 
     def validate(self, model: Transformer) -> Validation:
-        """All figures for the model as it is; its mode and weights are left alone.
+        """Compute all figures for the model, whose mode and weights stay as they are.
 
         Raises:
             TrainingError: the model's logits are not finite.
@@ -169,7 +162,7 @@ class Validator:
             return torch.cat([sums, torch.tensor([batch.num_target_tokens])])
 
         parts = list(batches_by_length([max(map(len, pair)) for pair in zip(*sides, strict=True)], 4096))
-        # A batch a thread: those that share one batch wait for each other, long beside other programs.
+        # A batch a thread: threads that share one batch wait for each other, long beside other programs.
         num_threads = torch.get_num_threads() if device.type == "cpu" else 1
         one_by_one = num_threads == 1
         sums = map(sums_over_tokens, parts) if one_by_one else self._workers.map(sums_over_tokens, parts, num_threads)

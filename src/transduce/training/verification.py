@@ -1,7 +1,4 @@
-"""Proof, on a user's own run and machine, that a run which is killed and started again ends like one that is not.
-
-The processes are real, and they are killed by SIGKILL, for which no process can prepare.
-"""
+"""Verification that a user's run, killed by SIGKILL and resumed, ends to the bit like one that is not killed."""
 
 import filecmp
 import json
@@ -18,159 +15,148 @@ from typing import Any
 import numpy as np
 
 from transduce.bundle import latest_checkpoint, started
-from transduce.config import RunConfig, flatten, to_toml, without_settings
+from transduce.config import RunConfig, flatten, remove_settings, to_toml
 from transduce.data import scratch_folder
 from transduce.errors import ConfigError, TrainingError, UserError
-from transduce.training.metrics import CLOCK
-from transduce.training.ranks import joined_ranks
+from transduce.training.distributed.ranks import connect_ranks
+from transduce.training.reporting.metrics import CLOCK
 from transduce.training.run_folder import RunFolder
 
 MOST_UPDATES = 40
-"""Updates of the run that is proved; 5 to a checkpoint, 20 to a validation."""
+"""Updates of the run that is verified; 5 to a checkpoint, 20 to a validation."""
 
 NUM_KILLS = 4
 """Times that its process is killed, one of them while it writes a checkpoint."""
 
 Moment = Callable[[int], bool]
-"""Whether the process of this id has come to where it is to be killed."""
+"""Whether the process of this id is to be killed now."""
 
 
 @dataclass(frozen=True)
 class Kill:
-    """When a process was killed.
-
-    Args:
-        update: the last one that it had put on record.
-        writing: whether it left a checkpoint half written.
-    """
+    """The moment at which a process was killed."""
 
     update: int
-    writing: bool
+    """The last one in metrics.jsonl."""
+    is_writing: bool
+    """Whether a checkpoint was left unfinished."""
 
     def __str__(self) -> str:
-        return f"after update {self.update}" + (" while a checkpoint was being written" if self.writing else "")
+        return f"after update {self.update}" + (" while a checkpoint was being written" if self.is_writing else "")
 
 
 @dataclass(frozen=True)
 class ResumeProof:
-    """What came out.
-
-    Args:
-        updates: of the run that was proved.
-        kills: of its process.
-        num_lines: lines of metrics that were compared, digests and all.
-        differences: between the run that was killed and the one that was not, in words; none if they are equal.
-        kept: where both runs lie, if they are not equal.
-    """
+    """The result of a verification."""
 
     updates: int
+    """Of the run that was verified."""
     kills: tuple[Kill, ...]
     num_lines: int
+    """Lines of metrics that were compared, digests included."""
     differences: tuple[str, ...]
+    """Between the run that was killed and the one that was not; none if they are equal."""
     kept: Path | None
+    """The folder of both runs, if they differ."""
 
 
-def verify_resume(config: RunConfig, talk: Callable[[str], None]) -> ResumeProof:
+def verify_resume(config: RunConfig, report: Callable[[str], None]) -> ResumeProof:
     """Train the beginning of the run that `config` describes without a stop, and again with kills, and compare.
 
-    All of it lies in a folder beside the run's own, which is gone in the end unless the two runs differ. The text is
-    prepared as for the run itself, and stays so.
-
-    Args:
-        config: the whole run.
-        talk: is told what happens.
+    Both runs lie in a folder beside the run's own, which is removed unless they differ. The text is prepared in the
+    run's own cache.
 
     Raises:
-        BundleError: the bundle to start from is not there, or damaged.
+        BundleError: the bundle to start from is missing or damaged.
         ConfigError: the text is standard input, which can be read only once; or torchrun has started several ranks.
-        UserError, TrainingError: training ended by itself with an error; its last words.
+        UserError, TrainingError: training itself ended with an error.
     """
     if config.data.pairs == "-":
         raise ConfigError('pairs = "-": standard input can be read only once, and this takes several runs: give a file')
-    with joined_ranks() as ranks:
+    with connect_ranks() as ranks:
         if ranks.size > 1:
             raise ConfigError(
                 "--verify-resume kills and starts a run in one process: give the command without torchrun"
             )
     output = Path(config.output)
     config, _ = started(config)
-    short = _shortened(config)
+    short = _shorten(config)
     before, after = flatten(config.model_dump()), flatten(short.model_dump())
     changes = [f"{key} = {after[key]} (was {before[key]})" for key in after if after[key] != before[key]]
-    talk(f"the run is proved with its own settings, but for {', '.join(changes)}")
+    report(f"the run is proved with its own settings, but for {', '.join(changes)}")
     with scratch_folder(output.parent, f"{output.name}-verification") as scratch:
-        unbroken, broken = (_with_recipe(short, scratch / name) for name in ("unbroken", "killed"))
-        talk(f"training {short.training.updates} updates without a stop")
-        train_to_the_end(unbroken)
-        talk("training them again, killed and started anew")
+        unbroken, broken = (_write_recipe(short, scratch / name) for name in ("unbroken", "killed"))
+        report(f"training {short.training.updates} updates without a stop")
+        train_to_end(unbroken)
+        report("training them again, killed and started anew")
         kills = []
         for kill in _kills(broken, unbroken, np.random.default_rng()):
-            talk(f"killed {kill}")
+            report(f"killed {kill}")
             kills.append(kill)
-        train_to_the_end(broken)
-        found, kept = differences(broken, unbroken), None
+        train_to_end(broken)
+        found, kept = find_differences(broken, unbroken), None
         if found:
             kept = scratch.rename(scratch.with_suffix(".differing"))
         return ResumeProof(short.training.updates, tuple(kills), len(unbroken.metrics.read()), tuple(found), kept)
 
 
-def train_to_the_end(run: RunFolder) -> None:
-    """Train in a process of its own that nobody stops.
+def train_to_end(run: RunFolder) -> None:
+    """Train in a subprocess without a stop.
 
     Raises:
-        UserError, TrainingError: it ended with an error; its last words.
+        UserError, TrainingError: it ended with an error.
     """
-    with _training(run) as process:
+    with _start_training(run) as process:
         process.wait()
     _check(process, run)
 
 
 def train_and_kill(run: RunFolder, moment: Moment, pause: float) -> Kill | None:
-    """Train in a process of its own, and kill it `pause` seconds after `moment`; None if the run ended before.
+    """Train in a subprocess, and kill it `pause` seconds after `moment`; None if the run ended before.
 
     Raises:
-        UserError, TrainingError: it ended with an error; its last words.
+        UserError, TrainingError: it ended with an error.
     """
-    with _training(run) as process:
+    with _start_training(run) as process:
         while process.poll() is None and not moment(process.pid):
             time.sleep(0.0005)
         time.sleep(pause)
         killed = process.poll() is None
         process.kill()
     if killed:
-        return Kill(last_update(run), _is_writing(run, process.pid))
+        return Kill(read_last_update(run), _is_writing(run, process.pid))
     _check(process, run)
     return None
 
 
-def kills_while_writing(run: RunFolder, update: int, random: np.random.Generator) -> Iterator[Kill]:
-    """Train and kill while a checkpoint after `update` is being written; again, if it was faster than the signal."""
+def kill_while_writing(run: RunFolder, update: int, random: np.random.Generator) -> Iterator[Kill]:
+    """Train and kill while a checkpoint after `update` is being written; again, if writing ended before the signal."""
 
     def moment(process: int) -> bool:
-        return _is_writing(run, process) and last_update(run) >= update
+        return _is_writing(run, process) and read_last_update(run) >= update
 
     for _ in range(5):
         kill = train_and_kill(run, moment, random.uniform(0, 0.002))
         if kill is None:
             return
         yield kill
-        if kill.writing:
+        if kill.is_writing:
             return
 
 
-def has_reached(run: RunFolder, update: int) -> Moment:
-    """Whether `update` is on record; `training.log_every` has to be 1."""
-    return lambda _: last_update(run) >= update
+def reach_update(run: RunFolder, update: int) -> Moment:
+    """The moment at which `update` is in metrics.jsonl; `training.log_every` has to be 1."""
+    return lambda _: read_last_update(run) >= update
 
 
-def last_update(run: RunFolder) -> int:
-    """The update of the last whole line of metrics; 0 where there is none."""
+def read_last_update(run: RunFolder) -> int:
+    """The update of the last complete line of metrics; 0 where there is none."""
     lines = run.metrics.path.read_bytes().split(b"\n")[:-1] if run.metrics.path.exists() else []
     return int(json.loads(lines[-1])["update"]) if lines else 0
 
 
-def differences(one: RunFolder, other: RunFolder) -> list[str]:
-    """What is not the same in two runs, but for the time they took: lines of metrics, state, and bytes of tensors."""
+def find_differences(one: RunFolder, other: RunFolder) -> list[str]:
+    """The differences of two runs, except in time: of lines of metrics, of the state, and of bytes of tensors."""
     found = []
     lines = [[_without_clock(line) for line in run.metrics.read()] for run in (one, other)]
     if len(lines[0]) != len(lines[1]):
@@ -188,8 +174,8 @@ def differences(one: RunFolder, other: RunFolder) -> list[str]:
     return [*found, *different, *missing]
 
 
-def _shortened(config: RunConfig) -> RunConfig:
-    """The same run, ended early, with the rhythm that the proof needs, and little to validate and to keep."""
+def _shorten(config: RunConfig) -> RunConfig:
+    """The run with few updates, frequent checkpoints, and little to validate and to keep."""
     training = config.training
     updates = min(training.updates, MOST_UPDATES)
     changes = {
@@ -206,8 +192,8 @@ def _shortened(config: RunConfig) -> RunConfig:
     return config.model_copy(update={"training": training.model_copy(update=changes)})
 
 
-def _with_recipe(config: RunConfig, folder: Path) -> RunFolder:
-    """The folder of a run of `config`, with the recipe beside it."""
+def _write_recipe(config: RunConfig, folder: Path) -> RunFolder:
+    """Write the recipe of a run of `config` in `folder` beside it."""
     cache = config.data.cache or str(Path(config.output).parent / ".cache")
     data = config.data.model_copy(update={"cache": cache})
     recipe = to_toml(config.model_copy(update={"output": str(folder), "data": data}))
@@ -216,14 +202,16 @@ def _with_recipe(config: RunConfig, folder: Path) -> RunFolder:
 
 
 def _kills(run: RunFolder, unbroken: RunFolder, random: np.random.Generator) -> Iterator[Kill]:
-    """Kill the run at random updates, one after the other, and once in between while it writes a checkpoint."""
+    """Kill the run at random updates, and once while it writes a checkpoint."""
     last = unbroken.metrics.read()[-1]
     updates = sorted(random.choice(last["update"], size=min(NUM_KILLS, last["update"]), replace=False).tolist())
     chosen = random.choice(updates) if updates else None
     for update in updates:
         if update == chosen:
-            yield from kills_while_writing(run, update, random)
-        elif kill := train_and_kill(run, has_reached(run, update), random.uniform(0, last["seconds"] / last["update"])):
+            yield from kill_while_writing(run, update, random)
+        elif kill := train_and_kill(
+            run, reach_update(run, update), random.uniform(0, last["seconds"] / last["update"])
+        ):
             yield kill
 
 
@@ -232,8 +220,8 @@ def _is_writing(run: RunFolder, process: int) -> bool:
 
 
 @contextmanager
-def _training(run: RunFolder) -> Iterator[subprocess.Popen[bytes]]:
-    """A process that trains by the recipe beside the folder, in a session of its own: Ctrl-C is not for it."""
+def _start_training(run: RunFolder) -> Iterator[subprocess.Popen[bytes]]:
+    """A subprocess that trains by the recipe beside the folder, in a session of its own, so that Ctrl-C spares it."""
     command = [sys.executable, "-m", "transduce", "train", str(run.path.with_suffix(".toml"))]
     with (
         run.path.with_suffix(".log").open("wb") as log,
@@ -242,7 +230,7 @@ def _training(run: RunFolder) -> Iterator[subprocess.Popen[bytes]]:
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=log,
-            env=without_settings(os.environ),
+            env=remove_settings(os.environ),
             start_new_session=True,
         ) as process,
     ):

@@ -12,7 +12,7 @@ from torch import Tensor
 from transduce.bundle import Bundle, read_calibration
 from transduce.data import Batch
 from transduce.errors import ConfigError
-from transduce.model import Transformer, memory_attention_weights
+from transduce.model import Transformer, cross_attention_weights
 from transduce.translation.forced_decoding import ForcedDecoder, Pair, numbered_blocks
 from transduce.translation.words import Words, divide_pairs, summed_by_words
 
@@ -148,7 +148,7 @@ def check_head(model: Transformer, head: AlignmentHead) -> None:
 
 
 def _weights(model: Transformer, batch: Batch, head: AlignmentHead) -> Float[Tensor, "batch 1 target source"]:
-    layers = memory_attention_weights(model, batch.source_ids, batch.source_mask, batch.target_ids, batch.target_mask)
+    layers = cross_attention_weights(model, batch.source_ids, batch.source_mask, batch.target_ids, batch.target_mask)
     weights = next(islice(layers, head.layer, None))
     return weights.mean(dim=1, keepdim=True) if head.head is None else weights[:, head.head, None]
 

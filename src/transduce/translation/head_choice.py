@@ -9,7 +9,7 @@ import torch
 from jaxtyping import Float, Int
 
 from transduce.errors import CorpusError
-from transduce.model import memory_attention_weights
+from transduce.model import cross_attention_weights
 from transduce.translation.alignment import AlignmentHead
 from transduce.translation.forced_decoding import ForcedDecoder, Pair
 from transduce.translation.gold_alignment import GoldAlignment
@@ -80,7 +80,7 @@ def _summed_gains(
     with decoder.batches(source_ids, target_ids) as batches:
         for indices, batch in batches:
             sides = [sources[index] for index in indices], [targets[index] for index in indices]
-            layers = memory_attention_weights(
+            layers = cross_attention_weights(
                 decoder.model, batch.source_ids, batch.source_mask, batch.target_ids, batch.target_mask
             )
             for layer, weights in enumerate(layers):

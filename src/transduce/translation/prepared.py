@@ -25,8 +25,7 @@ from transduce.model import (
     ResidualConnection,
     Transformer,
 )
-from transduce.model.feed_forward import ACTIVATIONS
-from transduce.model.normalization import EPSILON
+from transduce.model.sublayers import ACTIVATIONS, EPSILON
 from transduce.translation.batches import in_whole_rows
 from transduce.translation.products import Arithmetic, Product
 from transduce.translation.side_by_side import LayerCache, SideBySideState, room_for_source

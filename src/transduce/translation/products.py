@@ -8,7 +8,7 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.nn import functional as F
 
-from transduce.model.linear import linear
+from transduce.kernels.linear import linear
 from transduce.translation.device import packs_bfloat16
 
 _Multiply = Callable[[Tensor, Tensor, Tensor | None], Tensor]

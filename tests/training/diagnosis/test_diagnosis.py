@@ -11,7 +11,7 @@ import torch
 from transduce.config import RunConfig
 from transduce.model import Transformer
 from transduce.training import train
-from transduce.training.diagnosis import new_findings
+from transduce.training.diagnosis.diagnosis import new_findings
 
 MetricsOf = Callable[[Path], list[dict[str, Any]]]
 LEARNING: dict[str, Any] = {

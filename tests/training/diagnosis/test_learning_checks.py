@@ -4,19 +4,107 @@ from collections.abc import Sequence
 from typing import Any
 
 import pytest
+import torch
 
-from transduce.config import load_run_config
-from transduce.training.diagnosis import History
+from transduce.bundle import Bundle
+from transduce.config import TransformerConfig, load_run_config
+from transduce.data import Batch
+from transduce.model import Transformer
+from transduce.training import Validator
+from transduce.training.diagnosis.history import RunHistory
 from transduce.training.diagnosis.learning_checks import (
-    attends_sharply_now,
-    attends_uniformly,
-    ignores_source,
-    is_below_unigram,
-    loss_falls_again,
-    loss_rises,
-    stays_at_unigram,
-    uses_source_now,
+    MOST_TOKENS,
+    SourceProbe,
+    attention_entropies,
+    find_end_of_ignored_source,
+    find_end_of_rising_loss,
+    find_end_of_uniform_attention,
+    find_end_of_unigram_loss,
+    find_ignored_source,
+    find_rising_loss,
+    find_uniform_attention,
+    find_unigram_loss,
 )
+
+
+@pytest.fixture
+def bundle(copier: Any) -> Bundle:
+    return Bundle.open(copier.result.folder / "last")
+
+
+def test_a_model_that_has_learned_to_copy_needs_the_right_source(copier: Any, bundle: Bundle) -> None:
+    found = SourceProbe(copier.unseen, bundle.load_tokenizer(), "float32").measure(bundle.load_model())
+    gain = found.shuffled_loss - found.loss
+    assert gain > 1
+    assert gain > 5 * found.gain_error
+    assert found.sharpest_entropy < found.attention_entropy < 1
+    assert found.num_pairs == len(copier.unseen)
+
+
+def test_the_loss_is_that_of_the_validation(copier: Any, bundle: Bundle) -> None:
+    tokenizer, model = bundle.load_tokenizer(), bundle.load_model()
+    found = SourceProbe(copier.unseen, tokenizer, "float32").measure(model)
+    assert found.loss == pytest.approx(
+        Validator(copier.unseen, tokenizer, copier.config).validate(model).loss, rel=1e-4
+    )
+
+
+def test_without_attention_to_the_source_it_makes_no_difference(copier: Any, bundle: Bundle) -> None:
+    model = bundle.load_model()
+    for layer in model.decoder.layers:
+        torch.nn.init.zeros_(layer.memory_attention.output.weight)
+    found = SourceProbe(copier.unseen, bundle.load_tokenizer(), "float32").measure(model)
+    assert found.shuffled_loss == pytest.approx(found.loss, abs=1e-6)
+    assert found.gain_error < 1e-6
+
+
+def test_the_model_is_left_as_it_was(copier: Any, bundle: Bundle) -> None:
+    model, probe = bundle.load_model(), SourceProbe(copier.unseen, bundle.load_tokenizer(), "float32")
+    before = {name: tensor.clone() for name, tensor in model.state_dict().items()}
+    state = torch.get_rng_state()
+    for training in (True, False):
+        model.train(training)
+        assert probe.measure(model) == probe.measure(model)
+        assert all(part.training == training for part in model.modules())
+    assert all(torch.equal(tensor, before[name]) for name, tensor in model.state_dict().items())
+    assert torch.equal(torch.get_rng_state(), state)
+
+
+def test_bfloat16_changes_little(copier: Any, bundle: Bundle) -> None:
+    model, tokenizer = bundle.load_model(), bundle.load_tokenizer()
+    exact, rounded = (SourceProbe(copier.unseen, tokenizer, type_).measure(model) for type_ in ("float32", "bfloat16"))
+    assert rounded.loss == pytest.approx(exact.loss, rel=0.05, abs=0.02)
+    assert model.compute_dtype is None
+
+
+def test_the_sample_is_bounded_and_has_a_pair_at_least(copier: Any, bundle: Bundle) -> None:
+    tokenizer = bundle.load_tokenizer()
+    many = SourceProbe(copier.unseen * 100, tokenizer, "float32").batch
+    assert many.source_mask.sum() <= MOST_TOKENS
+    long = (" ".join(["river"] * 2 * MOST_TOKENS),) * 2
+    assert len(SourceProbe([long], tokenizer, "float32").batch.source_ids) == 1
+    assert SourceProbe([long], tokenizer, "float32").measure(bundle.load_model()).gain_error == 0
+
+
+def test_uniform_attention_has_an_entropy_of_one_and_one_place_of_zero() -> None:
+    torch.manual_seed(1)
+    config = TransformerConfig(
+        vocabulary=20, d_model=8, num_heads=2, d_ff=8, num_encoder_layers=1, num_decoder_layers=2
+    )
+    model = Transformer(config).eval()
+    batch = Batch.from_ids([[5, 6, 7, 1], [8, 1]], [[9, 1], [5, 6, 1]], pad_id=19)
+    for layer in model.decoder.layers:
+        torch.nn.init.zeros_(layer.memory_attention.projection.weight[:8])
+    found = attention_entropies(model, batch)
+    assert found.shape == (4,)
+    torch.testing.assert_close(found, torch.ones(4))
+    with torch.no_grad():
+        for layer in model.decoder.layers:
+            layer.memory_attention.projection.weight[:16] = 100 * torch.randn(16, 8)
+    assert attention_entropies(model, batch).max() < 0.3
+    alone = Batch.from_ids([[1]], [[9, 1]], pad_id=19)
+    assert attention_entropies(model, alone).tolist() == [1.0]
+
 
 Look = tuple[float, float, float, float]
 """Loss, worth of the right source, its standard error, entropy of the sharpest head; from update 50 on, every 50."""
@@ -68,7 +156,7 @@ IGNORED: list[Look] = [(loss, 0.0, 0.0, 0.9) for loss, *_ in HEALTHY_CAPTIONS]
 UNIFORM: list[Look] = [(loss, gain, error, 1.0) for loss, gain, error, _ in HEALTHY_CAPTIONS]
 
 
-def run_of(looks: Sequence[Look], unigram: float = 5.99, **settings: Any) -> History:
+def run_of(source_uses: Sequence[Look], unigram: float = 5.99, **settings: Any) -> RunHistory:
     """The training loss lies a little above that of the looks."""
     lines: list[dict[str, Any]] = [
         {
@@ -84,88 +172,88 @@ def run_of(looks: Sequence[Look], unigram: float = 5.99, **settings: Any) -> His
             },
         }
     ]
-    for number, (loss, gain, error, sharpest) in enumerate(looks, start=1):
+    for number, (loss, gain, error, sharpest) in enumerate(source_uses, start=1):
         lines.append({"kind": "training", "update": 50 * number, "cross_entropy": loss + 0.1, "learning_rate": 1e-3})
         figures = {"loss": loss, "shuffled_loss": loss + gain, "gain_error": error, "num_pairs": 24}
         figures |= {"attention_entropy": sharpest, "sharpest_entropy": sharpest}
         lines.append({"kind": "source_use", "update": 50 * number, **figures})
     given = {"preset": "tiny", "model.norm_order": "pre", "model.dropout": 0.1, "training.updates": 4000}
     config, _ = load_run_config(None, arguments={**given, "training.warmup": 400, **settings})
-    return History(config, lines)
+    return RunHistory(config, lines)
 
 
-CHECKS = (stays_at_unigram, ignores_source, attends_uniformly, loss_rises)
+CHECKS = (find_unigram_loss, find_ignored_source, find_uniform_attention, find_rising_loss)
 
 
 @pytest.mark.parametrize("looks", [HEALTHY_NEWS, SLOW_NEWS, HEALTHY_CAPTIONS, UNIFORM[:5], DROPOUT[:5], []])
-def test_healthy_and_young_runs_are_not_suspected(looks: list[Look]) -> None:
-    for length in range(len(looks) + 1):
-        assert [check(run_of(looks[:length])) for check in CHECKS] == [None] * 4
+def test_healthy_and_young_runs_are_not_suspected(source_uses: list[Look]) -> None:
+    for length in range(len(source_uses) + 1):
+        assert [check(run_of(source_uses[:length])) for check in CHECKS] == [None] * 4
 
 
 def test_a_loss_that_stays_at_that_of_a_unigram_model() -> None:
-    found = stays_at_unigram(run_of(DROPOUT, **{"model.dropout": 0.9}))
+    found = find_unigram_loss(run_of(DROPOUT, **{"model.dropout": 0.9}))
     assert "after 400 updates the loss (5.93) is no better" in str(found)
     assert "model.dropout = 0.9: set it to 0.1" in str(found)
-    assert "learning_rate" in str(stays_at_unigram(run_of(DROPOUT)))
-    assert ignores_source(run_of(DROPOUT)) is None  # one cause, one finding
-    assert is_below_unigram(run_of(DROPOUT)) is None
-    assert is_below_unigram(run_of([*DROPOUT, (5.4, 0.0, 0.1, 0.9)])) is not None
+    assert "learning_rate" in str(find_unigram_loss(run_of(DROPOUT)))
+    assert find_ignored_source(run_of(DROPOUT)) is None  # one cause, one finding
+    assert find_end_of_unigram_loss(run_of(DROPOUT)) is None
+    assert find_end_of_unigram_loss(run_of([*DROPOUT, (5.4, 0.0, 0.1, 0.9)])) is not None
 
 
 def test_a_long_warmup_is_waited_for_up_to_a_tenth_of_the_run() -> None:
     longer = {"training.warmup": 4000, "training.updates": 100_000}
-    assert stays_at_unigram(run_of(DROPOUT, **longer)) is None
-    assert stays_at_unigram(run_of(DROPOUT, **{**longer, "training.updates": 4000})) is not None
+    assert find_unigram_loss(run_of(DROPOUT, **longer)) is None
+    assert find_unigram_loss(run_of(DROPOUT, **{**longer, "training.updates": 4000})) is not None
 
 
 def test_a_loss_that_still_falls_asks_for_a_higher_rate() -> None:
     slow = [(8.0 - 0.2 * number, 0.0, 0.1, 0.95) for number in range(9)]
-    assert "raise training.learning_rate" in str(stays_at_unigram(run_of(slow)))
+    assert "raise training.learning_rate" in str(find_unigram_loss(run_of(slow)))
 
 
 def test_a_model_that_takes_no_notice_of_the_source() -> None:
-    found = ignores_source(run_of(IGNORED, unigram=5.8))
+    found = find_ignored_source(run_of(IGNORED, unigram=5.8))
     assert "its loss is 4.208 with the right source and 4.208 with that of another pair" in str(found)
-    assert uses_source_now(run_of(IGNORED, unigram=5.8)) is None
-    assert "0.227 nats a token" in str(uses_source_now(run_of(HEALTHY_CAPTIONS[:6])))
+    assert find_end_of_ignored_source(run_of(IGNORED, unigram=5.8)) is None
+    assert "0.227 nats a token" in str(find_end_of_ignored_source(run_of(HEALTHY_CAPTIONS[:6])))
 
 
 def test_pairs_too_few_to_tell_are_not_judged() -> None:
     run = run_of(IGNORED, unigram=5.8)
     few = [{**line, "num_pairs": 1} if line["kind"] == "source_use" else line for line in run.lines]
-    assert ignores_source(History(run.config, few)) is None
+    assert find_ignored_source(RunHistory(run.config, few)) is None
 
 
 def test_a_source_of_no_use_after_a_long_time() -> None:
     long = [*SLOW_NEWS, *[(4.5, 0.003, 0.006, 0.9)] * 20]
-    assert "ignores the source" in str(ignores_source(run_of(long)))
-    assert ignores_source(run_of([*long[:-1], (4.4, 0.05, 0.01, 0.9)])) is None
+    assert "ignores the source" in str(find_ignored_source(run_of(long)))
+    assert find_ignored_source(run_of([*long[:-1], (4.4, 0.05, 0.01, 0.9)])) is None
 
 
 def test_attention_that_stays_uniform_though_the_source_is_of_use() -> None:
-    found = attends_uniformly(run_of(UNIFORM, unigram=5.8))
+    found = find_uniform_attention(run_of(UNIFORM, unigram=5.8))
     assert "uniform in all heads" in str(found)
     post = {"model.norm_order": "post"}
-    assert 'set it to "pre"' in str(attends_uniformly(run_of(UNIFORM, unigram=5.8, **post)))
-    assert attends_sharply_now(run_of(UNIFORM)) is None
-    assert attends_sharply_now(run_of(HEALTHY_CAPTIONS)) is not None
+    assert 'set it to "pre"' in str(find_uniform_attention(run_of(UNIFORM, unigram=5.8, **post)))
+    assert find_end_of_uniform_attention(run_of(UNIFORM)) is None
+    assert find_end_of_uniform_attention(run_of(HEALTHY_CAPTIONS)) is not None
 
 
 def test_a_loss_that_rises_on_both_texts() -> None:
     risen = [*HEALTHY_CAPTIONS, *[(5.5, 0.0, 0.01, 0.5)] * 5]
-    found = loss_rises(run_of(risen))
+    found = find_rising_loss(run_of(risen))
     assert "from 4.21 at its lowest to 5.50 after 650 updates" in str(found)
     # A rise on the validation text alone is overfitting, for which there is another check.
     alone = [{**line, "cross_entropy": 4.0} if line["kind"] == "training" else line for line in run_of(risen).lines]
-    assert loss_rises(History(run_of(risen).config, alone)) is None
-    assert loss_falls_again(run_of(risen)) is None
-    assert loss_falls_again(run_of([*risen, (4.1, 0.0, 0.01, 0.5)])) is not None
+    assert find_rising_loss(RunHistory(run_of(risen).config, alone)) is None
+    assert find_end_of_rising_loss(run_of(risen)) is None
+    assert find_end_of_rising_loss(run_of([*risen, (4.1, 0.0, 0.01, 0.5)])) is not None
 
 
 def test_a_loss_that_rises_from_the_start_is_judged_once_there_is_enough_to_compare() -> None:
     rising = [(4.0 + 0.3 * number, 0.0, 0.01, 0.5) for number in range(10)]
-    found = [loss_rises(run_of(rising[:length])) is not None for length in range(11)]
+    found = [find_rising_loss(run_of(rising[:length])) is not None for length in range(11)]
     assert found == [False] * 6 + [True] * 5
 
 
@@ -173,6 +261,6 @@ def test_a_loss_that_rises_from_the_start_is_judged_once_there_is_enough_to_comp
 def test_what_follows_from_the_text_is_not_said_twice(figures: dict[str, Any]) -> None:
     run = run_of(UNIFORM, unigram=5.8)
     data = {**run.lines[0], "text": {**run.text, **figures, "first_unrelated": 0}}
-    ill = History(run.config, [data, *run.lines[1:]])
-    assert ignores_source(ill) is None
-    assert attends_uniformly(ill) is None
+    ill = RunHistory(run.config, [data, *run.lines[1:]])
+    assert find_ignored_source(ill) is None
+    assert find_uniform_attention(ill) is None

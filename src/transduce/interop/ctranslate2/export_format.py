@@ -19,7 +19,7 @@ from transduce.interop.ctranslate2.settings import SECTION, ExportedSettings, re
 from transduce.interop.ctranslate2.variables import Variables
 from transduce.interop.runtime import Runtime
 from transduce.model import Transformer
-from transduce.model.normalization import EPSILON
+from transduce.model.sublayers import EPSILON
 from transduce.text import Tokenizer
 
 ACTIVATIONS = {"relu": "RELU", "gelu": "GELU", "swish": "SWISH"}

@@ -36,7 +36,7 @@ from transduce.interop.residual_channels import in_turn
 from transduce.interop.runtime import ImportedModel
 from transduce.interop.token_rows import numbered
 from transduce.model import NEVER
-from transduce.model.normalization import EPSILON
+from transduce.model.sublayers import EPSILON
 from transduce.text import Tokenizer
 
 

@@ -13,6 +13,7 @@ from torch import Tensor
 
 from transduce.interop.onnx.graph import Graph
 from transduce.interop.onnx.weights import Weights
+from transduce.kernels.linear import Linear
 from transduce.model import (
     DotScore,
     FeedForward,
@@ -24,10 +25,8 @@ from transduce.model import (
     TokenEmbedding,
 )
 from transduce.model.attention import AttentionScore
-from transduce.model.feed_forward import ACTIVATIONS
-from transduce.model.linear import Linear
-from transduce.model.normalization import EPSILON, Normalization
-from transduce.model.positions import Positions
+from transduce.model.embeddings import Positions
+from transduce.model.sublayers import ACTIVATIONS, EPSILON, Normalization
 
 
 class Layers:

@@ -1,4 +1,4 @@
-"""All checks of a run's health in one place: what is measured when, and what is said once."""
+"""All checks of a run in one place: what is measured when, and what is reported once."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
@@ -7,62 +7,62 @@ from transduce.config import RunConfig
 from transduce.data import PreparedData
 from transduce.model import Transformer
 from transduce.training.diagnosis import initial_checks, learning_checks, output_checks
-from transduce.training.diagnosis.history import Check, Finding, History, Line
-from transduce.training.diagnosis.source_use import SourceProbe
-from transduce.training.metrics import MetricsLog
-from transduce.training.precision import settled_precision
-from transduce.training.ranks import Ranks
-from transduce.training.sharding import whole_model
+from transduce.training.diagnosis.history import Check, Finding, RunHistory
+from transduce.training.diagnosis.learning_checks import SourceProbe
+from transduce.training.distributed.ranks import Ranks
+from transduce.training.distributed.sharding import gather_model
+from transduce.training.reporting.metrics import Line, MetricsLog
+from transduce.training.updater import resolve_precision
 from transduce.translation import find_device
 
-LOOK_EVERY, YOUNG, LATER_EVERY = 50, 1000, 200
-"""Updates between two looks at the model: the first while it is young, the last from update `YOUNG` on. A look takes
-about as long as an update."""
+MEASURE_EVERY, YOUNG, LATER_EVERY = 50, 1000, 200
+"""Updates between two measurements of the model: the first up to update `YOUNG`, the last from then on. A measurement
+takes about as long as an update."""
 
 CHECKS: Mapping[str, tuple[Check, Check | None]] = {
-    "unrelated pairs": (initial_checks.unrelated_pairs, None),
-    "swapped validation": (initial_checks.swapped_validation, None),
-    "foreign validation": (initial_checks.foreign_validation, None),
-    "high rate": (initial_checks.high_rate, None),
-    "strong dropout": (initial_checks.strong_dropout, None),
-    "unigram loss": (learning_checks.stays_at_unigram, learning_checks.is_below_unigram),
-    "source ignored": (learning_checks.ignores_source, learning_checks.uses_source_now),
-    "uniform attention": (learning_checks.attends_uniformly, learning_checks.attends_sharply_now),
-    "rising loss": (learning_checks.loss_rises, learning_checks.loss_falls_again),
-    "one output": (output_checks.writes_one_output, output_checks.writes_different_outputs),
-    "repetition": (output_checks.repeats_itself, output_checks.repeats_less),
-    "exposure bias": (output_checks.has_exposure_bias, output_checks.has_no_exposure_bias),
-    "overfitting": (output_checks.overfits, output_checks.overfits_no_more),
+    "unrelated pairs": (initial_checks.find_unrelated_pairs, None),
+    "swapped validation": (initial_checks.find_swapped_validation, None),
+    "foreign validation": (initial_checks.find_foreign_validation, None),
+    "high rate": (initial_checks.find_high_rate, None),
+    "strong dropout": (initial_checks.find_strong_dropout, None),
+    "unigram loss": (learning_checks.find_unigram_loss, learning_checks.find_end_of_unigram_loss),
+    "source ignored": (learning_checks.find_ignored_source, learning_checks.find_end_of_ignored_source),
+    "uniform attention": (learning_checks.find_uniform_attention, learning_checks.find_end_of_uniform_attention),
+    "rising loss": (learning_checks.find_rising_loss, learning_checks.find_end_of_rising_loss),
+    "one output": (output_checks.find_one_output, output_checks.find_end_of_one_output),
+    "repetition": (output_checks.find_repetition, output_checks.find_end_of_repetition),
+    "exposure bias": (output_checks.find_exposure_bias, output_checks.find_end_of_exposure_bias),
+    "overfitting": (output_checks.find_overfitting, output_checks.find_end_of_overfitting),
 }
-"""Of every illness, what tells that a run has it, and what tells that it is over, if that can be."""
+"""For every problem, the check that finds it, and the check that finds that it is over, if it can be."""
 
 
 def new_findings(config: RunConfig, lines: Sequence[Line]) -> list[Finding]:
-    """What to say after the last of these lines of metrics.jsonl that was not said before.
+    """Findings after the last of these lines of metrics.jsonl that they do not contain yet.
 
-    Every illness is named once, and its end once. A pure function: a run that is resumed says the same.
+    Every problem is found once, and its end once. A pure function: a resumed run has the same findings.
     """
-    run = History(config, lines)
-    said = {(line["name"], line["is_over"]) for line in lines if line["kind"] == "finding"}
+    run = RunHistory(config, lines)
+    known = {(line["name"], line["is_over"]) for line in lines if line["kind"] == "finding"}
     findings = []
-    for name, (is_ill, is_over) in CHECKS.items():
-        if (name, False) not in said:
-            if (text := is_ill(run)) is not None:
+    for name, (find_problem, find_end) in CHECKS.items():
+        if (name, False) not in known:
+            if (text := find_problem(run)) is not None:
                 findings.append(Finding(name, text))
-        elif is_over is not None and (name, True) not in said and (text := is_over(run)) is not None:
+        elif find_end is not None and (name, True) not in known and (text := find_end(run)) is not None:
             findings.append(Finding(name, text, is_over=True))
     return findings
 
 
 class Diagnosis:
-    """Looks at a run from time to time, and says what is wrong with it.
+    """Measures a run from time to time, and reports and logs what is wrong with it.
 
     Args:
         config: of the run.
         prepared: its data.
-        metrics: where its figures are.
-        log: puts figures of a kind on record.
-        say: is told the findings.
+        metrics: of the run.
+        log: writes figures of a kind to metrics.jsonl.
+        report: is told the findings.
     """
 
     def __init__(
@@ -71,30 +71,30 @@ class Diagnosis:
         prepared: PreparedData,
         metrics: MetricsLog,
         log: Callable[[str, Mapping[str, object]], None],
-        say: Callable[[str], None],
+        report: Callable[[str], None],
     ) -> None:
         self._config = config
         self._metrics = metrics
         self._log = log
-        self._say = say
+        self._report = report
         device, training = find_device(config.training.device), config.training
-        precision = settled_precision(training.precision, device, config.model.d_model)
+        precision = resolve_precision(training.precision, device, config.model.d_model)
         self._probe = SourceProbe(prepared.validation, prepared.tokenizer, precision)
 
-    def look(self, model: Transformer, update: int, ranks: Ranks) -> None:
-        """Measure whether the model uses the source, if it is due after this update, and say what is new.
+    def measure(self, model: Transformer, update: int, ranks: Ranks) -> None:
+        """Measure whether the model uses the source, if that is due after this update, and report new findings.
 
-        The model is left as it was. All ranks must call this together; the first one measures.
+        The model stays as it is. All ranks call this together; the first one measures.
         """
-        if update % (LOOK_EVERY if update <= YOUNG else LATER_EVERY):
+        if update % (MEASURE_EVERY if update <= YOUNG else LATER_EVERY):
             return
-        whole = whole_model(model, ranks)
+        whole = gather_model(model, ranks)
         if ranks.is_first:
             self._log("source_use", asdict(self._probe.measure(whole)))
-            self.tell()
+            self.report_findings()
 
-    def tell(self) -> None:
-        """Say what the figures on record show that was not said before, and put it on record."""
+    def report_findings(self) -> None:
+        """Report and log the findings in metrics.jsonl that were not reported before."""
         for finding in new_findings(self._config, self._metrics.read()):
             self._log("finding", asdict(finding))
-            self._say(f"{'over' if finding.is_over else 'warning'}: {finding.text}")
+            self._report(f"{'over' if finding.is_over else 'warning'}: {finding.text}")

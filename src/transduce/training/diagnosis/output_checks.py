@@ -1,19 +1,51 @@
-"""What validations say about a run: its own translations, and how they go together with the loss."""
+"""Checks of a model's own translations, and of how they go together with the loss."""
 
+from collections import Counter
+from collections.abc import Sequence
 from itertools import pairwise
 
-from transduce.training.diagnosis.history import History, Line
+from transduce.training.diagnosis.history import RunHistory
 from transduce.training.diagnosis.initial_checks import is_foreign
 from transduce.training.diagnosis.learning_checks import recent_loss
+from transduce.training.reporting.metrics import Line
+from transduce.translation import PROBLEMS
+
+
+def token_f1(hypotheses: Sequence[Sequence[int]], references: Sequence[Sequence[int]]) -> float:
+    """F1 of the tokens of all hypotheses against those of their references, regardless of order; from 0 to 1.
+
+    It is compared with the teacher-forced accuracy. Counted position by position, one more word at the beginning would
+    make all tokens after it wrong. As a bag of tokens, a healthy translation shares with its reference 0.77 to 1.1
+    times as many as are predicted right by teacher forcing, on the demonstration's and on Multi30k's text, as soon as
+    the accuracy was above 0.3. With a decoder that sees the token it has to predict, it was at most 0.06 times as many.
+    """
+    pairs = [
+        (Counter(hypothesis), Counter(reference)) for hypothesis, reference in zip(hypotheses, references, strict=True)
+    ]
+    num_common = sum((hypothesis & reference).total() for hypothesis, reference in pairs)
+    num_tokens = sum(hypothesis.total() + reference.total() for hypothesis, reference in pairs)
+    return 2 * num_common / num_tokens if num_tokens else 1.0
+
+
+def commonest_share(sources: Sequence[str], translations: Sequence[str]) -> float:
+    """Share of different sources that have the most frequent of all translations, from 0 to 1; 0 of a single one."""
+    different = dict(zip(sources, translations, strict=True))
+    return max(Counter(different.values()).values()) / len(different) if len(different) > 1 else 0.0
+
+
+def repetition_share(sources: Sequence[str], translations: Sequence[str]) -> float:
+    """Share of translations in which the same words or characters come again and again, from 0 to 1."""
+    return sum(map(PROBLEMS["repetition"], sources, translations)) / len(sources)
+
 
 LEARNING = 0.4
-"""Teacher-forced accuracy below which a model has not learned enough for its own sentences to mean anything."""
+"""Teacher-forced accuracy from which a model has learned enough for its own translations to be checked."""
 
 FAR_AHEAD = 0.5
-"""Share of the teacher-forced accuracy that a model's own sentences have to reach."""
+"""Share of the teacher-forced accuracy that the `token_f1` of a model's own translations has to reach."""
 
 ALIKE = 0.5
-"""Share of sources with one and the same translation, from which a model writes the same whatever it reads."""
+"""Share of sources with the same translation, from which a model counts as writing one output for everything."""
 
 REPETITIVE = 0.5
 """Share of translations that repeat themselves, from which a model does so. Of a small one on captions (Multi30k, BLEU
@@ -29,9 +61,9 @@ STILL = 0.01
 """Share of the loss by which it falls from one validation to the next while a model still learns."""
 
 
-def writes_one_output(run: History) -> str | None:
-    """A model that writes the same for most sources, twice in a row, though it no longer is young."""
-    last = _mature(run)
+def find_one_output(run: RunHistory) -> str | None:
+    """Find a model that writes the same for most sources, in two validations in a row, though it is no longer young."""
+    last = _mature_validations(run)
     if len(last) < 2 or not all(line.get("commonest_share", 0.0) >= ALIKE for line in last):
         return None
     return (
@@ -41,17 +73,17 @@ def writes_one_output(run: History) -> str | None:
     )
 
 
-def writes_different_outputs(run: History) -> str | None:
-    """The end of `writes_one_output`."""
+def find_end_of_one_output(run: RunHistory) -> str | None:
+    """Find the end of `find_one_output`."""
     share = run.validations[-1].get("commonest_share", 1.0)
     return (
         f"translations now differ: the most frequent one has {share:.0%} of the sources" if share < ALIKE / 2 else None
     )
 
 
-def repeats_itself(run: History) -> str | None:
-    """A model whose translations say the same again and again, twice in a row, though it no longer is young."""
-    last = _mature(run)
+def find_repetition(run: RunHistory) -> str | None:
+    """Find a model whose translations repeat themselves, in two validations in a row, though it is no longer young."""
+    last = _mature_validations(run)
     if len(last) < 2 or not all(line.get("repetition_share", 0.0) >= REPETITIVE for line in last):
         return None
     return (
@@ -61,16 +93,16 @@ def repeats_itself(run: History) -> str | None:
     )
 
 
-def repeats_less(run: History) -> str | None:
-    """The end of `repeats_itself`."""
+def find_end_of_repetition(run: RunHistory) -> str | None:
+    """Find the end of `find_repetition`."""
     share = run.validations[-1].get("repetition_share", 1.0)
     return f"few translations repeat themselves now: {share:.0%}" if share < REPETITIVE / 2 else None
 
 
-def has_exposure_bias(run: History) -> str | None:
-    """A teacher-forced accuracy far ahead of the `token_f1` of the model's own translations, twice in a row.
+def find_exposure_bias(run: RunHistory) -> str | None:
+    """Find a teacher-forced accuracy far above the `token_f1` of the model's own translations.
 
-    For a moment, young models do repeat themselves.
+    Two validations in a row have to show it, as young models repeat themselves for a while.
     """
     last = run.validations[-2:]
     if len(last) < 2 or not all(map(_is_ahead, last)):
@@ -83,16 +115,16 @@ def has_exposure_bias(run: History) -> str | None:
     )
 
 
-def has_no_exposure_bias(run: History) -> str | None:
-    """The end of `has_exposure_bias`."""
+def find_end_of_exposure_bias(run: RunHistory) -> str | None:
+    """Find the end of `find_exposure_bias`."""
     last = run.validations[-1]
     if last.get("accuracy", 0.0) < LEARNING or _is_ahead(last):
         return None
     return f"the model's own translations now have {last['token_f1']:.0%} of the references' tokens"
 
 
-def overfits(run: History) -> str | None:
-    """A loss on the validation text that rises while that on the training text is lower, and no score that improves."""
+def find_overfitting(run: RunHistory) -> str | None:
+    """Find a loss that rises on the validation text and is lower on the training text, while no score improves."""
     if is_foreign(run) or len(run.validations) <= NUM_WORSE:
         return None
     best = min(run.validations, key=lambda line: float(line["loss"]))
@@ -110,17 +142,17 @@ def overfits(run: History) -> str | None:
     )
 
 
-def overfits_no_more(run: History) -> str | None:
-    """The end of `overfits`."""
+def find_end_of_overfitting(run: RunHistory) -> str | None:
+    """Find the end of `find_overfitting`."""
     if not run.validations[-1].get("is_best"):
         return None
     return f"the validation after update {run.validations[-1]['update']:,} is the best so far"
 
 
-def _mature(run: History) -> list[Line]:
-    """The last two validations, if the model is not so young that what it writes means nothing; none otherwise.
+def _mature_validations(run: RunHistory) -> list[Line]:
+    """The last two validations, if the model has learned enough for its translations to be checked; none otherwise.
 
-    It is old enough once its accuracy says so, or in the second half of the run once the loss hardly falls any more.
+    It has by its accuracy, or in the second half of the run once the loss hardly falls any more.
     """
     last = run.validations[-2:]
     if len(last) < 2:

@@ -1,0 +1,95 @@
+"""Settings for somebody who gives two files and nothing else."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from transduce.config import DataConfig, parse_duration
+from transduce.data import open_corpus
+from transduce.training.run_folder import RunFolder
+
+SIZES = {"low-resource": 200_000, "medium-resource": 2_000_000, "base": 20_000_000}
+"""The preset for a corpus of up to so many pairs; beyond the last, `big`."""
+
+QUICK_SECONDS = 2 * 3600
+"""A time limit up to which a corpus of up to `MOST_PAIRS_QUICKLY` pairs is better learned by the smaller network."""
+
+MOST_PAIRS_QUICKLY = 500_000
+"""Beyond that, `QUICK_SECONDS` are not even a pass over the text."""
+
+DROPOUT = {3_000: 0.3, 40_000: 0.2}
+"""Dropout for a corpus of up to so many pairs in `low-resource`; beyond the last, `LEAST_DROPOUT`."""
+
+LEAST_DROPOUT = 0.1
+
+MANY_EPOCHS = 30
+"""Passes over a corpus from which on more dropout than `LEAST_DROPOUT` makes better translations."""
+
+PAIRS_PER_SECOND = 500
+"""About what `low-resource` trains on two cores of a CPU, of news fewer and of captions more: tells how many passes fit
+into a time limit."""
+
+EPOCHS = {3_000: 200, 10_000: 120, 40_000: 60, 100_000: 30, 500_000: 12, 2_000_000: 5}
+"""Passes over a corpus of up to so many pairs after which it teaches little more; beyond the last, the preset's updates
+decide."""
+
+TIMED = {
+    preset: {"training.schedule": "warmup_stable_decay", "training.learning_rate": rate, "training.ema_decay": 0.999}
+    for preset, rate in {"base": 7e-4, "big": 5e-4}.items()
+}
+"""What makes a run of the paper's models end in a given time; the rate is the highest of eq. 3 with 4,000 updates."""
+
+UNLIMITED = 100_000_000
+"""Updates of a run that its time limit ends."""
+
+
+def automatic_settings(num_pairs: int, time_limit: str | None = None) -> dict[str, Any]:
+    """Preset, vocabulary, dropout and length of a run that fit a corpus of `num_pairs`; dotted settings.
+
+    A run with a `time_limit` is ended by that alone. docs/experiments.md has what was compared.
+    """
+    preset = next((name for name, most in SIZES.items() if num_pairs <= most), "big")
+    if time_limit is not None and num_pairs <= MOST_PAIRS_QUICKLY and parse_duration(time_limit) <= QUICK_SECONDS:
+        preset = "low-resource"
+    settings: dict[str, Any] = {"preset": preset, "text.vocabulary": "fitted"}
+    if preset == "low-resource":
+        settings["model.dropout"] = _dropout(num_pairs, time_limit)
+    if time_limit is not None:
+        settings |= {"training.updates": UNLIMITED, **TIMED.get(preset, {})}
+    elif (epochs := next((epochs for most, epochs in EPOCHS.items() if num_pairs <= most), None)) is not None:
+        settings["training.epochs"] = float(epochs)
+    return settings
+
+
+def _dropout(num_pairs: int, time_limit: str | None) -> float:
+    """The more often a pair is seen, the more dropout."""
+    if time_limit is not None and seconds_of(time_limit) * PAIRS_PER_SECOND < MANY_EPOCHS * num_pairs:
+        return LEAST_DROPOUT
+    return next((rate for most, rate in DROPOUT.items() if num_pairs <= most), LEAST_DROPOUT)
+
+
+def automatic_settings_for(given: Mapping[str, Any], time_limit: str | None = None, *, restart: bool) -> dict[str, Any]:
+    """The same for the run whose folder and text `given` names, as "output" and "data.source"; its pairs are counted.
+
+    Standard input cannot be counted beforehand; it gets the settings of a small corpus. What was decided when the run
+    began, unless it is to `restart`, is not decided again: to count a large corpus takes as long as all else.
+
+    Raises:
+        CorpusError: a file is missing, is not UTF-8, or the two differ in number of lines.
+    """
+    saved = None if restart else RunFolder(Path(given["output"])).load_config()
+    if saved is not None:
+        if time_limit is not None:
+            length: dict[str, Any] = {"training.updates": UNLIMITED}
+        elif saved.training.epochs is not None:
+            length = {"training.epochs": saved.training.epochs}
+        else:
+            length = {"training.updates": saved.training.updates}
+        text = {"text.vocabulary": saved.text.vocabulary, "model.dropout": saved.model.dropout}
+        timed = TIMED.get(saved.preset, {}) if saved.training.schedule == "warmup_stable_decay" else {}
+        return {"preset": saved.preset, **text, **timed, **length}
+    data = DataConfig(**{key.removeprefix("data."): value for key, value in given.items() if key.startswith("data.")})
+    if data.pairs == "-":
+        return automatic_settings(0, time_limit)
+    corpora = [open_corpus(data, corpus) for corpus in data.training_corpora]
+    return automatic_settings(sum(corpus.check() for corpus in corpora), time_limit)

@@ -1,0 +1,165 @@
+"""Checkpoints of a run: its state, digests by which two runs are compared, and averages of checkpoints."""
+
+import hashlib
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass, field, fields
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from transduce.bundle import (
+    load_checkpoint,
+    load_tensors,
+    model_tensors,
+    save_checkpoint,
+)
+from transduce.data import Batch
+from transduce.errors import RunError
+from transduce.training.distributed.batch_stream import BatchPosition
+from transduce.training.distributed.ranks import ALONE, Ranks
+from transduce.training.distributed.sharding import distribute_like, full_tensor, gather_full_tensors
+from transduce.training.run_folder import RunFolder
+from transduce.training.schedule import Decay
+from transduce.training.updater import Updater
+
+
+def batches_digest(before: str, batches: Iterable[Batch], ranks: Ranks = ALONE) -> str:
+    """SHA-256 of `before`, the digest of all earlier batches, and of shapes and ids of `batches`.
+
+    Two runs with the same digest were trained on the same batches in the same order from the beginning. Several ranks
+    call this together; the digest is then that of their own digests, in their order.
+    """
+    for batch in batches:
+        digest = hashlib.sha256(before.encode())
+        for ids in (batch.source_ids, batch.target_ids):
+            _add(digest, ids)
+        before = digest.hexdigest()
+    if ranks.size == 1:
+        return before
+    own = torch.tensor(list(bytes.fromhex(before)), dtype=torch.uint8)
+    return hashlib.sha256(torch.cat(ranks.gather(own)).numpy().data).hexdigest()
+
+
+def weights_digest(model: nn.Module) -> str:
+    """SHA-256 of names, types, shapes and bytes of the parameters and running statistics.
+
+    Of a sharded model, all ranks call this together.
+    """
+    digest = hashlib.sha256()
+    for name, tensor in model_tensors(model).items():
+        digest.update(name.encode())
+        _add(digest, full_tensor(tensor.detach()))
+    return digest.hexdigest()
+
+
+def _add(digest: "hashlib._Hash", tensor: Tensor) -> None:
+    digest.update(f"{tensor.dtype} {list(tensor.shape)}".encode())
+    digest.update(tensor.cpu().contiguous().reshape(-1).view(torch.uint8).numpy().data)
+
+
+@dataclass
+class RunState:
+    """Everything of a run that changes while it runs, beside weights and optimiser; saved in every checkpoint.
+
+    There is no random state: see `Updater.update`.
+    """
+
+    data: str
+    """Digest of the prepared data, so that a run is not resumed with other data."""
+    update: int = 0
+    """Updates done."""
+    place: BatchPosition = field(default_factory=BatchPosition)
+    best: float | None = None
+    """The best figure of validation so far (`Validation.quality`), if there was one."""
+    best_ties: list[float] = field(default_factory=list)
+    """Decides between that model and another of the same figure (`Validation.ties`); empty in old checkpoints, where
+    any other model of the same figure is better."""
+    best_single: float | None = None
+    """The best figure of a validation during training, without the averages at the end: for early stopping."""
+    best_single_ties: list[float] = field(default_factory=list)
+    without_gain: int = 0
+    """Validations in a row that were not better than `best_single`."""
+    seconds: float = 0.0
+    """Of training, over all sittings."""
+    elapsed: float = 0.0
+    """Seconds of the run over all sittings, including validations and everything else."""
+    decay: Decay | None = None
+    """Of schedule = "warmup_stable_decay", once `training.time_limit` has decided it."""
+    finished: bool = False
+    """Whether training ended; a run is resumed only with more `training.updates`."""
+    stopgap: int = 0
+    """Update of a checkpoint that was not due, but made because the run was stopped; 0 if there is none."""
+    superseded: int = 0
+    """Update of the earlier such checkpoint that this one replaces; 0 if there is none."""
+    skipped: int = 0
+    """Updates that were skipped because their loss or gradient were not finite."""
+    skipped_in_a_row: int = 0
+    batches_digest: str = ""
+    """Of all batches taken so far."""
+    memory_micro_batches: int = 1
+    """Number of micro-batches, one after the other, that each batch is split into to fit into memory; see `memory`."""
+    start: str = ""
+    """Digest of the weights that training started from; "" if they were random."""
+    ranks: int = 1
+    """Number of ranks with which the run began; the size of its batches stays the same with any other number."""
+    micro_batches: int = 1
+    """Number of micro-batches that each batch is divided into to compute them side by side; see `micro_batches`."""
+    settings: str = ""
+    """Digest of the settings that the run may not change (`settings_digest`)."""
+
+    def save(self, folder: RunFolder, updater: Updater) -> None:
+        """Write the checkpoint of this update; called by all ranks together, written by the first."""
+        parts = {"weights": model_tensors(updater.model), "optimizer": _optimizer_tensors(updater)}
+        if updater.moving_average is not None:
+            parts["moving_average"] = model_tensors(updater.moving_average.model)
+        tensors = {part: gather_full_tensors(own, updater.ranks) for part, own in parts.items()}
+        if updater.ranks.is_first:
+            save_checkpoint(folder.checkpoints, self.update, tensors, asdict(self))
+        updater.ranks.barrier()
+
+    @classmethod
+    def load(cls, folder: RunFolder, update: int, updater: Updater) -> "RunState":
+        """Read the checkpoint of `update` into the model and the optimiser."""
+        tensors, state = load_checkpoint(folder.checkpoints, update)
+        own = model_tensors(updater.model)
+        weights = {name: distribute_like(tensor, own.get(name, tensor)) for name, tensor in tensors["weights"].items()}
+        load_tensors(updater.model, weights, f"{folder.checkpoints}, update {update}")
+        _load_optimizer(updater, tensors["optimizer"])
+        if updater.moving_average is not None:
+            load_tensors(updater.moving_average.model, tensors["moving_average"], f"the average of update {update}")
+        values: dict[str, Any] = dict(state)
+        if "halvings" in values:  # the name and meaning in checkpoints of version 0.1: a power of two
+            values["memory_micro_batches"] = 2 ** values.pop("halvings")
+        if unknown := values.keys() - {one.name for one in fields(cls)}:
+            raise RunError(
+                f"{folder.checkpoints}: update {update} was written by a later version of Transduce (it says "
+                f"{min(unknown)!r}): go on with that one"
+            )
+        if values.get("decay") is not None:
+            values["decay"] = Decay(**values["decay"])
+        return cls(**{**values, "place": BatchPosition(**values["place"])})
+
+
+def _optimizer_tensors(updater: Updater) -> dict[str, Tensor]:
+    """Adam's two means and step count of every parameter, by the parameter's name."""
+    names: dict[Tensor, str] = {parameter: name for name, parameter in updater.model.named_parameters()}
+    return {
+        f"{names[parameter]}/{kind}": value
+        for parameter, kinds in updater.optimizer.state.items()
+        for kind, value in kinds.items()
+    }
+
+
+def _load_optimizer(updater: Updater, tensors: dict[str, Tensor]) -> None:
+    parameters = dict(updater.model.named_parameters())
+    updater.optimizer.state.clear()
+    for key, value in tensors.items():
+        name, kind = key.rsplit("/", 1)
+        if kind == "step":
+            # Adam counts its steps on the CPU, but in its fused form, which wants the count beside the parameter.
+            fused = updater.optimizer.defaults["fused"]
+            placed = value.to(parameters[name].device if fused else "cpu")
+        else:
+            placed = distribute_like(value, parameters[name])
+        updater.optimizer.state[parameters[name]][kind] = placed.to(torch.float32)

@@ -1,0 +1,268 @@
+"""Micro-batches of an update, computed side by side by this process and others forked from it, on one core each.
+
+Threads that share every operation wait for each other a thousand times an update, and OpenMP's threads spin while they
+wait: where another program takes a core, training falls to a twentieth of its speed. Processes with a micro-batch each
+wait for each other once, asleep. Their weights are shared memory; batches and figures travel through pipes.
+"""
+
+import gc
+import mmap
+import os
+import signal
+import sys
+import warnings
+import weakref
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from multiprocessing import Pipe
+from multiprocessing.connection import Connection
+from typing import NoReturn
+
+import numpy as np
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from transduce.config import RunConfig
+from transduce.data import Batch
+from transduce.errors import TrainingError
+from transduce.training.distributed.ranks import Ranks
+from transduce.translation.allocator import give_back_freed_memory
+
+LEAST_TOKENS = 1000
+"""On either side of a micro-batch: below, the fixed costs of each outweigh the gain of another core."""
+
+MOST_MICRO_BATCHES = 8
+"""Of a batch: each has a gradient of its own, as large as the model. With more threads, all of them
+share the operations of one batch."""
+
+Gradient = Callable[[Batch, int, int], Float[Tensor, "3"]]
+"""Adds the gradient of a micro-batch to the model's, given a number that no other micro-batch of the run has, for its
+random numbers, and the number of target tokens of the whole update; returns three sums over its tokens."""
+
+
+def choose_micro_batches(config: RunConfig, device: torch.device, ranks: Ranks) -> int:
+    """Number of micro-batches of each batch in a new run: the number of PyTorch's threads, or 1.
+
+    It is 1 where micro-batches would be too small or too many, on other devices than a CPU, with several ranks, with
+    batch normalisation, whose statistics are those of a whole batch, and on other systems than Linux.
+    """
+    count = torch.get_num_threads()
+    divides = (
+        can_fork()
+        and device.type == "cpu"
+        and ranks.size == 1
+        and config.model.normalization == "layer"
+        and count <= MOST_MICRO_BATCHES
+        and count * LEAST_TOKENS <= config.training.batch_tokens
+    )
+    return count if divides else 1
+
+
+def can_fork() -> bool:
+    """Whether processes are forked on this system: libraries allow for that on Linux only."""
+    return sys.platform == "linux"
+
+
+@contextmanager
+def use_one_thread() -> Iterator[None]:
+    """Let PyTorch compute with one thread where it is called from this thread."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
+class MicroBatchProcesses:
+    """Processes that compute gradients beside this one, each with one thread; forked when first needed.
+
+    The processes end with this one, however it ends.
+
+    Args:
+        model: its parameters are moved to memory that the processes share.
+        gradient: computes the gradient of a micro-batch, in every process.
+        most: number of processes, this one included.
+    """
+
+    def __init__(self, model: nn.Module, gradient: Gradient, most: int) -> None:
+        self._parameters = list(model.parameters())
+        self._gradient = gradient
+        self._most = most if can_fork() else 1
+        self._others: list[_Process] = []
+        self._is_shared = False
+        weakref.finalize(self, _end_all, self._others)
+
+    def sum_gradients(
+        self, tasks: Sequence[tuple[Batch, int]], num_tokens: int, check_stop: Callable[[], None] = lambda: None
+    ) -> Float[Tensor, "3"]:
+        """Add the gradients of all tasks, micro-batches with numbers, to the model's; return their summed figures.
+
+        Gradients are added in the order of the tasks: the result is the same, to the bit, for any number of processes.
+
+        Args:
+            tasks: micro-batches, each with a number that no other micro-batch of the run has.
+            num_tokens: target tokens of the update.
+            check_stop: is called between tasks and may raise to end the update.
+
+        Raises:
+            RuntimeError: the message of an error in another process.
+            TrainingError: a process was killed.
+        """
+        sums = torch.zeros(3, dtype=torch.float64)
+        try:
+            self._start(min(len(tasks), self._most) - 1)
+            step = 1 + len(self._others)
+            for first in range(0, len(tasks), step):
+                sums += self._sum_at_a_time(tasks[first : first + step], num_tokens)
+                if first + step < len(tasks):
+                    check_stop()
+        except BaseException:  # Ctrl-C, too: no later task may be given the answer to one of these
+            self.close()
+            raise
+        return sums
+
+    def close(self) -> None:
+        """End the processes, which are forked again when they are needed."""
+        _end_all(self._others)
+
+    def _sum_at_a_time(self, tasks: Sequence[tuple[Batch, int]], num_tokens: int) -> Tensor:
+        """Compute at most as many tasks as there are processes; this process takes the first."""
+        given = list(zip(self._others, tasks[1:], strict=False))
+        for process, (batch, which) in given:
+            process.send_task(batch, which, num_tokens)
+        sums = self._gradient(*tasks[0], num_tokens)
+        for process, _ in given:
+            sums += process.receive_sums()
+            for parameter, addend in zip(self._parameters, process.gradients, strict=True):
+                if parameter.grad is not None:
+                    parameter.grad += addend
+        return sums
+
+    def _start(self, count: int) -> None:
+        """Fork until there are `count` other processes, or as many as the system allows."""
+        if len(self._others) >= count:
+            return
+        give_back_freed_memory()  # which the processes would copy
+        if not self._is_shared:
+            for parameter in self._parameters:
+                parameter.data = _allocate_shared(parameter).copy_(parameter.data)
+            self._is_shared = True
+        with suppress(OSError):  # fewer compute the same
+            while len(self._others) < count:
+                self._others.append(_Process(self._parameters, self._gradient))
+
+
+class _Process:
+    """A process forked from this one, which calls `compute` for every micro-batch that it is sent."""
+
+    def __init__(self, parameters: list[nn.Parameter], compute: Gradient) -> None:
+        self.gradients = [_allocate_shared(parameter) for parameter in parameters]
+        """Of the last micro-batch."""
+        self._connection, other_end = Pipe()
+        with warnings.catch_warnings():
+            # Python 3.12 warns of locks that another thread may hold; the process uses none of them.
+            warnings.simplefilter("ignore", DeprecationWarning)
+            self._id = os.fork()
+        if self._id == 0:
+            _serve(other_end, parameters, self.gradients, compute)
+        other_end.close()
+
+    def send_task(self, batch: Batch, which: int, num_tokens: int) -> None:
+        """Let the process compute the gradient of `batch`, until `receive_sums` is called."""
+        try:
+            self._connection.send_bytes(np.array([which, num_tokens], dtype=np.uint64).tobytes())
+            for part in vars(batch).values():
+                self._connection.send_bytes(np.array(part.shape, dtype=np.int64).tobytes())
+                self._connection.send_bytes(part.to(torch.int64).numpy().tobytes())
+        except OSError as error:
+            raise _lost_process_error() from error
+
+    def receive_sums(self) -> Tensor:
+        """Wait for the summed figures of the micro-batch; then `gradients` holds its gradient.
+
+        Raises:
+            RuntimeError: the message of the error that ended the computation.
+            TrainingError: the process was killed.
+        """
+        try:
+            failure, sums = self._connection.recv_bytes(), self._connection.recv_bytes()
+        except (EOFError, OSError) as error:
+            raise _lost_process_error() from error
+        if failure:
+            raise RuntimeError(failure.decode())
+        return torch.frombuffer(bytearray(sums), dtype=torch.float64)
+
+    def end(self) -> None:
+        """Kill the process."""
+        self._connection.close()
+        with suppress(ProcessLookupError, ChildProcessError):
+            os.kill(self._id, signal.SIGKILL)
+            os.waitpid(self._id, 0)
+
+
+def _end_all(processes: list[_Process]) -> None:
+    while processes:
+        processes.pop().end()
+
+
+def _lost_process_error() -> TrainingError:
+    return TrainingError(
+        "training stopped, because a process that computes a part of every batch was ended from outside, as Linux does "
+        "where memory is full; what was saved is intact: end other programs, and the same command goes on from the "
+        "last checkpoint"
+    )
+
+
+def _serve(
+    connection: Connection, parameters: list[nn.Parameter], gradients: list[Tensor], compute: Gradient
+) -> NoReturn:
+    """Compute tasks in a forked process until its parent is gone."""
+    try:
+        # Signals to stop training are handled by the parent.
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            signal.signal(number, signal.SIG_IGN)
+        # A lock, a pipe or a terminal that this process held would seem to be in use after the parent's end.
+        nowhere = os.open(os.devnull, os.O_RDWR)
+        for standard in range(3):
+            os.dup2(nowhere, standard)
+        os.closerange(3, connection.fileno())
+        os.closerange(connection.fileno() + 1, os.sysconf("SC_OPEN_MAX"))
+        gc.freeze()  # objects of the parent are not cleaned up here
+        torch.set_num_threads(1)
+        while True:
+            _compute_task(connection, parameters, gradients, compute)
+    finally:
+        os._exit(0)
+
+
+def _compute_task(
+    connection: Connection, parameters: list[nn.Parameter], gradients: list[Tensor], compute: Gradient
+) -> None:
+    """Receive one task; send the message of an error, if there was one, and the sums."""
+    which, num_tokens = np.frombuffer(connection.recv_bytes(), dtype=np.uint64).tolist()
+    parts = []
+    for _ in range(4):
+        shape = np.frombuffer(connection.recv_bytes(), dtype=np.int64).tolist()
+        parts.append(torch.frombuffer(bytearray(connection.recv_bytes()), dtype=torch.int64).view(shape))
+    source_ids, source_mask, target_ids, target_mask = parts
+    failure, sums = "", torch.zeros(3, dtype=torch.float64)
+    try:
+        batch = Batch(source_ids, source_mask.bool(), target_ids, target_mask.bool())
+        sums = compute(batch, which, num_tokens)
+        for parameter, gradient in zip(parameters, gradients, strict=True):
+            if parameter.grad is not None:
+                gradient.copy_(parameter.grad)
+    except Exception as error:  # noqa: BLE001 - the parent raises it
+        failure = f"{type(error).__name__}: {error}"
+    for parameter in parameters:
+        parameter.grad = None
+    connection.send_bytes(failure.encode())
+    connection.send_bytes(sums.numpy().tobytes())
+
+
+def _allocate_shared(parameter: Tensor) -> Tensor:
+    """Zeros of the parameter's shape and type, in memory that this process shares with those that it forks."""
+    memory = mmap.mmap(-1, parameter.numel() * parameter.element_size())
+    return torch.frombuffer(memory, dtype=parameter.dtype).view(parameter.shape)

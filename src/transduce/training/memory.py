@@ -1,0 +1,356 @@
+"""Fitting a run into memory: the model before anything is allocated, and the largest batch before the first update."""
+
+import math
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import NamedTuple, TypeVar
+
+import numpy as np
+import torch
+from jaxtyping import Int
+
+from transduce.config import RunConfig, TransformerConfig
+from transduce.data import Batch, longest_sides
+from transduce.errors import ConfigError, TrainingError, is_out_of_memory
+from transduce.training.distributed.ranks import Ranks
+from transduce.training.distributed.sharding import is_sharded, no_sync
+from transduce.training.updater import Updater
+from transduce.translation.allocator import give_back_freed_memory
+from transduce.translation.memory import (
+    forget_most_taken_memory,
+    free_addresses,
+    free_memory,
+    most_taken_memory,
+    taken_memory,
+)
+
+BYTES_A_PARAMETER = 16
+"""The weight, its gradient and Adam's two means, each a number of four bytes."""
+
+_SETTINGS = {
+    "vocabulary": "text.vocabulary",
+    "num_encoder_layers": "model.num_encoder_layers",
+    "num_decoder_layers": "model.num_decoder_layers",
+    "d_model": "model.d_model",
+    "d_ff": "model.d_ff",
+    "num_heads": "model.num_heads",
+    "d_k": "model.d_k",
+    "d_v": "model.d_v",
+    "max_positions": "model.max_positions",
+}
+"""What decides the number of parameters, and what users call it."""
+
+
+def check_model_memory(config: RunConfig, device: torch.device, ranks: Ranks) -> None:
+    """Check that the weights, their gradients and the optimiser of `config.model` fit into the memory of `device`.
+
+    Raises:
+        ConfigError: they do not; names the setting that takes most of it.
+    """
+    free = [there for there in (free_memory(device), free_addresses(device)) if there is not None]
+    training = config.training
+    needed = config.model.num_parameters * (BYTES_A_PARAMETER + (4 if training.ema_decay else 0))
+    if training.sharding == "fsdp":
+        needed //= ranks.size
+    if device.type == "cpu":
+        needed *= ranks.local_size
+    if not free or needed <= min(free):
+        return
+    name = _largest_setting(config.model)
+    value = "" if name is None else f"{_SETTINGS[name]} = {getattr(config.model, name):,}: "
+    raise ConfigError(
+        f"{value}a model of {config.model.num_parameters:,} parameters needs at least {needed / 1e9:,.1f} GB to train "
+        f"(weights, gradients and Adam's two means, without any text), and {min(free) / 1e9:,.1f} GB are there; "
+        f"{'choose a smaller preset' if name is None else 'lower it'}"
+    )
+
+
+def _largest_setting(model: TransformerConfig) -> str | None:
+    """The setting that would save most if it alone were that of the paper's base model; None if none saves anything."""
+    base = TransformerConfig()
+    saved = {}
+    for name in _SETTINGS:
+        widths = {"d_k", "d_v"} if name == "d_model" else set[str]()  # which follow from it unless they are given
+        changes = {one: min(getattr(model, one), getattr(base, one)) for one in {name} | widths}
+        saved[name] = model.num_parameters - model.model_copy(update=changes).num_parameters
+    largest = max(saved, key=lambda name: saved[name])
+    return largest if saved[largest] > 0 else None
+
+
+SAFE_SHARE = 0.8
+"""Share of the free memory that a batch may be estimated to take; the rest is a reserve."""
+
+Found = TypeVar("Found")
+
+
+class Shape(NamedTuple):
+    """Rows of a batch, and tokens of each row on either side, padding included."""
+
+    rows: int
+    source: int
+    target: int
+
+    @property
+    def num_tokens(self) -> int:
+        """On both sides."""
+        return self.rows * (self.source + self.target)
+
+    def batch(self, pad_id: int) -> Batch:
+        """A batch of this shape without padding, of all token ids in turn."""
+
+        def side(length: int) -> tuple[torch.Tensor, torch.Tensor]:
+            ids = torch.arange(self.rows * length).remainder(pad_id).view(self.rows, length)
+            return ids, torch.ones_like(ids, dtype=torch.bool)
+
+        return Batch(*side(self.source), *side(self.target))
+
+
+@dataclass(frozen=True)
+class Fit:
+    """How a run fits into memory."""
+
+    micro_batches: int
+    """Into how many micro-batches, one after the other, a rank's share of a batch is split to fit."""
+    used: int | None
+    """Most bytes that the process held at a time; None where that is not known."""
+    available: int | None
+    """Bytes that the process could hold; of a CPU's memory, each rank of a machine has its share."""
+    seconds_per_update: float
+    """Estimated without the optimiser's own step."""
+
+    def describe(self, updates: int, time_limit: float = math.inf) -> str:
+        """Memory and time that so many updates need, in one line, where the run ends after `time_limit` seconds."""
+        seconds = self.seconds_per_update * updates
+        if seconds > time_limit:
+            duration = (
+                f"{timedelta(seconds=round(time_limit))} for about {time_limit / self.seconds_per_update:,.0f} updates"
+            )
+        else:
+            duration = f"about {timedelta(seconds=round(seconds))} for {updates:,} updates, validations not counted"
+        memory = ""
+        if self.used is not None and self.available is not None:
+            memory = f"training needs {self.used / 1e9:.1f} GB of memory, {self.available / 1e9:.1f} GB are there; "
+        return f"{memory}{duration}"
+
+
+def find_largest_shapes(
+    lengths: Int[np.ndarray, "pairs 2"],
+    batch_tokens: int,
+    num_ranks: int = 1,
+    times: Int[np.ndarray, "pairs"] | None = None,
+) -> list[Shape]:
+    """The shape with the most tokens and the one with the most pairs of positions that attend to each other.
+
+    No rank's share of a batch of any epoch's plan has more of either: see `plan_batches`. One shape, if it has the most
+    of both. `times` is how often an epoch has each pair at most; once unless given.
+    """
+    longest = longest_sides(lengths)
+    width = np.arange(1, int(longest.max()) + 1)
+    # A batch whose longest side is so wide: its other sides are sides of pairs that are no longer than that.
+    num_pairs = np.bincount(longest, times)[1:].astype(np.int64).cumsum()
+    sides = np.zeros((len(width) + 1, 2), dtype=lengths.dtype)
+    for side in range(2):
+        np.maximum.at(sides[:, side], longest, lengths[:, side])
+    source, target = np.maximum.accumulate(sides[1:], axis=0).T.astype(np.int64)
+    rows = -(-np.minimum(np.maximum(1, batch_tokens // width), num_pairs) // num_ranks)
+    costs = rows * (source + target), rows * (source**2 + source * target + target**2)
+    worst = dict.fromkeys(int(cost.argmax()) for cost in costs)
+    return [Shape(int(rows[index]), int(source[index]), int(target[index])) for index in worst]
+
+
+def probe_memory(
+    updater: Updater,
+    lengths: Int[np.ndarray, "pairs 2"],
+    share: int,
+    micro_batches: int = 1,
+    safe_share: float = SAFE_SHARE,
+    free: Callable[[torch.device], int | None] = free_memory,
+    times: Int[np.ndarray, "pairs"] | None = None,
+) -> Fit:
+    """Try the largest batches, forward and backward with the real loss, in smaller and smaller micro-batches.
+
+    Gradients are thrown away; weights, optimiser, running statistics and random numbers are left as they were. On a
+    CPU, a batch is not tried if its first rows show that it would take more than is free: Linux kills a process where
+    it should refuse memory. All ranks try the same; what does not fit on one counts as too large on all. A sharded
+    model is not tried with less: a rank that is refused memory leaves the others in the middle of a pass, which ends
+    them all before training begins.
+
+    Args:
+        updater: of the run.
+        lengths: tokens of the source and of the target of every pair, `</s>` included.
+        share: tokens of a batch, on either side, that each rank takes; it may take a pair more.
+        micro_batches: where to begin; doubled until they fit.
+        safe_share: of what is free, how much a batch may take by forecast to be tried.
+        free: bytes that can still be taken.
+        times: how often an epoch has each pair at most; once unless given.
+
+    Raises:
+        TrainingError: a single pair does not fit.
+    """
+    ranks = updater.ranks
+    with _restore_afterwards(updater), no_sync(updater.batch_loss), updater.limit_threads():
+        shapes = find_largest_shapes(lengths, ranks.size * share // micro_batches, ranks.size, times)
+        while (seconds := _measure_seconds(updater, shapes, safe_share, free)) is None:
+            if share // micro_batches <= int(lengths.max()):
+                raise TrainingError(
+                    f"memory does not hold the model and a pair of up to {lengths.max()} tokens a side: lower "
+                    f"text.max_pieces, or take a smaller model"
+                )
+            micro_batches *= 2
+            shapes = find_largest_shapes(lengths, ranks.size * share // micro_batches, ranks.size, times)
+        used, still_free = taken_memory(updater.device), _free_memory_per_rank(updater, free)
+        addresses = free_addresses(updater.device)
+    available = None
+    if used is not None and still_free is not None:
+        available = used + (still_free if addresses is None else min(still_free, addresses))
+    num_shares = -(-_total(longest_sides(lengths), times) // share)
+    tokens_per_update = updater.config.accumulation * sum(_total(side, times) for side in lengths.T) / num_shares
+    seconds_per_update = seconds / shapes[0].num_tokens * tokens_per_update
+    return Fit(micro_batches, most_taken_memory(updater.device), available, seconds_per_update)
+
+
+def _total(numbers: Int[np.ndarray, "pairs"], times: Int[np.ndarray, "pairs"] | None) -> int:
+    return int(numbers.sum() if times is None else np.dot(numbers.astype(np.int64), times))
+
+
+def fit_into_memory(
+    updater: Updater,
+    lengths: Int[np.ndarray, "pairs 2"],
+    share: int,
+    micro_batches: int,
+    updates: int,
+    report: Callable[[str], None],
+    *,
+    is_resumed: bool,
+    times: Int[np.ndarray, "pairs"] | None = None,
+) -> int:
+    """The number of micro-batches that a run needs which began with `micro_batches`, reported with time and memory.
+
+    The number never falls: a run that is resumed on another machine has micro-batches as small, or smaller where it
+    must. They split the recipe's own batches, so that an update is over the same pairs everywhere.
+    """
+    fit = probe_memory(updater, lengths, share, micro_batches, 1.0 if is_resumed else SAFE_SHARE, times=times)
+    if fit.micro_batches > micro_batches:
+        warning = "; dropout draws other numbers in them than in a run that was not stopped" if is_resumed else ""
+        report(
+            f"batches of {share:,} tokens a side do not fit into memory: each is computed in parts of "
+            f"{share // fit.micro_batches:,}, and an update is over the same pairs as before{warning}"
+        )
+    prefix = f"each of {updater.ranks.size} ranks: " if updater.ranks.size > 1 else ""
+    report(prefix + fit.describe(updates, updater.config.time_limit_seconds))
+    return fit.micro_batches
+
+
+@contextmanager
+def _restore_afterwards(updater: Updater) -> Iterator[None]:
+    """Hold as much memory as training does, and restore model, gradients and random numbers afterwards."""
+    model, device = updater.model, updater.device
+    buffers, was_training = [buffer.clone() for buffer in model.buffers()], model.training
+    # Adam's two means, if they are not there yet. Not of zeros: memory for those is not taken before it is written.
+    moments = [] if updater.optimizer.state else [torch.ones_like(one) for one in model.parameters() for _ in range(2)]
+    with torch.random.fork_rng([device] if device.type == "cuda" else []):
+        try:
+            yield
+        finally:
+            updater.optimizer.zero_grad()
+            model.train(was_training)
+            for buffer, before in zip(model.buffers(), buffers, strict=True):
+                buffer.copy_(before)
+            moments.clear()
+
+
+def _measure_seconds(
+    updater: Updater, shapes: list[Shape], safe_share: float, free: Callable[[torch.device], int | None]
+) -> float | None:
+    """Seconds that the first of `shapes` takes once memory is allocated as in training; None if they do not all fit."""
+    ranks = updater.ranks
+    if is_sharded(updater.model):
+        return _run_shapes(updater, shapes)
+    expected = _call_unless_out_of_memory(updater, lambda: max(_estimate_bytes(updater, shape) for shape in shapes))
+    # Asked even without need: no rank tries a whole batch while another measures.
+    if ranks.any(expected is None):
+        return None
+    there = _free_memory_per_rank(updater, free)
+    if ranks.any(there is not None and expected is not None and expected > safe_share * there):
+        return None
+    held = taken_memory(updater.device) or 0
+    seconds = _call_unless_out_of_memory(updater, lambda: _run_shapes(updater, shapes))
+    most = most_taken_memory(updater.device) if updater.device.type == "cuda" else None
+    if most is not None and there is not None and most > safe_share * (held + there):  # nothing could be forecast
+        seconds = None
+    if not ranks.any(seconds is None):
+        return seconds
+    _release_memory(updater)  # on the ranks where it did fit, too
+    return None
+
+
+def _free_memory_per_rank(updater: Updater, free: Callable[[torch.device], int | None]) -> int | None:
+    """Bytes that this rank can still allocate: ranks have a GPU each, but share the memory of a machine's CPU."""
+    there = free(updater.device)
+    return there if there is None or updater.device.type != "cpu" else there // updater.ranks.local_size
+
+
+def _call_unless_out_of_memory(updater: Updater, attempt: Callable[[], Found]) -> Found | None:
+    """The result of `attempt`; None if it runs out of memory."""
+    try:
+        return attempt()
+    except (RuntimeError, MemoryError) as error:
+        if not is_out_of_memory(error):
+            raise
+    _release_memory(updater)  # here and not above: the error held on to the tensors of the pass
+    return None
+
+
+def _release_memory(updater: Updater) -> None:
+    updater.optimizer.zero_grad()
+    if updater.device.type == "cuda":
+        torch.cuda.empty_cache()
+    give_back_freed_memory()
+
+
+def _run_shapes(updater: Updater, shapes: list[Shape]) -> float:
+    """Run all shapes undivided, which takes as much memory; return the seconds of the first, divided as in training."""
+    forget_most_taken_memory(updater.device)  # of what was tried before
+    attempts = [(shape, False) for shape in shapes] + [(shapes[0], updater.has_micro_batches)]
+    attempts += attempts[-1:] * updater.has_micro_batches  # again, as the first time starts the processes
+    seconds = 0.0
+    for shape, divided in attempts:
+        started = time.perf_counter()
+        _run_shape(updater, shape, divided=divided)
+        seconds = time.perf_counter() - started
+    return seconds
+
+
+def _estimate_bytes(updater: Updater, shape: Shape) -> int:
+    """Bytes that such a batch will take on a CPU beyond what is held now; 0 where they cannot be estimated.
+
+    The difference between an eighth of the rows and twice as many gives the bytes of a row. This needs an allocator
+    that keeps freed memory until it is told to release it.
+    """
+    few = shape.rows // 8
+    if not few or updater.device.type != "cpu":
+        return 0
+    grown = []
+    for rows in (few, 2 * few):
+        updater.optimizer.zero_grad()
+        if not give_back_freed_memory():
+            return 0
+        before = taken_memory(updater.device) or 0
+        _run_shape(updater, shape._replace(rows=rows))
+        grown.append((taken_memory(updater.device) or 0) - before)
+    updater.optimizer.zero_grad()
+    give_back_freed_memory()
+    return grown[1] + (grown[1] - grown[0]) * (shape.rows - 2 * few) // few
+
+
+def _run_shape(updater: Updater, shape: Shape, *, divided: bool = False) -> None:
+    """Forward and backward of a batch of this shape."""
+    updater.model.train()
+    batch = shape.batch(updater.model.pad_id)
+    if divided:
+        updater.sum_gradients(0, [batch], batch.num_target_tokens)
+    else:
+        updater.accumulate(batch.to(updater.device), batch.num_target_tokens)

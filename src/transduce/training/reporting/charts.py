@@ -1,0 +1,283 @@
+"""The figures of metrics.jsonl as charts: SVG text without scripts, fonts or anything from elsewhere."""
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import accumulate
+from pathlib import Path
+from typing import TypeVar
+
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+
+from transduce.training.reporting.metrics import Line, select_lines
+
+Item = TypeVar("Item")
+
+WIDTH, HEIGHT = 480, 260
+LEFT, RIGHT, TOP, BOTTOM = 54, 16, 54, 40
+MOST_MARKERS = 60
+MOST_POINTS = 120
+"""Of a curve: a longer one shows means, and around them the range of what they are means of."""
+
+CLASSES = ("one", "two", "three")
+"""What tells the series of a chart apart: colour, and kind of line."""
+
+
+FOLDER = Path(__file__).parent
+TEMPLATES = Environment(
+    loader=FileSystemLoader(FOLDER), autoescape=True, trim_blocks=True, lstrip_blocks=True, undefined=StrictUndefined
+)
+
+
+@dataclass(frozen=True)
+class Series:
+    """A line of a chart."""
+
+    name: str
+    points: Sequence[tuple[float, float]]
+    """From left to right."""
+    band: Sequence[tuple[float, float]] = ()
+    """The lowest and the highest value of each point, if they are shown."""
+
+
+@dataclass(frozen=True)
+class _Axis:
+    """Maps values to places along one side of a chart."""
+
+    marks: Sequence[float]
+    start: int
+    end: int
+    log: bool = False
+
+    def place(self, value: float) -> float:
+        low, high, here = (
+            math.log10(number) if self.log else number for number in (self.marks[0], self.marks[-1], value)
+        )
+        return self.start + (here - low) / (high - low) * (self.end - self.start)
+
+
+def draw_line_chart(title: str, series: Sequence[Series], x_label: str, y_label: str, *, log: bool = False) -> str:
+    """An `<svg>` element with at most three series; those without points are left out.
+
+    With `log`, the vertical axis is logarithmic, and values that are not above zero are left out.
+    """
+    shown = [one for one in (_positive(one) if log else one for one in series) if one.points]
+    if not shown:
+        return _render(title)
+    values = [y for one in shown for _, y in one.points] + [end for one in shown for ends in one.band for end in ends]
+    places = [x for one in shown for x, _ in one.points]
+    scale = choose_log_ticks if log else choose_ticks
+    across = _Axis(choose_ticks(min(places), max(places)), LEFT, WIDTH - RIGHT)
+    up = _Axis(scale(min(values), max(values)), HEIGHT - BOTTOM, TOP, log)
+
+    def path(points: Iterable[tuple[float, float]]) -> str:
+        return " ".join(f"{across.place(x):.1f},{up.place(y):.1f}" for x, y in points)
+
+    lines = []
+    for one, style in zip(shown, CLASSES, strict=False):
+        ends = [(x, low, high) for (x, _), (low, high) in zip(one.points, one.band, strict=False)]
+        band = path([(x, high) for x, _, high in ends] + [(x, low) for x, low, _ in reversed(ends)])
+        marked = one.points if len(one.points) <= MOST_MARKERS else one.points[-1:]
+        texts = [f"{one.name} at {x:,.0f}: {_number(y)}" for x, y in marked]
+        markers = [(across.place(x), up.place(y), text) for (x, y), text in zip(marked, texts, strict=True)]
+        lines.append((style, band, path(one.points), markers))
+    axes = {"up": up, "across": across, "numbered": across.marks, "x_label": x_label, "y_label": y_label}
+    return _render(title, [one.name for one in shown if one.name], "line", lines=lines, **axes)
+
+
+def draw_histogram(title: str, width: int, counts: Mapping[str, Sequence[int]], x_label: str, y_label: str) -> str:
+    """An `<svg>` element with bars side by side for each of up to three series.
+
+    Args:
+        title: of the chart.
+        width: of a bin; the first begins at 0, the last has no end.
+        counts: of each series, one number a bin.
+        x_label: unit of the bins.
+        y_label: unit of the counts.
+    """
+    num_bins = max(map(len, counts.values()), default=0)
+    highest = max((count for series in counts.values() for count in series), default=0)
+    if not highest:
+        return _render(title)
+    # A number below every fifth bin; the last place has none, as its bin has no end.
+    across = _Axis([float(index * width) for index in (*range(0, num_bins, 5), num_bins)], LEFT, WIDTH - RIGHT)
+    up = _Axis(choose_ticks(0.0, float(highest)), HEIGHT - BOTTOM, TOP)
+    bar = (across.end - across.start) / num_bins * 0.9 / len(counts)
+    histogram = [
+        (
+            style,
+            [
+                (
+                    across.place(float(index * width)) + number * bar,
+                    up.place(float(count)),
+                    bar,
+                    f"{name}, {bin_name(index, width, num_bins)} {x_label}: {count:,}",
+                )
+                for index, count in enumerate(counts[name])
+                if count
+            ],
+        )
+        for number, (name, style) in enumerate(zip(counts, CLASSES, strict=False))
+    ]
+    labels = {"x_label": x_label, "y_label": y_label}
+    return _render(
+        title, list(counts), "key", up=up, across=across, numbered=across.marks[:-1], histogram=histogram, **labels
+    )
+
+
+def bin_name(index: int, width: int, num_bins: int) -> str:
+    """The values of a histogram's bin, as in "8 to 11"; of the last one "116 and more"."""
+    low, high = index * width, (index + 1) * width - 1
+    if index == num_bins - 1:
+        return f"{low:,} and more"
+    return f"{low:,} to {high:,}" if low < high else f"{low:,}"
+
+
+def make_standalone(chart: str) -> str:
+    """The chart as a file of its own, with its style."""
+    return chart.replace("<title>", f"<style>{(FOLDER / 'chart.css').read_text(encoding='utf-8')}</style><title>", 1)
+
+
+def choose_ticks(low: float, high: float, count: int = 5) -> list[float]:
+    """About `count` round numbers, from at most `low` to at least `high`."""
+    span = high - low
+    if span <= 1e-9 * abs(high):
+        span = abs(high) or 1.0
+    step = 10.0 ** math.floor(math.log10(span / count))
+    step *= next(factor for factor in (1, 2, 5, 10) if span / (step * factor) <= count)
+    first, last = math.floor(low / step + 1e-9), math.ceil(high / step - 1e-9)
+    return [number * step for number in range(first, max(last, first + 1) + 1)]
+
+
+def choose_log_ticks(low: float, high: float) -> list[float]:
+    """Powers of ten, or where they are few their double and fivefold too, from at most `low` to at least `high`."""
+    first, last = math.floor(math.log10(low)), math.ceil(math.log10(high))
+    factors, stride = ((1, 2, 5), 1) if last - first <= 2 else ((1,), math.ceil((last - first) / 6))
+    marks = [factor * 10.0**power for power in range(first, last + stride + 1, stride) for factor in factors]
+    start = max(index for index, mark in enumerate(marks) if mark <= low * (1 + 1e-9))
+    end = min(index for index, mark in enumerate(marks) if mark >= high * (1 - 1e-9))
+    return marks[start : max(end, start + 1) + 1]
+
+
+def _positive(series: Series) -> Series:
+    kept = [index for index, (_, y) in enumerate(series.points) if y > 0]
+    points = [series.points[index] for index in kept]
+    # A band that touches zero would be endless: it is cut at the point.
+    band = [series.band[index] for index in kept] if series.band else []
+    cut = [(low if low > 0 else y, high) for (low, high), (_, y) in zip(band, points, strict=False)]
+    return Series(series.name, points, cut)
+
+
+def _render(title: str, names: Sequence[str] = (), key: str = "line", **parts: object) -> str:
+    """Render the chart with a legend of `names`; without `parts`, it says that there is nothing to show."""
+    starts = accumulate((40 + round(6.6 * len(name)) for name in names), initial=LEFT)
+    sizes = {"width": WIDTH, "height": HEIGHT, "left": LEFT, "right": WIDTH - RIGHT, "bottom": HEIGHT - BOTTOM}
+    legend = list(zip(CLASSES, starts, names, strict=False))
+    nothing = {"up": None, "lines": (), "histogram": ()}
+    return TEMPLATES.get_template("chart.svg.j2").render(
+        title=title, legend=legend, key=key, **sizes, **nothing | parts
+    )
+
+
+def _number(value: float) -> str:
+    return f"{float(f'{value:.6g}'):,.10g}" if 1 <= abs(value) < 1e9 else f"{value:.3g}"
+
+
+TEMPLATES.filters["number"] = _number
+
+
+def validations(lines: Sequence[Line]) -> list[Line]:
+    """The lines that tell how good a model is: of the moment, or an average."""
+    return select_lines(lines, "validation", "average")
+
+
+def sample_evenly(items: Sequence[Item], most: int) -> list[Item]:
+    """At most `most` of the items, evenly spread; the first and the last are among them."""
+    if len(items) <= most:
+        return list(items)
+    return [items[round(number * (len(items) - 1) / (most - 1))] for number in range(most)]
+
+
+def draw_charts(lines: Sequence[Line]) -> list[str]:
+    """All curves of a run over its updates."""
+    training, validation = select_lines(lines, "training"), select_lines(lines, "validation")
+
+    def trained(name: str, key: str) -> Series:
+        return _training_series(name, key, training)
+
+    losses = [
+        trained("training loss", "loss"),
+        trained("training cross-entropy", "cross_entropy"),
+        _validation_series("validation", "loss", validation),
+    ]
+    accuracies = [trained("training", "accuracy"), _validation_series("validation", "accuracy", validation)]
+    scores = [_score_series(metric, validation) for metric in ("BLEU", "chrF")]
+    source_uses = select_lines(lines, "source_use")
+    sources = [
+        _validation_series("right source", "loss", source_uses),
+        _validation_series("source of another pair", "shuffled_loss", source_uses),
+    ]
+    return [
+        draw_line_chart("BLEU and chrF on the validation text", scores, "updates", ""),
+        draw_line_chart("Loss and cross-entropy", losses, "updates", "nats a token"),
+        draw_line_chart("What the source is worth", sources, "updates", "nats a token, small sample"),
+        draw_line_chart("Learning rate", [trained("", "learning_rate")], "updates", ""),
+        draw_line_chart("Gradient norm", [trained("", "gradient_norm")], "updates", "before clipping", log=True),
+        draw_line_chart("Throughput", [trained("", "tokens_per_second")], "updates", "target tokens/s"),
+        draw_line_chart("Accuracy of the next token", accuracies, "updates", "share"),
+    ]
+
+
+def draw_learning_curve(lines: Sequence[Line]) -> str:
+    """BLEU on the validation text over the updates, as an SVG file: the picture of a run in one glance."""
+    series = _score_series("BLEU", select_lines(lines, "validation"))
+    return make_standalone(draw_line_chart("BLEU on the validation text", [series], "updates", ""))
+
+
+def group_lines(lines: Sequence[Line], most: int) -> list[Sequence[Line]]:
+    """Neighbouring lines, so many in each group that there are at most `most` groups."""
+    size = max(1, math.ceil(len(lines) / most))
+    return [lines[start : start + size] for start in range(0, len(lines), size)]
+
+
+def _values(key: str, group: Sequence[Line]) -> list[float]:
+    return [value for line in group if (value := to_finite(line.get(key))) is not None]
+
+
+def compute_mean(key: str, group: Sequence[Line]) -> float | None:
+    """The mean of a figure over the lines that have it; None if none has."""
+    values = _values(key, group)
+    return sum(values) / len(values) if values else None
+
+
+def _training_series(name: str, key: str, training: Sequence[Line]) -> Series:
+    groups = [(group[-1]["update"], _values(key, group)) for group in group_lines(training, MOST_POINTS)]
+    found = [(float(update), values) for update, values in groups if values]
+    band = [(min(values), max(values)) for _, values in found] if len(training) > MOST_POINTS else []
+    return Series(name, [(update, sum(values) / len(values)) for update, values in found], band)
+
+
+def _validation_series(name: str, key: str, validation: Sequence[Line]) -> Series:
+    points = [(float(line["update"]), value) for line in validation if (value := to_finite(line.get(key))) is not None]
+    return Series(name, sample_evenly(points, MOST_POINTS))
+
+
+def _score_series(metric: str, validation: Sequence[Line]) -> Series:
+    """The values of one metric; their confidence intervals are the band, if all of them have one."""
+    found = [
+        (float(line["update"]), score)
+        for line in validation
+        for score in line.get("scores", [])
+        if score["metric"] == metric and to_finite(score["value"]) is not None
+    ]
+    shown = sample_evenly(found, MOST_POINTS)
+    ends = [(to_finite(score.get("low")), to_finite(score.get("high"))) for _, score in shown]
+    band = [(low, high) for low, high in ends if low is not None and high is not None]
+    return Series(metric, [(update, score["value"]) for update, score in shown], band if len(band) == len(ends) else [])
+
+
+def to_finite(value: object) -> float | None:
+    """The figure, or None for what no chart has a place for: no number, not finite, or beyond all sense."""
+    if isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value) and abs(value) < 1e30:
+        return float(value)
+    return None

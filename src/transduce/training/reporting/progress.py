@@ -1,0 +1,170 @@
+"""What training tells whoever watches: progress, throughput, time remaining, and a forecast of the scores."""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol, runtime_checkable
+
+from transduce.training.updater import UpdateFigures
+from transduce.training.validation import Validation
+
+VALIDATION_SHARE = 0.05
+"""Part of the time that `validate_every = "auto"` spends on validation."""
+
+FIRST_VALIDATION_SECONDS = 90.0
+"""Seconds after which `validate_every = "auto"` validates first, so that there is a model to use."""
+
+DAMPING = 0.6
+"""Gain of one doubling of the updates as a share of that of the doubling before it (docs/experiments.md)."""
+
+EARLIEST_FORECAST = 0.2
+"""Share of the run before which its validations say too little about its end."""
+
+
+@dataclass(frozen=True)
+class Progress:
+    """Where the run stands after an update."""
+
+    update: int
+    updates: int
+    """Of the whole run."""
+    epochs: float
+    """Passes over the corpus so far, with the fraction of the current one."""
+    figures: UpdateFigures
+    """Of the last update."""
+    tokens_per_second: float
+    """Real target tokens a second of training, since the last line of metrics."""
+    seconds_remaining: float
+    """Until the last update, validations included, at the present throughput."""
+
+
+@runtime_checkable
+class Reporter(Protocol):
+    """Shows how a run goes."""
+
+    def report(self, text: str) -> None:
+        """Show a message of one or more lines."""
+
+    def report_progress(self, progress: Progress) -> None:
+        """Show the progress after an update."""
+
+    def report_validation(self, update: int, validation: Validation, *, is_best: bool) -> None:
+        """Show the figures of a validation."""
+
+
+class SilentReporter:
+    """A `Reporter` that shows nothing."""
+
+    def report(self, text: str) -> None:
+        """Show nothing."""
+
+    def report_progress(self, progress: Progress) -> None:
+        """Show nothing."""
+
+    def report_validation(self, update: int, validation: Validation, *, is_best: bool) -> None:
+        """Show nothing."""
+
+
+class Throughput:
+    """Speed of training since the last line of metrics, and between the two lines before.
+
+    Args:
+        elapsed: seconds of the run so far, earlier sittings included.
+    """
+
+    def __init__(self, elapsed: float = 0.0) -> None:
+        self._now, self._before = _Interval(), _Interval()
+        self.validation_seconds = 0.0
+        self._last_validation = elapsed
+
+    def add_update(self, num_tokens: int, seconds: float) -> None:
+        """Count an update."""
+        self._now.num_tokens += num_tokens
+        self._now.num_updates += 1
+        self._now.seconds += seconds
+
+    def add_validation(self, seconds: float, elapsed: float) -> None:
+        """Count a validation, which took so many seconds and ended `elapsed` seconds after the run began."""
+        self.validation_seconds = seconds
+        self._last_validation = elapsed
+
+    def begin_line(self) -> None:
+        """Begin the interval of the next line of metrics."""
+        self._now, self._before = _Interval(), self._now
+
+    @property
+    def tokens_per_second(self) -> float:
+        """Real target tokens a second since the last line of metrics."""
+        return self._now.num_tokens / self._now.seconds
+
+    @property
+    def seconds_per_update(self) -> float:
+        """Recent mean, without what happens between updates; 0 before the first update of this sitting."""
+        intervals = self._before, self._now
+        return sum(one.seconds for one in intervals) / max(1, sum(one.num_updates for one in intervals))
+
+    def is_validation_due(self, elapsed: float) -> bool:
+        """Whether `validate_every = "auto"` validates now, `elapsed` seconds after the run began."""
+        pause = max(FIRST_VALIDATION_SECONDS, self.validation_seconds / VALIDATION_SHARE)
+        return elapsed - self._last_validation >= pause
+
+    def seconds_remaining(self, num_updates: int, validate_every: int | str) -> float:
+        """Seconds for so many updates and their validations, whose duration is 0 until the first has been measured."""
+        seconds = num_updates * self.seconds_per_update
+        if validate_every == "auto":
+            return seconds * (1 + VALIDATION_SHARE) + self.validation_seconds
+        return seconds + num_updates // int(validate_every) * self.validation_seconds
+
+
+class _Interval:
+    def __init__(self) -> None:
+        self.num_tokens, self.num_updates, self.seconds = 0, 0, 0.0
+
+
+def forecast_score(points: Sequence[tuple[int, float]], last_update: int) -> float | None:
+    """The score to be expected after `last_update`; None as long as too little is known.
+
+    Every doubling of the updates is assumed to gain `DAMPING` times what the one before it has gained.
+
+    Args:
+        points: update and score of every validation, in order; the scores rise, from 0 to 100.
+        last_update: of the run.
+    """
+    if len(points) < 3:
+        return None
+    update, score = points[-1]
+    if update < EARLIEST_FORECAST * last_update or points[0][0] > update / 2:
+        return None
+    gain = max(0.0, score - _interpolate_score(update / 2, points))
+    doublings = max(0.0, math.log2(last_update / update))
+    return min(100.0, score + gain * DAMPING * (1 - math.pow(DAMPING, doublings)) / (1 - DAMPING))
+
+
+def describe_forecast(lines: Sequence[Mapping[str, Any]], last_update: int) -> str | None:
+    """The BLEU and chrF to be expected at the end of a run with these lines of metrics.jsonl; None if unknown."""
+    validations = [line for line in lines if line["kind"] == "validation"]
+    if not validations or validations[-1]["update"] >= last_update:
+        return None
+    expected = []
+    for metric in ("BLEU", "chrF"):
+        points = [
+            (line["update"], score["value"])
+            for line in validations
+            for score in line.get("scores", ())
+            if score["metric"] == metric
+        ]
+        score = forecast_score(points, last_update)
+        if score is None:
+            return None
+        expected.append(f"{metric} {score:.0f}")
+    return f"to be expected of this run by its end, on the validation text: about {', '.join(expected)}"
+
+
+def _interpolate_score(update: float, points: Sequence[tuple[int, float]]) -> float:
+    """The score at `update`, between the validations before and after it, along the logarithm of the updates."""
+    before = max((point for point in points if point[0] <= update), key=lambda point: point[0])
+    after = min((point for point in points if point[0] >= update), key=lambda point: point[0])
+    if before[0] == after[0]:
+        return before[1]
+    share = math.log(update / before[0]) / math.log(after[0] / before[0])
+    return before[1] + share * (after[1] - before[1])

@@ -1,0 +1,277 @@
+"""report.html: one page about a run that opens from disk, without scripts or anything from elsewhere."""
+
+import re
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from difflib import SequenceMatcher
+from pathlib import Path
+from typing import Any
+
+from transduce.bundle import written_file
+from transduce.config import RunConfig, flatten, to_toml
+from transduce.training.diagnosis.diagnosis import CHECKS
+from transduce.training.reporting.charts import (
+    FOLDER,
+    MOST_POINTS,
+    TEMPLATES,
+    bin_name,
+    compute_mean,
+    draw_charts,
+    draw_histogram,
+    group_lines,
+    sample_evenly,
+    to_finite,
+    validations,
+)
+from transduce.training.reporting.metrics import Line, select_lines
+from transduce.training.stopping import EarlyStopping
+
+TRAINING_ROWS, VALIDATION_ROWS = 20, 40
+TRAINING_COLUMNS = {
+    "loss": ("loss", ".3f"),
+    "cross_entropy": ("cross-entropy", ".3f"),
+    "accuracy": ("accuracy", ".1%"),
+    "learning_rate": ("learning rate", ".2e"),
+    "gradient_norm": ("gradient norm", ".3g"),
+    "tokens_per_second": ("tokens/s", ",.0f"),
+}
+"""Key in a line of training, heading of its column, and its format."""
+
+MOST_SENTENCES, MOST_OUTPUTS = 6, 10
+MOST_CHARACTERS = 400
+"""Of a sample's text; a longer one is cut, so that the page stays small."""
+
+
+def write_report(path: Path, config: RunConfig, lines: Sequence[Line]) -> None:
+    """Write the page at `path`, in place of an earlier one, from the lines of metrics.jsonl.
+
+    Raises:
+        OSError: the page cannot be written; the earlier one is still there.
+    """
+    seconds = max((line["seconds"] for line in lines if "seconds" in line), default=0.0)
+    data = select_lines(lines, "data")
+    best = next((line for line in reversed(validations(lines)) if line.get("is_best")), None)
+    page = TEMPLATES.get_template("report.html.j2").render(
+        config=config,
+        style="".join((FOLDER / name).read_text(encoding="utf-8") for name in ("report.css", "chart.css")),
+        languages=f"{config.data.source_language or 'source'} to {config.data.target_language or 'target'}",
+        update=f"{lines[-1]['update'] if lines else 0:,}",
+        duration=_describe_duration(seconds),
+        written=datetime.now().astimezone().strftime("%Y-%m-%d %H:%M"),
+        stopped_early=EarlyStopping(config.training).explain(lines),
+        facts=_facts(best, data),
+        best=best and _describe_best(best),
+        findings=_findings(lines),
+        checks=", ".join(CHECKS),
+        has_means=len(select_lines(lines, "training")) > MOST_POINTS,
+        num_not_finite=count_not_finite(lines),
+        charts=draw_charts(lines),
+        validation_table=validation_table(lines),
+        training_table=training_table(lines),
+        sample_outputs=_samples(lines),
+        data_lines=[_data(line) for line in data if {"lengths", "cleaning", "digests"} & line.keys()],
+        changed_settings=_changed_settings(config),
+        toml=to_toml(config),
+        environment_rows=[row for line in data for row in line.get("environment", {}).items()],
+    )
+    with written_file(path) as beside:
+        beside.write_bytes((page + "\n").encode("utf-8", "replace"))
+
+
+def format_figure(value: object, form: str) -> str:
+    """A figure in a format as in ",.2f"; nothing for what is no number."""
+    return "" if isinstance(value, bool) or not isinstance(value, int | float) else format(value, form)
+
+
+def format_score(score: Line) -> str:
+    """A score as in "34.57 (33.12-36.01)", with an en dash; without the interval where there is none."""
+    value = format_figure(score["value"], ".2f")
+    low, high = score.get("low"), score.get("high")
+    return value if low is None or high is None else f"{value} ({low:.2f}–{high:.2f})"
+
+
+def average_name(line: Line) -> str:
+    """The kind of average that a line of metrics.jsonl is about; "" if it is about none."""
+    if line["kind"] != "average":
+        return ""
+    if line.get("ema_decay"):
+        return "moving average"
+    return "average of checkpoints" if line.get("averaged_checkpoints", 0) != 1 else "last weights"
+
+
+def count_not_finite(lines: Sequence[Line]) -> int:
+    """Number of figures that the curves leave out because they are not finite."""
+    keys = [*TRAINING_COLUMNS, "perplexity"]
+    figures = [line[key] for line in lines for key in keys if key in line]
+    figures += [score["value"] for line in lines for score in line.get("scores", [])]
+    return sum(to_finite(figure) is None for figure in figures)
+
+
+def training_table(lines: Sequence[Line]) -> tuple[list[str], list[list[str]]]:
+    """Heads and rows of the curves of training in numbers."""
+    rows = []
+    for group in group_lines(select_lines(lines, "training"), TRAINING_ROWS):
+        means = [(compute_mean(key, group), form) for key, (_, form) in TRAINING_COLUMNS.items()]
+        cells = ["not finite" if mean is None else format(mean, form) for mean, form in means]
+        rows.append([f"{group[-1]['update']:,}", *cells])
+    return ["update", *(name for name, _ in TRAINING_COLUMNS.values())], rows
+
+
+def validation_table(lines: Sequence[Line]) -> tuple[str, list[str], list[list[str]]]:
+    """Caption, heads and rows of the validations in numbers."""
+    everything = validations(lines)
+    shown = sample_evenly(everything, VALIDATION_ROWS)
+    metrics = list(dict.fromkeys(score["metric"] for line in shown for score in line.get("scores", [])))
+    rows = []
+    for line in shown:
+        scores = {score["metric"]: score for score in line.get("scores", [])}
+        rows.append(
+            [
+                f"{line['update']:,}" + (f" ({name})" if (name := average_name(line)) else ""),
+                "best so far" if line.get("is_best") else "",
+                format_figure(line.get("loss"), ".3f"),
+                format_figure(line.get("perplexity"), ",.2f"),
+                format_figure(line.get("accuracy"), ".1%"),
+                *(format_score(scores[metric]) if metric in scores else "" for metric in metrics),
+            ]
+        )
+    some = f", {len(shown)} of {len(everything):,}" if len(shown) < len(everything) else ""
+    heads = ["update", "rank", "cross-entropy", "perplexity", "accuracy", *(f"{metric} (95 %)" for metric in metrics)]
+    return f"Validations{some}, with 95 % confidence intervals", heads, rows
+
+
+def _describe_duration(seconds: float) -> str:
+    minutes = round(seconds / 60)
+    if minutes < 2:
+        return f"{seconds:.0f} seconds"
+    return f"{minutes} minutes" if minutes < 120 else f"{minutes // 60} hours {minutes % 60} minutes"
+
+
+def _facts(best: Line | None, data: Sequence[Line]) -> list[tuple[str, str, str]]:
+    """Name, value and explanation of the figures at the top of the page: of the best model so far, and of its size."""
+    facts = []
+    if best is not None:
+        for score in best.get("scores", []):
+            value, _, interval = format_score(score).partition(" ")
+            facts.append((score["metric"], value, f"95 %: {interval.strip('()')}" if interval else ""))
+        facts.append(("perplexity", format_figure(best.get("perplexity"), ",.2f"), "a token, validation text"))
+    for line in data:
+        facts.append(("pairs", format_figure(line.get("num_pairs"), ",.0f"), "to train on"))
+        facts.append(("parameters", format_figure(line.get("num_parameters"), ",.0f"), ""))
+        facts.append(("vocabulary", format_figure(line.get("vocabulary"), ",.0f"), "token ids"))
+    return [fact for fact in facts if fact[1]]
+
+
+def _describe_best(best: Line) -> dict[str, Any]:
+    signatures = [(score["metric"], score["signature"]) for score in best.get("scores", [])]
+    return {"name": average_name(best) or "one", "after_update": f"{best['update']:,}", "signatures": signatures}
+
+
+def _findings(lines: Sequence[Line]) -> list[dict[str, Any]]:
+    """What is wrong with the run, the latest finding first, and what was wrong and is over."""
+    found = select_lines(lines, "finding")
+    over = {line["name"] for line in found if line["is_over"]}
+    return [
+        {
+            **line,
+            "was_over": line["name"] in over,
+            "moment": f"after update {line['update']:,}" if line["update"] else "before the first update",
+        }
+        for line in reversed(found)
+    ]
+
+
+def _samples(lines: Sequence[Line]) -> list[dict[str, Any]]:
+    """Source, reference and, by update, every output that differs from the one before it, of a few sentences."""
+    outputs: dict[tuple[str, str], list[tuple[str, str, str]]] = {}
+    for line in select_lines(lines, "validation"):
+        update = f"{line['update']:,}"
+        for sample in line.get("samples", []):
+            spans = outputs.setdefault((sample["source"], sample["reference"]), [])
+            if spans and spans[-1][2] == sample["translation"]:
+                spans[-1] = (spans[-1][0], update, sample["translation"])
+            else:
+                spans.append((update, update, sample["translation"]))
+    return [
+        {
+            "source": _cut(source),
+            "reference": _cut(reference),
+            "outputs": [
+                (first if first == last else f"{first} to {last}", _compare(_cut(translation), _cut(reference)))
+                for first, last, translation in sample_evenly(outputs[source, reference], MOST_OUTPUTS)
+            ],
+        }
+        # The last ones: an earlier sitting may have shown other sentences.
+        for source, reference in list(outputs)[-MOST_SENTENCES:]
+    ]
+
+
+def _compare(translation: str, reference: str) -> list[tuple[str, bool]]:
+    """The translation in pieces, each with whether the reference has it, too, in the same order."""
+    # Words, and what is between them; single characters where the reference has no spaces.
+    found, expected = (
+        re.findall(r"\w+|\W", text) if " " in reference else list(text) for text in (translation, reference)
+    )
+    pieces, behind = [], 0
+    for block in SequenceMatcher(None, found, expected, autojunk=False).get_matching_blocks():
+        same = "".join(found[block.a : block.a + block.size])
+        pieces += [("".join(found[behind : block.a]), False), (same, bool(same.strip()))]
+        behind = block.a + block.size
+    return pieces
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= MOST_CHARACTERS else f"{text[:MOST_CHARACTERS]}…"
+
+
+def _data(line: Line) -> dict[str, Any]:
+    """Lengths, cleaning and digests of the training text."""
+    lengths, cleaning = line.get("lengths"), line.get("cleaning")
+    return {
+        "lengths": lengths and _lengths(lengths),
+        "cleaning": cleaning and _cleaning(cleaning, line.get("corpora", [])),
+        "digests": line.get("digests"),
+    }
+
+
+def _lengths(lengths: Mapping[str, Any]) -> dict[str, Any]:
+    width, sides = lengths["width"], ("source", "target")
+    counts = {side: lengths[side] for side in sides}
+    num_bins = len(counts["source"])
+    return {
+        "chart": draw_histogram("Lengths of the training sentences", width, counts, "tokens", "sentences"),
+        "facts": [[name, *(f"{lengths[name][side]:,}" for side in sides)] for name in ("median", "longest")],
+        "bins": [
+            [bin_name(index, width, num_bins), *(f"{counts[side][index]:,}" for side in sides)]
+            for index in range(num_bins)
+            if any(counts[side][index] for side in sides)
+        ],
+    }
+
+
+def _cleaning(cleaning: Mapping[str, int], corpora: Sequence[Mapping[str, Any]]) -> list[tuple[str, list[Any]]]:
+    """Name and rows (rule, pairs, percentage) of the counts of all corpora, and if there are several, of each."""
+    tables = {"": cleaning}
+    if len(corpora) > 1:
+        each = {f": {corpus['name']} (weight {corpus['weight']:g})": corpus["cleaning"] for corpus in corpora}
+        tables = {": all corpora": cleaning, **each}
+    return [
+        (
+            name,
+            [
+                (rule.replace("_", " "), f"{count:,}", 100 * count / (sum(counts.values()) or 1))
+                for rule, count in counts.items()
+            ],
+        )
+        for name, counts in tables.items()
+    ]
+
+
+def _changed_settings(config: RunConfig) -> list[list[str]]:
+    """Setting, value and default where a value differs from the default, which is the paper's base model."""
+    defaults = flatten(RunConfig().model_dump())
+    return [
+        [key, *("" if one is None else str(one) for one in (value, defaults[key]))]
+        for key, value in flatten(config.model_dump()).items()
+        if value != defaults[key] and key != "output"
+    ]

@@ -1,0 +1,151 @@
+"""What ends a run before its last update: early stopping, divergence, and a request by Ctrl-C or a signal."""
+
+import math
+import signal
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from types import FrameType
+from typing import Any
+
+from torch import nn
+
+from transduce.bundle import model_tensors
+from transduce.config import TrainingConfig
+from transduce.data import Batch
+from transduce.errors import TrainingError
+from transduce.text import Tokenizer
+from transduce.training.distributed.batch_stream import BatchPosition
+from transduce.training.distributed.sharding import full_tensor
+
+METRIC_NAMES = {"bleu": "BLEU", "chrf": "chrF", "loss": "loss"}
+
+MOST_SKIPPED_IN_A_ROW = 10
+"""Skipped updates in a row that end a run: one bad batch is an accident, ten in a row are none."""
+
+REMEDY = (
+    "start over with --restart and a lower training.learning_rate, a longer training.warmup or training.clip_norm = 1.0"
+)
+
+ACKNOWLEDGE_AFTER = 1.0
+"""Seconds in which most requests to stop are granted; after that, the user is told that it was received."""
+
+
+class EarlyStopping:
+    """Ends a run after `training.patience` validations in a row without a better `training.best_by`; 0: never."""
+
+    def __init__(self, training: TrainingConfig) -> None:
+        self._training = training
+
+    def should_stop(self, without_gain: int) -> bool:
+        """Whether the run ends after so many validations in a row without a better figure."""
+        return 0 < self._training.patience <= without_gain
+
+    def explain(self, lines: Sequence[Mapping[str, Any]]) -> str | None:
+        """Why a run with these lines of metrics.jsonl ended early; None if it did not."""
+        best_by = self._training.best_by
+        highest, best, since = [-math.inf], 0, list[int]()
+        for line in lines:
+            if line["kind"] != "validation":
+                continue
+            quality = [_quality(line, name) for name in (best_by, "chrf", "loss")]  # the last two decide ties
+            if quality > highest:
+                highest, best, since = quality, line["update"], []
+            else:
+                since.append(line["update"])
+        if not self.should_stop(len(since)) or since[-1] >= self._training.updates:
+            return None
+        return (
+            f"stopped after update {since[-1]:,}: {len(since)} validations in a row without a better "
+            f"{METRIC_NAMES[best_by]}; best was update {best:,}; raise training.patience to go on"
+        )
+
+
+def _quality(line: Mapping[str, Any], best_by: str) -> float:
+    """The figure of a validation; NaN, which is never better, where a damaged line does not have it."""
+    if best_by == "loss":
+        return -float(line.get("loss", math.nan))
+    values = (float(score["value"]) for score in line.get("scores", ()) if score["metric"].lower() == best_by)
+    return next(values, math.nan)
+
+
+def should_skip(loss: float, gradient_norm: float) -> bool:
+    """Whether an update with this loss and this norm of the gradient must leave weights and optimiser alone.
+
+    A step along a gradient that is infinite or NaN would make every weight so, for good. Loss scaling skips such steps
+    (Micikevicius et al. 2018); here every precision does.
+    """
+    return not (math.isfinite(loss) and math.isfinite(gradient_norm))
+
+
+def is_finite(model: nn.Module) -> bool:
+    """Whether all parameters and running statistics are finite; of a sharded model, all ranks call this together."""
+    return all(bool(full_tensor(tensor).isfinite().all()) for tensor in model_tensors(model).values())
+
+
+def make_divergence_error(
+    update: int, skipped: int, finding: str, taken: Sequence[tuple[BatchPosition, Batch]], tokenizer: Tokenizer
+) -> TrainingError:
+    """The error that ends a run after `skipped` updates in a row; it names the batches of the last one, `taken`.
+
+    Of several ranks, the one that raises it first names its own share of the batches.
+    """
+    return TrainingError(
+        f"training has diverged: update {update} is the last of {skipped} in a row that had to be skipped; {finding}; "
+        f"{REMEDY}, or look at its text: {describe_batches(taken, tokenizer)}"
+    )
+
+
+def describe_batches(
+    taken: Sequence[tuple[BatchPosition, Batch]], tokenizer: Tokenizer, num_pairs: int = 3, width: int = 60
+) -> str:
+    """The position of each batch and its first `num_pairs` pairs, a line each and cut to `width` characters a side."""
+    lines = []
+    for place, batch in taken:
+        lines.append(f"batch {place.batch} of epoch {place.epoch + 1}, {len(batch.source_ids)} pairs, which begins:")
+        for pair in list(zip(batch.source_ids, batch.target_ids, strict=True))[:num_pairs]:
+            texts = [tokenizer.decode(ids.tolist()) for ids in pair]
+            lines.append("  " + " -> ".join(repr(text if len(text) <= width else f"{text[:width]}…") for text in texts))
+    return "\n".join(lines)
+
+
+class StopRequest:
+    """A request to end training at the next safe moment, made by a signal."""
+
+    def __init__(self) -> None:
+        self.is_requested = False
+
+    def handle_signal(self, _number: int, _frame: FrameType | None) -> None:
+        """Request the end; a second signal raises KeyboardInterrupt at once."""
+        if self.is_requested:
+            raise KeyboardInterrupt
+        self.is_requested = True
+
+
+@contextmanager
+def catch_stop_signals(report: Callable[[str], None] = lambda _: None) -> Iterator[StopRequest]:
+    """Make SIGINT and SIGTERM set a `StopRequest` instead of ending the process; only in the main thread.
+
+    `report` is told, by a thread of its own, that a request was received, if it is not granted soon.
+    """
+    request = StopRequest()
+    if threading.current_thread() is not threading.main_thread():
+        yield request
+        return
+    is_over = threading.Event()
+    # A thread polls for the request: a handler of signals may touch no lock, which starting a thread or writing does.
+    threading.Thread(target=_acknowledge, args=(request, is_over, report), daemon=True).start()
+    before = {number: signal.signal(number, request.handle_signal) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield request
+    finally:
+        is_over.set()
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _acknowledge(request: StopRequest, is_over: threading.Event, report: Callable[[str], None]) -> None:
+    while not is_over.wait(ACKNOWLEDGE_AFTER):
+        if request.is_requested:
+            report("stopping after this update, or before if it is computed in parts; once more ends it at once")
+            return

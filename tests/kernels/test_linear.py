@@ -1,0 +1,99 @@
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+from transduce.kernels import linear as linear_module
+from transduce.kernels.linear import Linear
+from transduce.kernels.linear import linear as linear_function
+
+
+@pytest.fixture
+def linear() -> Linear:
+    torch.manual_seed(3)
+    return Linear(6, 4)
+
+
+def test_computes_in_the_type_of_its_inputs_and_keeps_its_own(linear: Linear) -> None:
+    inputs = torch.randn(3, 5, 6).bfloat16()
+    outputs = linear(inputs)
+    outputs.sum().backward()
+    assert outputs.dtype == torch.bfloat16
+    assert linear.weight.grad.dtype == linear.bias.grad.dtype == torch.float32
+    torch.testing.assert_close(outputs.float(), nn.Linear.forward(linear, inputs.float()), atol=2e-2, rtol=2e-2)
+
+
+@pytest.mark.parametrize("num_rows", [0, 1, 6, 7, 8, 14, 15, 20])
+@pytest.mark.parametrize("part", [None, slice(1, 3)])
+def test_blocks_make_no_difference(
+    linear: Linear, num_rows: int, part: slice | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(linear_module, "BLOCK", 7)
+    inputs = torch.randn(num_rows, 6).bfloat16().requires_grad_()
+    weight, bias = (one.detach()[part or slice(None)].bfloat16().requires_grad_() for one in linear.parameters())
+    same_inputs = inputs.detach().clone().requires_grad_()
+    outputs, expected = linear(inputs, part), F.linear(same_inputs, weight, bias)
+    outer = torch.randn_like(outputs)
+    outputs.backward(outer)
+    expected.backward(outer)
+    torch.testing.assert_close(outputs, expected)
+    torch.testing.assert_close(inputs.grad, same_inputs.grad)
+    for own, other in ((linear.weight, weight), (linear.bias, bias)):
+        torch.testing.assert_close(own.grad[part or slice(None)], other.grad.float(), atol=1e-2, rtol=1e-2)
+
+
+def test_blocks_of_sentences_whose_outputs_are_overwritten(linear: Linear, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As self-attention and the feed-forward network give and take them: transposed, and with relu in place."""
+    monkeypatch.setattr(linear_module, "BLOCK", 7)
+    inputs = torch.randn(6, 3, 5).bfloat16().requires_grad_()
+    same_inputs = inputs.detach().clone().requires_grad_()
+    torch.relu_(linear(inputs.transpose(0, 2))).sum().backward()
+    weight, bias = linear.weight.detach().bfloat16(), linear.bias.detach().bfloat16()
+    torch.relu(F.linear(same_inputs.transpose(0, 2), weight, bias)).sum().backward()
+    torch.testing.assert_close(inputs.grad, same_inputs.grad)
+
+
+def test_products_for_training_have_few_shapes(linear: Linear) -> None:
+    with torch.profiler.profile(record_shapes=True) as profile:
+        for num_rows in range(2 * linear_module.BLOCK + 1, 3 * linear_module.BLOCK, 100):
+            inputs = torch.randn(1, num_rows, 6).bfloat16().requires_grad_()
+            linear(inputs).sum().backward()
+    shapes = {str(event.input_shapes) for event in profile.events() if event.name in ("aten::mm", "aten::addmm")}
+    assert len(shapes) == 3 * 2
+
+
+def test_in_float32_equals_torch_to_the_bit(linear: Linear) -> None:
+    inputs = torch.randn(3, 6)
+    assert torch.equal(linear(inputs), nn.Linear.forward(linear, inputs))
+
+
+def test_some_rows_are_some_outputs(linear: Linear) -> None:
+    inputs = torch.randn(3, 6)
+    torch.testing.assert_close(linear(inputs, slice(1, 3)), linear(inputs)[:, 1:3])
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("num_threads", [1, 2])
+@pytest.mark.parametrize(("width", "num_outputs"), [(16, 24), (128, 384), (512, 129)])
+def test_what_a_row_gets_does_not_depend_on_the_number_of_rows(
+    width: int, num_outputs: int, num_threads: int, *, adds_up_alike: bool
+) -> None:
+    inputs, weight, bias = torch.randn(70, width), torch.randn(num_outputs, width), torch.randn(num_outputs)
+    before = torch.get_num_threads()
+    torch.set_num_threads(num_threads)
+    try:
+        expected = linear_function(inputs, weight, bias)
+        exact = F.linear(inputs.double(), weight.double(), bias.double())
+        # Each of so many additions and products is off by at most 2^-24 of what is added up.
+        bound = 2 * width * 2**-24 * (F.linear(inputs.abs(), weight.abs()) + bias.abs())
+        assert ((expected - exact).abs() <= bound).all()
+        for num_rows in (0, *range(1, 20), 33, 66):
+            for first in (0, 3):
+                rows = slice(first, first + num_rows)
+                found = linear_function(inputs[rows], weight, bias)
+                assert ((found - exact[rows]).abs() <= bound[rows]).all()
+                assert torch.equal(found, expected[rows]) or not adds_up_alike
+        found = linear_function(inputs[:6].view(3, 1, 2, width), weight, bias).flatten(0, 2)
+        assert torch.equal(found, expected[:6]) or not adds_up_alike
+    finally:
+        torch.set_num_threads(before)

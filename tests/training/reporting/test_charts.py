@@ -1,0 +1,219 @@
+import math
+from typing import Any
+from xml.etree import ElementTree as ET
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from transduce.training.reporting.charts import (
+    MOST_POINTS,
+    Series,
+    bin_name,
+    choose_log_ticks,
+    choose_ticks,
+    draw_charts,
+    draw_histogram,
+    draw_learning_curve,
+    draw_line_chart,
+    make_standalone,
+    sample_evenly,
+    validations,
+)
+from transduce.training.reporting.report import count_not_finite, format_score, training_table, validation_table
+
+NUMBERS = st.floats(-1e9, 1e9, allow_subnormal=False).filter(lambda number: number == 0 or abs(number) > 1e-9)
+
+
+def parsed(*series: Series, title: str = "t") -> ET.Element:
+    return ET.fromstring(draw_line_chart(title, series, "updates", "nats"))
+
+
+@given(NUMBERS, NUMBERS)
+def test_ticks_cover_the_values_and_are_round(one: float, other: float) -> None:
+    low, high = sorted((one, other))
+    found = choose_ticks(low, high)
+    step = found[1] - found[0]
+    assert found[0] <= low + 1e-6 * step
+    assert found[-1] >= high - 1e-6 * step
+    assert 2 <= len(found) <= 12
+    if low < high and high - low > 1e-6 * abs(high):
+        leading = round(step / 10 ** math.floor(math.log10(step * 1.000001)), 3)
+        assert leading in {1, 2, 5, 10}
+
+
+@pytest.mark.parametrize(
+    "points",
+    [[], [(1.0, 2.0)], [(1.0, 5.0), (2.0, 5.0)], [(0.0, -1e-5), (10.0, 3e-4)], [(0.0, 1.0), (1e6, 1e6)]],
+    ids=["none", "one", "constant", "small", "large"],
+)
+def test_any_series_gives_well_formed_svg(points: list[tuple[float, float]]) -> None:
+    assert parsed(Series("a", points)).tag.endswith("svg")
+
+
+def test_points_lie_within_the_picture_and_keep_their_order() -> None:
+    picture = parsed(Series("a", [(0.0, 1.0), (5.0, 9.0), (10.0, 4.0)]))
+    line = next(node for node in picture.iter() if "points" in node.attrib)
+    places = [tuple(map(float, place.split(","))) for place in line.attrib["points"].split()]
+    assert [x for x, _ in places] == sorted(x for x, _ in places)
+    assert places[1][1] < places[2][1] < places[0][1]  # up is less
+    assert all(0 < x < 480 and 0 < y < 260 for x, y in places)
+
+
+def elements(picture: ET.Element, name: str) -> list[ET.Element]:
+    return [node for node in picture.iter() if node.tag.endswith(name)]
+
+
+def test_names_are_escaped_and_do_not_overlap() -> None:
+    picture = parsed(Series("<a>", [(0.0, 1.0), (1.0, 1.0)]), Series("&b", [(0.0, 1.0), (1.0, 1.001)]), title="<t>")
+    texts = {node.text: float(node.attrib["x"]) for node in elements(picture, "text")}
+    assert "<t>" in texts
+    assert texts["&b"] - texts["<a>"] >= 40
+
+
+def test_a_band_lies_around_its_line() -> None:
+    picture = parsed(Series("a", [(0.0, 2.0), (1.0, 3.0)], band=[(1.0, 4.0), (2.0, 9.0)]))
+    line, band = (
+        [tuple(map(float, place.split(","))) for place in elements(picture, name)[0].attrib["points"].split()]
+        for name in ("polyline", "polygon")
+    )
+    upper, lower = band[:2], band[:1:-1]
+    assert [x for x, _ in upper] == [x for x, _ in lower] == [x for x, _ in line]
+    assert all(top < y < bottom for (_, top), (_, y), (_, bottom) in zip(upper, line, lower, strict=True))
+
+
+@given(st.floats(1e-29, 1e29), st.floats(1e-29, 1e29))
+def test_ticks_of_factors_cover_the_values(one: float, other: float) -> None:
+    low, high = sorted((one, other))
+    found = choose_log_ticks(low, high)
+    assert found[0] <= low * (1 + 1e-6)
+    assert found[-1] >= high * (1 - 1e-6)
+    assert found == sorted(set(found))
+    assert 2 <= len(found) <= 12
+
+
+def test_equal_factors_are_equal_steps() -> None:
+    picture = ET.fromstring(
+        draw_line_chart("t", [Series("a", [(1.0, 1.0), (2.0, 10.0), (3.0, 100.0)])], "", "", log=True)
+    )
+    heights = [float(place.split(",")[1]) for place in elements(picture, "polyline")[0].attrib["points"].split()]
+    assert heights[0] - heights[1] == pytest.approx(heights[1] - heights[2], abs=0.2)
+
+
+def test_what_is_not_above_zero_has_no_place_among_factors() -> None:
+    series = Series("a", [(1.0, 0.0), (2.0, 1.0), (3.0, 2.0)], band=[(0.0, 0.0), (0.0, 3.0), (1.0, 3.0)])
+    picture = ET.fromstring(draw_line_chart("t", [series], "", "", log=True))
+    assert len(elements(picture, "polyline")[0].attrib["points"].split()) == 2
+    assert "nothing to show yet" in draw_line_chart("t", [Series("a", [(1.0, 0.0)])], "", "", log=True)
+
+
+def test_bars_are_as_high_as_their_counts() -> None:
+    picture = ET.fromstring(draw_histogram("t", 4, {"<s>": [0, 10, 5], "t": [1, 0, 0]}, "tokens", "pairs"))
+    bars = {bar[0].text: float(bar.attrib["height"]) for bar in elements(picture, "rect") if len(bar)}
+    assert list(bars) == ["<s>, 4 to 7 tokens: 10", "<s>, 8 and more tokens: 5", "t, 0 to 3 tokens: 1"]
+    assert list(bars.values()) == pytest.approx(
+        [bars["t, 0 to 3 tokens: 1"] * factor for factor in (10, 5, 1)], abs=0.5
+    )
+    assert "nothing to show yet" in draw_histogram("t", 1, {"a": [0, 0]}, "", "")
+
+
+def test_bins_have_names() -> None:
+    assert [bin_name(index, 4, 3) for index in range(3)] == ["0 to 3", "4 to 7", "8 and more"]
+    assert bin_name(2, 1, 9) == "2"
+
+
+def test_a_file_of_its_own_brings_its_style() -> None:
+    picture = draw_line_chart("t", [Series("a", [(1.0, 2.0)])], "", "")
+    assert elements(ET.fromstring(make_standalone(picture)), "style")
+    assert not elements(ET.fromstring(picture), "style")
+
+
+def training(count: int, **changes: Any) -> list[dict[str, Any]]:
+    return [
+        {"kind": "training", "update": update, "loss": 5.0 + update % 2, **changes} for update in range(1, count + 1)
+    ]
+
+
+def validation(update: int, value: float, **changes: Any) -> dict[str, Any]:
+    score = {"metric": "BLEU", "value": value, "signature": "s", "low": value - 1, "high": value + 2}
+    return {"kind": "validation", "update": update, "loss": 2.0, "scores": [score], **changes}
+
+
+def loss_curve(lines: list[dict[str, Any]]) -> ET.Element:
+    return ET.fromstring(draw_charts(lines)[1])
+
+
+def shapes(picture: ET.Element, name: str) -> list[list[str]]:
+    return [node.attrib["points"].split() for node in picture.iter() if node.tag.endswith(name)]
+
+
+def test_a_short_curve_shows_every_line() -> None:
+    picture = loss_curve(training(MOST_POINTS))
+    assert [len(points) for points in shapes(picture, "polyline")] == [MOST_POINTS]
+    assert not shapes(picture, "polygon")
+
+
+@pytest.mark.parametrize("count", [MOST_POINTS + 1, 1000, 10_000])
+def test_a_long_curve_shows_means_within_their_range(count: int) -> None:
+    picture = loss_curve(training(count))
+    [points], [band] = shapes(picture, "polyline"), shapes(picture, "polygon")
+    assert MOST_POINTS / 2 < len(points) <= MOST_POINTS
+    assert len(band) == 2 * len(points)
+    if count == 10_000:  # of 84 lines, half have 5 and half have 6
+        heights = {place.split(",")[1] for place in points[:-1]}
+        assert len(heights) == 1
+
+
+def test_scores_have_their_intervals_around_them() -> None:
+    picture = ET.fromstring(draw_charts([validation(10, 20.0), validation(20, 30.0)])[0])
+    assert len(shapes(picture, "polygon")[0]) == 4
+    without = validation(30, 40.0)
+    del without["scores"][0]["low"]
+    assert not shapes(ET.fromstring(draw_charts([validation(10, 20.0), without])[0]), "polygon")
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf, 1e300, None, "high"])
+def test_what_has_no_place_in_a_chart_is_left_out_and_counted(value: object) -> None:
+    lines = [*training(3), *training(1, loss=value)]
+    assert [len(points) for points in shapes(loss_curve(lines), "polyline")] == [3]
+    assert count_not_finite(lines) == 1
+    assert "not finite" in training_table(training(1, loss=value))[1][0]
+
+
+def test_the_table_of_training_has_few_rows_with_means() -> None:
+    found = training_table(training(1000))
+    assert len(found[1]) == 20
+    assert all(row.count("5.500") == 1 for row in found[1])
+
+
+def test_the_table_of_validations_tells_intervals_and_what_was_validated() -> None:
+    _, _, rows = validation_table([validation(1000, 20.0, is_best=True), validation(2000, 30.0, kind="average")])
+    assert [rows[0][index] for index in (0, 1, -1)] == ["1,000", "best so far", "20.00 (19.00–22.00)"]
+    assert [rows[1][index] for index in (0, -1)] == ["2,000 (average of checkpoints)", "30.00 (29.00–32.00)"]
+    caption, _, rows = validation_table([validation(update, 20.0) for update in range(1, 101)])
+    assert "40 of 100" in caption
+    assert len(rows) == 40
+
+
+def test_the_curve_of_a_run_stands_alone() -> None:
+    for lines in ([], [validation(1, 2.0)]):
+        picture = ET.fromstring(draw_learning_curve(lines))
+        assert picture.tag == "{http://www.w3.org/2000/svg}svg"
+        assert any(node.tag.endswith("style") for node in picture)
+
+
+@pytest.mark.parametrize(("count", "most"), [(0, 3), (3, 3), (4, 3), (1000, 40)])
+def test_the_first_and_the_last_are_always_among_the_few(count: int, most: int) -> None:
+    found = sample_evenly(range(count), most)
+    assert len(found) == min(count, most)
+    assert found == sorted(set(found))
+    assert not count or (found[0], found[-1]) == (0, count - 1)
+
+
+def test_a_score_without_interval_stands_alone() -> None:
+    assert format_score({"value": 12.345}) == "12.35"
+
+
+def test_a_skipped_update_is_no_validation() -> None:
+    lines = [{"kind": "skipped", "update": 3, "loss": "nan"}, {"kind": "validation", "update": 4, "loss": 1.0}]
+    assert [line["update"] for line in validations(lines)] == [4]

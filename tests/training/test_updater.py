@@ -1,0 +1,445 @@
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+from torch.utils import deterministic
+
+from transduce.bundle import Bundle, list_checkpoints, load_checkpoint, model_tensors
+from transduce.config import RunConfig, TrainingConfig, TransformerConfig
+from transduce.data import Batch
+from transduce.model import NEVER, Dropout, Transformer
+from transduce.training import Ranks, UpdateFigures, Updater, train
+from transduce.training.updater import (
+    BatchLoss,
+    ExponentialMovingAverage,
+    autocast,
+    resolve_precision,
+    use_deterministic_algorithms,
+)
+
+CPU = torch.device("cpu")
+
+
+@pytest.fixture
+def make_capabilities(monkeypatch: pytest.MonkeyPatch) -> Callable[[dict[str, bool]], None]:
+    """A processor that says it can do this."""
+    return lambda found: monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: found, raising=False)
+
+
+@pytest.mark.parametrize("capability", ["avx512_bf16", "amx_bf16"])
+def test_auto_is_bfloat16_where_the_processor_has_it(
+    capability: str, make_capabilities: Callable[[dict[str, bool]], None]
+) -> None:
+    make_capabilities({capability: True})
+    assert resolve_precision("auto", CPU, 128) == "bfloat16"
+    assert resolve_precision("auto", CPU, 64) == "float32"
+    make_capabilities({capability: False})
+    assert resolve_precision("auto", CPU, 128) == "float32"
+
+
+def test_auto_is_float32_where_nothing_is_known(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delattr(torch.cpu, "get_capabilities", raising=False)
+    assert resolve_precision("auto", CPU, 128) == "float32"
+
+
+@pytest.mark.parametrize("precision", ["float32", "bfloat16"])
+def test_what_is_asked_for_is_taken(precision: str) -> None:
+    assert resolve_precision(precision, CPU, 64) == precision
+
+
+@pytest.fixture
+def small_model() -> Transformer:
+    torch.manual_seed(1)
+    return Transformer(TransformerConfig(vocabulary=30, d_model=16, d_ff=32, num_heads=2, dropout=0.1))
+
+
+def test_bfloat16_is_close_to_float32_and_leaves_weights_and_gradients_in_float32(small_model: Transformer) -> None:
+    model = small_model
+    batch = Batch.from_ids([[3, 4, 5, 1], [6, 1]], [[7, 1], [8, 9, 10, 1]], 29)
+    model.eval()
+    exact = model(batch.source_ids, batch.source_mask, batch.target_ids, batch.target_mask)
+    with autocast(model, "bfloat16"):
+        rough = model(batch.source_ids, batch.source_mask, batch.target_ids, batch.target_mask)
+    assert rough.dtype == torch.bfloat16
+    real = batch.target_mask
+    assert (rough.float() - exact)[real][:, :-1].norm() < 0.03 * exact[real][:, :-1].norm()
+    rough[real][:, :-1].sum().backward()
+    assert {parameter.dtype for parameter in model.parameters()} == {torch.float32}
+    assert {parameter.grad.dtype for parameter in model.parameters()} == {torch.float32}
+
+
+@pytest.mark.parametrize(
+    "variant",
+    [{}, {"norm_order": "pre", "activation": "swish", "output_bias": True, "positions": "learned"}],
+    ids=["paper", "other_parts"],
+)
+def test_no_gradient_of_many_positions_is_short_of_some(variant: dict[str, str]) -> None:
+    """Sums in bfloat16 stop growing when they are a few hundred times as large as what comes."""
+    torch.manual_seed(1)
+    sizes = {"vocabulary": 300, "d_model": 64, "d_ff": 128, "num_heads": 2, "dropout": 0.0}
+    layers = {"num_encoder_layers": 2, "num_decoder_layers": 2}
+    model = Transformer(TransformerConfig(**sizes, **layers, **variant))
+    sources = torch.randint(2, 299, (256, 16)).tolist()
+    batch = Batch.from_ids(sources, [[*row[:-2], 5, 1] for row in sources], 299)
+    gradients = []
+    for precision in ("float32", "bfloat16"):
+        model.zero_grad()
+        batch_loss = BatchLoss(model, TrainingConfig(precision=precision), CPU)
+        (batch_loss(batch)[0] / batch.num_target_tokens).backward()
+        gradients.append({name: parameter.grad.clone() for name, parameter in model.named_parameters()})
+    exact, rough = gradients
+    shares = {name: float((rough[name] * exact[name]).sum() / exact[name].square().sum()) for name in exact}
+    assert {name: share for name, share in shares.items() if abs(share - 1) > 0.03} == {}
+
+
+def test_afterwards_the_model_computes_as_before(small_model: Transformer) -> None:
+    model = small_model
+    with pytest.raises(KeyError), autocast(model, "bfloat16"):
+        raise KeyError
+    assert model.compute_dtype is None
+
+
+def settings() -> tuple[bool, bool, bool]:
+    return (
+        torch.are_deterministic_algorithms_enabled(),
+        torch.is_deterministic_algorithms_warn_only_enabled(),
+        deterministic.fill_uninitialized_memory,  # type: ignore[attr-defined]  # a property of what is no mere module
+    )
+
+
+def test_a_gpu_gets_deterministic_kernels_and_then_what_it_had() -> None:
+    before = settings()
+    with use_deterministic_algorithms(torch.device("cuda")):
+        assert settings() == (True, False, False)
+    assert settings() == before
+
+
+def test_a_processor_needs_nothing() -> None:
+    before = settings()
+    with use_deterministic_algorithms(torch.device("cpu")):
+        assert settings() == before
+
+
+MakeConfig = Callable[..., RunConfig]
+SIZES = {"num_encoder_layers": 1, "num_decoder_layers": 1, "d_model": 8, "d_ff": 8, "num_heads": 2}
+
+
+@pytest.fixture
+def model() -> Transformer:
+    return Transformer(TransformerConfig(vocabulary=20, normalization="batch", **SIZES))
+
+
+@torch.no_grad()
+def change(model: Transformer) -> None:
+    for tensor in model_tensors(model).values():
+        tensor.add_(torch.randn_like(tensor))
+
+
+def test_is_the_sum_of_all_weights_by_their_age(model: Transformer) -> None:
+    average = ExponentialMovingAverage(model, 0.5)
+    names = model_tensors(model).keys()
+    expected = {name: tensor.double() for name, tensor in model_tensors(model).items()}
+    # (1 + n) / (10 + n) reaches the decay of 0.5 at update 8, and stays below it before.
+    for number, decay in enumerate([2 / 11, 3 / 12, 4 / 13, 5 / 14, 6 / 15, 7 / 16, 8 / 17, 0.5, 0.5], start=1):
+        change(model)
+        average.update(model, number)
+        weights = model_tensors(model)
+        expected = {name: decay * expected[name] + (1 - decay) * weights[name].double() for name in names}
+    found = model_tensors(average.model)
+    assert found.keys() == expected.keys()
+    for name, tensor in found.items():
+        torch.testing.assert_close(tensor.double(), expected[name], rtol=0, atol=1e-5)
+    # What is one matrix in the model is one in the average, running statistics are part of it, and it is not trained.
+    assert average.model.target_embedding is average.model.source_embedding
+    assert any(name.endswith("running_mean") for name in names)
+    assert not any(tensor.requires_grad for tensor in found.values())
+
+
+def test_the_weights_that_are_trained_are_left_alone(make_config: MakeConfig, unbroken: Any) -> None:
+    folder = train(make_config(training__ema_decay=0.9)).folder
+    parts, _ = load_checkpoint(folder / "checkpoints", 20)
+    plain = unbroken()
+    for part in ("weights", "optimizer"):
+        for name, tensor in parts[part].items():
+            assert tensor.numpy().tobytes() == plain[f"{part}/{name}"]
+    assert parts["moving_average"].keys() == parts["weights"].keys()
+    assert not any(name.startswith("moving_average") for name in plain)
+
+
+@pytest.mark.parametrize(
+    ("settings", "better"),
+    [
+        # Around a minimum, the mean is nearer to it than any step; on the way down, the last step is.
+        ({"training__learning_rate": 5e-2, "training__updates": 30, "training__ema_decay": 0.8}, True),
+        ({"training__learning_rate": 1e-2, "training__updates": 12, "training__ema_decay": 0.99}, False),
+    ],
+)
+def test_it_becomes_best_only_if_it_is_better(
+    make_config: MakeConfig, metrics_of: Callable[[Path], Any], settings: dict[str, Any], better: bool
+) -> None:
+    alone = {"training__keep_checkpoints": 1, "training__best_by": "loss", "training__validate_every": 100}
+    result = train(make_config(training__checkpoint_every=100, **alone, **settings))
+    *_, validation, last = metrics_of(result.folder)
+    assert (validation["kind"], last["kind"]) == ("validation", "average")
+    decay = settings["training__ema_decay"]
+    assert (last["ema_decay"], last["averaged_checkpoints"]) == (0.0, 1)
+    assert (validation["loss"] < last["loss"]) == (not last["is_best"]) == better
+    best = Bundle.open(result.folder / "best")
+    assert best.description.training["ema_decay"] == (decay if better else 0.0)
+    assert (f"- ema decay: {decay}\n" in (best.folder / "README.md").read_text(encoding="utf-8")) == better
+    part = "moving_average" if better else "weights"
+    (update,) = list_checkpoints(result.folder / "checkpoints")
+    expected = load_checkpoint(result.folder / "checkpoints", update, [part])[0][part]
+    for name, tensor in model_tensors(best.load_model()).items():
+        assert torch.equal(tensor, expected[name])
+
+
+def test_every_average_is_scored(make_config: MakeConfig, metrics_of: Callable[[Path], Any], watcher: Any) -> None:
+    told = watcher()
+    result = train(make_config(training__ema_decay=0.9), told)
+    averages = [line for line in metrics_of(result.folder) if line["kind"] == "average"]
+    assert [(line["averaged_checkpoints"], line["ema_decay"]) for line in averages] == [(3, 0.0), (1, 0.0)]
+    assert "average of the last 3 checkpoints:" in told.said
+    assert "weights of the last update, not averaged:" in told.said
+
+
+def test_it_is_what_validations_measure_and_last_holds(make_config: MakeConfig) -> None:
+    folder = train(make_config(training__ema_decay=0.9, training__keep_checkpoints=1)).folder
+    (update,) = list_checkpoints(folder / "checkpoints")
+    expected = load_checkpoint(folder / "checkpoints", update, ["moving_average"])[0]["moving_average"]
+    last = Bundle.open(folder / "last")
+    assert last.description.training["ema_decay"] == 0.9
+    for name, tensor in model_tensors(last.load_model()).items():
+        assert torch.equal(tensor, expected[name])
+
+
+VOCABULARY = 40
+# With the paper's epsilon, Adam's first steps are as long for a gradient of rounding errors as for any other.
+TRAINING = {
+    "schedule": "inverse_square_root",
+    "learning_rate": 1e-2,
+    "warmup": 2,
+    "adam_epsilon": 1e-3,
+    "precision": "float32",
+}
+
+
+def batch(seed: int, rows: int = 5) -> Batch:
+    random = np.random.default_rng(seed)
+
+    def side() -> list[np.ndarray]:
+        return [np.append(random.integers(2, VOCABULARY - 1, size=random.integers(1, 9)), 1) for _ in range(rows)]
+
+    return Batch.from_ids(side(), side(), VOCABULARY - 1)
+
+
+def together(*batches: Batch) -> Batch:
+    """All rows of several batches in one."""
+    sides = [("source_ids", "source_mask"), ("target_ids", "target_mask")]
+    rows = [
+        [ids[mask] for part in batches for ids, mask in zip(getattr(part, name), getattr(part, of), strict=True)]
+        for name, of in sides
+    ]
+    return Batch.from_ids(*([row.numpy() for row in side] for side in rows), VOCABULARY - 1)
+
+
+@pytest.fixture
+def make_updater() -> Callable[..., Updater]:
+    """An updater whose model has the same weights every time."""
+
+    def make(dropout: float = 0.0, rank: int = 0, **changes: Any) -> Updater:
+        torch.manual_seed(5)
+        sizes = {"num_encoder_layers": 2, "num_decoder_layers": 1, "d_model": 16, "d_ff": 24, "num_heads": 2}
+        model = Transformer(TransformerConfig(vocabulary=VOCABULARY, dropout=dropout, **sizes))
+        return Updater(model, TrainingConfig(**{**TRAINING, **changes}), CPU, Ranks(rank))
+
+    return make
+
+
+def test_an_output_bias_is_trained_and_what_it_rules_out_stays_so(make_updater: Callable[..., Updater]) -> None:
+    sizes = {"num_encoder_layers": 1, "num_decoder_layers": 1, "d_model": 16, "d_ff": 24, "num_heads": 2}
+    model = Transformer(TransformerConfig(vocabulary=VOCABULARY + 2, output_bias=True, tied_embeddings="none", **sizes))
+    ruled_out = [VOCABULARY - 1, VOCABULARY]  # no batch has them
+    with torch.no_grad():
+        model.projection.bias[ruled_out] = NEVER
+    before = {name: parameter.detach().clone() for name, parameter in model.named_parameters()}
+    updater = Updater(model, TrainingConfig(**TRAINING, ema_decay=0.9), CPU)
+    for number in range(1, 6):
+        figures = updater.update(number, [Batch.from_ids([[5, 1]], [[7, 8, 1]], VOCABULARY + 1)])
+        assert 0 < figures.loss < 20
+        assert not figures.is_skipped
+    for trained in (model, updater.moving_average.model):
+        bias = trained.projection.bias
+        assert (bias[ruled_out] == NEVER).all()
+        assert (bias[:-3] != 0).all()
+        assert bias[-1] == 0
+        for name in ("target_embedding.weight", "projection.weight"):
+            assert torch.equal(trained.get_parameter(name)[ruled_out], before[name][ruled_out])
+
+
+def weights(updater: Updater) -> dict[str, Tensor]:
+    return {name: parameter.detach().clone() for name, parameter in updater.model.named_parameters()}
+
+
+def equal(one: Updater, other: Updater) -> bool:
+    return all(torch.equal(tensor, weights(other)[name]) for name, tensor in weights(one).items())
+
+
+def assert_close(one: Updater, other: Updater) -> None:
+    torch.testing.assert_close(weights(one), weights(other), rtol=0, atol=1e-6)
+
+
+class PlainUpdater:
+    """The same update in PyTorch's own words."""
+
+    def __init__(self, model: Transformer, smoothing: float, clip_norm: float) -> None:
+        self.model = model
+        self.smoothing = smoothing
+        self.clip_norm = clip_norm
+        self.optimizer = torch.optim.Adam(model.parameters(), betas=(0.9, 0.98), eps=1e-3, fused=False)
+
+    def update(self, rate: float, given: Batch) -> tuple[Tensor, Tensor]:
+        self.model.train()
+        self.optimizer.zero_grad()
+        logits = self.model(given.source_ids, given.source_mask, given.target_ids, given.target_mask)
+        real = logits[given.target_mask][:, :-1]
+        loss = F.cross_entropy(real, given.target_ids[given.target_mask], label_smoothing=self.smoothing)
+        loss.backward()
+        norm = torch.cat([parameter.grad.flatten() for parameter in self.model.parameters()]).norm()
+        if self.clip_norm:
+            nn.utils.clip_grad_norm_(self.model.parameters(), self.clip_norm)
+        self.optimizer.param_groups[0]["lr"] = rate
+        self.optimizer.step()
+        return loss, norm
+
+
+@pytest.mark.parametrize("smoothing", [0.0, 0.1])
+@pytest.mark.parametrize("clip_norm", [0.0, 0.05])
+def test_equals_plain_pytorch(make_updater: Callable[..., Updater], smoothing: float, clip_norm: float) -> None:
+    ours, theirs = (make_updater(label_smoothing=smoothing, clip_norm=clip_norm) for _ in range(2))
+    plain = PlainUpdater(theirs.model, smoothing, clip_norm)
+    before = weights(ours)
+    # inverse_square_root with a peak of 1e-2 at update 2
+    for number, rate in enumerate([5e-3, 1e-2, 1e-2 * (2 / 3) ** 0.5], start=1):
+        given = batch(number)
+        figures = ours.update(number, [given])
+        loss, norm = plain.update(rate, given)
+        assert figures.learning_rate == pytest.approx(rate)
+        assert figures.loss == pytest.approx(loss.item(), rel=1e-5)
+        assert figures.gradient_norm == pytest.approx(norm.item(), rel=1e-4)
+        assert figures.gradient_norm > 0.1
+    assert_close(ours, theirs)
+    assert max((tensor - before[name]).abs().max() for name, tensor in weights(ours).items()) > 1e-3
+
+
+def test_figures_are_those_of_the_model_before_the_update(make_updater: Callable[..., Updater]) -> None:
+    updater, given = make_updater(), batch(1)
+    updater.model.eval()
+    with torch.no_grad():
+        logits = updater.model(given.source_ids, given.source_mask, given.target_ids, given.target_mask)
+    real, targets = logits[given.target_mask], given.target_ids[given.target_mask]
+    figures = updater.update(1, [given])
+    assert figures.cross_entropy == pytest.approx(F.cross_entropy(real, targets).item(), rel=1e-5)
+    assert figures.accuracy == pytest.approx((real.argmax(dim=-1) == targets).double().mean().item())
+    assert figures.num_target_tokens == len(targets)
+
+
+def test_accumulated_batches_are_one_large_batch(make_updater: Callable[..., Updater]) -> None:
+    apart, joined = make_updater(), make_updater()
+    # of unlike size, so that a mean of means would be noticed
+    parts = batch(1, rows=2), batch(2, rows=7)
+    for number in (1, 2):
+        accumulated, at_once = apart.update(number, parts), joined.update(number, [together(*parts)])
+        assert accumulated.loss == pytest.approx(at_once.loss, rel=1e-5)
+        assert accumulated.gradient_norm == pytest.approx(at_once.gradient_norm, rel=1e-4)
+        assert accumulated.num_target_tokens == at_once.num_target_tokens
+    assert_close(apart, joined)
+
+
+def test_a_silenced_batch_changes_nothing(make_updater: Callable[..., Updater]) -> None:
+    with_it, without = make_updater(), make_updater()
+    found, expected = with_it.update(1, [batch(2).silenced(), batch(1)]), without.update(1, [batch(1)])
+    assert equal(with_it, without)
+    assert (found.loss, found.accuracy, found.gradient_norm) == (
+        expected.loss,
+        expected.accuracy,
+        expected.gradient_norm,
+    )
+
+
+def test_share_of_padding(make_updater: Callable[..., Updater]) -> None:
+    # 3 + 1 of 3 + 3 tokens on one side, 2 + 2 of 2 + 2 on the other: 8 of 10 are real
+    given = Batch.from_ids([[4, 5, 1], [1]], [[6, 1], [7, 1]], VOCABULARY - 1)
+    full = Batch.from_ids([[4, 1]], [[4, 1]], VOCABULARY - 1)
+    assert make_updater().update(1, [given]).padding_share == pytest.approx(0.2)
+    assert make_updater().update(1, [given, full]).padding_share == pytest.approx(0.1)
+
+
+def run(updater: Updater, numbers: list[int]) -> list[UpdateFigures]:
+    return [updater.update(number, [batch(number), batch(-number % 7)]) for number in numbers]
+
+
+def test_same_seed_and_number_give_the_same_bits(make_updater: Callable[..., Updater]) -> None:
+    one, other = make_updater(dropout=0.3), make_updater(dropout=0.3)
+    torch.manual_seed(1)
+    figures = run(one, [1, 2, 3])
+    torch.manual_seed(2)
+    torch.rand(17)
+    assert run(other, [1, 2, 3]) == figures
+    assert equal(one, other)
+
+
+def test_other_number_seed_or_rank_gives_other_dropout(make_updater: Callable[..., Updater]) -> None:
+    losses = {
+        make_updater(dropout=0.3, seed=seed, rank=rank).update(number, [batch(1)]).loss
+        for seed in (0, 1, 2, 2**31 - 1)
+        for number in (1, 2)
+        for rank in (0, 1, 2)
+    }
+    assert len(losses) == 24
+
+
+def test_dropout_is_on_even_if_the_model_was_evaluated_before(make_updater: Callable[..., Updater]) -> None:
+    one, other = make_updater(dropout=0.3), make_updater(dropout=0.3)
+    other.model.eval()
+    assert one.update(1, [batch(1)]) == other.update(1, [batch(1)])
+    assert equal(one, other)
+
+
+def test_padding_row_stays_zero(make_updater: Callable[..., Updater]) -> None:
+    updater = make_updater()
+    run(updater, [1, 2])
+    assert updater.model.source_embedding.weight[-1].count_nonzero() == 0
+
+
+def test_bfloat16_is_close_to_float32(make_updater: Callable[..., Updater]) -> None:
+    rough, fine = (make_updater(precision=precision).update(1, [batch(1)]) for precision in ("bfloat16", "float32"))
+    assert rough.loss != fine.loss
+    assert rough.loss == pytest.approx(fine.loss, rel=2e-2)
+    assert rough.gradient_norm == pytest.approx(fine.gradient_norm, rel=5e-2)
+
+
+def test_dropout_rises_from_zero_to_what_is_asked_for(make_updater: Callable[..., Updater]) -> None:
+    updater = make_updater(dropout=0.4, dropout_warmup=8)
+    places = [part for part in updater.model.modules() if isinstance(part, Dropout)]
+    assert len(places) > 2
+    for number, expected in ((2, 0.1), (4, 0.2), (8, 0.4), (50, 0.4)):
+        updater.update(number, [batch(1)])
+        assert all(part.p == pytest.approx(expected) for part in places)
+
+
+def test_dropout_that_has_risen_is_dropout_that_was_there_from_the_beginning(
+    make_updater: Callable[..., Updater],
+) -> None:
+    rising, constant = make_updater(dropout=0.4, dropout_warmup=3), make_updater(dropout=0.4)
+    for updater in (rising, constant):
+        updater.update(3, [batch(1)])
+    assert equal(rising, constant)
+    for updater in (rising, constant):
+        updater.update(2, [batch(2)])
+    assert not equal(rising, constant)
