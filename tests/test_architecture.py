@@ -17,6 +17,7 @@ PACKAGE = SOURCE / "transduce"
 FLOORS = {
     "errors": 0,
     "config": 1,
+    "kernels": 1,
     "text": 2,
     "model": 2,
     "search": 2,

@@ -140,8 +140,8 @@ from transduce.config import TrainingConfig, TransformerConfig
 from transduce.errors import TrainingError
 from transduce.model import Transformer
 from transduce.training import Updater, probe
-from transduce.translation.memory import taken_memory
-from transduce.translation.allocator import give_back_freed_memory, keep_freed_memory
+from transduce.kernels.memory import taken_memory
+from transduce.kernels.memory import give_back_freed_memory, keep_freed_memory
 
 LENGTHS = np.array([[5, 7], [9, 3], [4, 4], [8, 8]] * 1000)
 CPU = torch.device("cpu")

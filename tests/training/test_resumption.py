@@ -12,7 +12,7 @@ import pytest
 from transduce.bundle import Bundle, list_checkpoints, load_checkpoint, save_checkpoint
 from transduce.config import RunConfig
 from transduce.errors import Interrupted, RunError, TrainingError
-from transduce.model.linear import BLOCK
+from transduce.kernels.linear import BLOCK
 from transduce.training import train
 from transduce.training.state import RunState
 from transduce.training.step import Updater

@@ -7,10 +7,10 @@ import pytest
 import torch
 from torch import Tensor
 
+from transduce.kernels import precision
+from transduce.kernels.precision import Arithmetic
 from transduce.model import Transformer
-from transduce.translation import products
 from transduce.translation.network import ModelNetwork, Network, is_prepared, make_network
-from transduce.translation.products import Arithmetic
 
 LENGTHS = (7, 3, 7, 1)
 VARIANTS = [
@@ -85,7 +85,7 @@ def test_large_products_alone_in_bfloat16_are_closer(
 ) -> None:
     model = make_model(seed=3, num_decoder_layers=2)
     for least in (0, 5000):  # all products, and the projection alone
-        monkeypatch.setattr(products, "LARGE", least)
+        monkeypatch.setattr(precision, "LARGE", least)
         network = make_network(model, Arithmetic(torch.float32, large_in_bfloat16=True))
         walk(model, network, 24, tolerance=0.1)
         with pytest.raises(AssertionError):

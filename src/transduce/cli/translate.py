@@ -14,9 +14,9 @@ from transduce.cli.line_progress import LARGEST_BLOCK, LineProgress
 from transduce.cli.translate_options import Kept, Search, line_options
 from transduce.errors import ConfigError, CorpusError
 from transduce.interop import NATIVE
+from transduce.kernels.memory import give_back_freed_memory
 from transduce.text import arriving_blocks, read_document, rebuilt, split_document
 from transduce.translation import PROBLEMS, AlignmentHead, AskedLine, Line, LineDetails, LineTranslator, TextConstraints
-from transduce.translation.allocator import give_back_freed_memory
 
 STANDARD_INPUT = "standard input"
 

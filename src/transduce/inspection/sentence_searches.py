@@ -15,6 +15,8 @@ from transduce.inspection.head_switches import HeadSwitches
 from transduce.inspection.network_parts import Head
 from transduce.inspection.search_trace import TracedSearch
 from transduce.inspection.switched_network import SwitchedNetwork
+from transduce.kernels.precision import Arithmetic
+from transduce.kernels.threads import Workers
 from transduce.model import Transformer
 from transduce.search import Constraints, Habits, Hypothesis, SearchTask, StepFunction, beam_search
 from transduce.search.beam import search_sentences
@@ -24,8 +26,6 @@ from transduce.translation import Network
 from transduce.translation.alternatives import as_line
 from transduce.translation.engine import MOST_PROBABILITIES
 from transduce.translation.network import make_network
-from transduce.translation.products import Arithmetic
-from transduce.translation.workers import Workers
 
 _TaskT = TypeVar("_TaskT")
 

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from transduce.config import TransformerConfig
-from transduce.model.linear import Linear, linear, sums_in_one_order
+from transduce.kernels.linear import Linear, linear, sums_in_one_order
 from transduce.model.plain_attention import MOST_PLAIN_KEYS, plain_attention
 
 Mask = Bool[Tensor, "#batch #heads #query key"]

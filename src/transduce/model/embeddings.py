@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from transduce.config import TransformerConfig
-from transduce.model.linear import linear
+from transduce.kernels.linear import linear
 
 NEVER = -1e9
 """An output bias that rules a token out: its probability is 0 in every precision, and training leaves it alone.

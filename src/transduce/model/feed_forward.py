@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from transduce.config import TransformerConfig
-from transduce.model.linear import Linear
+from transduce.kernels.linear import Linear
 
 # relu overwrites the largest tensor of a layer: neither pass needs what went into it.
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {"relu": torch.relu_, "gelu": F.gelu, "swish": F.silu}

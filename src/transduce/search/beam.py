@@ -6,9 +6,9 @@ import torch
 from torch import Tensor
 
 from transduce.errors import ConfigError
+from transduce.kernels.continuations import best_continuations
 from transduce.search.constrained import advance_constrained
 from transduce.search.constraints import Automaton, Constraints, Habits
-from transduce.search.continuations import best_continuations
 from transduce.search.hypothesis import Hypothesis
 from transduce.search.leaving import staying
 from transduce.search.sentence import SentenceSearch

@@ -7,8 +7,8 @@ from functools import lru_cache
 import torch
 from torch import Tensor
 
+from transduce.kernels.continuations import best_continuations
 from transduce.search.constraints import Automaton, Progress
-from transduce.search.continuations import best_continuations
 from transduce.search.hypothesis import Token
 from transduce.search.sentence import Candidate, SentenceSearch
 

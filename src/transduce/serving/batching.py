@@ -10,12 +10,12 @@ from contextlib import suppress
 from typing import Any
 
 from transduce.config import SearchConfig
+from transduce.kernels.threads import threads_of_one_core
 from transduce.serving.fair_queue import FairQueue, Item, Request, Work
 from transduce.serving.limits import Limits
 from transduce.serving.metrics import Metrics
 from transduce.serving.refusals import Draining, QueueFull, TooLong
 from transduce.translation import batches_by_length
-from transduce.translation.workers import threads_of_one_core
 
 FEW = 8
 """Payloads that are not divided among threads with nothing to do: each would take almost as long as all."""

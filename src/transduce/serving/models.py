@@ -10,18 +10,11 @@ import torch
 from transduce.bundle import Bundle, find_bundle
 from transduce.errors import BundleError, ConfigError
 from transduce.interop import NATIVE, load_translator
+from transduce.kernels.device import find_device
 from transduce.serving.answers import LanguagePair
 from transduce.serving.metrics import Metrics
 from transduce.serving.wishes import TranslationWish
-from transduce.translation import (
-    AlignmentHead,
-    Confidence,
-    ForcedDecoder,
-    LineTranslator,
-    NativeEngine,
-    Translator,
-    find_device,
-)
+from transduce.translation import AlignmentHead, Confidence, ForcedDecoder, LineTranslator, NativeEngine, Translator
 
 _WARM_UP = ["1 2 3.", "A man, a plan, a canal."]
 

@@ -9,8 +9,8 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+from transduce.kernels.linear import BLOCK, multiplies_in_blocks
 from transduce.model import NEVER
-from transduce.model.linear import BLOCK, multiplies_in_blocks
 
 CHUNK_LOGITS = 2**22
 """Logits held at a time, if that is at least d_model rows: few enough for a processor's cache, and enough rows for

@@ -4,8 +4,8 @@ import torch
 
 from transduce.config import RunConfig, TransformerConfig
 from transduce.errors import ConfigError
+from transduce.kernels.memory import free_addresses, free_memory
 from transduce.training.ranks import Ranks
-from transduce.translation.memory import free_addresses, free_memory
 
 BYTES_A_PARAMETER = 16
 """The weight, its gradient and Adam's two means, each a number of four bytes."""

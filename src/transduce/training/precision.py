@@ -6,8 +6,8 @@ from typing import Literal
 
 import torch
 
+from transduce.kernels.device import has_fast_bfloat16
 from transduce.model import Transformer
-from transduce.translation import has_fast_bfloat16
 
 NARROWEST = 128
 """d_model from which products in bfloat16 are large enough on a CPU to gain more than their preparation costs."""

@@ -14,16 +14,16 @@ from jaxtyping import Int
 
 from transduce.data import Batch, longest_sides
 from transduce.errors import TrainingError, is_out_of_memory
-from transduce.training.sharding import is_sharded, summed_later
-from transduce.training.step import Updater
-from transduce.translation.allocator import give_back_freed_memory
-from transduce.translation.memory import (
+from transduce.kernels.memory import (
     forget_most_taken_memory,
     free_addresses,
     free_memory,
+    give_back_freed_memory,
     most_taken_memory,
     taken_memory,
 )
+from transduce.training.sharding import is_sharded, summed_later
+from transduce.training.step import Updater
 
 SAFE_SHARE = 0.8
 """Share of the free memory that a batch may be expected to take; some is left for what no forecast knows."""

@@ -13,6 +13,8 @@ from transduce.bundle import Bundle
 from transduce.config import RunConfig, TextConfig, to_toml
 from transduce.data import PreparedData, epoch_pairs, plan_batches, prepare
 from transduce.errors import ConfigError, RunError, TrainingError, TransduceError, WriteError, is_out_of_memory
+from transduce.kernels.device import find_device
+from transduce.kernels.memory import keep_few_kernels, keep_freed_memory
 from transduce.training.determinism import deterministic_kernels
 from transduce.training.interruption import stop_wish
 from transduce.training.introduction import introduce
@@ -25,8 +27,6 @@ from transduce.training.run_folder import RunFolder, settings_digest
 from transduce.training.start import settled_start
 from transduce.training.tensorboard import check_tensorboard
 from transduce.training.trainer import Trainer
-from transduce.translation import find_device
-from transduce.translation.allocator import keep_few_kernels, keep_freed_memory
 
 SMALLEST_VOCABULARY = 264
 """Of a tokenizer that is trained: 256 bytes, the special symbols and a few letters."""

@@ -14,6 +14,7 @@ from transduce.bundle import Bundle, latest_checkpoint, list_checkpoints, load_t
 from transduce.config import RunConfig
 from transduce.data import Batch, PreparedData, most_times, remove_epochs
 from transduce.errors import Interrupted, RunError, TrainingError
+from transduce.kernels.device import find_device
 from transduce.model import Transformer
 from transduce.training.candidates import Candidates
 from transduce.training.digests import batches_digest, weights_digest
@@ -36,7 +37,6 @@ from transduce.training.step import UpdateFigures, Updater, UpdateStoppedError
 from transduce.training.stream import Place, batch_stream, in_parts, shared_epoch_store
 from transduce.training.time_limit import adjust_decay, begin_decay
 from transduce.training.trackers import Trackers
-from transduce.translation import find_device
 
 
 class Trainer:

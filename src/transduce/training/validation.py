@@ -11,13 +11,13 @@ from transduce.config import RunConfig
 from transduce.data import Batch
 from transduce.errors import TrainingError
 from transduce.evaluation import Score, corpus_scores
+from transduce.kernels.threads import Workers
 from transduce.model import Transformer
 from transduce.text import Tokenizer
 from transduce.training.diagnosis import commonest_share, repetition_share, token_f1
 from transduce.training.divergence import REMEDY
 from transduce.training.loss import label_smoothed_cross_entropy
 from transduce.translation import NativeEngine, Translator, batches_by_length
-from transduce.translation.workers import Workers
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,6 @@ from transduce.translation.alternatives import Alternative, Translation
 from transduce.translation.batches import batches_by_length
 from transduce.translation.confidence import Confidence, measure_confidence
 from transduce.translation.details import LineDetails
-from transduce.translation.device import find_device, has_fast_bfloat16
 from transduce.translation.engine import Engine, NativeEngine, NetworkEngine
 from transduce.translation.forced_decoding import ForcedDecoder
 from transduce.translation.gold_alignment import GoldAlignment, read_gold_alignments
@@ -48,8 +47,6 @@ __all__ = [
     "align_stream",
     "batches_by_length",
     "choose_head",
-    "find_device",
-    "has_fast_bfloat16",
     "measure_confidence",
     "measure_heads",
     "read_gold_alignments",

@@ -7,7 +7,7 @@ from jaxtyping import Bool, Int
 from torch import Tensor
 from torch.nn import functional as F
 
-from transduce.model.linear import ROWS_TOGETHER
+from transduce.kernels.linear import ROWS_TOGETHER
 
 
 def batches_by_length(lengths: Sequence[int], batch_tokens: int, most_rows: int = sys.maxsize) -> Iterator[list[int]]:

@@ -10,6 +10,9 @@ import torch
 
 from transduce.config import SearchConfig
 from transduce.errors import ConfigError
+from transduce.kernels.memory import check_search_memory
+from transduce.kernels.precision import Precision, settled_precision
+from transduce.kernels.threads import Workers
 from transduce.model import Transformer
 from transduce.search import (
     Constraints,
@@ -22,10 +25,7 @@ from transduce.search import (
     sample_search,
 )
 from transduce.translation.batches import batches_by_length
-from transduce.translation.memory import check_search_memory
 from transduce.translation.network import Network, evaluating, make_ensemble, make_network, token_bytes
-from transduce.translation.precision import Precision, settled_precision
-from transduce.translation.workers import Workers
 
 _ResultT = TypeVar("_ResultT")
 

@@ -12,10 +12,10 @@ from transduce.bundle import Bundle, find_bundle
 from transduce.config import SearchConfig
 from transduce.data import Batch
 from transduce.errors import UserError
+from transduce.kernels.device import find_device
 from transduce.model import Transformer
 from transduce.text import Tokenizer
 from transduce.translation.batches import batches_by_length, in_whole_rows
-from transduce.translation.device import find_device
 
 Pair = tuple[str, str]
 

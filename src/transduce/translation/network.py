@@ -11,11 +11,11 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from transduce.config import TransformerConfig
+from transduce.kernels.precision import Arithmetic
 from transduce.model import DecoderState, Transformer
 from transduce.search.step import StateT
 from transduce.translation.batches import in_whole_rows
 from transduce.translation.prepared import PreparedNetwork
-from transduce.translation.products import Arithmetic
 
 
 @runtime_checkable

@@ -15,6 +15,8 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 from torch.nn import functional as F
 
+from transduce.kernels.key_value_cache import LayerCache, SideBySideState, room_for_source
+from transduce.kernels.precision import Arithmetic
 from transduce.model import (
     DecoderLayer,
     DotScore,
@@ -28,8 +30,6 @@ from transduce.model import (
 from transduce.model.feed_forward import ACTIVATIONS
 from transduce.model.normalization import EPSILON
 from transduce.translation.batches import in_whole_rows
-from transduce.translation.products import Arithmetic, Product
-from transduce.translation.side_by_side import LayerCache, SideBySideState, room_for_source
 
 _ROWS_AT_A_TIME = 64
 """Rows whose logits are computed at a time, so that they are still in the processor's cache when they are read."""
@@ -201,7 +201,7 @@ class PreparedNetwork:
             for stack in (model.encoder, model.decoder)
         )
         self.vocabulary = model.config.vocabulary
-        self.projection: Product = arithmetic.product(model.projection.weight, model.projection.addend)
+        self.projection = arithmetic.product(model.projection.weight, model.projection.addend)
 
     def start(
         self, source_ids: Int[Tensor, "sentences source"], source_mask: Bool[Tensor, "sentences source"]

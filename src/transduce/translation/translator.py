@@ -10,14 +10,14 @@ from typing import Any
 from transduce.bundle import Bundle, Languages, find_bundle
 from transduce.config import SearchConfig
 from transduce.errors import ConfigError, UserError
+from transduce.kernels.device import find_device
+from transduce.kernels.memory import KERNELS_OF_TRANSLATION, keep_few_kernels, keep_freed_memory
+from transduce.kernels.precision import Precision
 from transduce.search import Constraints, Hypothesis, Sampling
 from transduce.text import Tokenizer, segments
-from transduce.translation.allocator import KERNELS_OF_TRANSLATION, keep_few_kernels, keep_freed_memory
 from transduce.translation.alternatives import Alternative, Translation, as_line, distinct, verified
-from transduce.translation.device import find_device
 from transduce.translation.engine import Engine, NativeEngine
 from transduce.translation.feasibility import contradictions
-from transduce.translation.precision import Precision
 from transduce.translation.text_constraints import TextConstraints
 
 _IMPOSSIBLE = Translation((Alternative("", -math.inf),))

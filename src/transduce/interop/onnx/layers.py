@@ -13,6 +13,7 @@ from torch import Tensor
 
 from transduce.interop.onnx.graph import Graph
 from transduce.interop.onnx.weights import Weights
+from transduce.kernels.linear import Linear
 from transduce.model import (
     DotScore,
     FeedForward,
@@ -25,7 +26,6 @@ from transduce.model import (
 )
 from transduce.model.attention import AttentionScore
 from transduce.model.feed_forward import ACTIVATIONS
-from transduce.model.linear import Linear
 from transduce.model.normalization import EPSILON, Normalization
 from transduce.model.positions import Positions
 

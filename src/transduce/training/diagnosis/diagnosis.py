@@ -5,6 +5,7 @@ from dataclasses import asdict
 
 from transduce.config import RunConfig
 from transduce.data import PreparedData
+from transduce.kernels.device import find_device
 from transduce.model import Transformer
 from transduce.training.diagnosis import initial_checks, learning_checks, output_checks
 from transduce.training.diagnosis.history import Check, Finding, History, Line
@@ -13,7 +14,6 @@ from transduce.training.metrics import MetricsLog
 from transduce.training.precision import settled_precision
 from transduce.training.ranks import Ranks
 from transduce.training.sharding import whole_model
-from transduce.translation import find_device
 
 LOOK_EVERY, YOUNG, LATER_EVERY = 50, 1000, 200
 """Updates between two looks at the model: the first while it is young, the last from update `YOUNG` on. A look takes

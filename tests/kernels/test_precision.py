@@ -3,8 +3,7 @@ from collections.abc import Callable
 import pytest
 import torch
 
-from transduce.translation.precision import settled_precision
-from transduce.translation.products import Arithmetic
+from transduce.kernels.precision import Arithmetic, settled_precision
 
 CPU = torch.device("cpu")
 
@@ -12,7 +11,7 @@ CPU = torch.device("cpu")
 @pytest.fixture
 def make_capabilities(monkeypatch: pytest.MonkeyPatch) -> Callable[[dict[str, bool]], None]:
     """A processor that says it can do this."""
-    monkeypatch.setattr("transduce.translation.device.packs_bfloat16", lambda: True)
+    monkeypatch.setattr("transduce.kernels.device.packs_bfloat16", lambda: True)
     return lambda found: monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: found, raising=False)
 
 

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import pytest
 import torch
 
-from transduce.translation.workers import Workers
+from transduce.kernels.threads import Workers
 
 
 @pytest.fixture(autouse=True)

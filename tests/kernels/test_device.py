@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from transduce.errors import ConfigError
-from transduce.translation import find_device
+from transduce.kernels.device import find_device
 
 
 def test_the_processor_is_always_there() -> None:

@@ -2,7 +2,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from transduce.search.continuations import best_continuations
+from transduce.kernels.continuations import best_continuations, to_host
 
 
 def table(sentences: int, width: int, vocabulary: int, seed: int) -> Tensor:
@@ -57,3 +57,18 @@ def test_half_precision_is_ranked_by_its_sums_in_float32() -> None:
     log_probs = torch.tensor([[[-4.0, -1.0, -2.0], [-1.0, -2.0, -4.0]]], dtype=torch.bfloat16)
     found = best_continuations(log_probs, torch.tensor([[0.0, -0.001]]), 4)
     assert list(zip(found.parents[0].tolist(), found.ids[0].tolist(), strict=True)) == [(0, 1), (1, 0), (0, 2), (1, 1)]
+
+
+def test_numbers_arrive_exactly() -> None:
+    scores = torch.tensor([[-0.1, -torch.inf], [0.0, -1e-30]])
+    rows = torch.tensor([[0, 1], [2**31 - 1, 16_777_217]])
+    host_scores, host_rows = to_host(scores, rows)
+    assert torch.equal(host_scores, scores)
+    assert torch.equal(host_rows, rows)
+    assert host_rows.dtype == torch.int64
+
+
+def test_half_precision_becomes_float32() -> None:
+    (host_scores,) = to_host(torch.tensor([-1.5], dtype=torch.bfloat16))
+    assert host_scores.tolist() == [-1.5]
+    assert host_scores.dtype == torch.float32

@@ -1,3 +1,5 @@
+import os
+import subprocess
 import sys
 from mmap import mmap
 from pathlib import Path
@@ -6,8 +8,8 @@ import pytest
 import torch
 
 from transduce.errors import ConfigError
-from transduce.translation import memory
-from transduce.translation.memory import (
+from transduce.kernels import memory
+from transduce.kernels.memory import (
     check_search_memory,
     forget_most_taken_memory,
     free_addresses,
@@ -15,6 +17,47 @@ from transduce.translation.memory import (
     most_taken_memory,
     taken_memory,
 )
+
+PRODUCTS = """
+import sys
+from pathlib import Path
+
+import torch
+
+from transduce.kernels.memory import keep_few_kernels
+
+if sys.argv[1] == "few":
+    keep_few_kernels()
+torch.set_num_threads(1)
+weight = torch.randn(64, 64, dtype=torch.bfloat16)
+
+
+def resident() -> int:
+    return int(Path("/proc/self/statm").read_text(encoding="utf-8").split()[1])
+
+
+inputs = [torch.randn(rows, 64, dtype=torch.bfloat16) for rows in range(1, 500)]
+inputs[0] @ weight
+before = resident()
+for matrix in inputs:
+    matrix @ weight
+print(resident() - before)
+"""
+
+
+def pages_grown(kernels: str) -> int:
+    environment = {name: value for name, value in os.environ.items() if not name.endswith("CACHE_CAPACITY")}
+    command = [sys.executable, "-c", PRODUCTS, kernels]
+    return int(subprocess.run(command, env=environment, capture_output=True, check=True, encoding="utf-8").stdout)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+def test_new_shapes_do_not_add_up_in_memory() -> None:
+    many = pages_grown("many")
+    if many < 20_000:
+        pytest.skip("this processor's kernels for bfloat16 are small")
+    assert pages_grown("few") < many / 2
+
 
 CPU = torch.device("cpu")
 V1, V2 = "4:memory:/a/b\n3:cpu:/a\n0::/\n", "0::/a/b\n"

@@ -7,8 +7,6 @@ import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from transduce.search.transfer import to_host
-
 _BLOCK = 64  # large enough that the maxima are few, small enough that the chosen blocks are
 
 
@@ -81,3 +79,15 @@ def _greatest(values: Float[Tensor, "sentences places"], count: int) -> Int[Tens
     in_order = bits ^ (bits >> 31 & 0x7FFFFFFF)  # IEEE 754 keeps negative numbers as magnitudes: turn their order
     places = torch.arange(values.shape[1], device=values.device)
     return ((in_order.long() << 32) - places).topk(min(count, values.shape[1]), dim=1).indices
+
+
+def to_host(scores: Float[Tensor, "*shape"], *integers: Int[Tensor, "*shape"]) -> tuple[Tensor, ...]:
+    """The same tensors on the host, as float32 and int64, in a single copy: each one would wait for the device.
+
+    The integers must fit into 32 bits, as ids do.
+    """
+    if scores.device.type == "cpu":
+        return scores.float(), *(part.long() for part in integers)
+    bits = scores.float().view(torch.int32)
+    host_bits, *host_integers = torch.stack([bits, *(part.int() for part in integers)]).cpu()
+    return host_bits.view(torch.float32), *(part.long() for part in host_integers)
