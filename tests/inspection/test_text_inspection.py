@@ -23,9 +23,9 @@ from transduce.inspection.sentence_searches import SentenceSearches
 from transduce.model import Transformer
 from transduce.text import Tokenizer
 from transduce.translation import Confidence, NativeEngine, Translator, score_ids, score_pairs
-from transduce.translation.engine import NetworkEngine
-from transduce.translation.forced_decoding import ForcedDecoder
-from transduce.translation.network import ModelNetwork
+from transduce.translation.confidence.scoring import ForcedDecoder
+from transduce.translation.engines.engine import NetworkEngine
+from transduce.translation.engines.inference_model import ModelNetwork
 
 SENTENCE = "moon bird salt"
 MakeModel = Callable[..., Transformer]

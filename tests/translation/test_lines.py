@@ -1,17 +1,44 @@
 import io
+import json
 import re
 from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
 
 import pytest
 import sentencepiece
 
+from transduce.bundle import (
+    Bundle,
+    BundleDescription,
+    Languages,
+    LogisticFit,
+    RecordedConfidence,
+    RecordedHead,
+    save_bundle,
+    update_calibration,
+)
 from transduce.config import SearchConfig
 from transduce.errors import ConfigError
 from transduce.model import Transformer
 from transduce.search import Constraints, Hypothesis, Sampling
-from transduce.text import Glossary, Tokenizer
-from transduce.translation import LineOptions, LineTranslator, NativeEngine, TextConstraints, Translator
-from transduce.translation.guard import problems
+from transduce.text import Glossary, Tokenizer, find_protected_spans, paired_spans
+from transduce.translation import (
+    AlignmentHead,
+    Alternative,
+    ForcedDecoder,
+    Line,
+    LineDetails,
+    LineOptions,
+    LineTranslator,
+    NativeEngine,
+    TextConstraints,
+    Translation,
+    Translator,
+    align_lines,
+    align_pairs,
+)
+from transduce.translation.confidence.guard import problems
 
 Sentences = Callable[..., list[str]]
 
@@ -326,3 +353,103 @@ def test_terms_that_are_there_anyway_are_not_searched_for(
 def test_what_excludes_each_other_is_refused(options: dict[str, object], message: str) -> None:
     with pytest.raises(ConfigError, match=re.escape(message)):
         LineOptions(**options)
+
+
+KINDS = ("tag", "placeholder", "url", "number")
+HEAD = AlignmentHead(0)
+
+
+def decoder_of(translator: Translator) -> ForcedDecoder:
+    return ForcedDecoder(translator.engine.model, translator.tokenizer, translator.search)
+
+
+def test_spans_are_aligned_with_themselves_and_words_as_without_them(translator: Translator) -> None:
+    source = 'sun ({x}) <a href="b c">moon</a> river'
+    text = '<a href="b c">moon</a> river ({x}) sun'
+    line = Line(
+        source, Translation((Alternative(text, -1.0),)), "constrained", tuple(paired_spans(source, text, KINDS))
+    )
+    assert line.bare == ("sun moon river", "moon river sun")
+    decoder = decoder_of(translator)
+    (found,) = align_lines(decoder, [line], HEAD)
+    (bare,) = align_pairs(decoder, [line.bare], HEAD)
+    assert (found.source, found.target) == (tuple(source.split()), tuple(text.split()))
+    # words of the source: sun ({x}) <a href="b c">moon</a> river
+    of_source, of_target = (0, 4, 5), (2, 3, 5)
+    expected = {0: 2, 1: 3, 4: 1, 2: 4}  # target to source: words within the tag, the placeholder, "moon" below
+    expected |= {of_target[link.target]: of_source[link.source] for link in bare.links}
+    assert {link.target: link.source for link in found.links} == expected
+
+
+def test_lines_without_spans_are_aligned_as_pairs(translator: Translator, make_sentences: Sentences) -> None:
+    lines = LineTranslator(translator, LineOptions()).translate([*make_sentences(5, seed=2), ""])
+    decoder = decoder_of(translator)
+    pairs = [(line.source, line.translation.text) for line in lines]
+    assert align_lines(decoder, lines, HEAD) == align_pairs(decoder, pairs, HEAD)
+
+
+def test_what_is_too_long_or_failed_has_no_alignment(translator: Translator, make_sentences: Sentences) -> None:
+    long = " ".join(make_sentences(30, seed=1))
+    found = LineTranslator(translator, LineOptions(protected=KINDS)).translate([f"{long} {{x}}", "sun"])
+    failed = replace(found[1], translation=Translation((Alternative("", float("-inf")),)))
+    assert [one is None for one in align_lines(decoder_of(translator), [*found, failed], HEAD)] == [True, False, True]
+
+
+def test_every_span_of_a_kept_line_is_linked(translator: Translator, make_sentences: Sentences) -> None:
+    sources = [f"{line} {{x}} <b>sun</b> 5km http://a.b/c" for line in make_sentences(10, seed=3, most_words=3)]
+    lines = LineTranslator(translator, LineOptions(protected=KINDS)).translate(sources)
+    for line, aligned in zip(lines, align_lines(decoder_of(translator), lines, HEAD), strict=True):
+        linked = {(aligned.source[link.source], aligned.target[link.target]) for link in aligned.links}
+        assert len(line.spans) == len(find_protected_spans(line.source, KINDS))
+        assert {("{x}", "{x}"), ("5km", "5km"), ("http://a.b/c", "http://a.b/c")} <= linked
+
+
+@pytest.fixture
+def bundle(tmp_path: Path, copier: Transformer, tokenizer: Tokenizer) -> Bundle:
+    description = BundleDescription(
+        model=copier.config, search=SearchConfig(), languages=Languages(source="en", target="en")
+    )
+    save_bundle(tmp_path / "bundle", copier, tokenizer, description)
+    return Bundle.open(tmp_path / "bundle")
+
+
+def test_a_line_with_spans_has_what_is_known_of_its_search(bundle: Bundle, translator: Translator) -> None:
+    details = LineDetails(bundle, translator)
+    lines = LineTranslator(translator, LineOptions(protected=("placeholder",))).translate(["sun {x} moon", "{x}"])
+    one, none = details.of_all(lines)
+    assert one["kept"] == "constrained"
+    assert one["score"] < 0
+    assert "".join(token["piece"] for token in one["tokens"]).replace("▁", " ").strip() == "sun moon</s>"
+    assert (none["kept"], none["score"], none["tokens"]) == ("copied", None, [])
+    json.dumps([one, none], allow_nan=False)
+
+
+def test_confidence_and_alignment_are_known_of_what_was_read_as_a_whole(bundle: Bundle, translator: Translator) -> None:
+    fit = LogisticFit(intercept=0.5, minimum=1.0, mean=1.0)
+    figures = dict.fromkeys(
+        ("share_right", "calibration_error_before", "calibration_error", "auc", "chrf_error", "chrf_error_of_mean"), 0.5
+    )
+    recorded = RecordedConfidence(words=fit, sentences=fit, data={}, beam=1, num_pairs=2, num_words=1, **figures)
+    update_calibration(bundle, confidence=recorded, alignment=RecordedHead(layer=0, head=0, offset=0))
+    details = LineDetails(bundle, translator)
+    sources = ["sun moon", " ".join(["sun moon river"] * 30), "", "river"]
+    lines = LineTranslator(translator, LineOptions()).translate(sources)
+    found = details.of_all(lines)
+    assert [one["parts"] > 1 for one in found] == [False, True, False, False]
+    assert ["confidence" in one for one in found] == [True, False, False, True]
+    assert ["words" in one for one in found] == [True, False, False, True]
+    assert [bool(one.get("alignment")) for one in found] == [True, False, False, True]
+    assert found == [one for line in lines for one in details.of_all([line])]
+
+
+def test_samples_have_score_and_utility(bundle: Bundle, translator: Translator) -> None:
+    details = LineDetails(bundle, translator)
+    options = LineOptions(num_samples=6, num_best=6, sampling=Sampling(temperature=3.0), minimum_bayes_risk=True)
+    (line,) = LineTranslator(translator, options).translate(["sun moon river"])
+    (found,) = details.of_all([line])
+    every = [found, *found["alternatives"]]
+    assert len(every) > 1
+    assert all(one["score"] <= 0 <= one["utility"] <= 100 for one in every)
+    (plain,) = LineTranslator(translator, LineOptions(num_best=2)).translate(["sun"])
+    (known,) = details.of_all([plain])
+    assert "utility" not in {*known, *known["alternatives"][0]}

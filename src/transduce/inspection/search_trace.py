@@ -6,7 +6,7 @@ from math import inf
 from typing import Literal
 
 from transduce.search.constraints import Automaton
-from transduce.search.hypothesis import read_back
+from transduce.search.interface import read_back
 from transduce.search.sentence import Candidate, Live, SentenceSearch
 
 

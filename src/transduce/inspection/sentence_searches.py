@@ -23,9 +23,9 @@ from transduce.search.beam import search_sentences
 from transduce.search.constraints import Automaton
 from transduce.text import Tokenizer
 from transduce.translation import Network
-from transduce.translation.alternatives import as_line
-from transduce.translation.engine import MOST_PROBABILITIES
-from transduce.translation.network import make_network
+from transduce.translation.engines.engine import MOST_PROBABILITIES
+from transduce.translation.engines.inference_model import make_network
+from transduce.translation.translator import as_line
 
 _TaskT = TypeVar("_TaskT")
 

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from transduce.inspection.text_parts import Choice, Side, Step
 from transduce.text import Tokenizer
-from transduce.translation.scored_words import scored_words
+from transduce.translation.confidence.words import scored_words
 
 NUM_ALTERNATIVES = 5
 """Tokens that are named for each position."""

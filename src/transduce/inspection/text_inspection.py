@@ -29,7 +29,7 @@ from transduce.inspection.text_parts import Alternative, Side, TextConfidence, W
 from transduce.model import Transformer
 from transduce.search import Hypothesis
 from transduce.translation import Confidence, Translator
-from transduce.translation.network import evaluating
+from transduce.translation.engines.inference_model import evaluating
 
 
 @dataclass(frozen=True)

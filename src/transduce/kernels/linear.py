@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 from torch.nn import functional as F
@@ -195,3 +195,15 @@ class LargeProduct(PackedProduct):
     def rectified(self, inputs: Float[Tensor, "rows width"]) -> Float[Tensor, "rows outputs"]:
         """See `Product`."""
         return super().rectified(inputs.bfloat16()).float()
+
+
+def in_whole_rows(
+    ids: Int[Tensor, "sentences tokens"], mask: Bool[Tensor, "sentences tokens"], pad_id: int, longest: int
+) -> tuple[Int[Tensor, "sentences more"], Bool[Tensor, "sentences more"]]:
+    """Sentences and their mask with padding up to a multiple of `ROWS_TOGETHER` tokens: see `model.linear`.
+
+    Up to `longest` at most, beyond which the model has no positions.
+    """
+    length = ids.size(1)
+    more = max(0, min(-length % ROWS_TOGETHER, longest - length))
+    return (F.pad(ids, (0, more), value=pad_id), F.pad(mask, (0, more))) if more else (ids, mask)

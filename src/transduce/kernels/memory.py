@@ -8,8 +8,6 @@ from pathlib import Path, PurePosixPath
 
 import torch
 
-from transduce.errors import ConfigError
-
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3
 """glibc's names for: how much free memory it gives back to the system, and what it asks the system for singly."""
 
@@ -104,30 +102,6 @@ def free_addresses(device: torch.device, root: Path = ROOT) -> int | None:
 
     most, _ = resource.getrlimit(resource.RLIMIT_AS)
     return None if most == resource.RLIM_INFINITY else max(0, most - held)
-
-
-def check_search_memory(setting: str, tokens: int, needed: int, device: torch.device) -> None:
-    """That a search can keep all hypotheses of one sentence, as far as that shows before it begins.
-
-    Args:
-        setting: what decides how many there are, as in "beam = 4".
-        tokens: of the source.
-        needed: bytes that the search takes at least, with a translation as long as its source.
-        device: where.
-
-    Raises:
-        ConfigError: there is less memory than that.
-    """
-    there = free_memory(device) if needed > _WORTH_ASKING else None
-    if there is not None and needed > there:
-        raise ConfigError(
-            f"{setting}: so many hypotheses of a sentence of {tokens:,} tokens need at least {needed / 1e9:,.1f} GB "
-            f"of memory, and {there / 1e9:,.1f} GB are there; ask for fewer"
-        )
-
-
-_WORTH_ASKING = 2**28
-"""Bytes up to which a search is begun without a question to the system, which takes some of a millisecond."""
 
 
 def _kilobytes(path: Path, name: str) -> int | None:

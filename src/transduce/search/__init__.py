@@ -5,11 +5,9 @@ knows no model and no tokenizer, works with a table as well as with a network, a
 """
 
 from transduce.search.beam import beam_search
-from transduce.search.constraints import Constraints, Habits
-from transduce.search.hypothesis import Hypothesis, length_penalty
+from transduce.search.constraints import Habits
+from transduce.search.interface import Constraints, Hypothesis, SearchState, SearchTask, StepFunction, length_penalty
 from transduce.search.sampling import Sampling, sample_search
-from transduce.search.step import SearchState, StepFunction
-from transduce.search.task import SearchTask
 
 __all__ = [
     "Constraints",

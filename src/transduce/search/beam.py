@@ -1,19 +1,17 @@
 """Beam search with a length penalty (paper section 6.1; Wu et al. 2016, section 7)."""
 
-from collections.abc import Sequence
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Sequence
+from functools import lru_cache
 
 import torch
 from torch import Tensor
 
 from transduce.errors import ConfigError
 from transduce.kernels.continuations import best_continuations
-from transduce.search.constrained import advance_constrained
-from transduce.search.constraints import Automaton, Constraints, Habits
-from transduce.search.hypothesis import Hypothesis
-from transduce.search.leaving import staying
-from transduce.search.sentence import SentenceSearch
-from transduce.search.step import StateT, StepFunction
-from transduce.search.task import SearchTask
+from transduce.search.constraints import Automaton, Habits, Progress
+from transduce.search.interface import Constraints, Hypothesis, SearchTask, StateT, StepFunction, Token, staying
+from transduce.search.sentence import Candidate, SentenceSearch
 
 
 @torch.no_grad()
@@ -127,3 +125,149 @@ def _advance(log_probs: Tensor, places: list[SentenceSearch], end_id: int, beam:
     for sentence, *continuations in zip(places, *(part.tolist() for part in found), strict=True):
         if not sentence.is_done:
             sentence.advance(*continuations)
+
+
+Row = tuple[int, int]
+"""A sentence's place in the batch, and a hypothesis' place in the sentence."""
+
+
+def advance_constrained(log_probs: Tensor, places: list[SentenceSearch], end_id: int, beam: int) -> None:
+    """Takes every sentence that is not done one token further, as its automaton allows."""
+    rows = dict(_rows(places))
+    penalised = {row: automaton.penalty(last) for row, (automaton, _, last) in rows.items()}
+    _forbid(log_probs, rows, places, end_id)
+    factor = next(iter(rows.values()))[0].habits.repetition_penalty
+    _at(log_probs, penalised, lambda values: values * factor)
+
+    width, vocabulary = log_probs.shape[1:]
+    each = log_probs.view(-1, 1, vocabulary)
+    found = best_continuations(each, torch.zeros(len(each), 1, device=log_probs.device), 2 * beam).to_host()
+    own = list(zip(found.scores.tolist(), found.ids.tolist(), strict=True))
+    wanted = {row: automaton.wanted(progress) for row, (automaton, progress, _) in rows.items()}
+    of_wanted = _read(log_probs, wanted)
+    pools: dict[int, list[Candidate]] = defaultdict(list)
+    for row, (automaton, _, _) in rows.items():
+        place, parent = row
+        best_scores, best_ids = own[place * width + parent]
+        scores = dict(zip(best_ids[::-1], best_scores[::-1], strict=True))  # what only fills up is overwritten
+        scores.update(zip(wanted[row], of_wanted[row], strict=True))
+        before = places[place].live[parent].sum if places[place].live else 0.0
+        in_order = sorted(scores.items(), key=lambda item: -item[1])
+        pools[place] += [
+            Candidate(
+                before + score - rank * automaton.habits.diversity,
+                before + score,
+                score / factor if token in penalised[row] else score,
+                parent,
+                token,
+            )
+            for rank, (token, score) in enumerate(in_order)
+        ]
+    for place, pool in pools.items():
+        pool.sort(key=lambda candidate: -candidate.rank)
+        sentence = places[place]
+        if sentence.automaton is not None and sentence.automaton.required:
+            sentence.take_up(*_shared_out(pool, sentence, sentence.automaton, end_id, beam))
+        else:
+            sentence.take_up(pool[: 2 * beam])
+
+
+def _rows(places: list[SentenceSearch]) -> Iterator[tuple[Row, tuple[Automaton, Progress, Token | None]]]:
+    """The hypotheses of the sentences that are not done: automaton, progress, last token."""
+    for place, sentence in enumerate(places):
+        automaton = sentence.automaton
+        if sentence.is_done or automaton is None:
+            continue
+        if not sentence.live:
+            yield (place, 0), (automaton, automaton.start(), None)
+        for parent, live in enumerate(sentence.live):
+            if live.sum > -torch.inf:
+                yield (place, parent), (automaton, sentence.progress(live), live.last)
+
+
+def _forbid(
+    log_probs: Tensor,
+    rows: dict[Row, tuple[Automaton, Progress, Token | None]],
+    places: list[SentenceSearch],
+    end_id: int,
+) -> None:
+    """Sets what must not come next to -inf, without renormalising: other log-probabilities stay true."""
+    forbidden = {row: automaton.forbidden(progress, last) for row, (automaton, progress, last) in rows.items()}
+    _at(log_probs, forbidden, lambda values: torch.full_like(values, -torch.inf))
+    _end_words(log_probs, rows)
+    only: dict[Row, list[int]] = {}
+    for row, (automaton, progress, _) in rows.items():
+        token = end_id if places[row[0]].is_at_limit else automaton.only(progress)
+        if token is not None:
+            only[row] = [token]
+    if only:
+        kept = _read(log_probs, only)
+        sentences, hypotheses = (torch.tensor(part, device=log_probs.device) for part in zip(*only, strict=True))
+        log_probs[sentences, hypotheses] = -torch.inf
+        index = (sentences, hypotheses, torch.tensor([token for (token,) in only.values()], device=log_probs.device))
+        log_probs[index] = torch.tensor([score for (score,) in kept.values()], device=log_probs.device).to(log_probs)
+
+
+def _end_words(log_probs: Tensor, rows: dict[Row, tuple[Automaton, Progress, Token | None]]) -> None:
+    """Sets what would go on with the last word of a required phrase to -inf: thousands of ids, the same in each row."""
+    ending: dict[frozenset[int], list[Row]] = defaultdict(list)
+    for row, (automaton, progress, _) in rows.items():
+        if automaton.continuing and automaton.ends_phrase(progress):
+            ending[automaton.continuing].append(row)
+    for continuing, those in ending.items():
+        sentences, hypotheses = torch.tensor(those, device=log_probs.device).unbind(1)
+        log_probs[sentences[:, None], hypotheses[:, None], _as_tensor(continuing).to(log_probs.device)] = -torch.inf
+
+
+@lru_cache(maxsize=8)
+def _as_tensor(ids: frozenset[int]) -> Tensor:
+    return torch.tensor(sorted(ids))
+
+
+def _index(ids: dict[Row, list[int]] | dict[Row, set[int]], device: torch.device) -> tuple[Tensor, ...] | None:
+    triples = [(*row, token) for row, tokens in ids.items() for token in tokens]
+    if not triples:
+        return None
+    return tuple(torch.tensor(part, device=device) for part in zip(*triples, strict=True))
+
+
+def _at(log_probs: Tensor, ids: dict[Row, set[int]], change: Callable[[Tensor], Tensor]) -> None:
+    """Changes the log-probabilities of some ids of each row."""
+    index = _index(ids, log_probs.device)
+    if index is not None:
+        log_probs[index] = change(log_probs[index])
+
+
+def _read(log_probs: Tensor, ids: dict[Row, list[int]]) -> dict[Row, list[float]]:
+    """The log-probabilities of some ids of each row."""
+    index = _index(ids, log_probs.device)
+    values = iter([] if index is None else log_probs[index].float().tolist())
+    return {row: [next(values) for _ in tokens] for row, tokens in ids.items()}
+
+
+def _shared_out(
+    pool: list[Candidate], sentence: SentenceSearch, automaton: Automaton, end_id: int, beam: int
+) -> tuple[list[Candidate], frozenset[int]]:
+    """The candidates in the order in which they are taken, and the places of those that end and are finished.
+
+    Candidates that have equally many required tokens form a bank; of the banks, the one with most tokens first, each
+    gives its best in turn. Without this, hypotheses that have taken up nothing of what is required would push out those
+    that have, whose probabilities are lower.
+    """
+    banks: dict[int, list[Candidate]] = defaultdict(list)
+    for candidate in pool:
+        if candidate.sum != -torch.inf:  # NaN is found out later
+            progress = sentence.progress(sentence.live[candidate.parent]) if sentence.live else automaton.start()
+            after = progress if candidate.id == end_id else automaton.advance(progress, candidate.id)
+            banks[automaton.met(after)].append(candidate)
+    in_turn = [banks[met] for met in sorted(banks, reverse=True)]
+    taken = [
+        (rank, candidate)
+        for rank in range(max(map(len, in_turn), default=0))
+        for candidates in in_turn
+        for candidate in candidates[rank : rank + 1]
+    ]
+    finished = frozenset(
+        place for place, (rank, candidate) in enumerate(taken) if candidate.id == end_id and rank < beam
+    )
+    return [candidate for _, candidate in taken], finished

@@ -9,42 +9,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import NamedTuple
 
-from transduce.errors import ConfigError
-from transduce.search.hypothesis import Token, read_back
-
-Phrase = tuple[int, ...]
-
-
-@dataclass(frozen=True)
-class Constraints:
-    """What is asked of the hypotheses of one sentence, in ids.
-
-    Args:
-        prefix: how each begins.
-        required: phrases that each contains exactly once, or as often as they are given; one that does not, never
-            finishes.
-        in_order: whether the required phrases come in the order in which they are given.
-        forbidden: phrases that none contains.
-        continuing: ids that go on with a word; none of them stands right behind a required phrase.
-
-    Raises:
-        ConfigError: a phrase is empty.
-    """
-
-    prefix: Phrase = ()
-    required: tuple[Phrase, ...] = ()
-    in_order: bool = False
-    forbidden: tuple[Phrase, ...] = ()
-    continuing: frozenset[int] = frozenset()
-
-    def __post_init__(self) -> None:
-        if not all(map(len, (*self.required, *self.forbidden))):
-            raise ConfigError("a required or forbidden phrase has no tokens: give at least one")
-
-    @property
-    def num_tokens(self) -> int:
-        """Tokens that every hypothesis has because of them."""
-        return len(self.prefix) + sum(map(len, self.required))
+from transduce.search.interface import Constraints, Phrase, Token, read_back
 
 
 @dataclass(frozen=True)

@@ -11,10 +11,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from transduce.errors import ConfigError, TransduceError
-from transduce.search.hypothesis import Hypothesis
-from transduce.search.leaving import staying
-from transduce.search.step import StateT, StepFunction
-from transduce.search.task import SearchTask
+from transduce.search.interface import Hypothesis, SearchTask, StateT, StepFunction, staying
 
 _BLOCK = 64
 """Tokens of which one is drawn after their block was drawn: so many numbers, and one for each block, are all chance."""

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from transduce.errors import TransduceError
 from transduce.search.constraints import Automaton, Progress
-from transduce.search.hypothesis import Hypothesis, Token, length_penalty, read_back
+from transduce.search.interface import Hypothesis, Token, length_penalty, read_back
 
 _NOTHING = Progress(0, (), ())
 

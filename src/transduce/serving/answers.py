@@ -4,7 +4,7 @@ import math
 from dataclasses import dataclass
 
 from transduce.text import Document, rebuilt
-from transduce.translation.protection import How
+from transduce.translation.constraints.protection import How
 
 
 @dataclass(frozen=True)

@@ -4,19 +4,23 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import Any
 
+from transduce.bundle import Bundle
 from transduce.config import SearchConfig
+from transduce.errors import ConfigError
 from transduce.text import ProtectedSpan, paired_spans
-from transduce.translation.alignment import AlignmentHead
-from transduce.translation.alternatives import Alternative, Translation
-from transduce.translation.guard import GuardReport, guarded
-from transduce.translation.line_options import LineOptions
+from transduce.translation.confidence.alignment import Alignment, AlignmentHead, Link, align_pairs
+from transduce.translation.confidence.calibration import Confidence
+from transduce.translation.confidence.guard import GuardReport, guarded
+from transduce.translation.confidence.scoring import ForcedDecoder
+from transduce.translation.constraints.protection import How, ProtectedTranslation, translate_protected
+from transduce.translation.constraints.span_search import SpanKeeper, removed_places, without_spans
+from transduce.translation.constraints.text_constraints import TextConstraints
+from transduce.translation.engines.engine import NativeEngine
 from transduce.translation.minimum_bayes_risk import choose
-from transduce.translation.projection import without_spans
-from transduce.translation.protection import How, ProtectedTranslation, translate_protected
-from transduce.translation.span_keeper import SpanKeeper
-from transduce.translation.text_constraints import TextConstraints
-from transduce.translation.translator import Translator
+from transduce.translation.options import LineOptions
+from transduce.translation.translator import Alternative, Translation, Translator
 
 _MOST_ATTEMPTS = 8
 """Searches for a translation without forbidden phrases, each of which knows more spellings of them."""
@@ -247,3 +251,136 @@ def _by_risk(translation: Translation) -> Translation:
         translation,
         alternatives=tuple(replace(of_text[candidate.text], utility=candidate.utility) for candidate in ranking),
     )
+
+
+def align_lines(decoder: ForcedDecoder, lines: Sequence[Line], head: AlignmentHead) -> list[Alignment | None]:
+    """The alignment of each line and its translation, in words as they stand there.
+
+    Words are linked as `align_pairs` links those of both texts without their protected spans, which the model has never
+    seen; words of a span are linked with those of the same span. A word with both in it is linked by its own letters.
+
+    Args:
+        decoder: the model.
+        lines: translated. None is the alignment of one that has failed, or that the model does not read as a whole.
+        head: whose attention it is.
+
+    Raises:
+        ConfigError: the model has no such head.
+    """
+    pairs = [line.bare for line in lines]
+    places = [place for place, line in enumerate(lines) if not line.has_failed and decoder.fits(*pairs[place])]
+    aligned = align_pairs(decoder, [pairs[place] for place in places], head)
+    found: list[Alignment | None] = [None] * len(lines)
+    for place, alignment in zip(places, aligned, strict=True):
+        found[place] = _with_spans(lines[place], alignment)
+    return found
+
+
+def _with_spans(line: Line, bare: Alignment) -> Alignment:
+    """The alignment of a line, from that of its bare texts."""
+    source, target = line.source, line.translation.text
+    source_spans, target_spans = line.spans_in_order if line.spans else ([], [])
+    of_source, of_target = _words_of(source), _words_of(target)
+    links: dict[int, Link] = {}
+    for span, other in line.spans:
+        ours, theirs = (
+            dict.fromkeys(word for word in words[one.start : one.end] if word is not None)
+            for words, one in ((of_source, span), (of_target, other))
+        )
+        links |= {word: Link(here, word, 1.0) for here, word in zip(ours, theirs, strict=True)}
+    sources = _in_full(source, source_spans, bare.source)
+    targets = _in_full(target, target_spans, bare.target)
+    for link in bare.links:
+        word = targets[link.target]
+        links[word] = Link(sources[link.source], word, link.weight)
+    return Alignment(tuple(source.split()), tuple(target.split()), tuple(links[word] for word in sorted(links)))
+
+
+def _words_of(text: str) -> list[int | None]:
+    """Of each character, the number of its word; None of a space."""
+    words: list[int | None] = []
+    number = -1
+    for place, character in enumerate(text):
+        if character.isspace():
+            words.append(None)
+            continue
+        if place == 0 or words[-1] is None:
+            number += 1
+        words.append(number)
+    return words
+
+
+def _in_full(text: str, spans: Sequence[ProtectedSpan], bare: Sequence[str]) -> list[int]:
+    """The words of `text` that the words `bare` of the same text without its spans are, by number."""
+    words = _words_of(text)
+    for start, end in removed_places(text, spans):
+        words[start:end] = [None] * (end - start)
+    rest = [number for number in words if number is not None]
+    found, start = [], 0
+    for word in bare:
+        found.append(rest[start])
+        start += len(word)
+    return found
+
+
+class LineDetails:
+    """Tokens, scores and alternatives of a line; alignment and confidence if the bundle is calibrated.
+
+    Raises:
+        BundleError: the bundle's calibration is damaged.
+        ConfigError: the engine is not the native one, whose attention is read.
+    """
+
+    def __init__(self, bundle: Bundle, translator: Translator) -> None:
+        self._confidence = Confidence.load(bundle)
+        self._head = AlignmentHead.load(bundle)
+        if not isinstance(translator.engine, NativeEngine):
+            raise ConfigError("details are known of translations by the native engine alone")
+        self._decoder = ForcedDecoder(translator.engine.model, translator.tokenizer, translator.search)
+
+    def of_all(self, lines: Sequence[Line]) -> list[dict[str, Any]]:
+        """Each line as a JSON object.
+
+        Where protected spans are kept, score, tokens and confidence are those of the translation that they were put
+        into, without them; there are none where it was put together of parts of sentences. The alignment is that of the
+        line as it stands, in words between spaces. Neither it nor confidence is known of a line that was too long to be
+        read as a whole.
+        """
+        alignments: list[Alignment | None] = [None] * len(lines)
+        if self._head is not None:
+            alignments = align_lines(self._decoder, lines, self._head)
+        return [self._of(line, alignment) for line, alignment in zip(lines, alignments, strict=True)]
+
+    def _of(self, line: Line, alignment: Alignment | None) -> dict[str, Any]:
+        best = line.translation.alternatives[0]
+        found: dict[str, Any] = {
+            "source": line.source,
+            "translation": best.text,
+            "score": best.score if line.has_score else None,
+            **_utility(best),
+            "parts": line.translation.num_parts,
+            "tokens": _tokens(best),
+            "alternatives": [
+                {"translation": other.text, "score": other.score, **_utility(other)}
+                for other in line.translation.alternatives[1:]
+            ],
+        }
+        if line.how is not None:
+            found["kept"] = line.how
+        if alignment is not None:
+            found["alignment"] = str(alignment)
+        is_measured = best.pieces and not line.has_failed and line.translation.num_parts == 1
+        if self._confidence is not None and is_measured:
+            words = self._confidence.words(best.pieces, best.token_scores)
+            found["confidence"] = self._confidence.sentence(best.token_scores)
+            found["words"] = [{"word": word, "confidence": confidence} for word, confidence in words]
+        return found
+
+
+def _utility(alternative: Alternative) -> dict[str, float]:
+    return {} if alternative.utility is None else {"utility": alternative.utility}
+
+
+def _tokens(alternative: Alternative) -> list[dict[str, Any]]:
+    pairs = zip(alternative.pieces, alternative.token_scores, strict=True)
+    return [{"piece": piece, "log_probability": score} for piece, score in pairs]
