@@ -12,7 +12,7 @@ from transduce.errors import ConfigError, UserError
 from transduce.model import Transformer, memory_attention_weights
 from transduce.text import Tokenizer
 from transduce.translation import Alignment, AlignmentHead, ForcedDecoder, align_pairs, align_stream
-from transduce.translation import forced_decoding as forced_decoding_module
+from transduce.translation.confidence import scoring as scoring_module
 from transduce.translation.confidence.alignment import Link
 
 Pairs = list[tuple[str, str]]
@@ -91,7 +91,7 @@ def test_line_n_in_is_line_n_out(decoder: ForcedDecoder, pairs: Pairs, monkeypat
     assert [str(alignment) for alignment in found[15:19]] == [""] * 4
     assert [link.target for link in found[19].links] == [1, 3]  # of "\u200b" and "▁" there are no pieces
     assert all(link.source in {0, 1} for link in found[19].links)
-    monkeypatch.setattr(forced_decoding_module, "_PAIRS_AT_A_TIME", 4)
+    monkeypatch.setattr(scoring_module, "_PAIRS_AT_A_TIME", 4)
     assert list(map(str, align_stream(decoder, iter(pairs), AlignmentHead(1, 2)))) == list(map(str, found))
 
 

@@ -23,7 +23,7 @@ from transduce.translation import (
     measure_heads,
     read_gold_alignments,
 )
-from transduce.translation import head_choice as head_choice_module
+from transduce.translation.confidence import head_selection as head_selection_module
 from transduce.translation.confidence.head_selection import NULL, LexicalModel
 
 Pairs = list[tuple[str, str]]
@@ -111,7 +111,7 @@ def test_a_head_that_always_looks_at_one_word_does_not_win(
         heads = [looking(kind, source_ids, target_ids, frequent) for kind in KINDS]
         yield torch.stack(heads, dim=1)
 
-    monkeypatch.setattr(head_choice_module, "memory_attention_weights", fake)
+    monkeypatch.setattr(head_selection_module, "memory_attention_weights", fake)
     decoder = ForcedDecoder(make_model(num_heads=len(KINDS), d_k=4, d_v=4), tokenizer, SearchConfig())
     measured = measure_heads(decoder, pairs, diagonal(pairs) if with_gold else None)
     assert choose_head(measured) == AlignmentHead(0, KINDS.index("right"))
@@ -128,7 +128,7 @@ def test_the_first_of_equals_is_chosen() -> None:
 def test_the_first_pairs_of_a_stream_are_enough(
     decoder: ForcedDecoder, copies: Pairs, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(head_choice_module, "NUM_PAIRS", 50)
+    monkeypatch.setattr(head_selection_module, "NUM_PAIRS", 50)
     expected = measure_heads(decoder, copies[:50])
 
     def endless() -> Iterator[tuple[str, str]]:

@@ -23,7 +23,7 @@ from transduce.translation import (
     score_pairs,
     score_stream,
 )
-from transduce.translation import forced_decoding as forced_decoding_module
+from transduce.translation.confidence import scoring as scoring_module
 from transduce.translation.confidence.scoring import numbered_blocks
 
 SOURCES = [[5, 1], [5, 6, 7, 8, 1], [1], [9, 8, 1]]
@@ -56,7 +56,7 @@ def test_logits_of_a_batch_are_bounded(
     make_decoder: Callable[..., ForcedDecoder], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     decoder = make_decoder()
-    monkeypatch.setattr(forced_decoding_module, "MOST_LOGITS", 8 * decoder.tokenizer.vocabulary)
+    monkeypatch.setattr(scoring_module, "MOST_LOGITS", 8 * decoder.tokenizer.vocabulary)
     with decoder.batches(SOURCES, TARGETS) as batches:
         assert [indices for indices, _ in batches] == [[1], [0, 3], [2]]
 
@@ -89,7 +89,7 @@ def test_what_learned_positions_do_not_reach_is_named(make_decoder: Callable[...
 
 
 def test_a_stream_is_read_block_by_block(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(forced_decoding_module, "_PAIRS_AT_A_TIME", 4)
+    monkeypatch.setattr(scoring_module, "_PAIRS_AT_A_TIME", 4)
     read = []
 
     def pairs() -> Iterator[tuple[str, str]]:
@@ -216,7 +216,7 @@ def test_a_stream_is_its_pairs(
     assert_same: Callable[..., None],
 ) -> None:
     expected = score_pairs(decoder, pairs)
-    monkeypatch.setattr(forced_decoding_module, "_PAIRS_AT_A_TIME", 5)
+    monkeypatch.setattr(scoring_module, "_PAIRS_AT_A_TIME", 5)
     assert_same(list(score_stream(decoder, iter(pairs))), expected)
     assert list(score_stream(decoder, [])) == []
 
@@ -279,7 +279,7 @@ def test_what_learned_positions_do_not_reach_is_named_by_line(
     make_model: Callable[..., Transformer], tokenizer: Tokenizer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     decoder = ForcedDecoder(make_model(positions="learned", max_positions=6), tokenizer, SearchConfig())
-    monkeypatch.setattr(forced_decoding_module, "_PAIRS_AT_A_TIME", 2)
+    monkeypatch.setattr(scoring_module, "_PAIRS_AT_A_TIME", 2)
     stream = score_stream(decoder, [("moon", "moon")] * 4 + [("moon moon moon moon moon moon", "moon")])
     assert [next(stream) for _ in range(4)]
     with pytest.raises(UserError, match=r"line 5: the source has 7 tokens, .* up to 6 .* split"):
