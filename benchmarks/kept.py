@@ -18,7 +18,7 @@ from pathlib import Path
 
 from transduce.evaluation import corpus_scores
 from transduce.text import USUAL_KINDS, find_protected_spans
-from transduce.translation import LineOptions, LineTranslator, TextConstraints, Translator
+from transduce.translation import LineTranslator, TextConstraints, TranslationOptions, Translator
 
 SPANS = (
     "https://example.org/{}?q=1",
@@ -57,7 +57,7 @@ def main() -> None:
 
     started = time.perf_counter()
     marked = [with_spans(line, chance) for line in lines]
-    keeper = LineTranslator(translator, LineOptions(protected=KINDS))
+    keeper = LineTranslator(translator, TranslationOptions(protect=KINDS))
     kept = keeper.translate([text for text, _ in marked])
     texts = [line.translation.text for line in kept]
     right = sum(keeps(text, spans) for text, (_, spans) in zip(texts, marked, strict=True))

@@ -5,33 +5,43 @@ import time
 from collections.abc import Iterator
 from json import dumps
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
+
+from cyclopts import Parameter
 
 from transduce.bundle import Bundle, find_bundle
 from transduce.cli.computation import Computation
 from transduce.cli.console import say, standard_input
 from transduce.cli.line_progress import LARGEST_BLOCK, LineProgress
-from transduce.cli.translate_options import Kept, Search, line_options
+from transduce.cli.translate_options import SourceFlags, TranslationFlags, make_options
 from transduce.errors import ConfigError, CorpusError
 from transduce.interop import NATIVE
 from transduce.kernels.memory import give_back_freed_memory
 from transduce.text import arriving_blocks, read_document, rebuilt, split_document
-from transduce.translation import PROBLEMS, AlignmentHead, AskedLine, Line, LineDetails, LineTranslator, TextConstraints
+from transduce.translation import (
+    PROBLEMS,
+    AlignmentHead,
+    Line,
+    LineDetails,
+    LineTranslator,
+    TextConstraints,
+    TranslationLine,
+)
 
 STANDARD_INPUT = "standard input"
 
 Asked = tuple[str, TextConstraints | None]
 
-_SEARCH, _KEPT, _COMPUTATION = Search(), Kept(), Computation()
+_FLAGS, _SOURCE_FLAGS, _COMPUTATION = TranslationFlags(), SourceFlags(), Computation()
 
 
 def translate(
     model: Path,
     /,
     *,
-    search: Search = _SEARCH,
-    kept: Kept = _KEPT,
-    guard: bool = False,
+    flags: TranslationFlags = _FLAGS,
+    ensemble: Annotated[tuple[Path, ...], Parameter(negative=())] = (),
+    source_flags: SourceFlags = _SOURCE_FLAGS,
     json: bool = False,
     json_input: bool = False,
     document: bool = False,
@@ -41,10 +51,10 @@ def translate(
 
     Args:
         model: a bundle, the folder of a run, or for another engine what was exported to it.
-        search: how translations are looked for.
-        kept: what of the source is kept.
-        guard: try translations that repeat themselves, copy the source, are empty or lose numbers once more with
-            safer settings, and say how many there were.
+        flags: how translations are looked for.
+        ensemble: another bundle with the same tokenizer, whose probabilities are averaged with the model's; may be
+            given several times.
+        source_flags: what of the source is kept.
         json: print one JSON object a line: translation, score, tokens, alternatives, alignment, confidence.
         json_input: read one JSON object a line: "text", and what is asked of this line besides what is asked of all:
             "require" and "forbid" (lists of words or phrases) and "prefix". A blank line is no object, and ends the
@@ -53,11 +63,11 @@ def translate(
             put back with all that stands between them; one that cannot be translated as is asked stays as it is.
         computation: what computes.
     """
-    if document and (json or json_input or search.num_best > 1):
+    if document and (json or json_input or flags.num_best > 1):
         raise ConfigError("--document reads and writes one text: leave out --json, --json-input and --num-best")
-    options = line_options(search, kept, guard=guard)
-    _check_engine(computation.engine, {"--json": json, **kept.asked()})
-    loaded = computation.load(model, "auto", search.ensemble)
+    options = make_options(flags, source_flags)
+    _check_engine(computation.engine, {"--json": json, **source_flags.given})
+    loaded = computation.load(model, "auto", ensemble)
     bundle = Bundle.open(find_bundle(model)) if computation.engine == NATIVE else None
     head = None if bundle is None else AlignmentHead.load(bundle)
     translator = LineTranslator(loaded, options, head)
@@ -111,7 +121,7 @@ def _asked(translator: LineTranslator, block: list[str], first: int) -> tuple[li
     asked: list[Asked] = []
     for number, line in enumerate(block, start=first):
         try:
-            one = AskedLine.read(line, number, STANDARD_INPUT)
+            one = TranslationLine.read(line, number, STANDARD_INPUT)
             if one.constraints is not None:
                 translator.check(one.constraints)
         except CorpusError as error:

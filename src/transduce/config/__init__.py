@@ -6,7 +6,7 @@ from transduce.config.presets import PRESETS, Preset
 from transduce.config.problems import first_problem
 from transduce.config.run import RunConfig
 from transduce.config.search import SearchConfig
-from transduce.config.settings import Settings
+from transduce.config.settings import Settings, setting_problem
 from transduce.config.text import CorpusConfig, DataConfig, TextConfig
 from transduce.config.toml import to_toml
 from transduce.config.training import TrainingConfig, seconds_of
@@ -27,6 +27,7 @@ __all__ = [
     "flatten",
     "load_run_config",
     "seconds_of",
+    "setting_problem",
     "to_toml",
     "without_settings",
 ]

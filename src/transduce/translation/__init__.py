@@ -21,23 +21,20 @@ from transduce.translation.constraints.text_constraints import TextConstraints
 from transduce.translation.engines.engine import Engine, NativeEngine, NetworkEngine, batches_by_length
 from transduce.translation.engines.inference_model import Network
 from transduce.translation.lines import Line, LineDetails, LineTranslator, align_lines, safer_settings
-from transduce.translation.options import SETTINGS_OF_A_WISH, AskedLine, LineOptions
+from transduce.translation.options import TranslationLine, TranslationOptions
 from transduce.translation.translator import Alternative, Translation, Translator, translate
 
 __all__ = [
     "PROBLEMS",
-    "SETTINGS_OF_A_WISH",
     "Alignment",
     "AlignmentHead",
     "Alternative",
-    "AskedLine",
     "Confidence",
     "Engine",
     "ForcedDecoder",
     "GoldAlignment",
     "Line",
     "LineDetails",
-    "LineOptions",
     "LineTranslator",
     "NativeEngine",
     "Network",
@@ -46,6 +43,8 @@ __all__ = [
     "Perplexity",
     "TextConstraints",
     "Translation",
+    "TranslationLine",
+    "TranslationOptions",
     "Translator",
     "align_lines",
     "align_pairs",

@@ -9,7 +9,7 @@ from typing import Any
 from transduce.bundle import Bundle
 from transduce.config import SearchConfig
 from transduce.errors import ConfigError
-from transduce.text import ProtectedSpan, paired_spans
+from transduce.text import Glossary, ProtectedSpan, paired_spans
 from transduce.translation.confidence.alignment import Alignment, AlignmentHead, Link, align_pairs
 from transduce.translation.confidence.calibration import Confidence
 from transduce.translation.confidence.guard import GuardReport, guarded
@@ -19,7 +19,7 @@ from transduce.translation.constraints.span_search import SpanKeeper, removed_pl
 from transduce.translation.constraints.text_constraints import TextConstraints
 from transduce.translation.engines.engine import NativeEngine
 from transduce.translation.minimum_bayes_risk import choose
-from transduce.translation.options import LineOptions
+from transduce.translation.options import TranslationOptions
 from transduce.translation.translator import Alternative, Translation, Translator
 
 _MOST_ATTEMPTS = 8
@@ -96,7 +96,8 @@ class LineTranslator:
             asked for cannot be (see `Translator.check`).
     """
 
-    def __init__(self, translator: Translator, options: LineOptions, head: AlignmentHead | None = None) -> None:
+    def __init__(self, translator: Translator, options: TranslationOptions, head: AlignmentHead | None = None) -> None:
+        options.check()
         self.translator = translator = translator.with_search(options.search)
         self.options = options
         every = options.constraints
@@ -104,7 +105,8 @@ class LineTranslator:
         self._every = None if every is None else every.as_written(translator.tokenizer)
         self.guard_report: GuardReport | None = None
         self._safer = translator.with_search(safer_settings(translator.search)) if options.guard else translator
-        self._keeper = SpanKeeper(translator, head) if options.keeps else None
+        self._glossary = Glossary(options.glossary)
+        self._keeper = SpanKeeper(translator, head) if options.keeps_spans else None
 
     def translate(
         self, sources: Sequence[str], constraints: Sequence[TextConstraints | None] | None = None
@@ -149,7 +151,8 @@ class LineTranslator:
             ConfigError: it cannot be combined with the options, or the engine does not have it.
         """
         if self._every is None:
-            replace(self.options, constraints=own)  # refuses what cannot be combined
+            asked = {"prefix": own.prefix, "require": own.required, "forbid": own.forbidden}
+            self.options.model_copy(update=asked).check()  # refuses what cannot be combined
         self.translator.engine.check(self.translator.search, own.as_ids(self.translator.tokenizer))
 
     def _together(self, own: TextConstraints | None) -> TextConstraints | None:
@@ -167,8 +170,7 @@ class LineTranslator:
         if self._keeper is not None:
             return self._kept(self._keeper.using(translator), sources)
         if options.num_samples:
-            seed = 1 if options.seed is None else options.seed
-            found = translator.samples(sources, options.num_samples, sampling=options.sampling, seed=seed)
+            found = translator.samples(sources, options.num_samples, sampling=options.sampling, seed=options.seed)
             if options.minimum_bayes_risk:
                 found = list(map(_by_risk, found))
             found = [replace(one, alternatives=one.alternatives[: options.num_best]) for one in found]
@@ -220,10 +222,10 @@ class LineTranslator:
         return found
 
     def _kept(self, keeper: SpanKeeper, sources: Sequence[str]) -> list[Line]:
-        kinds = self.options.protected if self.options.protected is not None else ()
+        kinds = self.options.protect
         language = self.translator.source_language
         kept = translate_protected(
-            sources, keeper.search, kinds=kinds, glossary=self.options.glossary, language=language, fits=keeper.fits
+            sources, keeper.search, kinds=kinds, glossary=self._glossary, language=language, fits=keeper.fits
         )
         return [
             Line(source, _translation(one), one.how, tuple(paired_spans(source, one.text, kinds)), one.is_given_up)
