@@ -56,7 +56,7 @@ def main() -> None:
     }
 
     started = time.perf_counter()
-    marked = [with_spans(line, chance) for line in lines]
+    marked = [insert_spans(line, chance) for line in lines]
     keeper = LineTranslator(translator, TranslationOptions(protect=KINDS))
     kept = keeper.translate([text for text, _ in marked])
     texts = [line.translation.text for line in kept]
@@ -97,7 +97,7 @@ def bleu(texts: list[str], references: list[str]) -> float:
     return round(score.value, 2)
 
 
-def with_spans(line: str, chance: random.Random) -> tuple[str, list[str]]:
+def insert_spans(line: str, chance: random.Random) -> tuple[str, list[str]]:
     """The line with 1 to 4 spans between its words, and what has to be kept: tags in their order."""
     words, spans = line.split(), []
     for number, span in enumerate(chance.sample(SPANS, chance.randint(1, 4)), start=1):

@@ -30,7 +30,7 @@ from transduce.kernels.memory import keep_few_kernels, keep_freed_memory
 from transduce.model import Transformer
 from transduce.training import Updater
 from transduce.training.determinism import deterministic_kernels
-from transduce.training.precision import settled_precision
+from transduce.training.precision import resolve_precision
 
 Trainer = Callable[[int, Batch], float]
 
@@ -61,7 +61,7 @@ def main() -> None:
             return updater.update(number, [batch]).loss
 
     trainers["transduce"] = update
-    own_precision = settled_precision(config.training.precision, device, config.model.d_model)
+    own_precision = resolve_precision(config.training.precision, device, config.model.d_model)
     precisions = dict.fromkeys(trainers, arguments.peer_precision) | {"transduce": own_precision}
 
     seconds, losses = race(trainers, stream, arguments.updates, device)

@@ -7,15 +7,12 @@ from pathlib import Path
 import pytest
 import torch
 
-from transduce.errors import ConfigError
-from transduce.kernels import memory
 from transduce.kernels.memory import (
-    check_search_memory,
-    forget_most_taken_memory,
-    free_addresses,
-    free_memory,
-    most_taken_memory,
-    taken_memory,
+    get_available_addresses,
+    get_available_memory,
+    get_peak_memory,
+    get_used_memory,
+    reset_peak_memory,
 )
 
 PRODUCTS = """
@@ -77,8 +74,8 @@ def write(path: Path, text: str) -> None:
 
 
 def test_what_the_system_says(root: Path) -> None:
-    assert (taken_memory(CPU, root), most_taken_memory(CPU, root)) == (300 * 1024, 500 * 1024)
-    assert free_memory(CPU, root) == 8000 * 1024
+    assert (get_used_memory(CPU, root), get_peak_memory(CPU, root)) == (300 * 1024, 500 * 1024)
+    assert get_available_memory(CPU, root) == 8000 * 1024
 
 
 @pytest.mark.parametrize(
@@ -108,30 +105,31 @@ def test_a_control_group_may_have_less(root: Path, groups: str, files: dict[str,
     write(root / "proc/self/cgroup", groups)
     for name, text in files.items():
         write(root / "sys/fs/cgroup" / name, text + "\n")
-    assert free_memory(CPU, root) == free
+    assert get_available_memory(CPU, root) == free
 
 
 def test_the_addresses_of_a_process_may_be_limited(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     resource = pytest.importorskip("resource")
     for limit, free in ((750 * 1024, 50 * 1024), (600 * 1024, 0), (resource.RLIM_INFINITY, None)):
         monkeypatch.setattr(resource, "getrlimit", lambda _, limit=limit: (limit, -1))
-        assert free_addresses(CPU, root) == free
+        assert get_available_addresses(CPU, root) == free
 
 
 def test_what_nobody_says_is_not_known(tmp_path: Path) -> None:
-    assert [found(CPU, tmp_path) for found in (taken_memory, most_taken_memory, free_memory, free_addresses)] == 4 * [
-        None
-    ]
-    assert free_memory(torch.device("mps")) is None
+    assert [
+        found(CPU, tmp_path)
+        for found in (get_used_memory, get_peak_memory, get_available_memory, get_available_addresses)
+    ] == 4 * [None]
+    assert get_available_memory(torch.device("mps")) is None
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux has these files")
 def test_memory_that_is_taken_shows() -> None:
-    before, free = taken_memory(CPU), free_memory(CPU)
+    before, free = get_used_memory(CPU), get_available_memory(CPU)
     with mmap(-1, 2**26) as held:  # fresh from the system, as a block that was kept after it was freed is not
         for start in range(0, 2**26, 4096):
             held[start] = 1
-        taken, most = taken_memory(CPU), most_taken_memory(CPU)
+        taken, most = get_used_memory(CPU), get_peak_memory(CPU)
     assert before is not None
     assert taken is not None
     assert most is not None
@@ -139,16 +137,7 @@ def test_memory_that_is_taken_shows() -> None:
     assert 50e6 < taken - before < 80e6
     assert most >= taken
     assert free > 2**26
-    forget_most_taken_memory(CPU)
-    afterwards = most_taken_memory(CPU)
+    reset_peak_memory(CPU)
+    afterwards = get_peak_memory(CPU)
     assert afterwards is not None
     assert afterwards < most - 50e6
-
-
-def test_a_search_that_cannot_fit_is_refused_before_it_begins(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(memory, "free_memory", lambda _: 10**9)
-    check_search_memory("beam = 9", 10, 10**9, CPU)
-    with pytest.raises(ConfigError, match=r"^beam = 9: .* 10 tokens need at least 1\.2 GB .* 1\.0 GB are there"):
-        check_search_memory("beam = 9", 10, 12 * 10**8, CPU)
-    monkeypatch.setattr(memory, "free_memory", lambda _: None)
-    check_search_memory("beam = 9", 10, 10**15, CPU)

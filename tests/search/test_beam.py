@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from transduce.errors import ConfigError, TransduceError
-from transduce.search import Constraints, Habits, Hypothesis, SearchTask, beam_search, length_penalty
+from transduce.search import Constraints, Hypothesis, LogitsProcessor, SearchTask, beam_search, length_penalty
 
 END = 1
 SEEDS, LENGTHS = list(range(12)), [9, 1, 5, 14, 2, 7, 12, 3, 14, 14, 4, 6]
@@ -308,7 +308,14 @@ def test_a_beam_as_wide_as_the_space_finds_the_best_that_is_allowed(
     allowed = [ids for ids in space if is_allowed(ids[:-1], asked)]
     seeds = list(range(4))
     found = table.run(
-        beam_search, seeds, [limit] * 4, beam=130, alpha=alpha, num_best=3, constraints=[asked] * 4, habits=Habits()
+        beam_search,
+        seeds,
+        [limit] * 4,
+        beam=130,
+        alpha=alpha,
+        num_best=3,
+        constraints=[asked] * 4,
+        logits_processor=LogitsProcessor(),
     )
     for seed, hypotheses in zip(seeds, found, strict=True):
         scored = sorted(
@@ -324,7 +331,7 @@ def test_without_constraints_nothing_changes(prefix_table: Any, beam: int) -> No
     table = prefix_table(50)
     settings = {"beam": beam, "alpha": 0.6, "num_best": beam}
     plain = table.run(beam_search, SEEDS, LENGTHS, **settings)
-    assert table.run(beam_search, SEEDS, LENGTHS, habits=Habits(), **settings) == plain
+    assert table.run(beam_search, SEEDS, LENGTHS, logits_processor=LogitsProcessor(), **settings) == plain
     assert table.run(beam_search, SEEDS, LENGTHS, constraints=[Constraints()] * len(SEEDS), **settings) == plain
 
 
@@ -363,12 +370,14 @@ def test_what_cannot_be_fulfilled_is_minus_infinity(prefix_table: Any) -> None:
 def test_no_ngram_comes_twice(prefix_table: Any, n: int) -> None:
     table, limit = prefix_table(12 if n < 3 else 5, spread=0.5), 9 if n < 3 else 40
     repeats = 0
-    for habits in (Habits(), Habits(no_repeat_ngram=n)):
-        found = table.run(beam_search, SEEDS, [limit] * 8, beam=3, alpha=0.6, habits=habits, min_length=limit - 2)
+    for logits_processor in (LogitsProcessor(), LogitsProcessor(no_repeat_ngram=n)):
+        found = table.run(
+            beam_search, SEEDS, [limit] * 8, beam=3, alpha=0.6, logits_processor=logits_processor, min_length=limit - 2
+        )
         for (hypothesis,) in found:
             ngrams = [tuple(hypothesis.ids[place : place + n]) for place in range(len(hypothesis.ids) - n + 1)]
             repeats += len(ngrams) - len(set(ngrams))
-            if habits.no_repeat_ngram:
+            if logits_processor.no_repeat_ngram:
                 assert len(ngrams) == len(set(ngrams))
     assert repeats, "there was something to prevent"
 
@@ -377,9 +386,9 @@ def test_repetitions_are_penalised_and_scores_stay_true(prefix_table: Any) -> No
     table = prefix_table(6, spread=1.0)
     repeated = []
     for penalty in (1.0, 3.0):
-        habits = Habits(repetition_penalty=penalty)
+        logits_processor = LogitsProcessor(repetition_penalty=penalty)
         settings = {"beam": 3, "alpha": 0.6, "num_best": 3, "min_length": 9}
-        found = table.run(beam_search, SEEDS, [10] * 8, habits=habits, **settings)
+        found = table.run(beam_search, SEEDS, [10] * 8, logits_processor=logits_processor, **settings)
         repeated.append(sum(len(one.ids) - len(set(one.ids)) for hypotheses in found for one in hypotheses[:1]))
         for seed, hypotheses in zip(SEEDS, found, strict=True):
             for hypothesis in hypotheses:
@@ -392,7 +401,13 @@ def test_siblings_that_lose_make_alternatives_more_diverse(prefix_table: Any) ->
     firsts = []
     for diversity in (0.0, 3.0):
         found = table.run(
-            beam_search, SEEDS, [10] * 8, beam=4, alpha=0.6, habits=Habits(diversity=diversity), num_best=4
+            beam_search,
+            SEEDS,
+            [10] * 8,
+            beam=4,
+            alpha=0.6,
+            logits_processor=LogitsProcessor(diversity=diversity),
+            num_best=4,
         )
         firsts.append(sum(len({one.ids[-3:-1][0] for one in hypotheses if len(one.ids) > 2}) for hypotheses in found))
         for seed, hypotheses in zip(SEEDS, found, strict=True):

@@ -15,8 +15,8 @@ CPU = torch.device("cpu")
 
 @pytest.fixture(autouse=True)
 def a_gigabyte(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(model_memory, "free_memory", lambda _: 10**9)
-    monkeypatch.setattr(model_memory, "free_addresses", lambda _: None)
+    monkeypatch.setattr(model_memory, "get_available_memory", lambda _: 10**9)
+    monkeypatch.setattr(model_memory, "get_available_addresses", lambda _: None)
 
 
 def check(training: dict[str, Any] | None = None, **model: Any) -> None:
@@ -51,14 +51,14 @@ def test_a_model_that_cannot_fit_is_refused_by_the_setting_that_is_the_cause(
 def test_the_limit_is_what_the_parameters_need(monkeypatch: pytest.MonkeyPatch) -> None:
     needed = BYTES_A_PARAMETER * TransformerConfig().num_parameters
     for there, is_enough in ((needed, True), (needed - 1, False)):
-        monkeypatch.setattr(model_memory, "free_memory", lambda _, there=there: there)
+        monkeypatch.setattr(model_memory, "get_available_memory", lambda _, there=there: there)
         if is_enough:
             check()
         else:
             with pytest.raises(ConfigError, match=r"^a model of .*; choose a smaller preset$"):
                 check()
-    monkeypatch.setattr(model_memory, "free_memory", lambda _: needed)
+    monkeypatch.setattr(model_memory, "get_available_memory", lambda _: needed)
     with pytest.raises(ConfigError):  # a fifth number for each
         check({"ema_decay": 0.9})
-    monkeypatch.setattr(model_memory, "free_memory", lambda _: None)
+    monkeypatch.setattr(model_memory, "get_available_memory", lambda _: None)
     check(d_model=16_000)

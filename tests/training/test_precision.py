@@ -6,7 +6,7 @@ import torch
 from transduce.config import TrainingConfig, TransformerConfig
 from transduce.data import Batch
 from transduce.model import Transformer
-from transduce.training.precision import computing_in, settled_precision
+from transduce.training.precision import computing_in, resolve_precision
 from transduce.training.step import BatchLoss
 
 CPU = torch.device("cpu")
@@ -23,20 +23,20 @@ def test_auto_is_bfloat16_where_the_processor_has_it(
     capability: str, make_capabilities: Callable[[dict[str, bool]], None]
 ) -> None:
     make_capabilities({capability: True})
-    assert settled_precision("auto", CPU, 128) == "bfloat16"
-    assert settled_precision("auto", CPU, 64) == "float32"
+    assert resolve_precision("auto", CPU, 128) == "bfloat16"
+    assert resolve_precision("auto", CPU, 64) == "float32"
     make_capabilities({capability: False})
-    assert settled_precision("auto", CPU, 128) == "float32"
+    assert resolve_precision("auto", CPU, 128) == "float32"
 
 
 def test_auto_is_float32_where_nothing_is_known(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delattr(torch.cpu, "get_capabilities", raising=False)
-    assert settled_precision("auto", CPU, 128) == "float32"
+    assert resolve_precision("auto", CPU, 128) == "float32"
 
 
 @pytest.mark.parametrize("precision", ["float32", "bfloat16"])
 def test_what_is_asked_for_is_taken(precision: str) -> None:
-    assert settled_precision(precision, CPU, 64) == precision
+    assert resolve_precision(precision, CPU, 64) == precision
 
 
 @pytest.fixture

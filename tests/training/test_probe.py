@@ -140,7 +140,7 @@ from transduce.config import TrainingConfig, TransformerConfig
 from transduce.errors import TrainingError
 from transduce.model import Transformer
 from transduce.training import Updater, probe
-from transduce.kernels.memory import taken_memory
+from transduce.kernels.memory import get_used_memory
 from transduce.kernels.memory import give_back_freed_memory, keep_freed_memory
 
 LENGTHS = np.array([[5, 7], [9, 3], [4, 4], [8, 8]] * 1000)
@@ -165,7 +165,7 @@ def halvings(free: int, safe_share: float = probe.SAFE_SHARE) -> int:
 
 def refuse_the_first(updater: Updater, shapes: list[probe.Shape]) -> float:
     seconds = tried(updater, shapes)
-    sizes.append(taken_memory(CPU))
+    sizes.append(get_used_memory(CPU))
     if len(sizes) == 1:
         raise MemoryError
     return seconds

@@ -20,12 +20,12 @@ class Continuations(NamedTuple):
     parents: Int[Tensor, "sentences count"]
     ids: Int[Tensor, "sentences count"]
 
-    def to_host(self) -> "Continuations":
+    def copy_to_host(self) -> "Continuations":
         """The same on the host, in a single copy: each one would wait for the device."""
-        return type(self)(*to_host(*self))
+        return type(self)(*copy_to_host(*self))
 
 
-def best_continuations(
+def find_best_continuations(
     log_probs: Float[Tensor, "sentences width vocabulary"], sums: Float[Tensor, "sentences width"], count: int
 ) -> Continuations:
     """The `count` continuations with the greatest sum of log-probabilities; of equal ones the lower parent, then id.
@@ -81,7 +81,7 @@ def _greatest(values: Float[Tensor, "sentences places"], count: int) -> Int[Tens
     return ((in_order.long() << 32) - places).topk(min(count, values.shape[1]), dim=1).indices
 
 
-def to_host(scores: Float[Tensor, "*shape"], *integers: Int[Tensor, "*shape"]) -> tuple[Tensor, ...]:
+def copy_to_host(scores: Float[Tensor, "*shape"], *integers: Int[Tensor, "*shape"]) -> tuple[Tensor, ...]:
     """The same tensors on the host, as float32 and int64, in a single copy: each one would wait for the device.
 
     The integers must fit into 32 bits, as ids do.

@@ -1,4 +1,4 @@
-"""Where the model computes."""
+"""The devices of this machine, and whether they compute in bfloat16."""
 
 import os
 
@@ -10,22 +10,22 @@ from transduce.errors import ConfigError
 def find_device(name: str) -> torch.device:
     """The device of that name; `auto` is the first of cuda, mps and cpu that is there.
 
-    On a GPU, training later needs products whose sums have the same order every time. Whether it may have them is
-    settled by a variable in the environment when the first product is computed, whatever that is for.
+    On a GPU, training needs matrix products whose sums have the same order every time. A variable in the environment,
+    read when the first product is computed, allows that; it is set here.
 
     Raises:
         ConfigError: torch does not know the name, or this machine has no such device.
     """
-    there = {"cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available(), "cpu": True}
+    is_present = {"cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available(), "cpu": True}
     if name == "auto":
-        name = next(kind for kind, is_there in there.items() if is_there)
-    available = ", ".join(kind for kind, is_there in there.items() if is_there)
+        name = next(kind for kind, is_there in is_present.items() if is_there)
+    available = ", ".join(kind for kind, is_there in is_present.items() if is_there)
     try:
         device = torch.device(name)
     except RuntimeError:
         raise ConfigError(f"device = {name!r}: must be auto, or one that this machine has: {available}") from None
     too_high = device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count()
-    if not there.get(device.type, False) or too_high:
+    if not is_present.get(device.type, False) or too_high:
         raise ConfigError(f"device = {name!r}: this machine has no such device; it has: {available}")
     if device.type == "cuda":
         os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
@@ -39,10 +39,10 @@ def has_fast_bfloat16(device: torch.device) -> bool:
     # PyTorch before 2.10 cannot say what the processor has.
     capabilities: dict[str, bool] = getattr(torch.cpu, "get_capabilities", dict)() if device.type == "cpu" else {}
     has_instructions = capabilities.get("avx512_bf16", False) or capabilities.get("amx_bf16", False)
-    return has_instructions and packs_bfloat16()
+    return has_instructions and has_packed_bfloat16()
 
 
-def packs_bfloat16() -> bool:
+def has_packed_bfloat16() -> bool:
     """Whether oneDNN multiplies in bfloat16 here: not where ONEDNN_MAX_CPU_ISA forbids it the instructions."""
     if not hasattr(torch.ops.mkldnn, "_linear_pointwise"):
         return False

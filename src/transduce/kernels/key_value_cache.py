@@ -1,4 +1,4 @@
-"""What the decoder remembers of many sentences, each with several hypotheses side by side."""
+"""The key-value cache of a decoder that follows several hypotheses of many sentences at a time."""
 
 from dataclasses import dataclass, replace
 
@@ -8,18 +8,18 @@ from torch import Tensor
 from torch.nn import functional as F
 
 STRIDE = 16
-"""Room is made for so many positions at a time, and attention is to all of it, the rest masked: oneDNN builds a kernel
-for each number, and copies what is not contiguous."""
+"""Positions by which a cache grows at a time. Attention is to all of them, unused ones masked: oneDNN builds a kernel
+for each number of positions, and copies tensors that are not contiguous."""
 
 _FEWEST_KEYS = 16
 _FEWEST_MULTIPLICATIONS = 400
 """For fewer keys than the widest register has numbers, and for smaller products, torch adds up in another order."""
 
 
-def room_for_source(length: int, d_head: int) -> int:
-    """Positions for keys and values of a source, so that what attention adds up does not depend on its batch.
+def compute_source_capacity(length: int, d_head: int) -> int:
+    """Positions for keys and values of a source with which the sums of attention do not depend on the batch.
 
-    Without it, a short sentence would be computed otherwise beside a longer one, whose length it is padded to.
+    With fewer, a short sentence alone would be computed otherwise than padded to the length of a longer one.
 
     Args:
         length: of the longest source of the batch.
@@ -29,8 +29,8 @@ def room_for_source(length: int, d_head: int) -> int:
 
 
 @dataclass(frozen=True)
-class LayerCache:
-    """Keys and values of one attention, in the layout of its products; positions of the target are added in place.
+class KeyValueCache:
+    """Keys and values of one attention, in the layout of its matrix products; new positions are written in place.
 
     Args:
         keys: `heads` rows for each sentence in turn.
@@ -43,23 +43,23 @@ class LayerCache:
     num_heads: int
 
     @property
-    def room(self) -> int:
-        """Positions, written or not."""
+    def capacity(self) -> int:
+        """Number of positions, written or not."""
         return self.keys.size(1)
 
     @classmethod
-    def of(
+    def from_positions(
         cls,
         keys: Float[Tensor, "sentences heads positions d_k"],
         values: Float[Tensor, "sentences heads positions d_v"],
-        room: int,
-    ) -> "LayerCache":
-        """That of some positions, with zeros behind them up to `room`."""
+        capacity: int,
+    ) -> "KeyValueCache":
+        """A cache of these positions, with zeros behind them up to `capacity`."""
         sentences, heads, length, d_k = keys.shape
-        if room == length:
+        if capacity == length:
             return cls(keys.flatten(0, 1).contiguous(), values.flatten(0, 1).contiguous(), heads)
         rows = sentences * heads
-        cache = cls(keys.new_zeros(rows, room, d_k), values.new_zeros(rows, room, values.size(3)), heads)
+        cache = cls(keys.new_zeros(rows, capacity, d_k), values.new_zeros(rows, capacity, values.size(3)), heads)
         cache.write(0, keys, values)
         return cache
 
@@ -69,50 +69,50 @@ class LayerCache:
         keys: Float[Tensor, "sentences heads positions d_k"],
         values: Float[Tensor, "sentences heads positions d_v"],
     ) -> None:
-        """Fills the positions from `start` on."""
+        """Write positions from `start` on."""
         sentences, heads, width, _ = keys.shape
-        self.keys.view(sentences, heads, self.room, -1).narrow(2, start, width).copy_(keys)
-        self.values.view(sentences, heads, self.room, -1).narrow(2, start, width).copy_(values)
+        self.keys.view(sentences, heads, self.capacity, -1).narrow(2, start, width).copy_(keys)
+        self.values.view(sentences, heads, self.capacity, -1).narrow(2, start, width).copy_(values)
 
-    def select(self, sentences: Int[Tensor, " kept"]) -> "LayerCache":
-        """Some of the sentences."""
+    def select(self, sentences: Int[Tensor, " kept"]) -> "KeyValueCache":
+        """The cache of some of the sentences."""
         heads = torch.arange(self.num_heads, device=sentences.device)
         rows = (sentences[:, None] * self.num_heads + heads).flatten()
-        return LayerCache(self.keys.index_select(0, rows), self.values.index_select(0, rows), self.num_heads)
+        return KeyValueCache(self.keys.index_select(0, rows), self.values.index_select(0, rows), self.num_heads)
 
-    def with_room(self, positions: int) -> "LayerCache":
-        """The same with so many positions more behind it."""
-        # Zeros, as what is masked must be numbers all the same.
+    def grow(self, positions: int) -> "KeyValueCache":
+        """The cache with more unused positions at its end."""
+        # Zeros: masked positions must be numbers all the same.
         keys, values = (F.pad(part, (0, 0, 0, positions)) for part in (self.keys, self.values))
-        return LayerCache(keys, values, self.num_heads)
+        return KeyValueCache(keys, values, self.num_heads)
 
 
 @dataclass(frozen=True)
-class SideBySideState:
-    """Every hypothesis adds its own key and value behind those of its sentence, and none is ever moved or copied.
+class BeamDecoderState:
+    """Keys and values of all hypotheses of a beam, in which no key or value is ever moved or copied.
 
-    Which of them a hypothesis may look at, its own ancestors, is in `visible`: to reorder hypotheses is to reorder
-    the rows of this small matrix.
+    Every hypothesis adds its own key and value behind those of its sentence. `visible` says which of them, its own
+    ancestors, a hypothesis attends to: reordering hypotheses is reordering the rows of this small matrix.
 
     Args:
         memory: for each layer, keys and values of the memory.
-        past: for each layer, keys and values of all hypotheses so far, and room for more.
-        source: added to the scores of the memory: 0 at real tokens, else the least number of its type; None if all
-            sentences are equally long.
-        visible: added to the scores of the past, likewise; the least number where nothing is written yet.
-        used: positions of `past` that hold something.
+        past: for each layer, keys and values of all hypotheses so far, and unused positions behind them.
+        source: added to attention scores of the memory: 0 at real tokens, else the least number of its type; None if
+            all sentences are equally long.
+        visible: added to attention scores of the past, likewise; the least number at unused positions.
+        used: number of positions of `past` that are written.
         length: tokens of each hypothesis so far.
     """
 
-    memory: tuple[LayerCache, ...]
-    past: tuple[LayerCache, ...]
+    memory: tuple[KeyValueCache, ...]
+    past: tuple[KeyValueCache, ...]
     source: Float[Tensor, "sentences 1 1 source"] | None
-    visible: Float[Tensor, "sentences width room"]
+    visible: Float[Tensor, "sentences width capacity"]
     used: int = 0
     length: int = 0
 
-    def select(self, sentences: Int[Tensor, " kept"] | None, parents: Int[Tensor, "kept width"]) -> "SideBySideState":
-        """See `search.SearchState`."""
+    def select(self, sentences: Int[Tensor, " kept"] | None, parents: Int[Tensor, "kept width"]) -> "BeamDecoderState":
+        """The state of some sentences, whose hypothesis j goes on from `parents[:, j]`; see `search.SearchState`."""
         if sentences is None:
             index = parents[:, :, None].expand(-1, -1, self.visible.size(2))
             return replace(self, visible=self.visible.gather(1, index))
@@ -124,17 +124,17 @@ class SideBySideState:
             visible=self.visible[sentences[:, None], parents],
         )
 
-    def grown(self, width: int) -> "SideBySideState":
-        """The state with one token more for each of `width` hypotheses, whose keys and values are still to be written.
+    def extend(self, width: int) -> "BeamDecoderState":
+        """The state with one more token of each of `width` hypotheses, which attends to its ancestors and itself.
 
-        Each sees its ancestors and itself.
+        Keys and values of the token are still to be written.
         """
         used, past, visible = self.used + width, self.past, self.visible
         least = torch.finfo(visible.dtype).min  # not -inf, of which a softmax of nothing else is NaN
         if used > visible.size(2):
-            room = -(-width // STRIDE) * STRIDE
-            past = tuple(layer.with_room(room) for layer in past)
-            visible = torch.cat([visible, visible.new_full((*visible.shape[:2], room), least)], dim=2)
+            more = -(-width // STRIDE) * STRIDE
+            past = tuple(layer.grow(more) for layer in past)
+            visible = torch.cat([visible, visible.new_full((*visible.shape[:2], more), least)], dim=2)
         own = torch.full((width, width), least, dtype=visible.dtype, device=visible.device).fill_diagonal_(0)
         visible.narrow(2, self.used, width).copy_(own)
         return replace(self, past=past, visible=visible, used=used, length=self.length + 1)

@@ -112,43 +112,44 @@ def _parts(num_rows: int) -> Iterator[slice]:
         yield slice(num_rows - BLOCK, num_rows)
 
 
-_Multiply = Callable[[Tensor, Tensor, Tensor | None], Tensor]
-
 LARGE = 2**19
 """Weights from which a product of a few rows is faster in bfloat16, on a processor that has it: 2 MB in float32."""
 
 
-class Product:
-    """x W^T + b for weights that do not change any more; shares them with the model where the type is the same.
+class FrozenLinear:
+    """x W^T + b for weights that do not change any more, shared with the model where the type is the same.
 
-    With `row_by_row`, what a row gets does not depend on the number of rows: see `model.linear`.
+    The plain reference of the faster kinds below. With `is_batch_invariant`, the outputs of a row do not depend on the
+    number of rows (see `linear`).
     """
 
-    def __init__(self, weight: Tensor, bias: Tensor | None, dtype: torch.dtype, *, row_by_row: bool = False) -> None:
+    def __init__(
+        self, weight: Tensor, bias: Tensor | None, dtype: torch.dtype, *, is_batch_invariant: bool = False
+    ) -> None:
         self.weight = weight.detach().to(dtype)
         self.bias = None if bias is None else bias.detach().to(dtype)
-        self._multiply: _Multiply = linear if row_by_row else F.linear
+        self._multiply: Callable[[Tensor, Tensor, Tensor | None], Tensor] = linear if is_batch_invariant else F.linear
 
     def __call__(self, inputs: Float[Tensor, "rows width"]) -> Float[Tensor, "rows outputs"]:
-        """The product."""
+        """The product x W^T + b."""
         return self._multiply(inputs, self.weight, self.bias)
 
-    def plus(
+    def add(
         self, inputs: Float[Tensor, "rows width"], others: Float[Tensor, "rows outputs"]
     ) -> Float[Tensor, "rows outputs"]:
-        """The product and `others`, added up."""
-        return self._multiply(inputs, self.weight, self.bias).add_(others)
+        """The sum of the product and `others`."""
+        return self(inputs).add_(others)
 
-    def rectified(self, inputs: Float[Tensor, "rows width"]) -> Float[Tensor, "rows outputs"]:
-        """max(0, the product)."""
-        return self._multiply(inputs, self.weight, self.bias).relu_()
+    def relu(self, inputs: Float[Tensor, "rows width"]) -> Float[Tensor, "rows outputs"]:
+        """The greater of 0 and the product."""
+        return self(inputs).relu_()
 
 
-class PackedProduct(Product):
-    """The same with weights laid out once as oneDNN wants them; sum and max are part of the product.
+class PackedLinear(FrozenLinear):
+    """A linear layer whose weights are laid out once as oneDNN wants them; sum and relu are part of its product.
 
-    oneDNN otherwise lays them out anew at every use. The operators are those that torch.compile's code for processors
-    calls; they have no public names.
+    oneDNN otherwise lays weights out anew at every use. The operators are those that torch.compile's code for
+    processors calls; they have no public names.
     """
 
     def __init__(self, weight: Tensor, bias: Tensor | None, dtype: torch.dtype) -> None:
@@ -159,50 +160,53 @@ class PackedProduct(Product):
         self.weight = operators._reorder_linear_weight(self.weight.contiguous(), None)  # noqa: SLF001 - see above
 
     def __call__(self, inputs: Float[Tensor, "rows width"]) -> Float[Tensor, "rows outputs"]:
-        """See `Product`."""
-        product: Tensor = self._product(inputs, self.weight, self.bias, "none", [], "")
-        return product
+        """The product x W^T + b."""
+        outputs: Tensor = self._product(inputs, self.weight, self.bias, "none", [], "")
+        return outputs
 
-    def plus(
+    def add(
         self, inputs: Float[Tensor, "rows width"], others: Float[Tensor, "rows outputs"]
     ) -> Float[Tensor, "rows outputs"]:
-        """See `Product`."""
-        total: Tensor = self._product_and_sum(inputs, others, self.weight, self.bias, "add")
-        return total
+        """The sum of the product and `others`, in one operation."""
+        outputs: Tensor = self._product_and_sum(inputs, others, self.weight, self.bias, "add")
+        return outputs
 
-    def rectified(self, inputs: Float[Tensor, "rows width"]) -> Float[Tensor, "rows outputs"]:
-        """See `Product`."""
-        product: Tensor = self._product(inputs, self.weight, self.bias, "relu", [], "")
-        return product
+    def relu(self, inputs: Float[Tensor, "rows width"]) -> Float[Tensor, "rows outputs"]:
+        """The greater of 0 and the product, in one operation."""
+        outputs: Tensor = self._product(inputs, self.weight, self.bias, "relu", [], "")
+        return outputs
 
 
-class LargeProduct(PackedProduct):
-    """Inputs and outputs in float32, computed in bfloat16: for a few rows, reading large weights is what takes time."""
+class MixedPrecisionLinear(PackedLinear):
+    """A linear layer with inputs and outputs in float32 that computes in bfloat16.
+
+    For a few rows, reading large weights is what takes time.
+    """
 
     def __init__(self, weight: Tensor, bias: Tensor | None) -> None:
         super().__init__(weight, bias, torch.bfloat16)
 
     def __call__(self, inputs: Float[Tensor, "rows width"]) -> Float[Tensor, "rows outputs"]:
-        """See `Product`."""
+        """The product x W^T + b."""
         return super().__call__(inputs.bfloat16()).float()
 
-    def plus(
+    def add(
         self, inputs: Float[Tensor, "rows width"], others: Float[Tensor, "rows outputs"]
     ) -> Float[Tensor, "rows outputs"]:
-        """See `Product`."""
+        """The sum of the product and `others`, added up in float32."""
         return self(inputs).add_(others)
 
-    def rectified(self, inputs: Float[Tensor, "rows width"]) -> Float[Tensor, "rows outputs"]:
-        """See `Product`."""
-        return super().rectified(inputs.bfloat16()).float()
+    def relu(self, inputs: Float[Tensor, "rows width"]) -> Float[Tensor, "rows outputs"]:
+        """The greater of 0 and the product, in one operation."""
+        return super().relu(inputs.bfloat16()).float()
 
 
-def in_whole_rows(
+def pad_to_whole_rows(
     ids: Int[Tensor, "sentences tokens"], mask: Bool[Tensor, "sentences tokens"], pad_id: int, longest: int
 ) -> tuple[Int[Tensor, "sentences more"], Bool[Tensor, "sentences more"]]:
-    """Sentences and their mask with padding up to a multiple of `ROWS_TOGETHER` tokens: see `model.linear`.
+    """Sentences and their mask padded to a multiple of `ROWS_TOGETHER` tokens (see `linear`).
 
-    Up to `longest` at most, beyond which the model has no positions.
+    `longest` is the most positions that the model has, and is never exceeded.
     """
     length = ids.size(1)
     more = max(0, min(-length % ROWS_TOGETHER, longest - length))

@@ -9,18 +9,18 @@ from pathlib import Path, PurePosixPath
 import torch
 
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3
-"""glibc's names for: how much free memory it gives back to the system, and what it asks the system for singly."""
+"""glibc's numbers of two options: when free memory is returned to the system, and which blocks are mapped singly."""
 
 KERNELS_KEPT = 64
-"""More than one update has shapes, so that the layers of a model share them."""
+"""oneDNN kernels that training keeps: more than one update has shapes of products, so that layers share them."""
 
 KERNELS_OF_TRANSLATION = 128
-"""Twice as many are a tenth faster with the same lines again and again; with ever new lines they are not, and a process
-grows to over 1 GB in 30,000 lines."""
+"""oneDNN kernels that translation keeps. Twice as many are a tenth faster for the same lines again and again, and no
+faster for ever new lines, with which a process grows to over 1 GB in 30,000 lines."""
 
 
 def keep_freed_memory() -> None:
-    """Tell glibc to give no block under 1 GB back to the system; elsewhere do nothing.
+    """Tell glibc to return no block under 1 GB to the system; elsewhere do nothing.
 
     Every update frees and takes the same large blocks. Given back, each costs a page fault for every 4 KB when it is
     taken again, up to half of the time of an update on a CPU.
@@ -32,7 +32,7 @@ def keep_freed_memory() -> None:
 
 
 def keep_few_kernels(count: int = KERNELS_KEPT) -> None:
-    """Have oneDNN keep the kernels that it built last, and not a thousand of them; for a process that has used none.
+    """Tell oneDNN to keep the `count` kernels built last instead of a thousand; to be called before the first is built.
 
     It builds one for each shape of a product of bfloat16, of half a megabyte, and batches come in ever new shapes.
     Kept, they add up to gigabytes, scattered over all other memory, and updates take longer. What the user's
@@ -44,7 +44,7 @@ def keep_few_kernels(count: int = KERNELS_KEPT) -> None:
 
 
 def give_back_freed_memory() -> bool:
-    """Have glibc give all free memory back to the system; False elsewhere, where nothing happens."""
+    """Tell glibc to return all free memory to the system; elsewhere do nothing and return False."""
     if platform.libc_ver()[0] != "glibc":
         return False
     ctypes.CDLL(None).malloc_trim(ctypes.c_size_t(0))
@@ -54,15 +54,15 @@ def give_back_freed_memory() -> bool:
 ROOT = Path("/")
 
 
-def taken_memory(device: torch.device, root: Path = ROOT) -> int | None:
-    """Bytes of the memory beside `device` that this process holds now, what it keeps to use again included."""
+def get_used_memory(device: torch.device, root: Path = ROOT) -> int | None:
+    """Bytes that this process holds in the memory of `device`, with what allocators keep; None if unknown."""
     if device.type == "cuda":
         return torch.cuda.memory_reserved(device)
     return _kilobytes(root / "proc/self/status", "VmRSS") if device.type == "cpu" else None
 
 
-def forget_most_taken_memory(device: torch.device, root: Path = ROOT) -> None:
-    """Let `most_taken_memory` count from now on, where the system can."""
+def reset_peak_memory(device: torch.device, root: Path = ROOT) -> None:
+    """Make `get_peak_memory` count from now on, where the system can."""
     if device.type == "cuda":
         torch.cuda.reset_peak_memory_stats(device)
     elif device.type == "cpu":
@@ -70,15 +70,15 @@ def forget_most_taken_memory(device: torch.device, root: Path = ROOT) -> None:
             (root / "proc/self/clear_refs").write_text("5", encoding="ascii")
 
 
-def most_taken_memory(device: torch.device, root: Path = ROOT) -> int | None:
-    """The most bytes that this process has held there at a time, since `forget_most_taken_memory`."""
+def get_peak_memory(device: torch.device, root: Path = ROOT) -> int | None:
+    """The most bytes that this process has held there at a time since `reset_peak_memory`; None if unknown."""
     if device.type == "cuda":
         return torch.cuda.max_memory_reserved(device)
     return _kilobytes(root / "proc/self/status", "VmHWM") if device.type == "cpu" else None
 
 
-def free_memory(device: torch.device, root: Path = ROOT) -> int | None:
-    """Bytes that this process can still take there.
+def get_available_memory(device: torch.device, root: Path = ROOT) -> int | None:
+    """Bytes that this process can still take in the memory of `device`; None if unknown.
 
     On a CPU under Linux that is what the kernel calls available, or less, where the process's control group has a
     limit. It is asked for because Linux promises more than it has, and then kills instead of refusing.
@@ -89,7 +89,7 @@ def free_memory(device: torch.device, root: Path = ROOT) -> int | None:
     return None if available is None else min([available, *_left_to_groups(root)])
 
 
-def free_addresses(device: torch.device, root: Path = ROOT) -> int | None:
+def get_available_addresses(device: torch.device, root: Path = ROOT) -> int | None:
     """Bytes of addresses beside a CPU that this process may still ask for; None if nothing limits them (`ulimit -v`).
 
     Beyond that, Linux does refuse. What the allocator keeps to use again counts as taken, so that it may be less than

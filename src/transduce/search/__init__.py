@@ -5,14 +5,14 @@ knows no model and no tokenizer, works with a table as well as with a network, a
 """
 
 from transduce.search.beam import beam_search
-from transduce.search.constraints import Habits
+from transduce.search.constraints import LogitsProcessor
 from transduce.search.interface import Constraints, Hypothesis, SearchState, SearchTask, StepFunction, length_penalty
 from transduce.search.sampling import Sampling, sample_search
 
 __all__ = [
     "Constraints",
-    "Habits",
     "Hypothesis",
+    "LogitsProcessor",
     "Sampling",
     "SearchState",
     "SearchTask",

@@ -161,7 +161,7 @@ _FULL = 16
 new size a new kernel."""
 
 
-def staying(is_done: Sequence[bool]) -> list[int]:
+def compact_batch(is_done: Sequence[bool]) -> list[int]:
     """The places of those that are not done, at least one, and of others up to a size that batches have."""
     num_live = len(is_done) - sum(is_done)
     size = -(-num_live // _FULL) * _FULL if num_live > _FULL // 2 else 1 << (num_live - 1).bit_length()

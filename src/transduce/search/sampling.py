@@ -11,7 +11,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from transduce.errors import ConfigError, TransduceError
-from transduce.search.interface import Hypothesis, SearchTask, StateT, StepFunction, staying
+from transduce.search.interface import Hypothesis, SearchTask, StateT, StepFunction, compact_batch
 
 _BLOCK = 64
 """Tokens of which one is drawn after their block was drawn: so many numbers, and one for each block, are all chance."""
@@ -100,7 +100,7 @@ def sample_search(
         done = is_done.tolist()
         if all(done):
             return _hypotheses(steps, num_samples, task.end_id, alpha)
-        stay = staying(done)
+        stay = compact_batch(done)
         if len(stay) < len(done):
             kept = torch.tensor(stay, device=device)
             samples, last_ids, is_done = samples[kept], last_ids[kept], is_done[kept]

@@ -12,7 +12,7 @@ from transduce.search.interface import Hypothesis, Token, length_penalty, read_b
 _NOTHING = Progress(0, (), ())
 
 
-class Live(NamedTuple):
+class LiveHypothesis(NamedTuple):
     """A hypothesis that goes on, or, with the sum -inf, something that fills up its place.
 
     `parent` is its place among the hypotheses of the step before; `sum` is what it is ranked by; `progress` is that of
@@ -25,7 +25,7 @@ class Live(NamedTuple):
     progress: Progress = _NOTHING
 
 
-_FIRST = Live(0.0, 0, None)
+_FIRST = LiveHypothesis(0.0, 0, None)
 _NOT_NUMBERS = "the model's probabilities are not numbers (NaN): its weights are damaged, or diverged"
 _by_sum = attrgetter("sum")
 
@@ -53,12 +53,12 @@ class SentenceSearch:
     ) -> None:
         self.is_done = False
         self.finished: list[Hypothesis] = []
-        self.live: list[Live] = []
+        self.live: list[LiveHypothesis] = []
         self.length = 0  # tokens of those that go on
         self.automaton = automaton
         self._limit, self._end_id, self._beam, self._alpha, self._num_best = limit, end_id, beam, alpha, num_best
         self._greatest_penalty = length_penalty(limit, alpha)
-        self._filler = Live(-inf, 0, Token(end_id, -inf, None))  # needs a valid id
+        self._filler = LiveHypothesis(-inf, 0, Token(end_id, -inf, None))  # needs a valid id
 
     @property
     def is_at_limit(self) -> bool:
@@ -83,7 +83,7 @@ class SentenceSearch:
             TransduceError: a log-probability is NaN.
         """
         self.length += 1
-        before, live, beam = self.live or [_FIRST], list[Live](), self._beam
+        before, live, beam = self.live or [_FIRST], list[LiveHypothesis](), self._beam
         if isnan(scores[0]):  # NaN is above all numbers
             raise TransduceError(_NOT_NUMBERS)
         for rank, (score, parent, token) in enumerate(zip(scores, parents, ids, strict=True)):
@@ -92,7 +92,7 @@ class SentenceSearch:
             if total == -inf:
                 break
             if token != self._end_id:
-                live.append(Live(total, parent, Token(token, score, last)))
+                live.append(LiveHypothesis(total, parent, Token(token, score, last)))
                 if len(live) == beam:
                     break
             elif rank < beam:
@@ -117,10 +117,12 @@ class SentenceSearch:
                 if place < self._beam if first_of_bank is None else place in first_of_bank:
                     self._finish(token)
             elif len(self.live) < self._beam:
-                self.live.append(Live(candidate.sum, candidate.parent, token, self._advanced(before, candidate)))
+                self.live.append(
+                    LiveHypothesis(candidate.sum, candidate.parent, token, self._advanced(before, candidate))
+                )
         self._settle(before)
 
-    def _settle(self, before: list[Live]) -> None:
+    def _settle(self, before: list[LiveHypothesis]) -> None:
         """What is left to do when those that go on are known."""
         if not self.live and not self.finished:  # every way is forbidden
             self._finish(Token(self._end_id, -inf, before[0].last))
@@ -129,12 +131,12 @@ class SentenceSearch:
         if len(self.live) < self._beam:
             self.live += [self._filler] * (self._beam - len(self.live))
 
-    def _advanced(self, before: list[Live], candidate: Candidate) -> Progress:
+    def _advanced(self, before: list[LiveHypothesis], candidate: Candidate) -> Progress:
         if self.automaton is None:
             return _NOTHING
         return self.automaton.advance(self.progress(before[candidate.parent]), candidate.id)
 
-    def progress(self, live: Live) -> Progress:
+    def progress(self, live: LiveHypothesis) -> Progress:
         """How far a hypothesis has come with its constraints."""
         if live.last is None and self.automaton is not None:
             return self.automaton.start()
@@ -154,7 +156,7 @@ class SentenceSearch:
             return True
         if len(self.finished) < self._num_best:
             return False
-        if self.automaton is not None and self.automaton.habits.repetition_penalty != 1.0:
+        if self.automaton is not None and self.automaton.logits_processor.repetition_penalty != 1.0:
             return False
         bound = self.live[0].sum / self._greatest_penalty
         return self.finished[self._num_best - 1].score >= bound

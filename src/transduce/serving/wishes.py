@@ -4,7 +4,7 @@ from transduce.config import SearchConfig
 from transduce.errors import ConfigError
 from transduce.serving.limits import Limits
 from transduce.serving.refusals import TooLong
-from transduce.translation import TranslationOptions, safer_settings
+from transduce.translation import TranslationOptions, make_safer_settings
 
 
 def check_options(options: TranslationOptions, limits: Limits, search: SearchConfig | None = None) -> None:
@@ -27,7 +27,7 @@ def check_options(options: TranslationOptions, limits: Limits, search: SearchCon
         if value > most:
             raise ConfigError(f"{name} = {value}: this service allows up to {most}")
     if options.guard and search is not None and not options.num_samples:
-        beam = safer_settings(search.changed(options.widen_beam(search).search))["beam"]
+        beam = make_safer_settings(search.changed(options.widen_beam(search).search))["beam"]
         if beam > limits.max_beam:
             raise ConfigError(
                 f"guard = true: tries again with a beam of {beam}, and this service allows up to "

@@ -4,7 +4,7 @@ import torch
 
 from transduce.config import RunConfig, TransformerConfig
 from transduce.errors import ConfigError
-from transduce.kernels.memory import free_addresses, free_memory
+from transduce.kernels.memory import get_available_addresses, get_available_memory
 from transduce.training.ranks import Ranks
 
 BYTES_A_PARAMETER = 16
@@ -30,7 +30,7 @@ def check_model_memory(config: RunConfig, device: torch.device, ranks: Ranks) ->
     Raises:
         ConfigError: they do not; names the setting that takes most of it.
     """
-    free = [there for there in (free_memory(device), free_addresses(device)) if there is not None]
+    free = [there for there in (get_available_memory(device), get_available_addresses(device)) if there is not None]
     training = config.training
     needed = config.model.num_parameters * (BYTES_A_PARAMETER + (4 if training.ema_decay else 0))
     if training.sharding == "fsdp":

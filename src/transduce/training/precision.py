@@ -13,7 +13,7 @@ NARROWEST = 128
 """d_model from which products in bfloat16 are large enough on a CPU to gain more than their preparation costs."""
 
 
-def settled_precision(
+def resolve_precision(
     precision: Literal["auto", "float32", "bfloat16"], device: torch.device, d_model: int
 ) -> Literal["float32", "bfloat16"]:
     """What `auto` means on this machine for a network of this width: bfloat16 where it is faster than float32.

@@ -15,12 +15,12 @@ from jaxtyping import Int
 from transduce.data import Batch, longest_sides
 from transduce.errors import TrainingError, is_out_of_memory
 from transduce.kernels.memory import (
-    forget_most_taken_memory,
-    free_addresses,
-    free_memory,
+    get_available_addresses,
+    get_available_memory,
+    get_peak_memory,
+    get_used_memory,
     give_back_freed_memory,
-    most_taken_memory,
-    taken_memory,
+    reset_peak_memory,
 )
 from transduce.training.sharding import is_sharded, summed_later
 from transduce.training.step import Updater
@@ -115,7 +115,7 @@ def probe(
     share: int,
     halvings: int = 0,
     safe_share: float = SAFE_SHARE,
-    free: Callable[[torch.device], int | None] = free_memory,
+    free: Callable[[torch.device], int | None] = get_available_memory,
     times: Int[np.ndarray, "pairs"] | None = None,
 ) -> Fit:
     """Try the largest batches, forward and backward with the real loss, in smaller and smaller parts until they fit.
@@ -149,14 +149,14 @@ def probe(
                 )
             halvings += 1
             shapes = largest_shapes(lengths, ranks.size * share >> halvings, ranks.size, times)
-        taken, still_free = taken_memory(updater.device), _free_for_each(updater, free)
-        addresses = free_addresses(updater.device)
+        taken, still_free = get_used_memory(updater.device), _free_for_each(updater, free)
+        addresses = get_available_addresses(updater.device)
     there = None
     if taken is not None and still_free is not None:
         there = taken + (still_free if addresses is None else min(still_free, addresses))
     num_shares = -(-_total(longest_sides(lengths), times) // share)
     tokens_per_update = updater.config.accumulation * sum(_total(side, times) for side in lengths.T) / num_shares
-    return Fit(halvings, most_taken_memory(updater.device), there, seconds / shapes[0].num_tokens * tokens_per_update)
+    return Fit(halvings, get_peak_memory(updater.device), there, seconds / shapes[0].num_tokens * tokens_per_update)
 
 
 def _total(numbers: Int[np.ndarray, "pairs"], times: Int[np.ndarray, "pairs"] | None) -> int:
@@ -226,9 +226,9 @@ def _seconds(
     there = _free_for_each(updater, free)
     if ranks.any(there is not None and expected is not None and expected > safe_share * there):
         return None
-    held = taken_memory(updater.device) or 0
+    held = get_used_memory(updater.device) or 0
     seconds = _unless_refused(updater, lambda: _try_all(updater, shapes))
-    most = most_taken_memory(updater.device) if updater.device.type == "cuda" else None
+    most = get_peak_memory(updater.device) if updater.device.type == "cuda" else None
     if most is not None and there is not None and most > safe_share * (held + there):  # nothing could be forecast
         seconds = None
     if not ranks.any(seconds is None):
@@ -263,7 +263,7 @@ def _give_back(updater: Updater) -> None:
 
 def _try_all(updater: Updater, shapes: list[Shape]) -> float:
     """Try the shapes, whole, as micro-batches take as much together; then the seconds of the first, as in training."""
-    forget_most_taken_memory(updater.device)  # of what was tried before
+    reset_peak_memory(updater.device)  # of what was tried before
     attempts = [(shape, False) for shape in shapes] + [(shapes[0], updater.divides_batches)]
     attempts += attempts[-1:] * updater.divides_batches  # again, as the first time starts the processes
     seconds = 0.0
@@ -288,9 +288,9 @@ def _forecast(updater: Updater, shape: Shape) -> int:
         updater.optimizer.zero_grad()
         if not give_back_freed_memory():
             return 0
-        before = taken_memory(updater.device) or 0
+        before = get_used_memory(updater.device) or 0
         _try(updater, shape._replace(rows=rows))
-        grown.append((taken_memory(updater.device) or 0) - before)
+        grown.append((get_used_memory(updater.device) or 0) - before)
     updater.optimizer.zero_grad()
     give_back_freed_memory()
     return grown[1] + (grown[1] - grown[0]) * (shape.rows - 2 * few) // few

@@ -19,7 +19,7 @@ from transduce.training.determinism import deterministic_kernels
 from transduce.training.interruption import stop_wish
 from transduce.training.introduction import introduce
 from transduce.training.model_memory import check_model_memory
-from transduce.training.precision import settled_precision
+from transduce.training.precision import resolve_precision
 from transduce.training.ranks import Ranks, joined_ranks, may_start_anew
 from transduce.training.reporter import Reporter, SilentReporter
 from transduce.training.result import TrainingResult
@@ -181,7 +181,7 @@ def _failures_explained(folder: RunFolder, again: str) -> Iterator[None]:
 
 def _with_precision(config: RunConfig, device: torch.device) -> RunConfig:
     """The same run with what `auto` stands for here: where it stands for something else, the run does not go on."""
-    precision = settled_precision(config.training.precision, device, config.model.d_model)
+    precision = resolve_precision(config.training.precision, device, config.model.d_model)
     return config.model_copy(update={"training": config.training.model_copy(update={"precision": precision})})
 
 

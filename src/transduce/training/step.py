@@ -17,7 +17,7 @@ from transduce.training.divergence import must_skip
 from transduce.training.loss import label_smoothed_cross_entropy
 from transduce.training.micro_batches import MicroBatchProcesses, can_fork, one_thread
 from transduce.training.moving_average import MovingAverage
-from transduce.training.precision import computing_in, settled_precision
+from transduce.training.precision import computing_in, resolve_precision
 from transduce.training.ranks import ALONE, Ranks
 from transduce.training.schedule import Decay, learning_rate
 from transduce.training.sharding import spread, summed_later, whole
@@ -65,7 +65,7 @@ class BatchLoss(nn.Module):
         super().__init__()
         self.model = model
         self.smoothing = config.label_smoothing
-        self.precision = settled_precision(config.precision, device, model.config.d_model)
+        self.precision = resolve_precision(config.precision, device, model.config.d_model)
 
     def forward(self, batch: Batch) -> tuple[Float[Tensor, ""], Float[Tensor, ""], Int[Tensor, ""]]:
         """The fields of `TokenLosses`, of which only the first is differentiable."""

@@ -17,7 +17,7 @@ from transduce.text import Tokenizer
 from transduce.training.diagnosis import commonest_share, repetition_share, token_f1
 from transduce.training.divergence import REMEDY
 from transduce.training.loss import label_smoothed_cross_entropy
-from transduce.translation import NativeEngine, Translator, batches_by_length
+from transduce.translation import NativeEngine, Translator, batch_by_length
 
 
 @dataclass(frozen=True)
@@ -124,7 +124,7 @@ class Validator:
             sums = torch.stack([losses.cross_entropy, losses.num_correct]).cpu().double()
             return torch.cat([sums, torch.tensor([batch.num_target_tokens])])
 
-        parts = list(batches_by_length([max(map(len, pair)) for pair in zip(*sides, strict=True)], 4096))
+        parts = list(batch_by_length([max(map(len, pair)) for pair in zip(*sides, strict=True)], 4096))
         # A batch a thread: those that share one batch wait for each other, long beside other programs.
         num_threads = torch.get_num_threads() if device.type == "cpu" else 1
         one_by_one = num_threads == 1

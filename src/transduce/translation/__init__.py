@@ -18,9 +18,9 @@ from transduce.translation.confidence.scoring import (
     score_stream,
 )
 from transduce.translation.constraints.text_constraints import TextConstraints
-from transduce.translation.engines.engine import Engine, NativeEngine, NetworkEngine, batches_by_length
+from transduce.translation.engines.engine import Engine, NativeEngine, NetworkEngine, batch_by_length
 from transduce.translation.engines.inference_model import Network
-from transduce.translation.lines import Line, LineDetails, LineTranslator, align_lines, safer_settings
+from transduce.translation.lines import Line, LineDetails, LineTranslator, align_lines, make_safer_settings
 from transduce.translation.options import TranslationLine, TranslationOptions
 from transduce.translation.translator import Alternative, Translation, Translator, translate
 
@@ -49,12 +49,12 @@ __all__ = [
     "align_lines",
     "align_pairs",
     "align_stream",
-    "batches_by_length",
+    "batch_by_length",
     "choose_head",
+    "make_safer_settings",
     "measure_confidence",
     "measure_heads",
     "read_gold_alignments",
-    "safer_settings",
     "score_ids",
     "score_pairs",
     "score_stream",

@@ -14,8 +14,8 @@ from transduce.translation.confidence.alignment import Alignment, AlignmentHead,
 from transduce.translation.confidence.calibration import Confidence
 from transduce.translation.confidence.guard import GuardReport, guarded
 from transduce.translation.confidence.scoring import ForcedDecoder
-from transduce.translation.constraints.protection import How, ProtectedTranslation, translate_protected
-from transduce.translation.constraints.span_search import SpanKeeper, removed_places, without_spans
+from transduce.translation.constraints.protection import ProtectedTranslation, ProtectionMethod, translate_protected
+from transduce.translation.constraints.span_search import SpanSearch, find_removed_places, remove_spans
 from transduce.translation.constraints.text_constraints import TextConstraints
 from transduce.translation.engines.engine import NativeEngine
 from transduce.translation.minimum_bayes_risk import choose
@@ -41,7 +41,7 @@ class Line:
 
     source: str
     translation: Translation
-    how: How | None = None
+    how: ProtectionMethod | None = None
     spans: tuple[tuple[ProtectedSpan, ProtectedSpan], ...] = ()
     is_given_up: bool = False
 
@@ -61,7 +61,7 @@ class Line:
         if not self.spans:
             return self.source, self.translation.text
         of_source, of_target = self.spans_in_order
-        return without_spans(self.source, of_source)[0], without_spans(self.translation.text, of_target)[0]
+        return remove_spans(self.source, of_source)[0], remove_spans(self.translation.text, of_target)[0]
 
     @property
     def spans_in_order(self) -> tuple[list[ProtectedSpan], list[ProtectedSpan]]:
@@ -74,7 +74,7 @@ class Line:
 _FAILED = Translation((Alternative("", -math.inf),))
 
 
-def safer_settings(search: SearchConfig) -> dict[str, int]:
+def make_safer_settings(search: SearchConfig) -> dict[str, int]:
     """Settings with which a translation that has a problem is tried again; none is less strict than before."""
     return {
         "no_repeat_ngram": min(3, search.no_repeat_ngram or 3),
@@ -104,9 +104,9 @@ class LineTranslator:
         translator.check(num_best=options.num_best, constraints=every, num_samples=options.num_samples)
         self._every = None if every is None else every.as_written(translator.tokenizer)
         self.guard_report: GuardReport | None = None
-        self._safer = translator.with_search(safer_settings(translator.search)) if options.guard else translator
+        self._safer = translator.with_search(make_safer_settings(translator.search)) if options.guard else translator
         self._glossary = Glossary(options.glossary)
-        self._keeper = SpanKeeper(translator, head) if options.keeps_spans else None
+        self._keeper = SpanSearch(translator, head) if options.keeps_spans else None
 
     def translate(
         self, sources: Sequence[str], constraints: Sequence[TextConstraints | None] | None = None
@@ -221,7 +221,7 @@ class LineTranslator:
             held = again
         return found
 
-    def _kept(self, keeper: SpanKeeper, sources: Sequence[str]) -> list[Line]:
+    def _kept(self, keeper: SpanSearch, sources: Sequence[str]) -> list[Line]:
         kinds = self.options.protect
         language = self.translator.source_language
         kept = translate_protected(
@@ -315,7 +315,7 @@ def _words_of(text: str) -> list[int | None]:
 def _in_full(text: str, spans: Sequence[ProtectedSpan], bare: Sequence[str]) -> list[int]:
     """The words of `text` that the words `bare` of the same text without its spans are, by number."""
     words = _words_of(text)
-    for start, end in removed_places(text, spans):
+    for start, end in find_removed_places(text, spans):
         words[start:end] = [None] * (end - start)
     rest = [number for number in words if number is not None]
     found, start = [], 0

@@ -12,11 +12,10 @@ from transduce.bundle import LogisticFit, RecordedConfidence
 from transduce.errors import ConfigError, CorpusError
 from transduce.translation import Confidence, Translator, measure_confidence
 from transduce.translation.confidence.calibration import (
-    area_under_curve,
-    calibration_error,
+    compute_area_under_curve,
+    find_right_words,
     fit_logistic,
     probabilities,
-    right_words,
 )
 
 LETTERS = st.lists(st.sampled_from("abc"), max_size=7)
@@ -92,12 +91,12 @@ def test_too_little_text_is_refused(translator: Translator, tmp_path: Path, line
 
 @given(LETTERS, LETTERS)
 def test_right_words_are_those_of_a_minimal_edit(words: list[str], reference: list[str]) -> None:
-    right = right_words(words, reference)
+    right = find_right_words(words, reference)
     assert sum(right) == most_kept(tuple(words), tuple(reference))[1]
     kept = iter(reference)
     assert all(word in kept for word, is_right in zip(words, right, strict=True) if is_right)  # in their order
-    assert right_words(words, words) == [True] * len(words)
-    assert sum(right_words(reference, words)) == sum(right)
+    assert find_right_words(words, words) == [True] * len(words)
+    assert sum(find_right_words(reference, words)) == sum(right)
 
 
 @cache
@@ -127,7 +126,7 @@ def most_kept(words: tuple[str, ...], reference: tuple[str, ...]) -> tuple[int, 
     ],
 )
 def test_examples_of_right_words(words: str, reference: str, right: list[bool]) -> None:
-    assert right_words(words.split(), reference.split()) == right
+    assert find_right_words(words.split(), reference.split()) == right
 
 
 SCORES = st.lists(st.floats(-50, 0), min_size=1, max_size=4)
@@ -154,8 +153,8 @@ def test_what_made_the_data_is_found_again() -> None:
     assert np.abs(probabilities(found, scores) - probabilities(truth, scores)).max() < 0.03
     other_scores, other_right = drawn(truth, 20_000, seed=1)
     predicted = probabilities(found, other_scores)
-    assert calibration_error(predicted, np.array(other_right)) < 0.02
-    assert calibration_error(predicted**3, np.array(other_right)) > 0.1
+    assert compute_calibration_error(predicted, np.array(other_right)) < 0.02
+    assert compute_calibration_error(predicted**3, np.array(other_right)) > 0.1
 
 
 def test_a_share_of_what_is_right_can_be_fitted_too() -> None:
@@ -204,7 +203,7 @@ def test_the_area_is_the_share_of_pairs_in_order(items: list[tuple[float, bool]]
     predicted, right = np.array([one for one, _ in items]), np.array([is_right for _, is_right in items])
     pairs = [(one, other) for one in predicted[right] for other in predicted[~right]]
     expected = float(np.mean([(one > other) + (one == other) / 2 for one, other in pairs])) if pairs else 0.5
-    assert area_under_curve(predicted, right) == pytest.approx(expected)
+    assert compute_area_under_curve(predicted, right) == pytest.approx(expected)
 
 
 @given(ITEMS)
@@ -215,13 +214,13 @@ def test_the_calibration_error_is_what_its_definition_says(items: list[tuple[flo
         inside = (predicted * 10 >= low) & ((predicted * 10 < low + 1) | (low == 9))
         if inside.any():
             expected += inside.mean() * abs(predicted[inside].mean() - right[inside].mean())
-    found = calibration_error(predicted, right)
+    found = compute_calibration_error(predicted, right)
     assert found == pytest.approx(expected)
     assert 0 <= found <= 1
 
 
 def test_perfect_probabilities_have_no_error() -> None:
     right = np.array([True, False, True, True])
-    assert calibration_error(right.astype(float), right) == 0
-    assert area_under_curve(right.astype(float), right) == 1
-    assert calibration_error(1 - right.astype(float), right) == 1
+    assert compute_calibration_error(right.astype(float), right) == 0
+    assert compute_area_under_curve(right.astype(float), right) == 1
+    assert compute_calibration_error(1 - right.astype(float), right) == 1

@@ -24,7 +24,7 @@ from transduce.translation import (
     score_stream,
 )
 from transduce.translation.confidence import scoring as scoring_module
-from transduce.translation.confidence.scoring import numbered_blocks
+from transduce.translation.confidence.scoring import number_blocks
 
 SOURCES = [[5, 1], [5, 6, 7, 8, 1], [1], [9, 8, 1]]
 TARGETS = [[7, 8, 9, 1], [5, 1], [6, 1], [1]]
@@ -98,7 +98,7 @@ def test_a_stream_is_read_block_by_block(monkeypatch: pytest.MonkeyPatch) -> Non
             yield str(number), "x"
 
     lines = []
-    for first_line, block in numbered_blocks(pairs()):
+    for first_line, block in number_blocks(pairs()):
         assert len(read) == first_line - 1 + len(block)
         lines += [(first_line + index, source) for index, (source, _) in enumerate(block)]
     assert lines == [(number + 1, str(number)) for number in range(10)]

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from transduce.errors import UserError
 from transduce.text import Tokenizer
 from transduce.translation import Translator
-from transduce.translation.confidence.words import Words, divide, scored_words, summed_by_words
+from transduce.translation.confidence.words import Words, divide, score_words, sum_by_words
 
 ODD = [
     "",
@@ -63,7 +63,7 @@ def test_attention_between_words_is_the_sum_over_their_pieces(offset: int) -> No
     torch.manual_seed(0)
     sources, targets = [made(2, 1, 0, 3), made(1), made()], [made(1, 2), made(2, 0, 1), made(1)]
     weights = torch.rand(3, 2, 4, 7)
-    found = summed_by_words(weights, sources, targets, offset)
+    found = sum_by_words(weights, sources, targets, offset)
     assert found.shape == (3, 2, 3, 4)
     expected = torch.zeros(3, 2, 3, 4)
     for row, (source, target) in enumerate(zip(sources, targets, strict=True)):
@@ -79,7 +79,7 @@ def test_attention_between_words_is_the_sum_over_their_pieces(offset: int) -> No
 def test_words_are_those_of_the_decoded_text(tokenizer: Tokenizer, data: st.DataObject) -> None:
     ids = data.draw(st.lists(st.integers(0, tokenizer.vocabulary - 1), max_size=30))
     scores = [-float(number) for number in range(len(ids))]
-    found = scored_words(tokenizer.pieces(ids), scores)
+    found = score_words(tokenizer.pieces(ids), scores)
     assert [word for word, _ in found] == tokenizer.decode(ids).split()
     assert all(of_word and of_word == sorted(of_word, reverse=True) for _, of_word in found)
     # No piece counts for two words, but one that spells "<unk>" alone has spaces around it.
@@ -90,7 +90,7 @@ def test_words_are_those_of_the_decoded_text(tokenizer: Tokenizer, data: st.Data
 @given(st.text().filter(lambda text: not text or not text[-1].isspace()))
 def test_no_piece_of_a_text_is_lost(tokenizer: Tokenizer, text: str) -> None:
     ids = [*tokenizer.encode(text), tokenizer.end_id]
-    found = scored_words(tokenizer.pieces(ids), [1.0] * len(ids))
+    found = score_words(tokenizer.pieces(ids), [1.0] * len(ids))
     assert [word for word, _ in found] == tokenizer.decode(ids).split()
     assert sum(len(scores) for _, scores in found) == (len(ids) - 1 if found else 0)
 
@@ -110,12 +110,12 @@ def test_no_piece_of_a_text_is_lost(tokenizer: Tokenizer, text: str) -> None:
     ],
 )
 def test_which_pieces_make_a_word(pieces: list[str], words: list[tuple[str, list[float]]]) -> None:
-    assert scored_words(pieces, list(map(float, range(len(pieces))))) == words
+    assert score_words(pieces, list(map(float, range(len(pieces))))) == words
 
 
 def test_scores_of_another_hypothesis_are_refused() -> None:
     with pytest.raises(UserError, match="2 pieces and 1 scores"):
-        scored_words(["▁a", "b"], [0.0])
+        score_words(["▁a", "b"], [0.0])
 
 
 def test_a_translation_has_the_words_it_shows(translator: Translator, make_sentences: Callable[..., list[str]]) -> None:
@@ -125,7 +125,7 @@ def test_a_translation_has_the_words_it_shows(translator: Translator, make_sente
     with torch.inference_mode():
         found = translator.engine.search(sources, translator.search)
     for (hypothesis,), text in zip(found, translator.translate(texts), strict=True):
-        words = scored_words(tokenizer.pieces(hypothesis.ids), hypothesis.token_scores)
+        words = score_words(tokenizer.pieces(hypothesis.ids), hypothesis.token_scores)
         assert [word for word, _ in words] == text.split()
         total = sum(score for _, scores in words for score in scores) + hypothesis.token_scores[-1]
         assert total == pytest.approx(sum(hypothesis.token_scores))

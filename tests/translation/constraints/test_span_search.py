@@ -5,7 +5,7 @@ from hypothesis import given, strategies
 
 from transduce.text import USUAL_KINDS, find_protected_spans
 from transduce.translation.confidence.alignment import Alignment, Link
-from transduce.translation.constraints.span_search import with_spans, without_spans
+from transduce.translation.constraints.span_search import insert_spans, remove_spans
 
 ALL_KINDS = (*USUAL_KINDS, "number")
 
@@ -47,9 +47,9 @@ def aligned(source: str, target: str, links: str) -> Alignment:
 def test_spans_go_where_their_neighbours_went(
     text: str, bare: str, translation: str, links: str, expected: str
 ) -> None:
-    found, removed = without_spans(text, find_protected_spans(text, ALL_KINDS))
+    found, removed = remove_spans(text, find_protected_spans(text, ALL_KINDS))
     assert found == bare
-    assert with_spans(translation, removed, aligned(bare, translation, links)) == expected
+    assert insert_spans(translation, removed, aligned(bare, translation, links)) == expected
 
 
 @given(
@@ -62,10 +62,10 @@ def test_spans_go_where_their_neighbours_went(
 def test_no_span_glues_itself_to_another_word(parts: list[str], words: list[str], data: strategies.DataObject) -> None:
     text = data.draw(strategies.sampled_from([" ", ""])).join(parts)
     spans = find_protected_spans(text, ALL_KINDS)
-    bare, removed = without_spans(text, spans)
+    bare, removed = remove_spans(text, spans)
     translation = " ".join(words)
     links = tuple(Link(number, number % 3, 1.0) for number in range(len(bare.split())))
-    found = with_spans(translation, removed, Alignment(tuple(bare.split()), tuple(words), links))
+    found = insert_spans(translation, removed, Alignment(tuple(bare.split()), tuple(words), links))
     assert [word for word in re.findall(r"\w+", found) if word in words] == words
 
 
@@ -78,7 +78,7 @@ def test_every_span_is_there_once_and_in_order(
 ) -> None:
     text = " ".join(words)
     spans = [word for word in words if word[0] in "{<h"]
-    bare, removed = without_spans(text, find_protected_spans(text))
+    bare, removed = remove_spans(text, find_protected_spans(text))
     assert [span.text for span in removed] == spans
     assert not any(span in bare for span in ("{0}", "<b>", "</b>", "http"))
     translation = " ".join(word for word in others if word[0] not in "{<h")
@@ -88,7 +88,7 @@ def test_every_span_is_there_once_and_in_order(
     alignment = Alignment(
         tuple(bare.split()), tuple(translation.split()), tuple(Link(source, target, 1.0) for source, target in possible)
     )
-    found = with_spans(translation, removed, alignment)
+    found = insert_spans(translation, removed, alignment)
     place = 0
     for span in spans:
         place = found.index(span, place) + len(span)

@@ -11,7 +11,7 @@ from transduce.config import SearchConfig, TransformerConfig
 from transduce.errors import ConfigError
 from transduce.model import Transformer
 from transduce.search import Constraints, Hypothesis, Sampling
-from transduce.translation import Engine, NativeEngine, NetworkEngine, batches_by_length
+from transduce.translation import Engine, NativeEngine, NetworkEngine, batch_by_length
 from transduce.translation.engines.inference_model import ModelNetwork
 
 END = 1
@@ -301,7 +301,7 @@ def test_nothing_gives_nothing(random_model: Transformer) -> None:
 
 @given(strategies.lists(strategies.integers(1, 60)), strategies.integers(1, 100))
 def test_batches_hold_every_sentence_once_and_little_padding(lengths: list[int], batch_tokens: int) -> None:
-    batches = list(batches_by_length(lengths, batch_tokens))
+    batches = list(batch_by_length(lengths, batch_tokens))
     assert sorted(chain(*batches)) == list(range(len(lengths)))
     in_order = [lengths[index] for batch in batches for index in batch]
     assert in_order == sorted(lengths, reverse=True)
@@ -312,4 +312,16 @@ def test_batches_hold_every_sentence_once_and_little_padding(lengths: list[int],
 
 
 def test_a_batch_has_so_many_rows_at_most() -> None:
-    assert list(batches_by_length([1, 2, 1, 1], 100, most_rows=2)) == [[1, 0], [2, 3]]
+    assert list(batch_by_length([1, 2, 1, 1], 100, most_rows=2)) == [[1, 0], [2, 3]]
+
+
+def test_a_search_that_cannot_fit_is_refused_before_it_begins(
+    random_model: Transformer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    engine, sources = NativeEngine(random_model, END), [[*([5] * 9), END]]
+    monkeypatch.setattr("transduce.translation.engines.engine._WORTH_ASKING", 0)
+    monkeypatch.setattr("transduce.translation.engines.engine.get_available_memory", lambda _: 10**3)
+    with pytest.raises(ConfigError, match=r"^beam = 3: .* 10 tokens need at least 0\.0 GB .* 0\.0 GB are there"):
+        engine.search(sources, SEARCH)
+    monkeypatch.setattr("transduce.translation.engines.engine.get_available_memory", lambda _: None)
+    assert len(engine.search(sources, SEARCH)) == 1

@@ -11,7 +11,7 @@ from transduce.training.diagnosis import initial_checks, learning_checks, output
 from transduce.training.diagnosis.history import Check, Finding, History, Line
 from transduce.training.diagnosis.source_use import SourceProbe
 from transduce.training.metrics import MetricsLog
-from transduce.training.precision import settled_precision
+from transduce.training.precision import resolve_precision
 from transduce.training.ranks import Ranks
 from transduce.training.sharding import whole_model
 
@@ -78,7 +78,7 @@ class Diagnosis:
         self._log = log
         self._say = say
         device, training = find_device(config.training.device), config.training
-        precision = settled_precision(training.precision, device, config.model.d_model)
+        precision = resolve_precision(training.precision, device, config.model.d_model)
         self._probe = SourceProbe(prepared.validation, prepared.tokenizer, precision)
 
     def look(self, model: Transformer, update: int, ranks: Ranks) -> None:

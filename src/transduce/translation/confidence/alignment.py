@@ -13,8 +13,8 @@ from transduce.bundle import Bundle, read_calibration
 from transduce.data import Batch
 from transduce.errors import ConfigError
 from transduce.model import Transformer, memory_attention_weights
-from transduce.translation.confidence.scoring import ForcedDecoder, Pair, numbered_blocks
-from transduce.translation.confidence.words import Words, divide_pairs, summed_by_words
+from transduce.translation.confidence.scoring import ForcedDecoder, Pair, number_blocks
+from transduce.translation.confidence.words import Words, divide_pairs, sum_by_words
 
 
 @dataclass(frozen=True)
@@ -92,7 +92,7 @@ class Alignment:
 
 def align_stream(decoder: ForcedDecoder, pairs: Iterable[Pair], head: AlignmentHead) -> Iterator[Alignment]:
     """The alignment of each pair of a stream, in order, holding only some thousand pairs; see `align_pairs`."""
-    for first_line, block in numbered_blocks(pairs):
+    for first_line, block in number_blocks(pairs):
         yield from align_pairs(decoder, block, head, first_line)
 
 
@@ -123,7 +123,7 @@ def align_pairs(
     with decoder.batches(source_ids, target_ids, first_line) as batches:
         for indices, batch in batches:
             sides = [sources[index] for index in indices], [targets[index] for index in indices]
-            by_word = summed_by_words(_weights(decoder.model, batch, head), *sides, head.offset)[:, 0]
+            by_word = sum_by_words(_weights(decoder.model, batch, head), *sides, head.offset)[:, 0]
             weights, best = by_word.max(dim=-1)
             for index, row_weights, row_best in zip(indices, weights.tolist(), best.tolist(), strict=True):
                 links[index] = _links(row_best, row_weights, targets[index])

@@ -21,7 +21,7 @@ from transduce.data import file_digest
 from transduce.errors import ConfigError, CorpusError
 from transduce.search import Hypothesis
 from transduce.text import parallel_corpus
-from transduce.translation.confidence.words import scored_words
+from transduce.translation.confidence.words import score_words
 from transduce.translation.translator import Translator
 
 
@@ -54,7 +54,7 @@ class Confidence:
         Raises:
             UserError: there is not one log-probability for each piece.
         """
-        scored = scored_words(pieces, token_scores)
+        scored = score_words(pieces, token_scores)
         found = probabilities(self.recorded.words, [scores for _, scores in scored])
         return [(word, float(probability)) for (word, _), probability in zip(scored, found, strict=True)]
 
@@ -101,7 +101,7 @@ def measure_confidence(
     return _recorded(fitted, held_out, data, search.beam)
 
 
-def right_words(words: Sequence[str], reference: Sequence[str]) -> list[bool]:
+def find_right_words(words: Sequence[str], reference: Sequence[str]) -> list[bool]:
     """Which of `words` stay as they are in a minimal edit (Levenshtein) of them into the words of the reference.
 
     Of several minimal edits, one that leaves the most words as they are. Punctuation around a word does not matter.
@@ -141,8 +141,8 @@ class _Sample:
 
     @classmethod
     def of(cls, hypothesis: Hypothesis, pieces: Sequence[str], text: str, reference: str) -> "_Sample":
-        words = scored_words(pieces, hypothesis.token_scores)
-        right = right_words([word for word, _ in words], reference.split())
+        words = score_words(pieces, hypothesis.token_scores)
+        right = find_right_words([word for word, _ in words], reference.split())
         chrf = float(CHRF().sentence_score(text, [reference]).score)
         return cls(hypothesis.token_scores, [scores for _, scores in words], right, chrf)
 
@@ -167,9 +167,9 @@ def _recorded(
         num_pairs=len(fitted) + len(held_out),
         num_words=len(right),
         share_right=float(right.mean()),
-        calibration_error_before=calibration_error(raw, right),
-        calibration_error=calibration_error(predicted, right),
-        auc=area_under_curve(predicted, right),
+        calibration_error_before=compute_calibration_error(raw, right),
+        calibration_error=compute_calibration_error(predicted, right),
+        auc=compute_area_under_curve(predicted, right),
         chrf_error=float(np.abs(predicted_chrf - chrf).mean()),
         chrf_error_of_mean=float(np.abs(mean_chrf - chrf).mean()),
     )
@@ -221,7 +221,7 @@ def fit_logistic(token_scores: Sequence[Sequence[float]], targets: Sequence[floa
         used[1 + np.argmin(parameters[1:])] = False
 
 
-def calibration_error(predicted: Float[np.ndarray, " items"], right: Bool[np.ndarray, " items"]) -> float:
+def compute_calibration_error(predicted: Float[np.ndarray, " items"], right: Bool[np.ndarray, " items"]) -> float:
     """Expected calibration error (Naeini et al. 2015; Guo et al. 2017), from 0 to 1.
 
     The distance of the mean probability from the share that is right, averaged over the items of ten bins.
@@ -231,7 +231,7 @@ def calibration_error(predicted: Float[np.ndarray, " items"], right: Bool[np.nda
     return float(np.abs(surplus).sum() / len(predicted))
 
 
-def area_under_curve(predicted: Float[np.ndarray, " items"], right: Bool[np.ndarray, " items"]) -> float:
+def compute_area_under_curve(predicted: Float[np.ndarray, " items"], right: Bool[np.ndarray, " items"]) -> float:
     """The probability that a right item has a higher probability than a wrong one, equal ones counting half.
 
     0.5 if all are right or all are wrong: nothing is told apart.

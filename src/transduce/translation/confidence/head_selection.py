@@ -15,7 +15,7 @@ from transduce.model import memory_attention_weights
 from transduce.text import read_lines
 from transduce.translation.confidence.alignment import AlignmentHead
 from transduce.translation.confidence.scoring import ForcedDecoder, Pair
-from transduce.translation.confidence.words import Words, divide_pairs, summed_by_words
+from transduce.translation.confidence.words import Words, divide_pairs, sum_by_words
 
 Positions = tuple[int, int]
 """Number of a source word and of a target word, from 0."""
@@ -189,7 +189,7 @@ def _summed_gains(
             for layer, weights in enumerate(layers):
                 candidates = torch.cat([weights, weights.mean(dim=1, keepdim=True)], dim=1)
                 for offset in (0, 1):
-                    linked = summed_by_words(candidates, *sides, offset).argmax(dim=-1).cpu().numpy()
+                    linked = sum_by_words(candidates, *sides, offset).argmax(dim=-1).cpu().numpy()
                     for index, row in zip(indices, linked, strict=True):
                         sums[layer, offset] += _summed(gains[index], row)
     return sums

@@ -17,11 +17,11 @@ from transduce.config import SearchConfig
 from transduce.data import Batch
 from transduce.errors import UserError
 from transduce.kernels.device import find_device
-from transduce.kernels.linear import in_whole_rows
+from transduce.kernels.linear import pad_to_whole_rows
 from transduce.model import Transformer
 from transduce.search import Hypothesis
 from transduce.text import Tokenizer
-from transduce.translation.engines.engine import batches_by_length
+from transduce.translation.engines.engine import batch_by_length
 
 Pair = tuple[str, str]
 
@@ -104,15 +104,15 @@ class ForcedDecoder:
         device = next(self.model.parameters()).device
         most_tokens = min(self.search.batch_tokens, MOST_LOGITS // self.model.config.vocabulary)
         lengths = [max(len(source), len(target)) for source, target in zip(sources, targets, strict=True)]
-        for indices in batches_by_length(lengths, most_tokens):
+        for indices in batch_by_length(lengths, most_tokens):
             chosen = [sources[index] for index in indices], [targets[index] for index in indices]
             batch, limits = Batch.from_ids(*chosen, self.tokenizer.pad_id), (self.tokenizer.pad_id, self.model.longest)
-            source = in_whole_rows(batch.source_ids, batch.source_mask, *limits)
-            target = in_whole_rows(batch.target_ids, batch.target_mask, *limits)
+            source = pad_to_whole_rows(batch.source_ids, batch.source_mask, *limits)
+            target = pad_to_whole_rows(batch.target_ids, batch.target_mask, *limits)
             yield indices, Batch(*source, *target).to(device)
 
 
-def numbered_blocks(pairs: Iterable[Pair]) -> Iterator[tuple[int, list[Pair]]]:
+def number_blocks(pairs: Iterable[Pair]) -> Iterator[tuple[int, list[Pair]]]:
     """Some thousand pairs at a time, enough to find companions of similar length; with the first one's line number."""
     waiting, line = iter(pairs), 1
     while block := list(islice(waiting, _PAIRS_AT_A_TIME)):
@@ -175,7 +175,7 @@ class Perplexity:
 
 def score_stream(decoder: ForcedDecoder, pairs: Iterable[Pair]) -> Iterator[PairScore]:
     """The score of each pair of a stream, in order, holding only some thousand pairs at a time; see `score_pairs`."""
-    for first_line, block in numbered_blocks(pairs):
+    for first_line, block in number_blocks(pairs):
         yield from score_pairs(decoder, block, first_line)
 
 

@@ -52,7 +52,7 @@ def divide(encode: Encode, lines: Sequence[str]) -> list[Words]:
     return [Words(words, tuple(map(tuple, islice(encoded, len(words))))) for words in divided]
 
 
-def summed_by_words(
+def sum_by_words(
     weights: Float[Tensor, "batch heads target source"],
     sources: Sequence[Words],
     targets: Sequence[Words],
@@ -87,7 +87,7 @@ _LONGEST_CHARACTER = 4
 """Bytes of a character in UTF-8, at most."""
 
 
-def scored_words(pieces: Sequence[str], token_scores: Sequence[float]) -> list[tuple[str, list[float]]]:
+def score_words(pieces: Sequence[str], token_scores: Sequence[float]) -> list[tuple[str, list[float]]]:
     """The words of the decoded text, as `str.split` divides it, each with the log-probabilities of its pieces.
 
     A piece that spells a space alone belongs to the word behind it; bytes that spell one character all belong to it.

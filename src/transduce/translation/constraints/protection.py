@@ -259,7 +259,7 @@ def _as_part(translation: str, last: str) -> str:
     return stripped[:-1] if last.isalnum() and stripped.endswith((".", "。")) else stripped
 
 
-How = Literal["free", "constrained", "in parts", "copied"]
+ProtectionMethod = Literal["free", "constrained", "in parts", "copied"]
 
 Search = Callable[[Sequence[ConstrainedText]], list[list[Proposal]]]
 """Gives translations of each text, best first. There may be none, and any of them may lack what is required."""
@@ -286,7 +286,7 @@ class ProtectedTranslation:
     """
 
     text: str
-    how: How
+    how: ProtectionMethod
     searched: tuple[Translation, ...] = ()
     num_parts: int = 1
     is_given_up: bool = False
@@ -337,7 +337,7 @@ def _translated(sources: Sequence[ProtectedSentence], search: Search) -> list[Pr
         if whole is None:
             failed[index] = {}
         else:
-            how: How = "constrained" if sources[index].kept else "free"
+            how: ProtectionMethod = "constrained" if sources[index].kept else "free"
             results[index] = ProtectedTranslation(whole.text, how, () if whole.searched is None else (whole.searched,))
 
     parts = [(index, part) for index in failed for part in sources[index].parts()]
@@ -382,7 +382,7 @@ class _Line:
                 is_given_up=self._whole.has_words(self._whole.body),
             )
         searched = tuple(one for translation in translations for one in translation.searched)
-        how: How = "constrained" if ways <= {"free", "constrained"} else "in parts"
+        how: ProtectionMethod = "constrained" if ways <= {"free", "constrained"} else "in parts"
         return ProtectedTranslation(text, how, searched, self._num_parts)
 
 

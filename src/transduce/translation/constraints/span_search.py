@@ -45,7 +45,7 @@ class Removed:
     right: str
 
 
-def without_spans(text: str, spans: Sequence[ProtectedSpan]) -> tuple[str, list[Removed]]:
+def remove_spans(text: str, spans: Sequence[ProtectedSpan]) -> tuple[str, list[Removed]]:
     """The text without the spans, and what is needed to put them into its translation.
 
     Args:
@@ -53,7 +53,7 @@ def without_spans(text: str, spans: Sequence[ProtectedSpan]) -> tuple[str, list[
         spans: parts of it, in its order.
     """
     bare, removed, done = "", [], 0
-    for span, (start, end) in zip(spans, removed_places(text, spans), strict=True):
+    for span, (start, end) in zip(spans, find_removed_places(text, spans), strict=True):
         bare = _appended(bare, text[done:start])
         done = end
         written, is_tag = text[start:end], span.kind == "tag"
@@ -66,7 +66,7 @@ def without_spans(text: str, spans: Sequence[ProtectedSpan]) -> tuple[str, list[
     return _appended(bare, text[done:]).strip(), removed
 
 
-def removed_places(text: str, spans: Sequence[ProtectedSpan]) -> list[tuple[int, int]]:
+def find_removed_places(text: str, spans: Sequence[ProtectedSpan]) -> list[tuple[int, int]]:
     """Where what is taken out of a text begins and ends: each span, with what stands around nothing but it."""
     places, done = [], 0
     for span in spans:
@@ -85,14 +85,14 @@ def _appended(bare: str, rest: str) -> str:
     return bare + (rest.lstrip() if bare.endswith(" ") or not bare else rest)
 
 
-def with_spans(translation: str, removed: Sequence[Removed], alignment: Alignment) -> str:
+def insert_spans(translation: str, removed: Sequence[Removed], alignment: Alignment) -> str:
     """The translation of the bare text with the spans in it, in their order.
 
     A span touches the same words and signs as in the source, and a tag the words of its element: no others.
 
     Args:
         translation: a line.
-        removed: from `without_spans`.
+        removed: from `remove_spans`.
         alignment: of the bare text and the translation.
     """
     words = translation.split()
@@ -152,7 +152,7 @@ BEAM = 8
 """Hypotheses at least, where terms are required: stages of a translation share the beam out."""
 
 
-class SpanKeeper:
+class SpanSearch:
     """Translates what `protection` asks for: spans are put in by alignment, terms are required of the search.
 
     Raises:
@@ -167,9 +167,9 @@ class SpanKeeper:
         self._decoder = ForcedDecoder(engine.model, translator.tokenizer, translator.search)
         self._head = head or AlignmentHead(engine.model.config.num_decoder_layers - 1)
 
-    def using(self, translator: Translator) -> "SpanKeeper":
+    def using(self, translator: Translator) -> "SpanSearch":
         """The same with other settings of the search."""
-        return SpanKeeper(translator, self._head)
+        return SpanSearch(translator, self._head)
 
     def fits(self, text: str) -> bool:
         """Whether the model reads a text, whose spans may be spaces, as a whole; a `protection.Fits`."""
@@ -177,7 +177,7 @@ class SpanKeeper:
 
     def search(self, requests: Sequence[ConstrainedText]) -> list[list[Proposal]]:
         """Translations of each text, best first, that are likely to have what is required; a `protection.Search`."""
-        divided = [without_spans(request.text, request.spans) for request in requests]
+        divided = [remove_spans(request.text, request.spans) for request in requests]
         found = self._translations([bare for bare, _ in divided], requests)
         proposals: list[list[Proposal]] = [[] for _ in requests]
         places, pairs = [], []
@@ -192,7 +192,7 @@ class SpanKeeper:
         alignments = align_pairs(self._decoder, pairs, self._head)
         for (place, rank), alignment in zip(places, alignments, strict=True):
             proposal = proposals[place][rank]
-            text = with_spans(proposal.text, divided[place][1], alignment)
+            text = insert_spans(proposal.text, divided[place][1], alignment)
             proposals[place][rank] = replace(proposal, text=text)
         return [
             [replace(one, text=self._as_in_glossary(one.text, request)) for one in found]

@@ -106,7 +106,7 @@ class TextConstraints:
             forbidden += [ids for _, ids in filter(None, behind)]
         (prefix,) = tokenizer.encode_targets([self.prefix])
         every = tuple(dict.fromkeys([*forbidden, *sorted(self.spellings)]))
-        return Constraints(tuple(prefix), tuple(required), self.in_order, every, continuing_ids(tokenizer))
+        return Constraints(tuple(prefix), tuple(required), self.in_order, every, find_continuing_ids(tokenizer))
 
     def learned(self, tokenizer: Tokenizer, pieces: Sequence[str]) -> "TextConstraints":
         """The same, which forbids the rows of pieces with which a translation has forbidden phrases, too.
@@ -159,7 +159,7 @@ def _behind(tokenizer: Tokenizer, sign: str, phrase: str) -> tuple[int, tuple[in
 
 
 @lru_cache(maxsize=8)
-def continuing_ids(tokenizer: Tokenizer) -> frozenset[int]:
+def find_continuing_ids(tokenizer: Tokenizer) -> frozenset[int]:
     """Pieces that go on with a word: they begin with a letter or digit, or are a byte of a character."""
     pieces = tokenizer.pieces(range(tokenizer.vocabulary))
     return frozenset(index for index, piece in enumerate(pieces) if piece[0].isalnum() or piece.startswith("<0x"))
