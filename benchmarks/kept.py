@@ -75,7 +75,7 @@ def main() -> None:
     wanted = [terms(reference, chance) for reference in references]
     wide = translator.with_search({"beam": 8})
     constraints = [TextConstraints(required=words) for words in wanted]
-    texts = [translation.text for translation in wide.translations(lines, constraints=constraints)]
+    texts = [translation.text for translation in wide.find_translations(lines, constraints=constraints)]
     right = sum(
         all(len(re.findall(rf"\b{re.escape(word)}\b", text)) == 1 for word in words)
         for text, words in zip(texts, wanted, strict=True)

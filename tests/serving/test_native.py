@@ -25,7 +25,7 @@ def post(client: httpx.Client, path: str, **asked: Any) -> dict[str, Any]:
 def test_everything_about_a_translation(client: httpx.Client, offline: Translator) -> None:
     answer = post(client, "/v1/translate", text=TEXT, num_best=2)
     sources = ["Sun and moon.", "River, salt and wind.", "12"]
-    expected = offline.translations(sources, num_best=2)
+    expected = offline.find_translations(sources, num_best=2)
     (found,) = answer["translations"]
     assert (answer["target"], found["source"], found["source_probability"]) == ("de", "en", 1.0)
     assert [one["source"] for one in found["sentences"]] == sources

@@ -56,7 +56,7 @@ def test_whatever_is_asked_together_each_gets_what_it_would_get_alone(
     async def check(service: Service) -> None:
         found = await asyncio.gather(*(service.translate(EN_DE, some, WHOLE) for some in texts))
         for some, answers in zip(texts, found, strict=True):
-            expected = offline.translations(some)
+            expected = offline.find_translations(some)
             assert [answer.text for answer in answers] == [one.text for one in expected]
             assert [answer.score for answer in answers] == pytest.approx(
                 [one.alternatives[0].score for one in expected], abs=1e-4
@@ -92,7 +92,7 @@ def test_alternatives_are_those_of_the_search(bundle: Path, offline: Translator)
     async def check(service: Service) -> None:
         wish = TranslationOptions(num_best=4, split_sentences=False)
         (answer,) = await service.translate(EN_DE, ["Sun moon."], wish)
-        (expected,) = offline.translations(["Sun moon."], beam=4, num_best=4)
+        (expected,) = offline.find_translations(["Sun moon."], beam=4, num_best=4)
         assert [answer.text, *(one.text for one in answer.alternatives)] == [one.text for one in expected.alternatives]
         both = (await service.translate(EN_DE, ["Sun moon. River stone!"], TranslationOptions(num_best=2)))[0]
         (second,) = both.alternatives

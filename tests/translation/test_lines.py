@@ -53,7 +53,7 @@ def test_without_options_lines_are_translated(translator: Translator, make_sente
     lines = [*make_sentences(9, seed=10), ""]
     found = LineTranslator(translator, TranslationOptions(num_best=2)).translate(lines)
     assert [line.source for line in found] == lines
-    assert [line.translation for line in found] == translator.translations(lines, num_best=2)
+    assert [line.translation for line in found] == translator.find_translations(lines, num_best=2)
     assert translate(translator, []) == []
 
 
@@ -83,7 +83,7 @@ def test_samples_and_their_choice(translator: Translator, make_sentences: Senten
     lines = make_sentences(5, seed=5)
     drawn = TranslationOptions(num_samples=6, num_best=6, temperature=1.3, seed=2)
     found = [line.translation for line in LineTranslator(translator, drawn).translate(lines)]
-    assert found == translator.samples(lines, 6, sampling=Sampling(temperature=1.3), seed=2)
+    assert found == translator.draw_samples(lines, 6, sampling=Sampling(temperature=1.3), seed=2)
     chosen = TranslationOptions(num_samples=6, num_best=6, temperature=1.3, seed=2, minimum_bayes_risk=True)
     for line, samples in zip(LineTranslator(translator, chosen).translate(lines), found, strict=True):
         assert {one.text for one in line.translation.alternatives} == {one.text for one in samples.alternatives}
@@ -267,18 +267,18 @@ def test_what_is_known_of_a_line_with_spans(translator: Translator, make_sentenc
     sources = ["sun {x} moon", "<p>sun moon</p> <p>river</p>", f"{long} {{y}}", "{z}"]
     options = TranslationOptions(protect=("tag", "placeholder"))
     one, two, parts, none = LineTranslator(translator, options).translate(sources)
-    (bare,) = translator.translations(["sun moon"])
+    (bare,) = translator.find_translations(["sun moon"])
     best = one.translation.alternatives[0]
     assert best.pieces == bare.alternatives[0].pieces
     assert best.score == pytest.approx(bare.alternatives[0].score, abs=1e-5)
     assert one.has_score
-    assert one.bare == ("sun moon", bare.text)
-    both = [translation.alternatives[0] for translation in translator.translations(["sun moon", "river"])]
+    assert one.bare_texts == ("sun moon", bare.text)
+    both = [translation.alternatives[0] for translation in translator.find_translations(["sun moon", "river"])]
     assert two.translation.text == f"<p>{both[0].text}</p> <p>{both[1].text}</p>"
     assert two.translation.alternatives[0].pieces == both[0].pieces + both[1].pieces
     assert two.translation.alternatives[0].score == pytest.approx(both[0].score + both[1].score, abs=1e-5)
     assert two.translation.num_parts == 1
-    assert parts.translation.num_parts == translator.translations([long])[0].num_parts > 1
+    assert parts.translation.num_parts == translator.find_translations([long])[0].num_parts > 1
     assert not none.has_score
 
 
@@ -345,10 +345,10 @@ def test_spans_are_aligned_with_themselves_and_words_as_without_them(translator:
     line = Line(
         source, Translation((Alternative(text, -1.0),)), "constrained", tuple(paired_spans(source, text, KINDS))
     )
-    assert line.bare == ("sun moon river", "moon river sun")
+    assert line.bare_texts == ("sun moon river", "moon river sun")
     decoder = decoder_of(translator)
     (found,) = align_lines(decoder, [line], HEAD)
-    (bare,) = align_pairs(decoder, [line.bare], HEAD)
+    (bare,) = align_pairs(decoder, [line.bare_texts], HEAD)
     assert (found.source, found.target) == (tuple(source.split()), tuple(text.split()))
     # words of the source: sun ({x}) <a href="b c">moon</a> river
     of_source, of_target = (0, 4, 5), (2, 3, 5)

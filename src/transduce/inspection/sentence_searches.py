@@ -25,7 +25,7 @@ from transduce.text import Tokenizer
 from transduce.translation import Network
 from transduce.translation.engines.engine import MOST_PROBABILITIES, make_logits_processor
 from transduce.translation.engines.inference_model import make_network
-from transduce.translation.translator import as_line
+from transduce.translation.translator import make_single_line
 
 _TaskT = TypeVar("_TaskT")
 
@@ -129,7 +129,7 @@ class SentenceSearches:
 
     def text(self, ids: Sequence[int]) -> str:
         """What a target says, in one line."""
-        return as_line(self.tokenizer.decode(ids))
+        return make_single_line(self.tokenizer.decode(ids))
 
     def start(self, network: Network[Any], rows: int) -> Any:  # noqa: ANN401 - of any network
         """The state of a network that has read the source, so many times."""

@@ -1,7 +1,7 @@
 """Lines of a stream to translations, with everything that can be asked of them."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -12,15 +12,15 @@ from transduce.errors import ConfigError
 from transduce.text import Glossary, ProtectedSpan, paired_spans
 from transduce.translation.confidence.alignment import Alignment, AlignmentHead, Link, align_pairs
 from transduce.translation.confidence.calibration import Confidence
-from transduce.translation.confidence.guard import GuardReport, guarded
+from transduce.translation.confidence.guard import GuardReport, retry_suspects
 from transduce.translation.confidence.scoring import ForcedDecoder
 from transduce.translation.constraints.protection import ProtectedTranslation, ProtectionMethod, translate_protected
 from transduce.translation.constraints.span_search import SpanSearch, find_removed_places, remove_spans
 from transduce.translation.constraints.text_constraints import TextConstraints
 from transduce.translation.engines.engine import NativeEngine
-from transduce.translation.minimum_bayes_risk import choose
+from transduce.translation.minimum_bayes_risk import rank_candidates
 from transduce.translation.options import TranslationOptions
-from transduce.translation.translator import Alternative, Translation, Translator
+from transduce.translation.translator import Alternative, EncodedText, Translation, Translator
 
 _MOST_ATTEMPTS = 8
 """Searches for a translation without forbidden phrases, each of which knows more spellings of them."""
@@ -56,7 +56,7 @@ class Line:
         return not self.has_failed and (self.how is None or bool(self.translation.alternatives[0].pieces))
 
     @cached_property
-    def bare(self) -> tuple[str, str]:
+    def bare_texts(self) -> tuple[str, str]:
         """Source and translation without the spans, as the model has seen them."""
         if not self.spans:
             return self.source, self.translation.text
@@ -74,6 +74,160 @@ class Line:
 _FAILED = Translation((Alternative("", -math.inf),))
 
 
+class LineTranslator:
+    """Translates blocks of lines with options; `guard_report` counts what the guard has found so far.
+
+    Args:
+        translator: the model and its tokenizer.
+        options: those of every line.
+        head: whose attention says where spans belong; the mean of the last layer's unless given.
+
+    Raises:
+        ConfigError: options exclude each other, or ask for what cannot be (see `Translator.check`); or spans are to be
+            kept, and the engine is not the native one, whose attention is read.
+    """
+
+    def __init__(self, translator: Translator, options: TranslationOptions, head: AlignmentHead | None = None) -> None:
+        options.check()
+        self.translator = translator = translator.with_search(options.search)
+        self.options = options
+        constraints = options.constraints
+        translator.check(num_best=options.num_best, constraints=constraints, num_samples=options.num_samples)
+        self._constraints = None if constraints is None else constraints.as_written(translator.tokenizer)
+        self.guard_report: GuardReport | None = None
+        self._safer = translator.with_search(make_safer_settings(translator.search)) if options.guard else translator
+        self._glossary = Glossary(options.glossary)
+        self._span_search = SpanSearch(translator, head) if options.keeps_spans else None
+
+    def translate(
+        self, sources: Sequence[str], constraints: Sequence[TextConstraints | None] | None = None
+    ) -> list[Line]:
+        """The translation of each line of a block.
+
+        Args:
+            sources: the lines.
+            constraints: those of each line, besides those of every line.
+
+        Raises:
+            ConfigError: the constraints of a line cannot be combined with the options; see `check`.
+        """
+        own = constraints if constraints is not None else [None] * len(sources)
+        asked = [self._combine_constraints(one) for one in own]
+        # Encoded once for all searches; a search that keeps spans encodes texts without them.
+        encoded = self.translator.encode(sources) if self._span_search is None else []
+        first = self._translate_once(self.translator, range(len(sources)), sources, encoded, asked)
+        if not self.options.guard:
+            return first
+        again: dict[int, Line] = {}
+
+        def retry(suspects: list[int]) -> list[str]:
+            # Constraints come first: an attempt that does not keep them is none.
+            lines = self._translate_once(self._safer, suspects, sources, encoded, asked)
+            for place, line in zip(suspects, lines, strict=True):
+                again[place] = first[place] if line.has_failed else line
+            return [again[place].bare_texts[1] for place in suspects]
+
+        translator = self.translator
+        same = bool(translator.source_language) and translator.source_language == translator.target_language
+        bare_sources, bare_texts = ([line.bare_texts[side] for line in first] for side in (0, 1))
+        texts, report = retry_suspects(bare_sources, bare_texts, retry, same_language=same)
+        self.guard_report = report if self.guard_report is None else self.guard_report + report
+        return [
+            line if line.bare_texts[1] == text else again[place]
+            for place, (line, text) in enumerate(zip(first, texts, strict=True))
+        ]
+
+    def check(self, own: TextConstraints) -> None:
+        """Check that a line may have these constraints besides those of every line.
+
+        Raises:
+            ConfigError: they cannot be combined with the options, or the engine does not have them.
+        """
+        if self._constraints is None:
+            asked = {"prefix": own.prefix, "require": own.required, "forbid": own.forbidden}
+            self.options.model_copy(update=asked).check()
+        self.translator.engine.check(self.translator.search, own.as_ids(self.translator.tokenizer))
+
+    def _combine_constraints(self, own: TextConstraints | None) -> TextConstraints | None:
+        if own is None:
+            return self._constraints
+        self.check(own)
+        own = own.as_written(self.translator.tokenizer)
+        return own if self._constraints is None else self._constraints.combine(own)
+
+    def _translate_once(
+        self,
+        translator: Translator,
+        places: Sequence[int],
+        sources: Sequence[str],
+        encoded: Sequence[EncodedText],
+        asked: Sequence[TextConstraints | None],
+    ) -> list[Line]:
+        """Translate the lines in some places of a block, without the guard."""
+        options, chosen = self.options, [sources[place] for place in places]
+        if self._span_search is not None:
+            return self._translate_with_spans(self._span_search.with_translator(translator), chosen)
+        texts = [encoded[place] for place in places]
+        if options.num_samples:
+            found = translator.draw_samples(texts, options.num_samples, sampling=options.sampling, seed=options.seed)
+            if options.minimum_bayes_risk:
+                found = list(map(_rank_by_risk, found))
+            found = [replace(one, alternatives=one.alternatives[: options.num_best]) for one in found]
+        else:
+            found = self._search(translator, texts, [asked[place] for place in places])
+        return [Line(source, translation) for source, translation in zip(chosen, found, strict=True)]
+
+    def _search(
+        self, translator: Translator, texts: Sequence[EncodedText], asked: Sequence[TextConstraints | None]
+    ) -> list[Translation]:
+        """Translate by search, at first without constraints where nothing is required, as they may well be kept anyway.
+
+        A text that is too long to be read as a whole cannot be held to constraints, and fails.
+        """
+        num_best = self.options.num_best
+        free = [place for place, one in enumerate(asked) if one is None or not (one.prefix or one.required)]
+        results = translator.find_translations([texts[place] for place in free], num_best=num_best)
+        found = [_FAILED] * len(texts)
+        for place, result in zip(free, results, strict=True):
+            constraints = asked[place]
+            if constraints is None or all(constraints.are_met_by(one.text) for one in result.alternatives):
+                found[place] = result
+        waiting = {
+            place: constraints
+            for place, constraints in enumerate(asked)
+            if constraints is not None and found[place] is _FAILED and texts[place].is_whole
+        }
+        for _ in range(_MOST_ATTEMPTS):
+            if not waiting:
+                break
+            chosen, held = [texts[place] for place in waiting], list(waiting.values())
+            results = translator.find_translations(chosen, num_best=num_best, constraints=held)
+            again: dict[int, TextConstraints] = {}
+            for (place, constraints), result in zip(waiting.items(), results, strict=True):
+                best = result.alternatives[0]
+                if best.score > -math.inf:
+                    found[place] = result
+                elif (stricter := constraints.learn_spellings(translator.tokenizer, best.pieces)) != constraints:
+                    again[place] = stricter
+            waiting = again
+        return found
+
+    def _translate_with_spans(self, span_search: SpanSearch, sources: Sequence[str]) -> list[Line]:
+        kinds, language = self.options.protect, self.translator.source_language
+        kept = translate_protected(
+            sources,
+            span_search.search,
+            kinds=kinds,
+            glossary=self._glossary,
+            language=language,
+            fits=span_search.fits,
+        )
+        return [
+            Line(source, _make_translation(one), one.how, tuple(paired_spans(source, one.text, kinds)), one.is_given_up)
+            for source, one in zip(sources, kept, strict=True)
+        ]
+
+
 def make_safer_settings(search: SearchConfig) -> dict[str, int]:
     """Settings with which a translation that has a problem is tried again; none is less strict than before."""
     return {
@@ -83,158 +237,8 @@ def make_safer_settings(search: SearchConfig) -> dict[str, int]:
     }
 
 
-class LineTranslator:
-    """Translates blocks of lines; `guard_report` counts what the guard has found so far.
-
-    Args:
-        translator: the model.
-        options: what is asked of every line.
-        head: whose attention says where spans belong; the mean of the last layer's unless given.
-
-    Raises:
-        ConfigError: something is to be kept, and the engine is not the native one, whose attention is read; or what is
-            asked for cannot be (see `Translator.check`).
-    """
-
-    def __init__(self, translator: Translator, options: TranslationOptions, head: AlignmentHead | None = None) -> None:
-        options.check()
-        self.translator = translator = translator.with_search(options.search)
-        self.options = options
-        every = options.constraints
-        translator.check(num_best=options.num_best, constraints=every, num_samples=options.num_samples)
-        self._every = None if every is None else every.as_written(translator.tokenizer)
-        self.guard_report: GuardReport | None = None
-        self._safer = translator.with_search(make_safer_settings(translator.search)) if options.guard else translator
-        self._glossary = Glossary(options.glossary)
-        self._keeper = SpanSearch(translator, head) if options.keeps_spans else None
-
-    def translate(
-        self, sources: Sequence[str], constraints: Sequence[TextConstraints | None] | None = None
-    ) -> list[Line]:
-        """The translation of each line of a block.
-
-        Args:
-            sources: the lines.
-            constraints: of each line, what is asked of it besides what is asked of every line.
-
-        Raises:
-            ConfigError: something is asked of a line that cannot be combined with the options; see `check`.
-        """
-        own = constraints if constraints is not None else [None] * len(sources)
-        asked = [self._together(one) for one in own]
-        first = self._once(self.translator, sources, asked)
-        if not self.options.guard:
-            return first
-        again: dict[int, Line] = {}
-
-        def retry(suspects: list[int]) -> list[str]:
-            # What was asked for comes first: an attempt that does not have it is none.
-            chosen = [sources[place] for place in suspects], [asked[place] for place in suspects]
-            for place, line in zip(suspects, self._once(self._safer, *chosen), strict=True):
-                again[place] = first[place] if line.has_failed else line
-            return [again[place].bare[1] for place in suspects]
-
-        translator = self.translator
-        same = bool(translator.source_language) and translator.source_language == translator.target_language
-        bare_sources, bare_texts = [line.bare[0] for line in first], [line.bare[1] for line in first]
-        texts, report = guarded(bare_sources, bare_texts, retry, same_language=same)
-        self.guard_report = report if self.guard_report is None else self.guard_report + report
-        return [
-            line if line.bare[1] == text else again[place]
-            for place, (line, text) in enumerate(zip(first, texts, strict=True))
-        ]
-
-    def check(self, own: TextConstraints) -> None:
-        """That this can be asked of a line besides what is asked of every line; whether it can be had, nobody knows.
-
-        Raises:
-            ConfigError: it cannot be combined with the options, or the engine does not have it.
-        """
-        if self._every is None:
-            asked = {"prefix": own.prefix, "require": own.required, "forbid": own.forbidden}
-            self.options.model_copy(update=asked).check()  # refuses what cannot be combined
-        self.translator.engine.check(self.translator.search, own.as_ids(self.translator.tokenizer))
-
-    def _together(self, own: TextConstraints | None) -> TextConstraints | None:
-        """What is asked of a line, and of every line."""
-        if own is None:
-            return self._every
-        self.check(own)
-        own = own.as_written(self.translator.tokenizer)
-        return own if self._every is None else self._every.and_also(own)
-
-    def _once(
-        self, translator: Translator, sources: Sequence[str], asked: Sequence[TextConstraints | None]
-    ) -> list[Line]:
-        options = self.options
-        if self._keeper is not None:
-            return self._kept(self._keeper.using(translator), sources)
-        if options.num_samples:
-            found = translator.samples(sources, options.num_samples, sampling=options.sampling, seed=options.seed)
-            if options.minimum_bayes_risk:
-                found = list(map(_by_risk, found))
-            found = [replace(one, alternatives=one.alternatives[: options.num_best]) for one in found]
-        else:
-            found = self._searched(translator, sources, asked)
-        return [Line(source, translation) for source, translation in zip(sources, found, strict=True)]
-
-    def _searched(
-        self, translator: Translator, sources: Sequence[str], asked: Sequence[TextConstraints | None]
-    ) -> list[Translation]:
-        """By search, at first of all that may well be found without constraints: nothing is required of it.
-
-        What is too long to be read as a whole cannot be held to constraints, and fails.
-        """
-        free = [place for place, wish in enumerate(asked) if wish is None or not (wish.prefix or wish.required)]
-        results = translator.translations([sources[place] for place in free], num_best=self.options.num_best)
-        found = [_FAILED] * len(sources)
-        for place, result in zip(free, results, strict=True):
-            wish = asked[place]
-            if wish is None or all(wish.are_met_by(one.text) for one in result.alternatives):
-                found[place] = result
-        held = {
-            place: wish
-            for place, wish in enumerate(asked)
-            if wish is not None and found[place] is _FAILED and translator.fits(sources[place])
-        }
-        return self._held(translator, sources, held, found)
-
-    def _held(
-        self,
-        translator: Translator,
-        sources: Sequence[str],
-        held: Mapping[int, TextConstraints],
-        found: list[Translation],
-    ) -> list[Translation]:
-        """`found` with translations of the lines `held` to something; what none is found for stays as it is."""
-        for _ in range(_MOST_ATTEMPTS):
-            results = translator.translations(
-                [sources[place] for place in held], num_best=self.options.num_best, constraints=list(held.values())
-            )
-            again: dict[int, TextConstraints] = {}
-            for (place, wish), result in zip(held.items(), results, strict=True):
-                best = result.alternatives[0]
-                if best.score > -math.inf:
-                    found[place] = result
-                elif (knowing := wish.learned(translator.tokenizer, best.pieces)) != wish:
-                    again[place] = knowing
-            held = again
-        return found
-
-    def _kept(self, keeper: SpanSearch, sources: Sequence[str]) -> list[Line]:
-        kinds = self.options.protect
-        language = self.translator.source_language
-        kept = translate_protected(
-            sources, keeper.search, kinds=kinds, glossary=self._glossary, language=language, fits=keeper.fits
-        )
-        return [
-            Line(source, _translation(one), one.how, tuple(paired_spans(source, one.text, kinds)), one.is_given_up)
-            for source, one in zip(sources, kept, strict=True)
-        ]
-
-
-def _translation(kept: ProtectedTranslation) -> Translation:
-    """With what is known of it: score and pieces of what sentences were translated as wholes."""
+def _make_translation(kept: ProtectedTranslation) -> Translation:
+    """The translation, with score and pieces of the sentences that were translated as wholes."""
     found = [one.alternatives[0] for one in kept.searched] if kept.how in {"free", "constrained"} else []
     best = Alternative(
         kept.text,
@@ -245,10 +249,10 @@ def _translation(kept: ProtectedTranslation) -> Translation:
     return Translation((best,), kept.num_parts + sum(one.num_parts - 1 for one in kept.searched))
 
 
-def _by_risk(translation: Translation) -> Translation:
+def _rank_by_risk(translation: Translation) -> Translation:
     """The different samples, the one of least risk first, with their expected chrF as utility."""
     of_text = {alternative.text: alternative for alternative in reversed(translation.alternatives)}
-    ranking = choose([alternative.text for alternative in translation.alternatives])
+    ranking = rank_candidates([alternative.text for alternative in translation.alternatives])
     return replace(
         translation,
         alternatives=tuple(replace(of_text[candidate.text], utility=candidate.utility) for candidate in ranking),
@@ -269,7 +273,7 @@ def align_lines(decoder: ForcedDecoder, lines: Sequence[Line], head: AlignmentHe
     Raises:
         ConfigError: the model has no such head.
     """
-    pairs = [line.bare for line in lines]
+    pairs = [line.bare_texts for line in lines]
     places = [place for place, line in enumerate(lines) if not line.has_failed and decoder.fits(*pairs[place])]
     aligned = align_pairs(decoder, [pairs[place] for place in places], head)
     found: list[Alignment | None] = [None] * len(lines)

@@ -28,7 +28,7 @@ class Candidate:
     count: int
 
 
-def choose(candidates: Sequence[str]) -> list[Candidate]:
+def rank_candidates(candidates: Sequence[str]) -> list[Candidate]:
     """The different texts among `candidates`, the highest expected utility first; of equal ones, the first given.
 
     The utility is chrF2 as sacreBLEU computes it for a pair of sentences (Popović 2015: characters up to 6-grams,

@@ -14,10 +14,10 @@ from transduce.translation.confidence.guard import (
     GuardReport,
     copied_source,
     empty,
-    guarded,
     numbers_lost,
     problems,
     repetition,
+    retry_suspects,
     too_long,
     too_short,
 )
@@ -164,7 +164,7 @@ def test_only_what_is_better_the_second_time_is_kept() -> None:
         "A bird sings in the tree.": ("bird bird bird in the tree sings a", "ein ein ein", "ein ein ein"),
     }
     retry = Retry([second for _, second, _ in lines.values()])
-    found, report = guarded(list(lines), [first for first, _, _ in lines.values()], retry)
+    found, report = retry_suspects(list(lines), [first for first, _, _ in lines.values()], retry)
     assert found == [best for _, _, best in lines.values()]
     assert retry.calls == [[1, 2, 3, 4]]
     nothing = dict.fromkeys(PROBLEMS, 0)
@@ -182,7 +182,7 @@ def test_only_what_is_better_the_second_time_is_kept() -> None:
 def test_without_problems_nothing_is_retried() -> None:
     retry = Retry([])
     sources, translations = zip(*PAIRS, strict=True)
-    found, report = guarded(sources, translations, retry)
+    found, report = retry_suspects(sources, translations, retry)
     assert found == list(translations)
     assert not retry.calls
     assert (report.retried, report.kept, report.before.total(), report.after.total()) == (0, 0, 0, 0)
@@ -192,12 +192,12 @@ def test_without_problems_nothing_is_retried() -> None:
 def test_it_never_gets_worse_and_reports_add_up(lines: list[tuple[str, str, str]]) -> None:
     retry = Retry([second for _, _, second in lines])
     sources, firsts = [line[0] for line in lines], [line[1] for line in lines]
-    found, report = guarded(sources, firsts, retry)
+    found, report = retry_suspects(sources, firsts, retry)
     for source, first, best in zip(sources, firsts, found, strict=True):
         assert len(problems(source, best)) <= len(problems(source, first))
     total = GuardReport(Counter(), Counter(), 0, 0)
     for source, first, second in lines:
-        total += guarded([source], [first], Retry([second]))[1]
+        total += retry_suspects([source], [first], Retry([second]))[1]
     assert (total.retried, total.kept) == (report.retried, report.kept)
     assert +total.before == +report.before
     assert +total.after == +report.after
@@ -205,6 +205,6 @@ def test_it_never_gets_worse_and_reports_add_up(lines: list[tuple[str, str, str]
 
 def test_a_wrong_number_of_translations_is_refused() -> None:
     with pytest.raises(UserError, match="1 translations of 2 texts"):
-        guarded(["a", "b"], ["c"], Retry([]))
+        retry_suspects(["a", "b"], ["c"], Retry([]))
     with pytest.raises(UserError, match="0 second translations of 1 texts"):
-        guarded(["a"], [""], lambda _: [])
+        retry_suspects(["a"], [""], lambda _: [])

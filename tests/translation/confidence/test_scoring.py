@@ -172,7 +172,7 @@ def test_a_translation_has_the_score_it_was_found_with(
     decoder: ForcedDecoder, translator: Translator, make_sentences: Sentences
 ) -> None:
     sources = [*make_sentences(60, seed=23), ""]
-    best = [translation.alternatives[0] for translation in translator.translations(sources)]
+    best = [translation.alternatives[0] for translation in translator.find_translations(sources)]
     pairs = [(source, alternative.text) for source, alternative in zip(sources, best, strict=True)]
     scores = [score.score for score in score_pairs(decoder, pairs)]
     differing = [

@@ -8,7 +8,7 @@ from transduce.errors import ConfigError
 from transduce.search import Constraints
 from transduce.text import Tokenizer
 from transduce.translation import TextConstraints
-from transduce.translation.constraints.text_constraints import contradictions
+from transduce.translation.constraints.text_constraints import find_contradictions
 
 
 @pytest.mark.parametrize(
@@ -62,18 +62,18 @@ def test_forbidden_phrases_are_spelled_behind_signs_and_words(tokenizer: Tokeniz
 def test_spellings_are_learned_from_translations(tokenizer: Tokenizer) -> None:
     ids = {piece: index for index, piece in enumerate(tokenizer.pieces(range(tokenizer.vocabulary)))}
     asked = TextConstraints(forbidden=("un",))
-    assert asked.learned(tokenizer, ["▁s", "u", "n", "</s>"]) == asked  # within a word
-    learned = asked.learned(tokenizer, ["▁", "u", "n", "</s>"])
+    assert asked.learn_spellings(tokenizer, ["▁s", "u", "n", "</s>"]) == asked  # within a word
+    learned = asked.learn_spellings(tokenizer, ["▁", "u", "n", "</s>"])
     assert learned.spellings == {(ids["▁"], ids["u"], ids["n"])} or learned.spellings == {(ids["u"], ids["n"])}
     assert learned.spellings <= set(learned.as_ids(tokenizer).forbidden)
-    assert learned.learned(tokenizer, ["▁", "u", "n"]) == learned
-    assert TextConstraints(forbidden=("s",)).learned(tokenizer, ["▁u", "</s>"]).spellings == frozenset()
+    assert learned.learn_spellings(tokenizer, ["▁", "u", "n"]) == learned
+    assert TextConstraints(forbidden=("s",)).learn_spellings(tokenizer, ["▁u", "</s>"]).spellings == frozenset()
 
 
 def test_two_wishes_together() -> None:
     one = TextConstraints("a", ("b",), forbidden=("c",))
-    assert one.and_also(TextConstraints(required=("d",))) == TextConstraints("a", ("b", "d"), forbidden=("c",))
-    assert one.and_also(TextConstraints("x", forbidden=("y",))) == TextConstraints("x", ("b",), forbidden=("c", "y"))
+    assert one.combine(TextConstraints(required=("d",))) == TextConstraints("a", ("b", "d"), forbidden=("c",))
+    assert one.combine(TextConstraints("x", forbidden=("y",))) == TextConstraints("x", ("b",), forbidden=("c", "y"))
 
 
 SEARCH = SearchConfig(max_pieces=10)
@@ -113,7 +113,7 @@ def spell(ids: Sequence[int]) -> str:
     ],
 )
 def test_what_cannot_be_is_named(asked: Constraints, search: SearchConfig, expected: str) -> None:
-    problem = next(contradictions(asked, search, spell))
+    problem = next(find_contradictions(asked, search, spell))
     assert re.search(expected, problem)
 
 
@@ -133,4 +133,4 @@ def test_what_cannot_be_is_named(asked: Constraints, search: SearchConfig, expec
     ],
 )
 def test_what_can_be_is_let_pass(asked: Constraints, search: SearchConfig) -> None:
-    assert list(contradictions(asked, search, spell)) == []
+    assert list(find_contradictions(asked, search, spell)) == []

@@ -139,7 +139,7 @@ class GuardReport:
         return GuardReport(before, after, self.retried + other.retried, self.kept + other.kept)
 
 
-def guarded(
+def retry_suspects(
     sources: Sequence[str],
     translations: Sequence[str],
     retry: Callable[[list[int]], Sequence[str]],

@@ -13,7 +13,7 @@ from transduce.text import ProtectedSpan, find_protected_spans, find_whole, run_
 from transduce.translation.confidence.alignment import Alignment, AlignmentHead, align_pairs
 from transduce.translation.confidence.scoring import ForcedDecoder
 from transduce.translation.constraints.protection import ConstrainedText, Place, Proposal, replaced
-from transduce.translation.constraints.text_constraints import TextConstraints, spelled
+from transduce.translation.constraints.text_constraints import TextConstraints, spell
 from transduce.translation.engines.engine import NativeEngine
 from transduce.translation.translator import Translation, Translator
 
@@ -167,7 +167,7 @@ class SpanSearch:
         self._decoder = ForcedDecoder(engine.model, translator.tokenizer, translator.search)
         self._head = head or AlignmentHead(engine.model.config.num_decoder_layers - 1)
 
-    def using(self, translator: Translator) -> "SpanSearch":
+    def with_translator(self, translator: Translator) -> "SpanSearch":
         """The same with other settings of the search."""
         return SpanSearch(translator, self._head)
 
@@ -178,7 +178,7 @@ class SpanSearch:
     def search(self, requests: Sequence[ConstrainedText]) -> list[list[Proposal]]:
         """Translations of each text, best first, that are likely to have what is required; a `protection.Search`."""
         divided = [remove_spans(request.text, request.spans) for request in requests]
-        found = self._translations([bare for bare, _ in divided], requests)
+        found = self._find_translations([bare for bare, _ in divided], requests)
         proposals: list[list[Proposal]] = [[] for _ in requests]
         places, pairs = [], []
         for place, ((bare, removed), translation) in enumerate(zip(divided, found, strict=True)):
@@ -203,7 +203,7 @@ class SpanSearch:
         """The text with terms as the glossary writes them, where translations spell them otherwise."""
         waiting: dict[str, list[str]] = {}
         for term in request.terms:
-            spelling = spelled(self._translator.tokenizer, term)
+            spelling = spell(self._translator.tokenizer, term)
             if spelling is not None and spelling != term:
                 waiting.setdefault(spelling, []).append(term)
         for spelling, terms in waiting.items():
@@ -217,26 +217,27 @@ class SpanSearch:
             text = replaced(text, dict(zip(free, terms, strict=False)))
         return text
 
-    def _translations(self, texts: Sequence[str], requests: Sequence[ConstrainedText]) -> list[Translation]:
+    def _find_translations(self, texts: Sequence[str], requests: Sequence[ConstrainedText]) -> list[Translation]:
         """The best translation of each text; if something must be in it, as many as the beam holds.
 
-        Terms are not required at first: often they are there anyway. What is too long to be read as a whole cannot be
-        held to anything.
+        Terms are not required at first: often they are there anyway. A text that is too long to be read as a whole
+        cannot be held to anything.
         """
-        search = self._translator.search
+        translator, tokenizer = self._translator, self._translator.tokenizer
+        encoded = translator.encode(texts)
         found: dict[int, Translation] = {}
-        for keeps, num_best in ((False, 1), (True, search.beam)):
+        for keeps, num_best in ((False, 1), (True, translator.search.beam)):
             places = [place for place, one in enumerate(requests) if bool(one.spans or one.terms) == keeps]
-            results = self._translator.translations([texts[place] for place in places], num_best=num_best)
+            results = translator.find_translations([encoded[place] for place in places], num_best=num_best)
             found.update(zip(places, results, strict=True))
-        tokenizer = self._translator.tokenizer
         asked = [TextConstraints(required=request.terms).as_written(tokenizer) for request in requests]
         lacking = [
             place
-            for place in range(len(requests))
-            if not asked[place].are_met_by(found[place].text) and self._translator.fits(texts[place])
+            for place, text in enumerate(encoded)
+            if text.is_whole and not asked[place].are_met_by(found[place].text)
         ]
-        wide = self._translator.with_search({"beam": max(BEAM, search.beam)})
-        chosen, held = [texts[place] for place in lacking], [asked[place] for place in lacking]
-        found.update(zip(lacking, wide.translations(chosen, num_best=wide.search.beam, constraints=held), strict=True))
+        wide = translator.with_search({"beam": max(BEAM, translator.search.beam)})
+        chosen, held = [encoded[place] for place in lacking], [asked[place] for place in lacking]
+        results = wide.find_translations(chosen, num_best=wide.search.beam, constraints=held)
+        found.update(zip(lacking, results, strict=True))
         return [found[place] for place in range(len(texts))]
