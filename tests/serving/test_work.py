@@ -54,7 +54,7 @@ def test_alignments_are_those_of_the_last_layer(
     found = Translating(model, TranslationOptions(align=True)).compute([*make_sentences(3), "sun moon " * 30])
     assert all(isinstance(one, TranslatedSentence) for one in found)
     whole = [one for one in found if isinstance(one, TranslatedSentence) and one.num_parts == 1]
-    decoder = ForcedDecoder.of(Bundle.open(bundle), device="cpu")
+    decoder = ForcedDecoder.from_bundle(Bundle.open(bundle), device="cpu")
     expected = align_pairs(decoder, [(one.source, one.translation) for one in whole], AlignmentHead(0))
     assert [one.alignment for one in whole] == list(map(str, expected))
     assert [one.alignment for one in found if isinstance(one, TranslatedSentence) and one.num_parts > 1] == [None]

@@ -38,7 +38,7 @@ from transduce.translation import (
     align_lines,
     align_pairs,
 )
-from transduce.translation.confidence.guard import problems
+from transduce.translation.confidence.guard import find_problems
 
 Sentences = Callable[..., list[str]]
 
@@ -103,12 +103,12 @@ def test_the_guard_tries_once_more_and_counts(translator: Translator, make_sente
     )
     assert plain.guard_report is None
     report = guarding.guard_report
-    suspects = [number for number, text in enumerate(before) if problems(lines[number], text)]
+    suspects = [number for number, text in enumerate(before) if find_problems(lines[number], text)]
     assert report.retried == len(suspects) > 0  # it copies, which is a problem
     assert sum(one != other for one, other in zip(before, after, strict=True)) <= report.kept
     for number, (one, other) in enumerate(zip(before, after, strict=True)):
         if one != other:
-            assert len(problems(lines[number], other)) < len(problems(lines[number], one))
+            assert len(find_problems(lines[number], other)) < len(find_problems(lines[number], one))
 
 
 def test_the_guard_never_gives_up_what_was_asked_for(translator: Translator, make_sentences: Sentences) -> None:
@@ -308,7 +308,7 @@ def test_the_guard_sees_lines_without_their_spans(translator: Translator) -> Non
     guarding = LineTranslator(translator, TranslationOptions(protect=("tag",), guard=True))
     guarding.translate(lines)
     assert guarding.guard_report.retried == sum(
-        bool(problems(bare, text))
+        bool(find_problems(bare, text))
         for bare, text in zip(["moon wind", "sun"], translator.translate(["moon wind", "sun"]), strict=True)
     )
 
@@ -392,7 +392,7 @@ def bundle(tmp_path: Path, copier: Transformer, tokenizer: Tokenizer) -> Bundle:
 def test_a_line_with_spans_has_what_is_known_of_its_search(bundle: Bundle, translator: Translator) -> None:
     details = LineDetails(bundle, translator)
     lines = LineTranslator(translator, TranslationOptions(protect=("placeholder",))).translate(["sun {x} moon", "{x}"])
-    one, none = details.of_all(lines)
+    one, none = details.describe(lines)
     assert one["kept"] == "constrained"
     assert one["score"] < 0
     assert "".join(token["piece"] for token in one["tokens"]).replace("▁", " ").strip() == "sun moon</s>"
@@ -410,22 +410,22 @@ def test_confidence_and_alignment_are_known_of_what_was_read_as_a_whole(bundle: 
     details = LineDetails(bundle, translator)
     sources = ["sun moon", " ".join(["sun moon river"] * 30), "", "river"]
     lines = LineTranslator(translator, TranslationOptions()).translate(sources)
-    found = details.of_all(lines)
+    found = details.describe(lines)
     assert [one["parts"] > 1 for one in found] == [False, True, False, False]
     assert ["confidence" in one for one in found] == [True, False, False, True]
     assert ["words" in one for one in found] == [True, False, False, True]
     assert [bool(one.get("alignment")) for one in found] == [True, False, False, True]
-    assert found == [one for line in lines for one in details.of_all([line])]
+    assert found == [one for line in lines for one in details.describe([line])]
 
 
 def test_samples_have_score_and_utility(bundle: Bundle, translator: Translator) -> None:
     details = LineDetails(bundle, translator)
     options = TranslationOptions(num_samples=6, num_best=6, temperature=3.0, minimum_bayes_risk=True)
     (line,) = LineTranslator(translator, options).translate(["sun moon river"])
-    (found,) = details.of_all([line])
+    (found,) = details.describe([line])
     every = [found, *found["alternatives"]]
     assert len(every) > 1
     assert all(one["score"] <= 0 <= one["utility"] <= 100 for one in every)
     (plain,) = LineTranslator(translator, TranslationOptions(num_best=2)).translate(["sun"])
-    (known,) = details.of_all([plain])
+    (known,) = details.describe([plain])
     assert "utility" not in {*known, *known["alternatives"][0]}

@@ -99,7 +99,7 @@ def _translate_lines(translator: LineTranslator, details: LineDetails | None, *,
             started = time.monotonic()
             asked, problem = _asked(translator, block, num_lines + 1) if json_input else _unasked(block)
             lines = translator.translate([one for one, _ in asked], [wish for _, wish in asked])
-            found = [None] * len(lines) if details is None else details.of_all(lines)
+            found = [None] * len(lines) if details is None else details.describe(lines)
             for number, (line, known) in enumerate(zip(lines, found, strict=True), start=num_lines + 1):
                 _write(number, line, translator.options.num_best, known)
             sys.stdout.flush()  # somebody may wait for this block before writing the next

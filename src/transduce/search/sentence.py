@@ -98,7 +98,7 @@ class SentenceSearch:
             elif rank < beam:
                 self._finish(Token(token, score, last))
         self.live = live
-        self._settle(before)
+        self._finish_step(before)
 
     def take_up(self, candidates: Iterable[Candidate], first_of_bank: frozenset[int] | None = None) -> None:
         """The same with candidates in the order in which they are to be taken.
@@ -118,20 +118,20 @@ class SentenceSearch:
                     self._finish(token)
             elif len(self.live) < self._beam:
                 self.live.append(
-                    LiveHypothesis(candidate.sum, candidate.parent, token, self._advanced(before, candidate))
+                    LiveHypothesis(candidate.sum, candidate.parent, token, self._advance_progress(before, candidate))
                 )
-        self._settle(before)
+        self._finish_step(before)
 
-    def _settle(self, before: list[LiveHypothesis]) -> None:
+    def _finish_step(self, before: list[LiveHypothesis]) -> None:
         """What is left to do when those that go on are known."""
         if not self.live and not self.finished:  # every way is forbidden
             self._finish(Token(self._end_id, -inf, before[0].last))
         self.live.sort(key=_by_sum, reverse=True)  # the device ranked sums in float32
-        self.is_done = self._ends_here()
+        self.is_done = self._is_finished()
         if len(self.live) < self._beam:
             self.live += [self._filler] * (self._beam - len(self.live))
 
-    def _advanced(self, before: list[LiveHypothesis], candidate: Candidate) -> Progress:
+    def _advance_progress(self, before: list[LiveHypothesis], candidate: Candidate) -> Progress:
         if self.automaton is None:
             return _NOTHING
         return self.automaton.advance(self.progress(before[candidate.parent]), candidate.id)
@@ -146,7 +146,7 @@ class SentenceSearch:
         self.finished.append(Hypothesis.from_tokens(*read_back(last), self._alpha))
         self.finished.sort(key=lambda hypothesis: -hypothesis.score)
 
-    def _ends_here(self) -> bool:
+    def _is_finished(self) -> bool:
         """Whether the search ends here: `beam` are finished, or nothing that goes on can change its result.
 
         For the second: log-probabilities are at most 0, so no continuation scores more than the sum so far over the

@@ -278,15 +278,15 @@ def align_lines(decoder: ForcedDecoder, lines: Sequence[Line], head: AlignmentHe
     aligned = align_pairs(decoder, [pairs[place] for place in places], head)
     found: list[Alignment | None] = [None] * len(lines)
     for place, alignment in zip(places, aligned, strict=True):
-        found[place] = _with_spans(lines[place], alignment)
+        found[place] = _add_span_links(lines[place], alignment)
     return found
 
 
-def _with_spans(line: Line, bare: Alignment) -> Alignment:
+def _add_span_links(line: Line, bare: Alignment) -> Alignment:
     """The alignment of a line, from that of its bare texts."""
     source, target = line.source, line.translation.text
     source_spans, target_spans = line.spans_in_order if line.spans else ([], [])
-    of_source, of_target = _words_of(source), _words_of(target)
+    of_source, of_target = _number_words(source), _number_words(target)
     links: dict[int, Link] = {}
     for span, other in line.spans:
         ours, theirs = (
@@ -294,15 +294,15 @@ def _with_spans(line: Line, bare: Alignment) -> Alignment:
             for words, one in ((of_source, span), (of_target, other))
         )
         links |= {word: Link(here, word, 1.0) for here, word in zip(ours, theirs, strict=True)}
-    sources = _in_full(source, source_spans, bare.source)
-    targets = _in_full(target, target_spans, bare.target)
+    sources = _map_words(source, source_spans, bare.source)
+    targets = _map_words(target, target_spans, bare.target)
     for link in bare.links:
         word = targets[link.target]
         links[word] = Link(sources[link.source], word, link.weight)
     return Alignment(tuple(source.split()), tuple(target.split()), tuple(links[word] for word in sorted(links)))
 
 
-def _words_of(text: str) -> list[int | None]:
+def _number_words(text: str) -> list[int | None]:
     """Of each character, the number of its word; None of a space."""
     words: list[int | None] = []
     number = -1
@@ -316,9 +316,9 @@ def _words_of(text: str) -> list[int | None]:
     return words
 
 
-def _in_full(text: str, spans: Sequence[ProtectedSpan], bare: Sequence[str]) -> list[int]:
+def _map_words(text: str, spans: Sequence[ProtectedSpan], bare: Sequence[str]) -> list[int]:
     """The words of `text` that the words `bare` of the same text without its spans are, by number."""
-    words = _words_of(text)
+    words = _number_words(text)
     for start, end in find_removed_places(text, spans):
         words[start:end] = [None] * (end - start)
     rest = [number for number in words if number is not None]
@@ -344,7 +344,7 @@ class LineDetails:
             raise ConfigError("details are known of translations by the native engine alone")
         self._decoder = ForcedDecoder(translator.engine.model, translator.tokenizer, translator.search)
 
-    def of_all(self, lines: Sequence[Line]) -> list[dict[str, Any]]:
+    def describe(self, lines: Sequence[Line]) -> list[dict[str, Any]]:
         """Each line as a JSON object.
 
         Where protected spans are kept, score, tokens and confidence are those of the translation that they were put
@@ -355,9 +355,9 @@ class LineDetails:
         alignments: list[Alignment | None] = [None] * len(lines)
         if self._head is not None:
             alignments = align_lines(self._decoder, lines, self._head)
-        return [self._of(line, alignment) for line, alignment in zip(lines, alignments, strict=True)]
+        return [self._describe_line(line, alignment) for line, alignment in zip(lines, alignments, strict=True)]
 
-    def _of(self, line: Line, alignment: Alignment | None) -> dict[str, Any]:
+    def _describe_line(self, line: Line, alignment: Alignment | None) -> dict[str, Any]:
         best = line.translation.alternatives[0]
         found: dict[str, Any] = {
             "source": line.source,

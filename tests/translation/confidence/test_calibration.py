@@ -15,7 +15,7 @@ from transduce.translation.confidence.calibration import (
     compute_area_under_curve,
     find_right_words,
     fit_logistic,
-    probabilities,
+    predict_probabilities,
 )
 
 LETTERS = st.lists(st.sampled_from("abc"), max_size=7)
@@ -134,7 +134,7 @@ ITEMS = st.lists(st.tuples(st.floats(0, 1), st.booleans()), min_size=1, max_size
 
 
 def probability(fit: LogisticFit, token_scores: list[float]) -> float:
-    (found,) = probabilities(fit, [token_scores])
+    (found,) = predict_probabilities(fit, [token_scores])
     return float(found)
 
 
@@ -142,7 +142,7 @@ def drawn(fit: LogisticFit, count: int, seed: int = 0) -> tuple[list[list[float]
     """Items that are right as often as `fit` says."""
     random = np.random.default_rng(seed)
     scores = [list(-random.exponential(1.5, size=random.integers(1, 5))) for _ in range(count)]
-    return scores, (random.random(count) < probabilities(fit, scores)).tolist()
+    return scores, (random.random(count) < predict_probabilities(fit, scores)).tolist()
 
 
 def test_what_made_the_data_is_found_again() -> None:
@@ -150,9 +150,9 @@ def test_what_made_the_data_is_found_again() -> None:
     scores, right = drawn(truth, 20_000)
     found = fit_logistic(scores, right)
     assert found.intercept == pytest.approx(truth.intercept, abs=0.1)
-    assert np.abs(probabilities(found, scores) - probabilities(truth, scores)).max() < 0.03
+    assert np.abs(predict_probabilities(found, scores) - predict_probabilities(truth, scores)).max() < 0.03
     other_scores, other_right = drawn(truth, 20_000, seed=1)
-    predicted = probabilities(found, other_scores)
+    predicted = predict_probabilities(found, other_scores)
     assert compute_calibration_error(predicted, np.array(other_right)) < 0.02
     assert compute_calibration_error(predicted**3, np.array(other_right)) > 0.1
 
@@ -160,8 +160,8 @@ def test_what_made_the_data_is_found_again() -> None:
 def test_a_share_of_what_is_right_can_be_fitted_too() -> None:
     truth = LogisticFit(intercept=0.5, minimum=0.2, mean=0.4)
     scores, _ = drawn(truth, 2000)
-    found = fit_logistic(scores, probabilities(truth, scores).tolist())
-    assert probabilities(found, scores) == pytest.approx(probabilities(truth, scores), abs=0.01)
+    found = fit_logistic(scores, predict_probabilities(truth, scores).tolist())
+    assert predict_probabilities(found, scores) == pytest.approx(predict_probabilities(truth, scores), abs=0.01)
 
 
 @given(st.lists(st.tuples(SCORES, st.booleans()), min_size=1, max_size=20))
@@ -169,15 +169,17 @@ def test_the_surer_the_model_the_surer_the_fit(items: list[tuple[list[float], bo
     scores, right = [one for one, _ in items], [is_right for _, is_right in items]
     fit = fit_logistic(scores, right)
     assert np.isfinite([fit.intercept, fit.minimum, fit.mean]).all()
-    assert probabilities(fit, scores).tolist() == pytest.approx([probability(fit, of_word) for of_word in scores])
+    assert predict_probabilities(fit, scores).tolist() == pytest.approx(
+        [probability(fit, of_word) for of_word in scores]
+    )
     for of_word in scores:
         assert 0 <= probability(fit, of_word) <= probability(fit, [score / 2 for score in of_word]) <= 1
 
 
 def test_where_all_are_right_nearly_nothing_is_in_doubt() -> None:
     scores, _ = drawn(LogisticFit(intercept=0.0, minimum=1.0, mean=0.0), 500)
-    assert probabilities(fit_logistic(scores, [True] * 500), scores).mean() > 0.95
-    assert probabilities(fit_logistic(scores, [False] * 500), scores).mean() < 0.05
+    assert predict_probabilities(fit_logistic(scores, [True] * 500), scores).mean() > 0.95
+    assert predict_probabilities(fit_logistic(scores, [False] * 500), scores).mean() < 0.05
 
 
 @given(st.floats(-9, -1e-4))

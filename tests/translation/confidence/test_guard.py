@@ -15,7 +15,6 @@ from transduce.translation.confidence.guard import (
     copied_source,
     empty,
     numbers_lost,
-    problems,
     repetition,
     retry_suspects,
     too_long,
@@ -45,20 +44,20 @@ PHRASES = st.lists(WORDS, min_size=1, max_size=6).map(" ".join)
 
 @pytest.mark.parametrize(("source", "translation"), PAIRS)
 def test_good_translations_raise_no_alarm(source: str, translation: str) -> None:
-    assert problems(source, translation) == []
-    assert problems(translation, source) == []
+    assert find_problems(source, translation) == []
+    assert find_problems(translation, source) == []
 
 
 @given(st.text(), st.text())
 def test_any_text_can_be_looked_at(source: str, translation: str) -> None:
-    found = problems(source, translation)
+    found = find_problems(source, translation)
     assert found == [name for name, has in PROBLEMS.items() if has(source, translation)]
-    assert set(found) - {"copied_source"} == set(problems(source, translation, same_language=True))
+    assert set(found) - {"copied_source"} == set(find_problems(source, translation, same_language=True))
 
 
 @given(st.text())
 def test_a_copy_is_at_worst_a_copy(text: str) -> None:
-    assert set(problems(text, text)) <= {"copied_source"}
+    assert set(find_problems(text, text)) <= {"copied_source"}
 
 
 @given(PHRASES, PHRASES, st.integers(6, 20))
@@ -83,15 +82,15 @@ def test_a_phrase_again_and_again_is_a_repetition(before: str, phrase: str, roun
     ],
 )
 def test_what_models_repeat(endless: str) -> None:
-    assert problems("a source that says none of it twice, as long as", endless) == ["repetition"]
+    assert find_problems("a source that says none of it twice, as long as", endless) == ["repetition"]
 
 
 @given(st.lists(WORDS, min_size=FEWEST_WORDS, max_size=12), st.randoms())
 def test_the_sources_words_in_any_order_are_a_copy(words: list[str], chance: random.Random) -> None:
     shuffled = chance.sample(words, len(words))
     assert copied_source(" ".join(words), f"«{', '.join(shuffled)}»!")
-    assert problems(" ".join(words), " ".join(words)) == ["copied_source"]
-    assert problems(" ".join(words), " ".join(words), same_language=True) == []
+    assert find_problems(" ".join(words), " ".join(words)) == ["copied_source"]
+    assert find_problems(" ".join(words), " ".join(words), same_language=True) == []
     assert not copied_source(" ".join(words), " ".join(f"{word}en" for word in words if f"{word}en" not in words))
 
 
@@ -104,7 +103,7 @@ def test_short_names_and_numbers_may_be_copied(words: list[str]) -> None:
 @pytest.mark.parametrize("blank", ["", " ", "\t", "\u00a0\u200b", "\u00ad"])
 def test_nothing_for_something_is_empty(blank: str) -> None:
     assert empty("A dog.", blank)
-    assert "empty" in problems(".", blank)
+    assert "empty" in find_problems(".", blank)
     assert not empty(blank, blank)
     assert not empty(blank, "A dog.")
 
@@ -194,7 +193,7 @@ def test_it_never_gets_worse_and_reports_add_up(lines: list[tuple[str, str, str]
     sources, firsts = [line[0] for line in lines], [line[1] for line in lines]
     found, report = retry_suspects(sources, firsts, retry)
     for source, first, best in zip(sources, firsts, found, strict=True):
-        assert len(problems(source, best)) <= len(problems(source, first))
+        assert len(find_problems(source, best)) <= len(find_problems(source, first))
     total = GuardReport(Counter(), Counter(), 0, 0)
     for source, first, second in lines:
         total += retry_suspects([source], [first], Retry([second]))[1]

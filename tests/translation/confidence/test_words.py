@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from transduce.errors import UserError
 from transduce.text import Tokenizer
 from transduce.translation import Translator
-from transduce.translation.confidence.words import Words, divide, score_words, sum_by_words
+from transduce.translation.confidence.words import Words, divide_lines, score_words, sum_by_words
 
 ODD = [
     "",
@@ -31,14 +31,14 @@ ODD = [
 @given(strategies.lists(strategies.text(max_size=20), max_size=4))
 @settings(max_examples=200, deadline=None)
 def test_words_are_those_of_split(tokenizer: Tokenizer, lines: list[str]) -> None:
-    for line, words in zip(lines, divide(tokenizer.encode_all, lines), strict=True):
+    for line, words in zip(lines, divide_lines(tokenizer.encode_all, lines), strict=True):
         assert words.words == tuple(line.split())
         assert len(words.pieces) == len(words.words)
 
 
 @pytest.mark.parametrize("line", ODD)
 def test_pieces_of_odd_words(tokenizer: Tokenizer, line: str) -> None:
-    (words,) = divide(tokenizer.encode_all, [line])
+    (words,) = divide_lines(tokenizer.encode_all, [line])
     assert words.words == tuple(line.split())
     for word, pieces in zip(words.words, words.pieces, strict=True):
         assert list(pieces) == tokenizer.encode(word)
@@ -49,7 +49,7 @@ def test_a_line_has_the_pieces_that_translation_gives_it(
     tokenizer: Tokenizer, make_sentences: Callable[..., list[str]]
 ) -> None:
     lines = [*make_sentences(50, seed=30), *ODD[:6], *ODD[6:7], *ODD[8:12], "A man, in a hat (red) — isn't he?"]
-    for line, words in zip(lines, divide(tokenizer.encode_all, lines), strict=True):
+    for line, words in zip(lines, divide_lines(tokenizer.encode_all, lines), strict=True):
         assert words.ids == tokenizer.encode(line)
 
 

@@ -55,7 +55,7 @@ class Confidence:
             UserError: there is not one log-probability for each piece.
         """
         scored = score_words(pieces, token_scores)
-        found = probabilities(self.recorded.words, [scores for _, scores in scored])
+        found = predict_probabilities(self.recorded.words, [scores for _, scores in scored])
         return [(word, float(probability)) for (word, _), probability in zip(scored, found, strict=True)]
 
     def sentence(self, token_scores: Sequence[float]) -> float:
@@ -63,7 +63,7 @@ class Confidence:
 
         Of one with several parts, give the tokens of all. Of one without tokens it is 0.
         """
-        return 100 * float(probabilities(self.recorded.sentences, [token_scores])[0]) if token_scores else 0.0
+        return 100 * float(predict_probabilities(self.recorded.sentences, [token_scores])[0]) if token_scores else 0.0
 
 
 def measure_confidence(
@@ -98,7 +98,7 @@ def measure_confidence(
     if not any(sample.words for sample in fitted) or not any(sample.words for sample in held_out):
         raise CorpusError(f"{source}: the translations of its {len(samples)} sentences have too few words: give more")
     data = {"source": file_digest(source), "target": file_digest(target)}
-    return _recorded(fitted, held_out, data, search.beam)
+    return _make_record(fitted, held_out, data, search.beam)
 
 
 def find_right_words(words: Sequence[str], reference: Sequence[str]) -> list[bool]:
@@ -106,7 +106,7 @@ def find_right_words(words: Sequence[str], reference: Sequence[str]) -> list[boo
 
     Of several minimal edits, one that leaves the most words as they are. Punctuation around a word does not matter.
     """
-    own, others = (list(map(_without_punctuation, side)) for side in (words, reference))
+    own, others = (list(map(_strip_punctuation, side)) for side in (words, reference))
     # Dearer than all matches together, so that these only decide between equally many edits.
     edit = min(len(own), len(others)) + 1
     costs = [[column * edit for column in range(len(others) + 1)]]
@@ -147,17 +147,17 @@ class _Sample:
         return cls(hypothesis.token_scores, [scores for _, scores in words], right, chrf)
 
 
-def _recorded(
+def _make_record(
     fitted: Sequence[_Sample], held_out: Sequence[_Sample], data: dict[str, str], beam: int
 ) -> RecordedConfidence:
-    words = fit_logistic(*_words(fitted))
+    words = fit_logistic(*_collect_words(fitted))
     sentences = fit_logistic([one.token_scores for one in fitted], [one.chrf / 100 for one in fitted])
-    scores, answers = _words(held_out)
+    scores, answers = _collect_words(held_out)
     right = np.array(answers)
     raw = np.exp([sum(of_word) for of_word in scores])
-    predicted = probabilities(words, scores)
+    predicted = predict_probabilities(words, scores)
     chrf = np.array([one.chrf for one in held_out])
-    predicted_chrf = 100 * probabilities(sentences, [one.token_scores for one in held_out])
+    predicted_chrf = 100 * predict_probabilities(sentences, [one.token_scores for one in held_out])
     mean_chrf = float(np.mean([one.chrf for one in fitted]))
     return RecordedConfidence(
         words=words,
@@ -175,13 +175,13 @@ def _recorded(
     )
 
 
-def _without_punctuation(word: str) -> str:
+def _strip_punctuation(word: str) -> str:
     """The word without punctuation and symbols at its ends, unless it has nothing else."""
     letters = [index for index, character in enumerate(word) if unicodedata.category(character)[0] not in "PS"]
     return word[letters[0] : letters[-1] + 1] if letters else word
 
 
-def _words(samples: Sequence[_Sample]) -> tuple[list[list[float]], list[bool]]:
+def _collect_words(samples: Sequence[_Sample]) -> tuple[list[list[float]], list[bool]]:
     scores = [of_word for sample in samples for of_word in sample.words]
     return scores, [is_right for sample in samples for is_right in sample.right]
 
@@ -193,9 +193,9 @@ RAREST = 1e-4
 """A probability nearer than this to 0 or 1 counts as so far from it, so that no log-odds are infinite."""
 
 
-def probabilities(fit: LogisticFit, token_scores: Sequence[Sequence[float]]) -> Float[np.ndarray, " items"]:
+def predict_probabilities(fit: LogisticFit, token_scores: Sequence[Sequence[float]]) -> Float[np.ndarray, " items"]:
     """What `fit` makes of words or sentences whose tokens have these log-probabilities (nats); none is empty."""
-    return _predicted(np.array([fit.intercept, fit.minimum, fit.mean]), _features(token_scores))
+    return _predict(np.array([fit.intercept, fit.minimum, fit.mean]), _make_features(token_scores))
 
 
 def fit_logistic(token_scores: Sequence[Sequence[float]], targets: Sequence[float] | Sequence[bool]) -> LogisticFit:
@@ -210,7 +210,7 @@ def fit_logistic(token_scores: Sequence[Sequence[float]], targets: Sequence[floa
         token_scores: of each word or sentence, the log-probabilities of its tokens (nats); none is empty.
         targets: of each, what is to be predicted: 1 for right, 0 for wrong, or a share of what is right.
     """
-    features, wanted = _features(token_scores), np.asarray(targets, dtype=np.float64)
+    features, wanted = _make_features(token_scores), np.asarray(targets, dtype=np.float64)
     used = np.ones(features.shape[1], dtype=bool)
     while True:
         parameters = np.zeros(features.shape[1])
@@ -245,7 +245,7 @@ def compute_area_under_curve(predicted: Float[np.ndarray, " items"], right: Bool
     return float((ranks[right].sum() - num_right * (num_right + 1) / 2) / (num_right * num_wrong))
 
 
-def _features(token_scores: Sequence[Sequence[float]]) -> Float[np.ndarray, "items 3"]:
+def _make_features(token_scores: Sequence[Sequence[float]]) -> Float[np.ndarray, "items 3"]:
     """One for the intercept, and the log-odds of the lowest probability and of the geometric mean."""
     # Odds: a log-probability ends at 0, so that its fit could never come near to 1 where the model is nearly sure.
     scores = np.array([(min(of_item), sum(of_item) / len(of_item)) for of_item in token_scores], dtype=np.float64)
@@ -253,7 +253,7 @@ def _features(token_scores: Sequence[Sequence[float]]) -> Float[np.ndarray, "ite
     return np.column_stack([np.ones(len(scores)), scores - np.log(-np.expm1(scores))])
 
 
-def _predicted(
+def _predict(
     parameters: Float[np.ndarray, " features"], features: Float[np.ndarray, "items features"]
 ) -> Float[np.ndarray, " items"]:
     logits: Float[np.ndarray, " items"] = features @ parameters
@@ -270,7 +270,7 @@ def _newton(
 
     parameters = np.zeros(features.shape[1])
     for _ in range(100):  # some ten in practice
-        predicted = _predicted(parameters, features)
+        predicted = _predict(parameters, features)
         gradient = features.T @ (predicted - targets) + parameters
         curvature = (features * (predicted * (1 - predicted))[:, None]).T @ features + np.eye(len(parameters))
         step = np.linalg.solve(curvature, gradient)

@@ -59,8 +59,8 @@ _NUMBER = re.compile(r"\d+(?:[.,'’٬٫]\d+)*")
 
 def repetition(source: str, translation: str) -> bool:
     """Whether the same characters or words come again and again, more often than anything in the source does."""
-    rounds = _rounds(translation)
-    return rounds > 1 and rounds > _rounds(source)
+    rounds = _count_rounds(translation)
+    return rounds > 1 and rounds > _count_rounds(source)
 
 
 def copied_source(source: str, translation: str) -> bool:
@@ -68,14 +68,14 @@ def copied_source(source: str, translation: str) -> bool:
 
     Numbers do not count, nor does a source of less than `FEWEST_WORDS` words, which may be a name.
     """
-    words = Counter(word for word in _words(source) if not word.isdecimal())
-    copied = words & Counter(_words(translation))
+    words = Counter(word for word in _split_words(source) if not word.isdecimal())
+    copied = words & Counter(_split_words(translation))
     return words.total() >= FEWEST_WORDS and copied.total() >= MOST * words.total()
 
 
 def empty(source: str, translation: str) -> bool:
     """Whether nothing can be seen of the translation, but something of the source."""
-    return _shows(source) and not _shows(translation)
+    return _is_visible(source) and not _is_visible(translation)
 
 
 def numbers_lost(source: str, translation: str) -> bool:
@@ -83,8 +83,8 @@ def numbers_lost(source: str, translation: str) -> bool:
 
     Digits alone are compared, of any script: 1,000 is 1.000, "1 000" and ١٠٠٠.
     """
-    there = _digits(translation)
-    numbers = (_digits(number).lstrip("0") for number in _NUMBER.findall(source))
+    there = _extract_digits(translation)
+    numbers = (_extract_digits(number).lstrip("0") for number in _NUMBER.findall(source))
     return any(number not in there for number in numbers if len(number) > 2 or (number and int(number) > SPELLED_OUT))
 
 
@@ -104,7 +104,7 @@ PROBLEMS: dict[str, Callable[[str, str], bool]] = {
 """All checks by name: each takes source and translation and says whether the translation has the problem."""
 
 
-def problems(source: str, translation: str, *, same_language: bool = False) -> list[str]:
+def find_problems(source: str, translation: str, *, same_language: bool = False) -> list[str]:
     """The names of the problems that `translation` has, in the order of `PROBLEMS`.
 
     Args:
@@ -160,7 +160,7 @@ def retry_suspects(
     """
     _check_number(len(sources), len(translations), "translations")
     first = [
-        problems(source, translation, same_language=same_language)
+        find_problems(source, translation, same_language=same_language)
         for source, translation in zip(sources, translations, strict=True)
     ]
     suspects = [index for index, found in enumerate(first) if found]
@@ -168,14 +168,14 @@ def retry_suspects(
     _check_number(len(suspects), len(attempts), "second translations")
     best, last, kept = list(translations), list(first), 0
     for index, attempt in zip(suspects, attempts, strict=True):
-        found = problems(sources[index], attempt, same_language=same_language)
+        found = find_problems(sources[index], attempt, same_language=same_language)
         if len(found) < len(first[index]):
             best[index], last[index] = attempt, found
             kept += 1
-    return best, GuardReport(_counted(first), _counted(last), len(suspects), kept)
+    return best, GuardReport(_count_problems(first), _count_problems(last), len(suspects), kept)
 
 
-def _counted(found: Sequence[Sequence[str]]) -> Counter[str]:
+def _count_problems(found: Sequence[Sequence[str]]) -> Counter[str]:
     return Counter({name: sum(name in of_one for of_one in found) for name in PROBLEMS})
 
 
@@ -184,15 +184,15 @@ def _check_number(num_sources: int, num_translations: int, what: str) -> None:
         raise UserError(f"{num_translations} {what} of {num_sources} texts: there must be one for each, in their order")
 
 
-def _words(text: str) -> list[str]:
+def _split_words(text: str) -> list[str]:
     return _WORD.findall(text.casefold())
 
 
-def _shows(text: str) -> bool:
+def _is_visible(text: str) -> bool:
     return any(unicodedata.category(character)[0] not in "CZ" for character in text)
 
 
-def _digits(text: str) -> str:
+def _extract_digits(text: str) -> str:
     return "".join(str(unicodedata.decimal(character)) for character in text if character.isdecimal())
 
 
@@ -201,7 +201,7 @@ def _length(text: str) -> int:
     return len(text) + 2 * len(_WIDE.findall(text))
 
 
-def _rounds(text: str) -> int:
+def _count_rounds(text: str) -> int:
     """How many times in a row the same comes, at most; 1 where that is nothing to notice."""
     # The space at the end makes the last word like those before it.
     found = _REPEATED.finditer(text.casefold() + " ")

@@ -40,7 +40,7 @@ def read_gold_alignments(path: Path, num_pairs: int) -> list[GoldAlignment]:
         CorpusError: it cannot be read, has another number of lines, or a link is written otherwise.
     """
     lines = list(read_lines(path))  # to its end: a wrong link leaves no file open
-    alignments = [_parsed(line, f"{path}, line {number}") for number, line in enumerate(lines, start=1)]
+    alignments = [_parse_line(line, f"{path}, line {number}") for number, line in enumerate(lines, start=1)]
     if len(alignments) != num_pairs:
         raise CorpusError(
             f"{path} has {len(alignments)} lines and its text has {num_pairs} pairs: there must be one line for each"
@@ -48,7 +48,7 @@ def read_gold_alignments(path: Path, num_pairs: int) -> list[GoldAlignment]:
     return alignments
 
 
-def _parsed(line: str, place: str) -> GoldAlignment:
+def _parse_line(line: str, place: str) -> GoldAlignment:
     sure, possible = set(), set()
     for link in line.split():
         parts = re.fullmatch(r"(\d{1,6})([-?p])(\d{1,6})", link, flags=re.ASCII)
@@ -158,13 +158,13 @@ def measure_heads(
         raise CorpusError(f"{len(chosen)} pairs and {len(gold)} gold alignments: there must be one for each")
     sources, targets = divide_pairs(decoder.tokenizer, chosen)
     if gold is None:
-        gains, num_sure = _lexical_gains(sources, targets), 0
+        gains, num_sure = _make_lexical_gains(sources, targets), 0
     else:
-        gains, num_sure = _gold_gains(sources, targets, gold), sum(len(one.sure) for one in gold[:NUM_PAIRS])
+        gains, num_sure = _make_gold_gains(sources, targets, gold), sum(len(one.sure) for one in gold[:NUM_PAIRS])
     num_links = sum(gain.shape[1] for gain in gains if gain.size)
     if not num_links:
         raise CorpusError(f"none of {len(chosen)} pairs has words on both sides: choose a head on others, or give one")
-    sums = _summed_gains(decoder, sources, targets, gains)
+    sums = _sum_gains(decoder, sources, targets, gains)
     num_heads = decoder.model.config.num_heads
     return {
         AlignmentHead(layer, None if head == num_heads else head, offset): float(total) / (num_links + num_sure)
@@ -172,7 +172,7 @@ def measure_heads(
     }
 
 
-def _summed_gains(
+def _sum_gains(
     decoder: ForcedDecoder, sources: Sequence[Words], targets: Sequence[Words], gains: Sequence[Gain]
 ) -> Float[np.ndarray, "layers 2 candidates"]:
     """For each layer, either offset, and its heads and their mean: the sum of the gains of all its links."""
@@ -191,18 +191,18 @@ def _summed_gains(
                 for offset in (0, 1):
                     linked = sum_by_words(candidates, *sides, offset).argmax(dim=-1).cpu().numpy()
                     for index, row in zip(indices, linked, strict=True):
-                        sums[layer, offset] += _summed(gains[index], row)
+                        sums[layer, offset] += _sum_gain(gains[index], row)
     return sums
 
 
-def _summed(gain: Gain, linked: Int[np.ndarray, "candidates words"]) -> Float[np.ndarray, " candidates"]:
+def _sum_gain(gain: Gain, linked: Int[np.ndarray, "candidates words"]) -> Float[np.ndarray, " candidates"]:
     """Of one pair: `linked` is the source word of each target word, and of padding behind them, by candidate."""
     num_words = gain.shape[1] if gain.size else 0
     sums: np.ndarray = gain[linked[:, :num_words], np.arange(num_words)].sum(axis=1)
     return sums
 
 
-def _gold_gains(sources: Sequence[Words], targets: Sequence[Words], gold: Sequence[GoldAlignment]) -> list[Gain]:
+def _make_gold_gains(sources: Sequence[Words], targets: Sequence[Words], gold: Sequence[GoldAlignment]) -> list[Gain]:
     """1 for a possible link, 2 for a sure one."""
     gains = []
     for line, (source, target, expected) in enumerate(zip(sources, targets, gold, strict=False), start=1):
@@ -218,30 +218,30 @@ def _gold_gains(sources: Sequence[Words], targets: Sequence[Words], gold: Sequen
     return gains
 
 
-def _lexical_gains(sources: Sequence[Words], targets: Sequence[Words]) -> list[Gain]:
+def _make_lexical_gains(sources: Sequence[Words], targets: Sequence[Words]) -> list[Gain]:
     """Logarithms of t in both directions.
 
     Either alone can be had cheaply: t(source word | target word) is high for any frequent source word, and t(target
     word | source word) for any rare one.
     """
     pairs = [
-        ([*map(_plain, source.words)], [*map(_plain, target.words)])
+        ([*map(_normalize_word, source.words)], [*map(_normalize_word, target.words)])
         for source, target in zip(sources, targets, strict=True)
     ]
     forward = LexicalModel.fit(pairs)
     backward = LexicalModel.fit([(target, source) for source, target in pairs])
     return [
-        _logarithms(forward.table(source, target)) + _logarithms(backward.table(target, source).T)
+        _take_logarithms(forward.table(source, target)) + _take_logarithms(backward.table(target, source).T)
         for source, target in pairs
     ]
 
 
-def _logarithms(probabilities: Gain) -> Gain:
+def _take_logarithms(probabilities: Gain) -> Gain:
     logarithms: np.ndarray = np.log(np.maximum(probabilities, LEAST_PROBABILITY))
     return logarithms
 
 
-def _plain(word: str) -> str:
+def _normalize_word(word: str) -> str:
     """Without case and punctuation around it, unless it is nothing but punctuation: a thousand pairs are few."""
     folded = word.casefold()
     return re.sub(r"^\W+|\W+$", "", folded) or folded

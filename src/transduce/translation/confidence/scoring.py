@@ -47,10 +47,10 @@ class ForcedDecoder:
             BundleError: there is no bundle, or it is damaged.
             ConfigError: the device is not there.
         """
-        return cls.of(Bundle.open(find_bundle(Path(path))), device=device)
+        return cls.from_bundle(Bundle.open(find_bundle(Path(path))), device=device)
 
     @classmethod
-    def of(cls, bundle: Bundle, *, device: str = "auto") -> "ForcedDecoder":
+    def from_bundle(cls, bundle: Bundle, *, device: str = "auto") -> "ForcedDecoder":
         """That of a bundle which is open already.
 
         Raises:
@@ -219,14 +219,14 @@ def score_ids(
     token_scores: list[list[float]] = [[] for _ in sources]
     with decoder.batches(sources, targets, first_line) as batches:
         for indices, batch in batches:
-            found = _log_probabilities(decoder.model, batch).cpu()
+            found = _compute_log_probabilities(decoder.model, batch).cpu()
             for index, row in zip(indices, found, strict=True):
                 token_scores[index] = row[: len(targets[index])].tolist()
     alpha = decoder.search.length_penalty
     return [Hypothesis.from_tokens(ids, scores, alpha) for ids, scores in zip(targets, token_scores, strict=True)]
 
 
-def _log_probabilities(model: Transformer, batch: Batch) -> Float[Tensor, "batch target"]:
+def _compute_log_probabilities(model: Transformer, batch: Batch) -> Float[Tensor, "batch target"]:
     """Of every target token, after those before it; of padding, anything."""
     logits = model(batch.source_ids, batch.source_mask, batch.target_ids, batch.target_mask)
     log_probabilities: Tensor = logits.float().log_softmax(dim=-1)

@@ -38,10 +38,10 @@ class Words:
 def divide_pairs(tokenizer: Tokenizer, pairs: Sequence[tuple[str, str]]) -> tuple[list[Words], list[Words]]:
     """The words of both sides of each pair."""
     sources, targets = ([pair[side] for pair in pairs] for side in (0, 1))
-    return divide(tokenizer.encode_all, sources), divide(tokenizer.encode_targets, targets)
+    return divide_lines(tokenizer.encode_all, sources), divide_lines(tokenizer.encode_targets, targets)
 
 
-def divide(encode: Encode, lines: Sequence[str]) -> list[Words]:
+def divide_lines(encode: Encode, lines: Sequence[str]) -> list[Words]:
     """Each line with the pieces of its words, which `encode` gives for many texts at once.
 
     No piece reaches across white space, SentencePiece's rule for what it trains; so words are encoded one by one, and
@@ -66,12 +66,12 @@ def sum_by_words(
         targets: the same for the target.
         offset: how many rows after the one that predicts it a piece's row is: 0, or 1 for the row that reads it.
     """
-    of_source = _membership(sources, weights.size(3)).to(weights)
-    of_target = _membership(targets, weights.size(2)).roll(offset, dims=1).to(weights)
+    of_source = _make_membership(sources, weights.size(3)).to(weights)
+    of_target = _make_membership(targets, weights.size(2)).roll(offset, dims=1).to(weights)
     return of_target.transpose(1, 2)[:, None] @ weights @ of_source[:, None]
 
 
-def _membership(lines: Sequence[Words], length: int) -> Float[Tensor, "batch {length} words"]:
+def _make_membership(lines: Sequence[Words], length: int) -> Float[Tensor, "batch {length} words"]:
     """1 where a piece is part of a word; the last position, of `</s>` or padding, is part of none."""
     most = max(1, *(len(line.words) for line in lines))
     word = torch.full((len(lines), length), most)
@@ -98,7 +98,7 @@ def score_words(pieces: Sequence[str], token_scores: Sequence[float]) -> list[tu
     if len(pieces) != len(token_scores):
         raise UserError(f"{len(pieces)} pieces and {len(token_scores)} scores: give those of the same hypothesis")
     owners: list[tuple[str, Sequence[int]]] = []  # every character, and the numbers of the pieces that spell it
-    for numbers, characters in _spelled(pieces):
+    for numbers, characters in _spell_pieces(pieces):
         owners += [(character, numbers) for character in characters]
     visible = {number for character, numbers in owners if not character.isspace() for number in numbers}
     words, begin = [], 0
@@ -111,22 +111,22 @@ def score_words(pieces: Sequence[str], token_scores: Sequence[float]) -> list[tu
     return words
 
 
-def _spelled(pieces: Sequence[str]) -> Iterator[tuple[Sequence[int], str]]:
+def _spell_pieces(pieces: Sequence[str]) -> Iterator[tuple[Sequence[int], str]]:
     """What the pieces spell, part by part, and the numbers of the pieces that spell it, as `Tokenizer.decode` does."""
     heard = [number for number, piece in enumerate(pieces) if piece not in _SILENT]
     begin = 0
     while begin < len(heard):
         first = pieces[heard[begin]]
-        spelled = _bytes([pieces[number] for number in heard[begin : begin + _LONGEST_CHARACTER]])
+        spelled = _read_bytes([pieces[number] for number in heard[begin : begin + _LONGEST_CHARACTER]])
         if spelled:
-            text, size = _first_character(spelled)
+            text, size = _read_character(spelled)
         else:
             text, size = " \u2047 " if first == "<unk>" else first.replace("\u2581", " "), 1
         yield heard[begin : begin + size], text
         begin += size
 
 
-def _bytes(pieces: Sequence[str]) -> bytes:
+def _read_bytes(pieces: Sequence[str]) -> bytes:
     """What the first of the pieces spell, as far as they are single bytes."""
     found = bytearray()
     for piece in pieces:
@@ -137,7 +137,7 @@ def _bytes(pieces: Sequence[str]) -> bytes:
     return bytes(found)
 
 
-def _first_character(spelled: bytes) -> tuple[str, int]:
+def _read_character(spelled: bytes) -> tuple[str, int]:
     """The character that the bytes begin with, and how many it takes; a byte that begins none is one by itself."""
     for size in range(1, len(spelled) + 1):
         with suppress(UnicodeDecodeError):

@@ -70,9 +70,9 @@ class ProtectedSentence:
     def __init__(self, text: str, kinds: Collection[Kind], glossary: Glossary) -> None:
         self.text = text
         self.kept = _find_kept(text, kinds, glossary)
-        copy = replaced(text, {kept.place: kept.text for kept in self.kept})
+        copy = replace_places(text, {kept.place: kept.text for kept in self.kept})
         self.copy = copy if text.strip() else ""
-        self.body = _without_outer_tags(text, self.kept)
+        self.body = _find_body(text, self.kept)
         self._is_kept = bytearray(len(text))
         for kept in self.kept:
             self._is_kept[slice(*kept.place)] = b"\1" * (kept.place.end - kept.place.start)
@@ -88,7 +88,7 @@ class ProtectedSentence:
         """Whether there is a letter or digit outside of what is kept."""
         return any(self.text[index].isalnum() and not self._is_kept[index] for index in range(*place))
 
-    def request(self, place: Place) -> ConstrainedText:
+    def make_request(self, place: Place) -> ConstrainedText:
         """What the search is asked for a part of the sentence."""
         first, last = (bisect_left(self.kept, index, key=lambda kept: kept.place.start) for index in place)
         kept = self.kept[first:last]
@@ -100,42 +100,44 @@ class ProtectedSentence:
         terms = [item.text for item in kept if item.kind == "term"]
         return ConstrainedText(self.text[slice(*place)], tuple(spans), tuple(terms))
 
-    def whole(self, proposals: Sequence[Proposal]) -> Proposal | None:
+    def assemble_whole(self, proposals: Sequence[Proposal]) -> Proposal | None:
         """The sentence with the first translation of its body that will do."""
         for proposal in proposals:
             if not self.kept:
                 return proposal
-            text = replaced(self.text, {self.body: proposal.text})
+            text = replace_places(self.text, {self.body: proposal.text})
             if self.will_do(text):
                 closer = respaced(text, self.text, self._kinds)
                 return Proposal(closer if self.will_do(closer) else text, proposal.searched)
         return None
 
-    def parts(self) -> list[Place]:
+    def find_parts(self) -> list[Place]:
         """What can be translated for itself: first the text between spans, then that between spans and terms."""
         spans = [kept for kept in self.kept if kept.kind != "term"]
-        places = dict.fromkeys([*self._between(spans), *self._between(self.kept)])
+        places = dict.fromkeys([*self._find_gaps(spans), *self._find_gaps(self.kept)])
         return [place for place in places if place != self.body and self.has_words(place)]
 
-    def in_parts(self, translations: Mapping[Place, Sequence[Proposal]]) -> tuple[str, list[Translation]] | None:
+    def assemble_parts(self, translations: Mapping[Place, Sequence[Proposal]]) -> tuple[str, list[Translation]] | None:
         """The sentence with as many of its parts translated as will do, and what was searched for; None if none will.
 
         Args:
             translations: of parts.
         """
         searched = {
-            part: {_as_part(one.text, self.text[part.end - 1]): one.searched for one in found[::-1] if one.text.strip()}
+            part: {
+                _trim_part(one.text, self.text[part.end - 1]): one.searched for one in found[::-1] if one.text.strip()
+            }
             for part, found in translations.items()
         }
         texts = {part: list(of_text)[::-1] for part, of_text in searched.items() if of_text}
         kept = {item.place: item.text for item in self.kept}
-        pieces = self._filled(kept, list(texts), texts)
+        pieces = self._fill_parts(kept, list(texts), texts)
         if pieces == kept:
             return None
         used = [searched[part][text] for part, text in pieces.items() if part in texts]
-        return replaced(self.text, pieces), [one for one in used if one is not None]
+        return replace_places(self.text, pieces), [one for one in used if one is not None]
 
-    def _filled(
+    def _fill_parts(
         self, pieces: dict[Place, str], parts: Sequence[Place], texts: Mapping[Place, Sequence[str]]
     ) -> dict[Place, str]:
         """`pieces`, which will do, and translations of those `parts` with which they still do.
@@ -145,14 +147,14 @@ class ProtectedSentence:
         """
         if len(parts) > 1:
             trial = pieces | {part: texts[part][0] for part in parts}
-            if self.will_do(replaced(self.text, trial)):
+            if self.will_do(replace_places(self.text, trial)):
                 return trial
             middle = len(parts) // 2
-            return self._filled(self._filled(pieces, parts[:middle], texts), parts[middle:], texts)
+            return self._fill_parts(self._fill_parts(pieces, parts[:middle], texts), parts[middle:], texts)
         trials = (pieces | {part: text} for part in parts for text in texts[part])
-        return next((trial for trial in trials if self.will_do(replaced(self.text, trial))), pieces)
+        return next((trial for trial in trials if self.will_do(replace_places(self.text, trial))), pieces)
 
-    def _between(self, dividing: Sequence[Kept]) -> list[Place]:
+    def _find_gaps(self, dividing: Sequence[Kept]) -> list[Place]:
         """What is between these in the body. Signs beside them are left out: no translation can drop or move them."""
         inside = [kept.place for kept in dividing if self.body.start <= kept.place.start < self.body.end]
         starts = [self.body.start, *(place.end for place in inside)]
@@ -172,7 +174,7 @@ class ProtectedSentence:
 
 
 class _Requirements:
-    """What a translation is measured by: the copy, which is the source with its terms replaced.
+    """What a translation is measured by: the copy, which is the source with its terms replace_places.
 
     Args:
         copy: it meets all of them itself.
@@ -213,7 +215,7 @@ def _find_kept(text: str, kinds: Collection[Kind], glossary: Glossary) -> list[K
     return sorted(chosen)
 
 
-def _without_outer_tags(text: str, kept: Sequence[Kept]) -> Place:
+def _find_body(text: str, kept: Sequence[Kept]) -> Place:
     """Where the text is without the tags around it: their places are sure, and the rest is easier to translate.
 
     Of an element, both tags are taken off or none.
@@ -242,7 +244,7 @@ def _without_outer_tags(text: str, kept: Sequence[Kept]) -> Place:
     return Place(start, end)
 
 
-def replaced(text: str, pieces: Mapping[Place, str]) -> str:
+def replace_places(text: str, pieces: Mapping[Place, str]) -> str:
     """`text` with each of `pieces` in its place; one whose place is inside of another's is left out."""
     parts = []
     done = 0
@@ -253,7 +255,7 @@ def replaced(text: str, pieces: Mapping[Place, str]) -> str:
     return "".join([*parts, text[done:]])
 
 
-def _as_part(translation: str, last: str) -> str:
+def _trim_part(translation: str, last: str) -> str:
     """The translation of a part of a sentence that ends in the character `last`: models like to add a full stop."""
     stripped = translation.strip()
     return stripped[:-1] if last.isalnum() and stripped.endswith((".", "。")) else stripped
@@ -319,33 +321,33 @@ def translate_protected(
         fits: whether the model reads a text as a whole; any unless given.
     """
     divided = [_Line(line, kinds, glossary or Glossary({}), language, fits) for line in lines]
-    translations = iter(_translated([sentence for line in divided for sentence in line.sentences], search))
-    return [line.joined(list(islice(translations, len(line.sentences)))) for line in divided]
+    translations = iter(_translate_sentences([sentence for line in divided for sentence in line.sentences], search))
+    return [line.join(list(islice(translations, len(line.sentences)))) for line in divided]
 
 
-def _translated(sources: Sequence[ProtectedSentence], search: Search) -> list[ProtectedTranslation]:
+def _translate_sentences(sources: Sequence[ProtectedSentence], search: Search) -> list[ProtectedTranslation]:
     """The translation of each sentence by itself."""
     results = [
         ProtectedTranslation(source.copy, "copied", is_given_up=source.has_words(source.body)) for source in sources
     ]
 
     with_words = [index for index, source in enumerate(sources) if source.has_words(source.body)]
-    requests = [sources[index].request(sources[index].body) for index in with_words]
+    requests = [sources[index].make_request(sources[index].body) for index in with_words]
     failed: dict[int, dict[Place, list[Proposal]]] = {}  # sentences, and translations of their parts
     for index, found in zip(with_words, search(requests) if requests else [], strict=True):
-        whole = sources[index].whole(found)
+        whole = sources[index].assemble_whole(found)
         if whole is None:
             failed[index] = {}
         else:
             how: ProtectionMethod = "constrained" if sources[index].kept else "free"
             results[index] = ProtectedTranslation(whole.text, how, () if whole.searched is None else (whole.searched,))
 
-    parts = [(index, part) for index in failed for part in sources[index].parts()]
-    requests = [sources[index].request(part) for index, part in parts]
+    parts = [(index, part) for index in failed for part in sources[index].find_parts()]
+    requests = [sources[index].make_request(part) for index, part in parts]
     for (index, part), found in zip(parts, search(requests) if requests else [], strict=True):
         failed[index][part] = found
     for index, translations in failed.items():
-        in_parts = sources[index].in_parts(translations)
+        in_parts = sources[index].assemble_parts(translations)
         if in_parts is not None:
             text, searched = in_parts
             results[index] = ProtectedTranslation(text, "in parts", tuple(searched))
@@ -360,18 +362,18 @@ class _Line:
         between_tags = [Place(*place) for place in tagged_sentences(text, whole.tags, language)]
         self._places = between_tags
         if whole.kept:  # what is free is divided by whoever translates it
-            self._places = [part for place in between_tags for part in _parts(whole, place, language, fits)]
+            self._places = [part for place in between_tags for part in _divide_place(whole, place, language, fits)]
         self._num_parts = 1 + len(self._places) - len(between_tags)
         self.sentences = [whole]
         if len(self._places) > 1:
             self.sentences = [ProtectedSentence(text[slice(*place)], kinds, glossary) for place in self._places]
 
-    def joined(self, translations: Sequence[ProtectedTranslation]) -> ProtectedTranslation:
+    def join(self, translations: Sequence[ProtectedTranslation]) -> ProtectedTranslation:
         """The line with these translations of its sentences."""
         if len(translations) == 1:
             return translations[0]
         texts = [translation.text for translation in translations]
-        text = replaced(self._whole.text, dict(zip(self._places, texts, strict=True)))
+        text = replace_places(self._whole.text, dict(zip(self._places, texts, strict=True)))
         pairs = zip(self.sentences, translations, strict=True)
         ways = {translation.how for sentence, translation in pairs if sentence.has_words(sentence.body)}
         if ways <= {"copied"} or not self._whole.will_do(text):
@@ -386,7 +388,7 @@ class _Line:
         return ProtectedTranslation(text, how, searched, self._num_parts)
 
 
-def _parts(line: ProtectedSentence, place: Place, language: str, fits: Fits) -> list[Place]:
+def _divide_place(line: ProtectedSentence, place: Place, language: str, fits: Fits) -> list[Place]:
     """A place of a line in parts that fit, as far as that can be."""
     first, last = (bisect_left(line.kept, index, key=lambda item: item.place.start) for index in place)
     kept = [

@@ -12,7 +12,7 @@ from transduce.errors import ConfigError
 from transduce.text import ProtectedSpan, find_protected_spans, find_whole, run_before, run_behind
 from transduce.translation.confidence.alignment import Alignment, AlignmentHead, align_pairs
 from transduce.translation.confidence.scoring import ForcedDecoder
-from transduce.translation.constraints.protection import ConstrainedText, Place, Proposal, replaced
+from transduce.translation.constraints.protection import ConstrainedText, Place, Proposal, replace_places
 from transduce.translation.constraints.text_constraints import TextConstraints, spell
 from transduce.translation.engines.engine import NativeEngine
 from transduce.translation.translator import Translation, Translator
@@ -25,7 +25,7 @@ _AROUND = frozenset({"()", "[]", "{}", '""', "''", "“”", "„“", "«»", "
 
 
 @dataclass(frozen=True)
-class Removed:
+class RemovedSpan:
     """A span that was taken out.
 
     Args:
@@ -45,7 +45,7 @@ class Removed:
     right: str
 
 
-def remove_spans(text: str, spans: Sequence[ProtectedSpan]) -> tuple[str, list[Removed]]:
+def remove_spans(text: str, spans: Sequence[ProtectedSpan]) -> tuple[str, list[RemovedSpan]]:
     """The text without the spans, and what is needed to put them into its translation.
 
     Args:
@@ -54,7 +54,7 @@ def remove_spans(text: str, spans: Sequence[ProtectedSpan]) -> tuple[str, list[R
     """
     bare, removed, done = "", [], 0
     for span, (start, end) in zip(spans, find_removed_places(text, spans), strict=True):
-        bare = _appended(bare, text[done:start])
+        bare = _append_rest(bare, text[done:start])
         done = end
         written, is_tag = text[start:end], span.kind == "tag"
         left, right = run_before(text, start), run_behind(text, end)
@@ -62,8 +62,8 @@ def remove_spans(text: str, spans: Sequence[ProtectedSpan]) -> tuple[str, list[R
         is_begin = is_tag and not written.endswith("/>")
         opens = not (is_tag and written.startswith("</")) and (opens or is_begin)
         within_word = bool(opens and bare) and not bare[-1].isspace() and right[:1].isalnum()
-        removed.append(Removed(written, len(bare.split()) - within_word, opens, is_tag, left, right))
-    return _appended(bare, text[done:]).strip(), removed
+        removed.append(RemovedSpan(written, len(bare.split()) - within_word, opens, is_tag, left, right))
+    return _append_rest(bare, text[done:]).strip(), removed
 
 
 def find_removed_places(text: str, spans: Sequence[ProtectedSpan]) -> list[tuple[int, int]]:
@@ -78,14 +78,14 @@ def find_removed_places(text: str, spans: Sequence[ProtectedSpan]) -> list[tuple
     return places
 
 
-def _appended(bare: str, rest: str) -> str:
+def _append_rest(bare: str, rest: str) -> str:
     """What is left of both sides of a span: with one space between, and none in front of punctuation."""
     if bare.endswith(" ") and rest[:1] in _PUNCTUATION:
         return bare.rstrip() + rest
     return bare + (rest.lstrip() if bare.endswith(" ") or not bare else rest)
 
 
-def insert_spans(translation: str, removed: Sequence[Removed], alignment: Alignment) -> str:
+def insert_spans(translation: str, removed: Sequence[RemovedSpan], alignment: Alignment) -> str:
     """The translation of the bare text with the spans in it, in their order.
 
     A span touches the same words and signs as in the source, and a tag the words of its element: no others.
@@ -100,38 +100,38 @@ def insert_spans(translation: str, removed: Sequence[Removed], alignment: Alignm
     for link in alignment.links:
         linked.setdefault(link.source, []).append(link.target)
     text, done = "", 0
-    last: Removed | None = None  # the span that the text ends with
+    last: RemovedSpan | None = None  # the span that the text ends with
 
     for span in removed:
-        place = max(done, min(len(words), _place(span, linked, len(alignment.source), len(words))))
+        place = max(done, min(len(words), _find_place(span, linked, len(alignment.source), len(words))))
         if span.text.startswith("</") and place == done < len(words) and text:
             place += 1  # an element that has words keeps one
         for word in words[done:place]:
-            text, last = _joined(text, word, is_glued=_touches(last, word)), None
+            text, last = _join_word(text, word, is_glued=_touches(last, word)), None
         done = place
         behind = span.right if last is None and span.right in _PUNCTUATION and text.endswith(span.right) else ""
         text = text.removesuffix(behind)
         is_end = span.is_tag and span.text.startswith("</")
         is_glued = bool(span.left) and (is_end or run_before(text, len(text)) == span.left)
-        text = _joined(text, span.text, is_glued=is_glued) + behind
+        text = _join_word(text, span.text, is_glued=is_glued) + behind
         last = None if behind else span
     for word in words[done:]:
-        text, last = _joined(text, word, is_glued=_touches(last, word)), None
+        text, last = _join_word(text, word, is_glued=_touches(last, word)), None
     return text
 
 
-def _touches(span: Removed | None, word: str) -> bool:
+def _touches(span: RemovedSpan | None, word: str) -> bool:
     """Whether a word of the translation stands behind a span without a space."""
     if span is None or not span.right:
         return False
     return (span.is_tag and span.opens) or run_behind(word, 0) == span.right
 
 
-def _joined(text: str, rest: str, *, is_glued: bool) -> str:
+def _join_word(text: str, rest: str, *, is_glued: bool) -> str:
     return text + rest if is_glued or not text else f"{text} {rest}"
 
 
-def _place(span: Removed, linked: dict[int, list[int]], num_source: int, num_target: int) -> int:
+def _find_place(span: RemovedSpan, linked: dict[int, list[int]], num_source: int, num_target: int) -> int:
     """Words of the translation in front of the span."""
     if span.word == 0:
         return 0
@@ -195,11 +195,11 @@ class SpanSearch:
             text = insert_spans(proposal.text, divided[place][1], alignment)
             proposals[place][rank] = replace(proposal, text=text)
         return [
-            [replace(one, text=self._as_in_glossary(one.text, request)) for one in found]
+            [replace(one, text=self._spell_as_glossary(one.text, request)) for one in found]
             for request, found in zip(requests, proposals, strict=True)
         ]
 
-    def _as_in_glossary(self, text: str, request: ConstrainedText) -> str:
+    def _spell_as_glossary(self, text: str, request: ConstrainedText) -> str:
         """The text with terms as the glossary writes them, where translations spell them otherwise."""
         waiting: dict[str, list[str]] = {}
         for term in request.terms:
@@ -214,7 +214,7 @@ class SpanSearch:
                 for place in places
                 if not any(span.start < place.end and place.start < span.end for span in spans)
             ]
-            text = replaced(text, dict(zip(free, terms, strict=False)))
+            text = replace_places(text, dict(zip(free, terms, strict=False)))
         return text
 
     def _find_translations(self, texts: Sequence[str], requests: Sequence[ConstrainedText]) -> list[Translation]:
