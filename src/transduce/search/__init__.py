@@ -1,7 +1,7 @@
-"""From a step function to hypotheses.
+"""Beam search and sampling: from a step function to hypotheses.
 
-What is searched is a function from the last ids and a state to the log-probabilities of the next ids: the search
-knows no model and no tokenizer, works with a table as well as with a network, and hands back plain lists of numbers.
+A step function maps the last ids and a state to the log-probabilities of the next ids. The searches know no model and
+no tokenizer, work with a table as well as with a network, and return plain lists of numbers.
 """
 
 from transduce.search.beam import beam_search

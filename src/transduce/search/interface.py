@@ -15,16 +15,16 @@ _SelfT = TypeVar("_SelfT")  # stands for Self, which cannot be checked at run ti
 
 @runtime_checkable
 class SearchState(Protocol):
-    """What the step function remembers of each sentence and of its hypotheses, which stand side by side."""
+    """The state of a step function: what it keeps of each sentence and of its hypotheses."""
 
     def select(  # noqa: PYI019 - see above
         self: _SelfT, sentences: Int[Tensor, "kept"] | None, parents: Int[Tensor, "kept width"]
     ) -> _SelfT:
         """The state whose sentence i is sentence `sentences[i]` of this one (None: all of them, as they are).
 
-        Some of this one's may be missing, and some may be there several times.
-        Hypothesis j of sentence i goes on from hypothesis `parents[i, j]` of that sentence. What is handed back takes
-        the place of this state, which must not be used any more.
+        Sentences may be missing, and some may be there several times. Hypothesis j of sentence i goes on from
+        hypothesis `parents[i, j]` of that sentence. The returned state takes the place of this one, which must not be
+        used any more.
         """
         ...
 
@@ -34,14 +34,14 @@ StateT = TypeVar("StateT", bound=SearchState)
 
 @runtime_checkable
 class StepFunction(Protocol[StateT]):
-    """One step of decoding: the last id of each hypothesis, and the state, to what may come next."""
+    """One step of decoding: from the last id of each hypothesis and the state to the next log-probabilities."""
 
     def __call__(
         self, last_ids: Int[Tensor, "sentences width"], state: StateT
     ) -> tuple[Float[Tensor, "sentences width vocabulary"], StateT]:
         """Log-probabilities of the next id (-inf: forbidden), and the state that includes `last_ids`.
 
-        The log-probabilities are the search's own from then on: it may write into them.
+        The search may write into the log-probabilities.
         """
         ...
 
@@ -51,7 +51,7 @@ Phrase = tuple[int, ...]
 
 @dataclass(frozen=True)
 class Constraints:
-    """What is asked of the hypotheses of one sentence, in ids.
+    """Constraints of the hypotheses of one sentence, in ids.
 
     Args:
         prefix: how each begins.
@@ -77,13 +77,13 @@ class Constraints:
 
     @property
     def num_tokens(self) -> int:
-        """Tokens that every hypothesis has because of them."""
+        """Number of tokens that every hypothesis has because of them."""
         return len(self.prefix) + sum(map(len, self.required))
 
 
 @dataclass(frozen=True)
 class SearchTask:
-    """A batch of sentences.
+    """A batch of sentences to be searched.
 
     Args:
         start_id: stands before the first token.
@@ -112,7 +112,7 @@ class SearchTask:
 
 
 def length_penalty(length: int, alpha: float) -> float:
-    """What the log-probability of `length` tokens, end included, is divided by: ((5 + length) / 6)^alpha.
+    """The divisor of the log-probability of `length` tokens, end included: ((5 + length) / 6)^alpha.
 
     Wu et al. 2016, eq. 14; the paper uses alpha 0.6 (section 6.1), and alpha 0 is no penalty.
     """
@@ -134,12 +134,12 @@ class Hypothesis:
 
     @classmethod
     def from_tokens(cls, ids: Sequence[int], token_scores: Sequence[float], alpha: float) -> "Hypothesis":
-        """Scores `ids`, of which the last is the end symbol."""
+        """The hypothesis of `ids`, of which the last is the end symbol, with its score."""
         return cls(list(ids), sum(token_scores) / length_penalty(len(ids), alpha), list(token_scores))
 
 
 class Token(NamedTuple):
-    """One token of a hypothesis that is being built, and the way back: nothing is ever copied."""
+    """The last token of an unfinished hypothesis, linked to the tokens before it, so that nothing is ever copied."""
 
     id: int
     score: float
@@ -157,12 +157,12 @@ def read_back(last: Token | None) -> tuple[list[int], list[float]]:
 
 
 _FULL = 16
-"""A batch has 1, 2, 4, 8 or a multiple of so many rows once some are done: leaving costs a copy of the state, and every
-new size a new kernel."""
+"""Sizes of compacted batches are 1, 2, 4, 8 and multiples of this: compacting copies the state, and every new size
+needs a new kernel."""
 
 
 def compact_batch(is_done: Sequence[bool]) -> list[int]:
-    """The places of those that are not done, at least one, and of others up to a size that batches have."""
+    """The places of the sentences that stay in a batch: those that are not done, and others up to the next size."""
     num_live = len(is_done) - sum(is_done)
     size = -(-num_live // _FULL) * _FULL if num_live > _FULL // 2 else 1 << (num_live - 1).bit_length()
     if size >= len(is_done):

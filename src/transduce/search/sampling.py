@@ -14,15 +14,15 @@ from transduce.errors import ConfigError, TransduceError
 from transduce.search.interface import Hypothesis, SearchTask, StateT, StepFunction, compact_batch
 
 _BLOCK = 64
-"""Tokens of which one is drawn after their block was drawn: so many numbers, and one for each block, are all chance."""
+"""Tokens of a block: first a block is drawn, then one of its tokens, so that few random numbers are enough."""
 
 _LIKELIEST = 32
-"""Tokens that are put in order first where only the most probable may be drawn: mostly they are enough."""
+"""Tokens that are sorted first where only the most probable may be drawn: mostly they are enough."""
 
 
 @dataclass(frozen=True)
 class Sampling:
-    """What tokens are drawn from: softmax(log-probabilities / `temperature`), the improbable ones left out.
+    """The distribution that tokens are drawn from: softmax(log-probabilities / `temperature`) without improbable ones.
 
     Args:
         temperature: 1 is the model's own distribution, less keeps nearer to the most probable.
@@ -64,9 +64,8 @@ def sample_search(
 ) -> list[list[Hypothesis]]:
     """`num_samples` hypotheses for each sentence, in the order in which they were drawn; some may be the same.
 
-    Chance depends on the sentence's seed and the number of the sample alone, not on what else is drawn. A hypothesis at
-    its maximum length ends; its score and those of its tokens are of the model itself, not of what was drawn from.
-    Constraints are not kept.
+    The random numbers depend on the sentence's seed and the number of the sample alone, not on what else is drawn. A
+    hypothesis ends at its maximum length; its scores are those of the model, not of the distribution drawn from.
 
     `state` has one hypothesis for each sentence in the first step; then each sample is a sentence of its own.
 
@@ -145,11 +144,11 @@ def _draw_tokens(
 def _draw_places(
     probabilities: Float[Tensor, "rows tokens"], chance: Sequence[np.random.Generator]
 ) -> Int[Tensor, " rows"]:
-    """Places drawn from `probabilities`, which need not add up to 1: where w / p is least, for random waits w.
+    """Draw a place of each row, whose numbers need not add up to 1: where w / p is least, for random waits w.
 
     This is the Gumbel-max trick (Gumbel 1954; Maddison et al. 2014) without logarithms. First a block is drawn, then a
-    place in it: few random numbers are enough. What is drawn changes with the rounding of the probabilities only if two
-    values of w / p are within it, and not, as with sums over the vocabulary, with that of everything before.
+    place in it. Rounding of the probabilities changes the result only if two values of w / p are within it, and not, as
+    with sums over the vocabulary, whenever an earlier probability changes.
     """
     in_blocks = F.pad(probabilities, (0, -probabilities.size(1) % _BLOCK)).view(len(probabilities), -1, _BLOCK)
     waits = _draw_waits(chance, in_blocks.size(1) + _BLOCK).to(probabilities.device)
@@ -159,7 +158,7 @@ def _draw_places(
 
 
 def _draw_waits(chance: Sequence[np.random.Generator], count: int) -> Float[Tensor, "rows {count}"]:
-    """Numbers from the exponential distribution, of each generator its next."""
+    """The next random numbers of each generator, from the exponential distribution."""
     waits = np.empty((len(chance), count))  # float64: in float32 small ones, which decide, would be coarse
     for generator, row in zip(chance, waits, strict=True):
         generator.standard_exponential(out=row)
@@ -169,7 +168,7 @@ def _draw_waits(chance: Sequence[np.random.Generator], count: int) -> Float[Tens
 def _is_outside_nucleus(
     probabilities: Float[Tensor, "rows tokens"], drawn: Int[Tensor, " rows"], top_p: float
 ) -> Bool[Tensor, " rows"]:
-    """Whether those that are more probable than what was drawn reach `top_p` without it."""
+    """Whether the tokens that are more probable than the drawn one reach `top_p` without it."""
     own = probabilities.gather(1, drawn[:, None])
     return probabilities.masked_fill(probabilities <= own, 0.0).sum(dim=1) >= top_p * probabilities.sum(dim=1)
 
@@ -177,7 +176,7 @@ def _is_outside_nucleus(
 def _keep_nucleus(
     probabilities: Float[Tensor, "rows tokens"], top_p: float, count: int = _LIKELIEST
 ) -> Float[Tensor, "rows tokens"]:
-    """The same without what is not among the most probable; `count` of them or, if need be, more are put in order."""
+    """Set all but the most probable tokens to 0; `count` of them or, if need be, more are sorted."""
     count = min(count, probabilities.size(1))
     needed = top_p * probabilities.sum(dim=1, keepdim=True)
     likeliest = probabilities.topk(count, dim=1).values
@@ -193,7 +192,7 @@ def _keep_nucleus(
 def _make_hypotheses(
     steps: Sequence[tuple[Tensor, Tensor, Tensor]], num_samples: int, end_id: int, alpha: float
 ) -> list[list[Hypothesis]]:
-    """Those of each sentence, from each step's samples in the batch, their tokens, and the scores of these."""
+    """The hypotheses of each sentence, made of the samples, tokens and scores of each step."""
     ids = torch.full((len(steps[0][0]), len(steps)), end_id)
     scores = torch.zeros(ids.shape)
     for place, (samples, last_ids, last_scores) in enumerate(steps):

@@ -1,4 +1,4 @@
-"""The hypotheses of one sentence, and which of them go on."""
+"""The beam search of one sentence: hypotheses that go on, and hypotheses that are finished."""
 
 from collections.abc import Iterable
 from math import inf, isnan
@@ -13,10 +13,9 @@ _NOTHING = Progress(0, (), ())
 
 
 class LiveHypothesis(NamedTuple):
-    """A hypothesis that goes on, or, with the sum -inf, something that fills up its place.
+    """A hypothesis that goes on; one with the sum -inf only fills the beam.
 
-    `parent` is its place among the hypotheses of the step before; `sum` is what it is ranked by; `progress` is that of
-    its constraints, if there are any.
+    `parent` is its place among the hypotheses of the step before, `sum` its rank, `progress` that of its constraints.
     """
 
     sum: float
@@ -31,7 +30,7 @@ _by_sum = attrgetter("sum")
 
 
 class Candidate(NamedTuple):
-    """A hypothesis that may go on: ranked by `rank`, with the sum `sum`, and the true log-probability `score`."""
+    """A continuation that may be kept: `rank` orders candidates, `score` is its true log-probability."""
 
     rank: float
     sum: float
@@ -41,11 +40,11 @@ class Candidate(NamedTuple):
 
 
 class SentenceSearch:
-    """Hypotheses that go on and those that are finished, both best first.
+    """The hypotheses of one sentence that go on, and those that are finished, both best first.
 
-    It is done when one of two stops is reached. The first is what defines the search: `beam` hypotheses are finished,
-    though others that go on might become better than these. The second only saves time: a bound on the scores of those
-    that go on proves that none can change the best `num_best` that the first stop, or the limit, would leave.
+    The search ends by one of two conditions. The first defines the search: `beam` hypotheses are finished, though
+    others might become better. The second only saves time: a bound on the scores of those that go on proves that none
+    can change the best `num_best` that the first condition, or the limit, would leave.
     """
 
     def __init__(
@@ -66,7 +65,7 @@ class SentenceSearch:
         return self.length + 1 == self._limit
 
     def relative_sums(self) -> list[float]:
-        """What each hypothesis lacks to the best: all that ranking needs, and small enough for float32."""
+        """The sum of each hypothesis minus the best: enough for ranking, and small enough for float32."""
         best = self.live[0].sum if self.live else -inf
         if best == -inf:
             return [0.0] * max(1, len(self.live))
@@ -77,7 +76,7 @@ class SentenceSearch:
         return [self._end_id if live.last is None else live.last.id for live in self.live]
 
     def advance(self, scores: list[float], parents: list[int], ids: list[int]) -> None:
-        """Finishes what ends and takes up what goes on, of the best 2 * beam continuations, best first.
+        """Finish or keep the best 2 * beam continuations, given best first.
 
         Raises:
             TransduceError: a log-probability is NaN.
@@ -101,7 +100,7 @@ class SentenceSearch:
         self._finish_step(before)
 
     def take_up(self, candidates: Iterable[Candidate], first_of_bank: frozenset[int] | None = None) -> None:
-        """The same with candidates in the order in which they are to be taken.
+        """Finish or keep candidates, given in the order in which they are taken.
 
         Those that end are finished if they are among the first `beam`, or if their places are in `first_of_bank`.
         """
@@ -123,7 +122,6 @@ class SentenceSearch:
         self._finish_step(before)
 
     def _finish_step(self, before: list[LiveHypothesis]) -> None:
-        """What is left to do when those that go on are known."""
         if not self.live and not self.finished:  # every way is forbidden
             self._finish(Token(self._end_id, -inf, before[0].last))
         self.live.sort(key=_by_sum, reverse=True)  # the device ranked sums in float32
@@ -137,7 +135,7 @@ class SentenceSearch:
         return self.automaton.advance(self.progress(before[candidate.parent]), candidate.id)
 
     def progress(self, live: LiveHypothesis) -> Progress:
-        """How far a hypothesis has come with its constraints."""
+        """The progress of a hypothesis with its constraints."""
         if live.last is None and self.automaton is not None:
             return self.automaton.start()
         return live.progress
@@ -147,7 +145,7 @@ class SentenceSearch:
         self.finished.sort(key=lambda hypothesis: -hypothesis.score)
 
     def _is_finished(self) -> bool:
-        """Whether the search ends here: `beam` are finished, or nothing that goes on can change its result.
+        """Whether `beam` hypotheses are finished, or none that goes on can change the result.
 
         For the second: log-probabilities are at most 0, so no continuation scores more than the sum so far over the
         largest penalty; a sum with penalised repetitions says nothing about the score.

@@ -1,4 +1,4 @@
-"""Lines of a stream to translations, with everything that can be asked of them."""
+"""Translation of lines with all options, and what is known of a translated line: alignment, confidence, tokens."""
 
 import math
 from collections.abc import Sequence
@@ -32,10 +32,10 @@ class Line:
 
     Args:
         source: the line.
-        translation: of it. Where spans or terms are kept, score and pieces of its one alternative are those of the
-            search for the text without spans: none of what was put together of parts of sentences.
-        how: how what was to be kept was kept, if something was.
-        spans: that are kept, in the source and in the translation.
+        translation: of the line. Where spans or terms are kept, score and pieces of its one alternative are those of
+            the text without spans; there are none if it was put together of parts of sentences.
+        how: how spans and terms were kept; None if none were to be kept.
+        spans: pairs of the same kept span in the source and in the translation.
         is_given_up: whether no translation keeps what it must, so that the line is the source with its terms replaced.
     """
 
@@ -47,7 +47,7 @@ class Line:
 
     @property
     def has_failed(self) -> bool:
-        """Whether no translation has what was asked for; then the line is blank."""
+        """Whether no translation keeps the constraints; then the line is blank."""
         return self.translation.alternatives[0].score == -math.inf
 
     @property
@@ -57,7 +57,7 @@ class Line:
 
     @cached_property
     def bare_texts(self) -> tuple[str, str]:
-        """Source and translation without the spans, as the model has seen them."""
+        """Source and translation without the spans, as the model reads and writes them."""
         if not self.spans:
             return self.source, self.translation.text
         of_source, of_target = self.spans_in_order
@@ -65,7 +65,7 @@ class Line:
 
     @property
     def spans_in_order(self) -> tuple[list[ProtectedSpan], list[ProtectedSpan]]:
-        """Those of the source and those of the translation, each from left to right."""
+        """The spans of the source and those of the translation, each from left to right."""
         sides = zip(*self.spans, strict=True)
         of_source, of_target = (sorted(side, key=lambda span: span.start) for side in sides)
         return of_source, of_target
@@ -260,15 +260,15 @@ def _rank_by_risk(translation: Translation) -> Translation:
 
 
 def align_lines(decoder: ForcedDecoder, lines: Sequence[Line], head: AlignmentHead) -> list[Alignment | None]:
-    """The alignment of each line and its translation, in words as they stand there.
+    """The alignment of each line with its translation, between words as they stand there.
 
-    Words are linked as `align_pairs` links those of both texts without their protected spans, which the model has never
-    seen; words of a span are linked with those of the same span. A word with both in it is linked by its own letters.
+    Words are linked as `align_pairs` links them in the texts without protected spans, which the model never reads;
+    words of a span are linked with those of the same span. A word that is partly a span is linked by its other letters.
 
     Args:
         decoder: the model.
-        lines: translated. None is the alignment of one that has failed, or that the model does not read as a whole.
-        head: whose attention it is.
+        lines: translated. The alignment of a line that has failed, or is not read as a whole, is None.
+        head: whose attention is read.
 
     Raises:
         ConfigError: the model has no such head.
@@ -283,7 +283,7 @@ def align_lines(decoder: ForcedDecoder, lines: Sequence[Line], head: AlignmentHe
 
 
 def _add_span_links(line: Line, bare: Alignment) -> Alignment:
-    """The alignment of a line, from that of its bare texts."""
+    """The alignment of a line, made from the alignment of its texts without spans."""
     source, target = line.source, line.translation.text
     source_spans, target_spans = line.spans_in_order if line.spans else ([], [])
     of_source, of_target = _number_words(source), _number_words(target)
@@ -303,7 +303,7 @@ def _add_span_links(line: Line, bare: Alignment) -> Alignment:
 
 
 def _number_words(text: str) -> list[int | None]:
-    """Of each character, the number of its word; None of a space."""
+    """The number of the word of each character; None for a space."""
     words: list[int | None] = []
     number = -1
     for place, character in enumerate(text):
@@ -317,7 +317,7 @@ def _number_words(text: str) -> list[int | None]:
 
 
 def _map_words(text: str, spans: Sequence[ProtectedSpan], bare: Sequence[str]) -> list[int]:
-    """The words of `text` that the words `bare` of the same text without its spans are, by number."""
+    """For each word of the same text without its spans (`bare`), the number of its word in `text`."""
     words = _number_words(text)
     for start, end in find_removed_places(text, spans):
         words[start:end] = [None] * (end - start)
@@ -330,7 +330,7 @@ def _map_words(text: str, spans: Sequence[ProtectedSpan], bare: Sequence[str]) -
 
 
 class LineDetails:
-    """Tokens, scores and alternatives of a line; alignment and confidence if the bundle is calibrated.
+    """Describes translated lines: tokens, scores, alternatives; of calibrated bundles also alignment and confidence.
 
     Raises:
         BundleError: the bundle's calibration is damaged.
@@ -347,10 +347,9 @@ class LineDetails:
     def describe(self, lines: Sequence[Line]) -> list[dict[str, Any]]:
         """Each line as a JSON object.
 
-        Where protected spans are kept, score, tokens and confidence are those of the translation that they were put
-        into, without them; there are none where it was put together of parts of sentences. The alignment is that of the
-        line as it stands, in words between spaces. Neither it nor confidence is known of a line that was too long to be
-        read as a whole.
+        Where protected spans are kept, score, tokens and confidence are those of the translation without them; there
+        are none where it was put together of parts of sentences. The alignment is that of the line as it stands.
+        Alignment and confidence are unknown of a line that was too long to be read as a whole.
         """
         alignments: list[Alignment | None] = [None] * len(lines)
         if self._head is not None:

@@ -19,7 +19,7 @@ from transduce.translation.constraints.text_constraints import TextConstraints, 
 from transduce.translation.engines.engine import Engine, NativeEngine
 
 _NOT_IN_A_LINE = dict.fromkeys([*range(0x20), *range(0x7F, 0xA0), 0x2028, 0x2029], " ")
-"""Control characters, which a terminal would obey, and all that Unicode or Python take for the end of a line."""
+"""Control characters, which a terminal would obey, and every line end of Unicode and Python."""
 
 
 @dataclass(frozen=True)
@@ -31,7 +31,7 @@ class Alternative:
         score: log-probability in nats, `</s>` included, divided by the length penalty; of parts, the sum.
         pieces: of all parts, `</s>` included.
         token_scores: the log-probability of each, in nats.
-        utility: mean chrF against the other samples, from 0 to 100, where it was chosen among them by that.
+        utility: mean chrF against the other samples, from 0 to 100; None unless samples are ranked by it.
     """
 
     text: str
@@ -43,9 +43,9 @@ class Alternative:
 
 @dataclass(frozen=True)
 class Translation:
-    """The best `alternatives` for one line, best first; a blank line has one, blank.
+    """The alternatives for one text, best first; a blank text has one, blank.
 
-    `num_parts` is above 1 where the line was too long for the model and was translated in parts.
+    `num_parts` is above 1 where the text was too long for the model and was translated in parts.
     """
 
     alternatives: tuple[Alternative, ...]
@@ -74,7 +74,7 @@ _IMPOSSIBLE = Translation((Alternative("", -math.inf),))
 
 
 class Translator:
-    """Translates raw text with an engine, its tokenizer, and the settings of search that came with the model."""
+    """Translates raw text with an engine, the tokenizer of its model, and settings of the search."""
 
     def __init__(
         self,
@@ -100,9 +100,12 @@ class Translator:
     ) -> "Translator":
         """The translator of a bundle, or of a run folder's best bundle.
 
-        `precision` is that of all arithmetic: float32 gives the same translation in every batch; auto is what is
-        fastest on the device, bfloat16 where it has that in hardware. The models of other bundles with the same
-        tokenizer form an `ensemble` with it.
+        Args:
+            path: the folder.
+            device: cpu, cuda, mps or auto.
+            precision: float32 gives the same translation in every batch; auto is what is fastest on the device,
+                bfloat16 where it has that in hardware.
+            ensemble: other bundles with the same tokenizer, whose probabilities are averaged with the model's.
 
         Raises:
             BundleError: there is no bundle, or it is damaged.
@@ -135,7 +138,7 @@ class Translator:
         return cls(engine, tokenizer, search, languages.source, languages.target)
 
     def with_search(self, settings: Mapping[str, Any]) -> "Translator":
-        """The same with other settings of the search, by their names in `SearchConfig`.
+        """The translator with other settings of the search, by their names in `SearchConfig`.
 
         Raises:
             ConfigError: a setting is unknown or has a value that it cannot have.

@@ -1,4 +1,4 @@
-"""Which word of the source the decoder looks at when it is given a word of the target."""
+"""Word alignment: the source word that the decoder attends to when it predicts or reads a target word."""
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
@@ -19,7 +19,7 @@ from transduce.translation.confidence.words import Words, divide_pairs, sum_by_w
 
 @dataclass(frozen=True)
 class AlignmentHead:
-    """Whose attention an alignment is read from.
+    """The attention head that alignments are read from.
 
     Numbers are from 0 here and in calibration.json, which programs read; what people write and read, by `parse` and
     `str`, is numbered from 1, as by `transduce inspect` and on the page.
@@ -37,7 +37,7 @@ class AlignmentHead:
 
     @classmethod
     def load(cls, bundle: Bundle) -> "AlignmentHead | None":
-        """The one that the calibration of a bundle names; None if it names none.
+        """The head that the calibration of a bundle names; None if it names none.
 
         Raises:
             BundleError: its calibration.json is damaged, or another model's.
@@ -134,7 +134,7 @@ def align_pairs(
 
 
 def check_head(model: Transformer, head: AlignmentHead) -> None:
-    """Whether the decoder has it.
+    """Check that the decoder has the head.
 
     Raises:
         ConfigError: it has no such layer or head, or the offset is neither 0 nor 1.
@@ -154,7 +154,7 @@ def _weights(model: Transformer, batch: Batch, head: AlignmentHead) -> Float[Ten
 
 
 def _links(best: Sequence[int], weights: Sequence[float], target: Words) -> tuple[Link, ...]:
-    """Of padding, and of words without pieces, nothing has any weight."""
+    """The links of one pair; padding and words without pieces have no weight, and no link."""
     counted = zip(best, weights, target.pieces, strict=False)
     return tuple(
         Link(source, word, weight / len(pieces)) for word, (source, weight, pieces) in enumerate(counted) if weight > 0

@@ -1,4 +1,4 @@
-"""How sure a translation is, word by word and as a whole, in probabilities that were held against references.
+"""Confidence: how probably each word of a translation is right, and the quality to expect, calibrated on references.
 
 A small model of Multi30k (Elliott et al. 2016; English to German, BLEU 32), calibrated on the 1,014 pairs of its
 validation text, then measured on test 2016: the expected calibration error of the words' probabilities is 0.022, and
@@ -27,13 +27,13 @@ from transduce.translation.translator import Translator
 
 @dataclass(frozen=True)
 class Confidence:
-    """Says how sure translations are, as `recorded` was measured."""
+    """Estimates how probably translations are right, with the calibration `recorded`."""
 
     recorded: RecordedConfidence
 
     @classmethod
     def load(cls, bundle: Bundle) -> "Confidence | None":
-        """That of a bundle; None if it was not calibrated (`transduce calibrate`).
+        """The confidence of a bundle; None if it was not calibrated (`transduce calibrate`).
 
         Raises:
             BundleError: its calibration.json is damaged, or another model's.
@@ -44,11 +44,10 @@ class Confidence:
     def words(self, pieces: Sequence[str], token_scores: Sequence[float]) -> list[tuple[str, float]]:
         """The words of a translation, each with the probability, from 0 to 1, that it is right.
 
-        Right is a word that stands in the reference, in the place that a minimal edit of the whole translation gives
-        it; another word for the same is wrong.
+        A word counts as right if a minimal edit of the translation into the reference keeps it; a synonym is wrong.
 
         Args:
-            pieces: what the ids of a hypothesis stand for (`Tokenizer.pieces`), `</s>` included or not.
+            pieces: those of a hypothesis (`Tokenizer.pieces`), with `</s>` or without.
             token_scores: the log-probability of each (nats).
 
         Raises:
@@ -61,7 +60,7 @@ class Confidence:
     def sentence(self, token_scores: Sequence[float]) -> float:
         """The chrF, from 0 to 100, to expect of a translation whose tokens have these log-probabilities (nats).
 
-        Of one with several parts, give the tokens of all. Of one without tokens it is 0.
+        Of a translation of several parts, give the tokens of all. Without tokens it is 0.
         """
         return 100 * float(predict_probabilities(self.recorded.sentences, [token_scores])[0]) if token_scores else 0.0
 
@@ -69,7 +68,7 @@ class Confidence:
 def measure_confidence(
     translator: Translator, source: Path, target: Path, *, beam: int | None = None
 ) -> RecordedConfidence:
-    """Translate `source`, hold the words against those of `target`, and fit probabilities to what was right.
+    """Translate `source`, compare its words with `target`, and fit probabilities to which were right.
 
     Every other pair is held out of the fit, and gives the figures. Pairs with a blank source, or with one longer than
     the model reads at a time, are left out.
@@ -132,7 +131,7 @@ def find_right_words(words: Sequence[str], reference: Sequence[str]) -> list[boo
 
 @dataclass(frozen=True)
 class _Sample:
-    """A translation held against its reference."""
+    """A translation compared with its reference."""
 
     token_scores: list[float]
     words: list[list[float]]
@@ -190,16 +189,16 @@ NUM_BINS = 10
 """Bins of equal width for the expected calibration error."""
 
 RAREST = 1e-4
-"""A probability nearer than this to 0 or 1 counts as so far from it, so that no log-odds are infinite."""
+"""Probabilities are clipped to this distance from 0 and 1, so that log-odds are finite."""
 
 
 def predict_probabilities(fit: LogisticFit, token_scores: Sequence[Sequence[float]]) -> Float[np.ndarray, " items"]:
-    """What `fit` makes of words or sentences whose tokens have these log-probabilities (nats); none is empty."""
+    """The probabilities that `fit` predicts for words or sentences with these log-probabilities of tokens (nats)."""
     return _predict(np.array([fit.intercept, fit.minimum, fit.mean]), _make_features(token_scores))
 
 
 def fit_logistic(token_scores: Sequence[Sequence[float]], targets: Sequence[float] | Sequence[bool]) -> LogisticFit:
-    """The fit of highest likelihood, by Newton's method (Platt 1999 fits classifiers' scores so).
+    """The logistic fit of highest likelihood, by Newton's method (as Platt 1999 fits scores of classifiers).
 
     The features are log-odds, as in temperature scaling (Guo et al. 2017): for a word of one token, intercept 0 and
     weights that add up to 1 leave the model's own probability as it is. A penalty of half the sum of squared
@@ -208,7 +207,7 @@ def fit_logistic(token_scores: Sequence[Sequence[float]], targets: Sequence[floa
 
     Args:
         token_scores: of each word or sentence, the log-probabilities of its tokens (nats); none is empty.
-        targets: of each, what is to be predicted: 1 for right, 0 for wrong, or a share of what is right.
+        targets: to be predicted for each: 1 for right, 0 for wrong, or a share.
     """
     features, wanted = _make_features(token_scores), np.asarray(targets, dtype=np.float64)
     used = np.ones(features.shape[1], dtype=bool)
@@ -232,10 +231,7 @@ def compute_calibration_error(predicted: Float[np.ndarray, " items"], right: Boo
 
 
 def compute_area_under_curve(predicted: Float[np.ndarray, " items"], right: Bool[np.ndarray, " items"]) -> float:
-    """The probability that a right item has a higher probability than a wrong one, equal ones counting half.
-
-    0.5 if all are right or all are wrong: nothing is told apart.
-    """
+    """The probability that a right item has a higher probability than a wrong one, ties counting half; else 0.5."""
     num_right = int(right.sum())
     num_wrong = len(right) - num_right
     if not num_right or not num_wrong:

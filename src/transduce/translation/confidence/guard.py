@@ -1,4 +1,4 @@
-"""What small models get wrong so plainly that the text alone shows it; such lines are translated once more.
+"""The guard: checks for mistakes of small models that the text alone shows; such lines are translated once more.
 
 Thresholds were chosen on the 30,014 training and validation pairs of Multi30k (Elliott et al. 2016), translated by
 people, in the six directions between English, German and French. Alarms there, in pairs of each direction:
@@ -22,8 +22,8 @@ from dataclasses import dataclass
 from transduce.errors import UserError
 
 FEWEST_ROUNDS = {"1": 12, "2": 6, "3": 4, "4,15": 3, "16,200": 2}
-"""How many times in a row so many characters (or from, to) come in a repetition: "Zoooom" and "hand in hand in hand"
-are none. Multi30k has at most 13 characters, spaces included, twice in a row."""
+"""Rounds that make a repetition, by period in characters (or from, to): "Zoooom" and "hand in hand in hand" are none.
+Multi30k has at most 13 characters, spaces included, twice in a row."""
 
 MOST = 0.7
 """Share of the source's words in the translation from which it counts as copied; of Multi30k's, at most 0.67."""
@@ -35,7 +35,7 @@ SPELLED_OUT = 12
 """Numbers up to this are often written in words: half of Multi30k's are."""
 
 TIMES, MORE = 3, 20
-"""Of two translations, one is not longer than `TIMES` the other and `MORE` letters. Multi30k's are up to 2.8 times."""
+"""A translation is too long beyond `TIMES` the source and `MORE` letters. Multi30k's are up to 2.8 times as long."""
 
 # Of scripts without spaces between words, Thai to Burmese, Khmer, kana and Han, each character counts as a word.
 _UNSPACED = r"\u0e00-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff"
@@ -58,13 +58,13 @@ _NUMBER = re.compile(r"\d+(?:[.,'’٬٫]\d+)*")
 
 
 def repetition(source: str, translation: str) -> bool:
-    """Whether the same characters or words come again and again, more often than anything in the source does."""
+    """Whether characters or words repeat in a row, more often than anything in the source does."""
     rounds = _count_rounds(translation)
     return rounds > 1 and rounds > _count_rounds(source)
 
 
 def copied_source(source: str, translation: str) -> bool:
-    """Whether most of the source's words stand in the translation. Meant for two languages.
+    """Whether the translation has most of the source's words; for translations between two languages.
 
     Numbers do not count, nor does a source of less than `FEWEST_WORDS` words, which may be a name.
     """
@@ -74,14 +74,14 @@ def copied_source(source: str, translation: str) -> bool:
 
 
 def empty(source: str, translation: str) -> bool:
-    """Whether nothing can be seen of the translation, but something of the source."""
+    """Whether the translation shows nothing, though the source does."""
     return _is_visible(source) and not _is_visible(translation)
 
 
 def numbers_lost(source: str, translation: str) -> bool:
-    """Whether the digits of one of the source's numbers, `SPELLED_OUT` excepted, are nowhere in the translation.
+    """Whether the translation lacks the digits of a number of the source that is above `SPELLED_OUT`.
 
-    Digits alone are compared, of any script: 1,000 is 1.000, "1 000" and ١٠٠٠.
+    Only digits are compared, of any script: 1,000 is 1.000, "1 000" and ١٠٠٠.
     """
     there = _extract_digits(translation)
     numbers = (_extract_digits(number).lstrip("0") for number in _NUMBER.findall(source))
@@ -89,7 +89,7 @@ def numbers_lost(source: str, translation: str) -> bool:
 
 
 def too_short(source: str, translation: str) -> bool:
-    """Whether the source is so much longer that some of it must be missing."""
+    """Whether the source is longer than `TIMES` the translation and `MORE` letters: some of it must be missing."""
     return too_long(translation, source)
 
 
@@ -118,11 +118,11 @@ def find_problems(source: str, translation: str, *, same_language: bool = False)
 
 @dataclass(frozen=True)
 class GuardReport:
-    """What a guard found and did; reports of several blocks of lines can be added.
+    """Problems found and translations replaced by a guard; reports of several blocks of lines can be added.
 
     Args:
         before: number of translations with each problem, by name; every name is there.
-        after: the same once the better retries have taken their places.
+        after: number of them with the better retries in their places.
         retried: number of lines with a problem, which are those that were translated again.
         kept: how many of the retries had fewer problems, and were kept.
     """
@@ -146,7 +146,7 @@ def retry_suspects(
     *,
     same_language: bool = False,
 ) -> tuple[list[str], GuardReport]:
-    """The translations, those with problems replaced where a second attempt has fewer, and what was found.
+    """Translate texts with problems again; returns the better translations, and a report.
 
     Args:
         sources: the texts.
@@ -197,12 +197,12 @@ def _extract_digits(text: str) -> str:
 
 
 def _length(text: str) -> int:
-    """Letters, or what they would be in a script of letters; spaces count, too."""
+    """Number of characters, spaces included; those of Han, kana and Hangul count as three letters."""
     return len(text) + 2 * len(_WIDE.findall(text))
 
 
 def _count_rounds(text: str) -> int:
-    """How many times in a row the same comes, at most; 1 where that is nothing to notice."""
+    """The most rounds of a repetition; 1 if there is none."""
     # The space at the end makes the last word like those before it.
     found = _REPEATED.finditer(text.casefold() + " ")
     return max((len(match[0]) // len(match[match.lastindex or 0]) for match in found), default=1)

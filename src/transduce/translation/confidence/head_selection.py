@@ -1,4 +1,4 @@
-"""Which head of the decoder aligns best: measured, since nothing in training says what a head is for."""
+"""Selection of the attention head that aligns words best, by gold alignments or by a lexical model."""
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
@@ -23,14 +23,14 @@ Positions = tuple[int, int]
 
 @dataclass(frozen=True)
 class GoldAlignment:
-    """The links of one pair: those that must be found, and those that may be, all sure ones among them."""
+    """A word alignment made by people (Och & Ney 2003): sure links, and possible ones, which include the sure ones."""
 
     sure: frozenset[Positions]
     possible: frozenset[Positions]
 
 
 def read_gold_alignments(path: Path, num_pairs: int) -> list[GoldAlignment]:
-    """One a line in Pharaoh's format: "0-0 2-1" are sure links, source word and target word; "2?1" or "2p1" possible.
+    """Read one alignment a line in Pharaoh's format: "0-0 2-1" are sure links (source, target), "2?1" and "2p1" possible.
 
     Args:
         path: the file; plain or compressed.
@@ -65,15 +65,15 @@ def _parse_line(line: str, place: str) -> GoldAlignment:
 
 
 NUM_ITERATIONS = 10
-"""Of EM; further ones change little but rare words, which they fit ever closer to whatever stands beside them."""
+"""Iterations of EM; further ones only fit rare words ever closer to whatever stands beside them."""
 
 NULL = ""
-"""Stands in every source, for the target words that translate nothing."""
+"""A word that every source has, for target words that translate nothing."""
 
 
 @dataclass(frozen=True)
 class LexicalModel:
-    """t(target word | source word), the only parameters of Model 1.
+    """A lexical translation model, t(target word | source word): IBM Model 1 (Brown et al. 1993, 4.1).
 
     Args:
         probabilities: by source word, or `NULL`, and target word; 0 for words that were never in one pair.
@@ -123,10 +123,10 @@ NUM_PAIRS = 1000
 """Most pairs that heads are measured on."""
 
 Gain = Float[np.ndarray, "_ _"]
-"""What each link of a pair is worth: [source words, target words]; every pair has other numbers of them."""
+"""The gain of each possible link of a pair: [source words, target words], which differ from pair to pair."""
 
 LEAST_PROBABILITY = 1e-3
-"""What any link counts for: how wrong a wrong one is says nothing, and would outweigh what is right."""
+"""The least probability of a link: degrees of wrongness say nothing, and would outweigh right links."""
 
 
 def choose_head(qualities: Mapping[AlignmentHead, float]) -> AlignmentHead:
@@ -137,7 +137,7 @@ def choose_head(qualities: Mapping[AlignmentHead, float]) -> AlignmentHead:
 def measure_heads(
     decoder: ForcedDecoder, pairs: Iterable[Pair], gold: Sequence[GoldAlignment] | None = None
 ) -> dict[AlignmentHead, float]:
-    """How well each head of the decoder, and the mean of each layer, aligns words, read at either offset.
+    """The quality of the word alignment of each head of the decoder, and of the mean of each layer, at either offset.
 
     Higher is better. With `gold` it is 1 - alignment error rate (Och & Ney 2003). Without, it is the mean over all
     links of log t(target word | source word) + log t(source word | target word), in nats, by IBM Model 1 fitted on the
@@ -175,7 +175,7 @@ def measure_heads(
 def _sum_gains(
     decoder: ForcedDecoder, sources: Sequence[Words], targets: Sequence[Words], gains: Sequence[Gain]
 ) -> Float[np.ndarray, "layers 2 candidates"]:
-    """For each layer, either offset, and its heads and their mean: the sum of the gains of all its links."""
+    """The sum of the gains of all links, for each layer, offset, and head or mean of heads."""
     config = decoder.model.config
     sums = np.zeros((config.num_decoder_layers, 2, config.num_heads + 1))
     source_ids = [decoder.tokenizer.as_source(words.ids) for words in sources]
@@ -196,7 +196,7 @@ def _sum_gains(
 
 
 def _sum_gain(gain: Gain, linked: Int[np.ndarray, "candidates words"]) -> Float[np.ndarray, " candidates"]:
-    """Of one pair: `linked` is the source word of each target word, and of padding behind them, by candidate."""
+    """The gain of one pair by candidate; `linked` has the source word of each target word, and of padding."""
     num_words = gain.shape[1] if gain.size else 0
     sums: np.ndarray = gain[linked[:, :num_words], np.arange(num_words)].sum(axis=1)
     return sums
@@ -242,6 +242,6 @@ def _take_logarithms(probabilities: Gain) -> Gain:
 
 
 def _normalize_word(word: str) -> str:
-    """Without case and punctuation around it, unless it is nothing but punctuation: a thousand pairs are few."""
+    """The word without case and punctuation around it, unless it is only punctuation: a thousand pairs are few."""
     folded = word.casefold()
     return re.sub(r"^\W+|\W+$", "", folded) or folded

@@ -26,14 +26,14 @@ from transduce.translation.engines.engine import batch_by_length
 Pair = tuple[str, str]
 
 MOST_LOGITS = 2**26
-"""Logits of a batch, padding included: a quarter of a gigabyte, and as much again for their softmax."""
+"""Most logits of a batch, padding included: a quarter of a gigabyte, and as much again for their softmax."""
 
 _PAIRS_AT_A_TIME = 2048
 
 
 @dataclass(frozen=True)
 class ForcedDecoder:
-    """The network, its tokenizer, and the settings of search that came with them."""
+    """A model that reads given translations instead of searching for its own, with its tokenizer and settings."""
 
     model: Transformer
     tokenizer: Tokenizer
@@ -41,7 +41,7 @@ class ForcedDecoder:
 
     @classmethod
     def load(cls, path: str | Path, *, device: str = "auto") -> "ForcedDecoder":
-        """That of a bundle, or of a run folder's best bundle.
+        """The decoder of a bundle, or of a run folder's best bundle.
 
         Raises:
             BundleError: there is no bundle, or it is damaged.
@@ -51,7 +51,7 @@ class ForcedDecoder:
 
     @classmethod
     def from_bundle(cls, bundle: Bundle, *, device: str = "auto") -> "ForcedDecoder":
-        """That of a bundle which is open already.
+        """The decoder of an open bundle.
 
         Raises:
             BundleError: the bundle was changed since.
@@ -78,7 +78,7 @@ class ForcedDecoder:
         Args:
             sources: ids, `</s>` included.
             targets: for each source, ids, `</s>` included.
-            first_line: what errors call the first pair.
+            first_line: the number of the first pair in messages.
 
         Raises:
             UserError: a side is longer than the learned positions of the model.
@@ -113,7 +113,7 @@ class ForcedDecoder:
 
 
 def number_blocks(pairs: Iterable[Pair]) -> Iterator[tuple[int, list[Pair]]]:
-    """Some thousand pairs at a time, enough to find companions of similar length; with the first one's line number."""
+    """Blocks of some thousand pairs, enough to make batches of similar length, with the number of the first line."""
     waiting, line = iter(pairs), 1
     while block := list(islice(waiting, _PAIRS_AT_A_TIME)):
         yield line, block
@@ -139,11 +139,11 @@ class PairScore:
 
     @property
     def log_probability(self) -> float:
-        """Of the target as a whole, in nats."""
+        """The log-probability of the target as a whole, in nats."""
         return math.fsum(self.log_probabilities)
 
     def as_json(self) -> dict[str, Any]:
-        """Score, log-probability, and the same of every token."""
+        """Score and log-probability, of the target and of every token."""
         tokens = zip(self.pieces, self.log_probabilities, strict=True)
         return {
             "score": self.score,
@@ -153,7 +153,7 @@ class PairScore:
 
 
 class Perplexity:
-    """Perplexity of everything that was added: exp of the mean negative log-probability of a token."""
+    """The perplexity of all pairs added: exp of the mean negative log-probability of a token."""
 
     def __init__(self) -> None:
         self.num_pairs = 0
@@ -161,14 +161,14 @@ class Perplexity:
         self._log_probability = 0.0
 
     def add(self, score: PairScore) -> None:
-        """Counts one pair; one of blank lines has no token."""
+        """Add one pair; a pair of blank lines has no token."""
         self.num_pairs += 1
         self.num_tokens += len(score.pieces)
         self._log_probability += score.log_probability
 
     @property
     def value(self) -> float:
-        """From 1 on, infinite beyond floating point; 1 where there is no token."""
+        """The perplexity: at least 1, infinite beyond floating point; 1 without tokens."""
         mean = -self._log_probability / max(1, self.num_tokens)
         return math.exp(mean) if mean < 700 else math.inf
 
@@ -187,7 +187,7 @@ def score_pairs(decoder: ForcedDecoder, pairs: Sequence[Pair], first_line: int =
     Args:
         decoder: the model.
         pairs: source and target text; a blank side is `</s>` alone.
-        first_line: what errors call the first pair.
+        first_line: the number of the first pair in messages.
 
     Raises:
         UserError: a side is longer than the learned positions of the model; names the line.
@@ -211,7 +211,7 @@ def score_pairs(decoder: ForcedDecoder, pairs: Sequence[Pair], first_line: int =
 def score_ids(
     decoder: ForcedDecoder, sources: Sequence[Sequence[int]], targets: Sequence[Sequence[int]], first_line: int = 1
 ) -> list[Hypothesis]:
-    """Each target as the hypothesis that search makes of it, if it finds it; ids, `</s>` at the end of either side.
+    """Each target as the hypothesis that a search makes of it; ids of both sides end with `</s>`.
 
     Raises:
         UserError: a side is longer than the learned positions of the model; names the line, from `first_line` on.
@@ -227,7 +227,7 @@ def score_ids(
 
 
 def _compute_log_probabilities(model: Transformer, batch: Batch) -> Float[Tensor, "batch target"]:
-    """Of every target token, after those before it; of padding, anything."""
+    """The log-probability of every target token after those before it; of padding, anything."""
     logits = model(batch.source_ids, batch.source_mask, batch.target_ids, batch.target_mask)
     log_probabilities: Tensor = logits.float().log_softmax(dim=-1)
     return log_probabilities.gather(2, batch.target_ids[:, :, None]).squeeze(2)

@@ -19,10 +19,10 @@ Encode = Callable[[Sequence[str]], list[list[int]]]
 
 @dataclass(frozen=True)
 class Words:
-    """A line.
+    """A line divided into words.
 
     Args:
-        words: what white space divides it into, as `str.split` does.
+        words: as `str.split` divides the line.
         pieces: for each word, the ids of its pieces; none for a word that shows nothing.
     """
 
@@ -31,7 +31,7 @@ class Words:
 
     @property
     def ids(self) -> list[int]:
-        """Those of the line, without `</s>`."""
+        """The ids of the line, without `</s>`."""
         return list(chain.from_iterable(self.pieces))
 
 
@@ -42,7 +42,7 @@ def divide_pairs(tokenizer: Tokenizer, pairs: Sequence[tuple[str, str]]) -> tupl
 
 
 def divide_lines(encode: Encode, lines: Sequence[str]) -> list[Words]:
-    """Each line with the pieces of its words, which `encode` gives for many texts at once.
+    """Divide lines into words with their pieces; `encode` gives the pieces of many texts at once.
 
     No piece reaches across white space, SentencePiece's rule for what it trains; so words are encoded one by one, and
     which word a piece belongs to is never guessed from "▁", which Unicode's spaces and odd characters would mislead.
@@ -58,7 +58,7 @@ def sum_by_words(
     targets: Sequence[Words],
     offset: int,
 ) -> Float[Tensor, "batch heads target_words source_words"]:
-    """Attention between words: the sum of that between their pieces; 0 where a line has fewer words than others.
+    """Attention between words, the sum of that between their pieces; 0 where a line has fewer words than others.
 
     Args:
         weights: of pieces; row t belongs to the position that predicts piece t of the target.
@@ -112,7 +112,7 @@ def score_words(pieces: Sequence[str], token_scores: Sequence[float]) -> list[tu
 
 
 def _spell_pieces(pieces: Sequence[str]) -> Iterator[tuple[Sequence[int], str]]:
-    """What the pieces spell, part by part, and the numbers of the pieces that spell it, as `Tokenizer.decode` does."""
+    """The text of the pieces part by part, as `Tokenizer.decode` has it, with the numbers of its pieces."""
     heard = [number for number, piece in enumerate(pieces) if piece not in _SILENT]
     begin = 0
     while begin < len(heard):
@@ -127,7 +127,7 @@ def _spell_pieces(pieces: Sequence[str]) -> Iterator[tuple[Sequence[int], str]]:
 
 
 def _read_bytes(pieces: Sequence[str]) -> bytes:
-    """What the first of the pieces spell, as far as they are single bytes."""
+    """The bytes of the first pieces, as far as they are single bytes."""
     found = bytearray()
     for piece in pieces:
         match = _BYTE.fullmatch(piece)

@@ -1,4 +1,9 @@
-"""A sentence, what must be kept of it, and what will do as its translation."""
+"""Translations that keep addresses, tags and placeholders, and use the terms of a glossary, whatever the model does.
+
+A search is asked for what must be kept, and its translations are verified. Where none passes, only the text between
+what is kept is translated, part by part, and a part for which none passes stays as it is. The worst result is the
+source with its terms replaced, which keeps everything: so there always is a result.
+"""
 
 from bisect import bisect_left
 from collections import deque
@@ -25,12 +30,12 @@ from transduce.translation.translator import Translation
 
 @dataclass(frozen=True)
 class ConstrainedText:
-    """A text to be translated.
+    """A text to be translated, and what its translation must contain.
 
     Args:
-        text: as it stands in the line, with what is to be kept.
-        spans: what the translation has to contain as it is, in the text's order; of several tags it keeps the order.
-        terms: what it has to contain besides, each exactly as often as it is listed; in the text's order.
+        text: as it stands in the line, spans and terms included.
+        spans: parts of the text that the translation contains as they are, in the text's order; tags keep their order.
+        terms: phrases that it contains besides, each exactly as often as it is listed; in the text's order.
     """
 
     text: str
@@ -40,9 +45,9 @@ class ConstrainedText:
 
 @dataclass(frozen=True)
 class Proposal:
-    """A translation of a `ConstrainedText`, and what was searched for to get it, if that is known.
+    """A possible translation of a `ConstrainedText`.
 
-    `searched` is a translation of the text without its spans, which were put in afterwards.
+    `searched` is the search's translation of the text without its spans, which were inserted afterwards, if known.
     """
 
     text: str
@@ -50,14 +55,14 @@ class Proposal:
 
 
 class Place(NamedTuple):
-    """The characters from `start` up to, but without, `end` of a sentence."""
+    """The characters of a sentence from `start` up to, but without, `end`."""
 
     start: int
     end: int
 
 
 class Kept(NamedTuple):
-    """A span or term: `text` must be in the translation for what is at `place` in the source."""
+    """A span or term that is kept: the translation has `text` for what the source has at `place`."""
 
     place: Place
     text: str
@@ -65,7 +70,7 @@ class Kept(NamedTuple):
 
 
 class ProtectedSentence:
-    """A sentence, what is kept of it, and what will do as its translation."""
+    """A sentence, the spans and terms that are kept of it, and the test that its translation has to pass."""
 
     def __init__(self, text: str, kinds: Collection[Kind], glossary: Glossary) -> None:
         self.text = text
@@ -77,19 +82,19 @@ class ProtectedSentence:
         for kept in self.kept:
             self._is_kept[slice(*kept.place)] = b"\1" * (kept.place.end - kept.place.start)
         self._kinds = kinds
-        self.will_do = _Requirements(copy, self.kept, kinds).are_met_by
+        self.passes = _Requirements(copy, self.kept, kinds).are_met_by
 
     @property
     def tags(self) -> list[ProtectedSpan]:
-        """Those that are kept, in order."""
+        """The tags that are kept, in order."""
         return [ProtectedSpan(*kept.place, "tag") for kept in self.kept if kept.kind == "tag"]
 
     def has_words(self, place: Place) -> bool:
-        """Whether there is a letter or digit outside of what is kept."""
+        """Whether a place has a letter or digit outside of spans and terms."""
         return any(self.text[index].isalnum() and not self._is_kept[index] for index in range(*place))
 
     def make_request(self, place: Place) -> ConstrainedText:
-        """What the search is asked for a part of the sentence."""
+        """The request to the search for a part of the sentence."""
         first, last = (bisect_left(self.kept, index, key=lambda kept: kept.place.start) for index in place)
         kept = self.kept[first:last]
         spans = [
@@ -101,28 +106,24 @@ class ProtectedSentence:
         return ConstrainedText(self.text[slice(*place)], tuple(spans), tuple(terms))
 
     def assemble_whole(self, proposals: Sequence[Proposal]) -> Proposal | None:
-        """The sentence with the first translation of its body that will do."""
+        """The sentence with the first translation of its body that passes; None if none passes."""
         for proposal in proposals:
             if not self.kept:
                 return proposal
             text = replace_places(self.text, {self.body: proposal.text})
-            if self.will_do(text):
+            if self.passes(text):
                 closer = respaced(text, self.text, self._kinds)
-                return Proposal(closer if self.will_do(closer) else text, proposal.searched)
+                return Proposal(closer if self.passes(closer) else text, proposal.searched)
         return None
 
     def find_parts(self) -> list[Place]:
-        """What can be translated for itself: first the text between spans, then that between spans and terms."""
+        """Parts that can be translated by themselves: first the text between spans, then between spans and terms."""
         spans = [kept for kept in self.kept if kept.kind != "term"]
         places = dict.fromkeys([*self._find_gaps(spans), *self._find_gaps(self.kept)])
         return [place for place in places if place != self.body and self.has_words(place)]
 
     def assemble_parts(self, translations: Mapping[Place, Sequence[Proposal]]) -> tuple[str, list[Translation]] | None:
-        """The sentence with as many of its parts translated as will do, and what was searched for; None if none will.
-
-        Args:
-            translations: of parts.
-        """
+        """The sentence with as many parts translated as pass, and the translations used; None if no part passes."""
         searched = {
             part: {
                 _trim_part(one.text, self.text[part.end - 1]): one.searched for one in found[::-1] if one.text.strip()
@@ -140,22 +141,22 @@ class ProtectedSentence:
     def _fill_parts(
         self, pieces: dict[Place, str], parts: Sequence[Place], texts: Mapping[Place, Sequence[str]]
     ) -> dict[Place, str]:
-        """`pieces`, which will do, and translations of those `parts` with which they still do.
+        """Add translations of `parts` to `pieces` as long as the sentence passes.
 
-        All at once if possible, else each half for itself: a sentence may have thousands of parts. One inside of
+        All at once if possible, else each half by itself: a sentence may have thousands of parts. A part inside of
         another that is translated adds nothing.
         """
         if len(parts) > 1:
             trial = pieces | {part: texts[part][0] for part in parts}
-            if self.will_do(replace_places(self.text, trial)):
+            if self.passes(replace_places(self.text, trial)):
                 return trial
             middle = len(parts) // 2
             return self._fill_parts(self._fill_parts(pieces, parts[:middle], texts), parts[middle:], texts)
         trials = (pieces | {part: text} for part in parts for text in texts[part])
-        return next((trial for trial in trials if self.will_do(replace_places(self.text, trial))), pieces)
+        return next((trial for trial in trials if self.passes(replace_places(self.text, trial))), pieces)
 
     def _find_gaps(self, dividing: Sequence[Kept]) -> list[Place]:
-        """What is between these in the body. Signs beside them are left out: no translation can drop or move them."""
+        """The gaps between spans in the body, without signs beside the spans: no translation can drop or move those."""
         inside = [kept.place for kept in dividing if self.body.start <= kept.place.start < self.body.end]
         starts = [self.body.start, *(place.end for place in inside)]
         ends = [*(place.start for place in inside), self.body.end]
@@ -168,7 +169,7 @@ class ProtectedSentence:
         return places
 
     def _is_edge(self, index: int, is_divided: bool) -> bool:
-        """Whether a part may begin or end with this character; `is_divided`: on the side of what divides the parts."""
+        """Whether a part may begin or end with this character; `is_divided`: on the side of a span."""
         character = self.text[index]
         return character.isalnum() or bool(self._is_kept[index]) if is_divided else not character.isspace()
 
@@ -192,7 +193,7 @@ class _Requirements:
         self._least = {target: min(count_whole(together, target), most) for target, most in self._most.items()}
 
     def are_met_by(self, text: str) -> bool:
-        """Whether `text` keeps every span and has every target."""
+        """Whether `text` keeps every span and has the target of every term."""
         return (
             all(text.count(span) == times for span, times in self._times.items())
             and all(self._least[target] <= count_whole(text, target) <= most for target, most in self._most.items())
@@ -201,7 +202,7 @@ class _Requirements:
 
 
 def _find_kept(text: str, kinds: Collection[Kind], glossary: Glossary) -> list[Kept]:
-    """The spans and terms of a text in order; of those that overlap the longest, and spans before terms."""
+    """Spans and terms of a text in order; of those that overlap the longest, and spans before terms."""
     spans = find_protected_spans(text, kinds)
     kept = [Kept(Place(span.start, span.end), text[span.start : span.end], span.kind) for span in spans]
     kept += [Kept(Place(term.start, term.end), term.target, "term") for term in glossary.matches(text)]
@@ -216,9 +217,9 @@ def _find_kept(text: str, kinds: Collection[Kind], glossary: Glossary) -> list[K
 
 
 def _find_body(text: str, kept: Sequence[Kept]) -> Place:
-    """Where the text is without the tags around it: their places are sure, and the rest is easier to translate.
+    """The place of the text inside the tags around it, whose places are certain: the rest is easier to translate.
 
-    Of an element, both tags are taken off or none.
+    Of an element, both tags are outside or none.
     """
     places = [item.place for item in kept if item.kind == "tag"]
     partners: dict[Place, Place] = {}
@@ -245,7 +246,7 @@ def _find_body(text: str, kept: Sequence[Kept]) -> Place:
 
 
 def replace_places(text: str, pieces: Mapping[Place, str]) -> str:
-    """`text` with each of `pieces` in its place; one whose place is inside of another's is left out."""
+    """Replace each place of `text` by its piece; a place inside of another is left out."""
     parts = []
     done = 0
     for place in sorted(pieces, key=lambda place: (place.start, -place.end)):
@@ -256,7 +257,7 @@ def replace_places(text: str, pieces: Mapping[Place, str]) -> str:
 
 
 def _trim_part(translation: str, last: str) -> str:
-    """The translation of a part of a sentence that ends in the character `last`: models like to add a full stop."""
+    """Strip the full stop that models like to add, from the translation of a part that ends in the character `last`."""
     stripped = translation.strip()
     return stripped[:-1] if last.isalnum() and stripped.endswith((".", "。")) else stripped
 
@@ -264,27 +265,24 @@ def _trim_part(translation: str, last: str) -> str:
 ProtectionMethod = Literal["free", "constrained", "in parts", "copied"]
 
 Search = Callable[[Sequence[ConstrainedText]], list[list[Proposal]]]
-"""Gives translations of each text, best first. There may be none, and any of them may lack what is required."""
+"""Gives translations of each text, best first; there may be none, and any may lack what is required."""
 
 Fits = Callable[[str], bool]
-"""Whether the model reads a text, which is without its protected spans, as a whole."""
+"""Says whether the model reads a text without its protected spans as a whole."""
 
 
 @dataclass(frozen=True)
 class ProtectedTranslation:
-    """A translation that keeps what it must, and how it was reached.
-
-    - "free": there was nothing to keep.
-    - "constrained": each sentence was translated as a whole.
-    - "in parts": of a sentence, only the text between what is kept was translated, and perhaps not all of it.
-    - "copied": nothing was translated, as there is no word to translate, or no translation that will do.
+    """A translation that keeps spans and terms.
 
     Args:
         text: the translation.
-        how: it was reached.
-        searched: what was searched for, in order, and put together to be the text; none of what was copied.
+        how: "free": there was nothing to keep; "constrained": each sentence was translated as a whole; "in parts": of a
+            sentence, only text between what is kept was translated, perhaps not all of it; "copied": nothing was
+            translated, as there is no word to translate, or no translation passes.
+        searched: the search's translations that the text is made of, in order; none of what was copied.
         num_parts: above 1 where the line was too long for the model, and was divided.
-        is_given_up: whether it was copied though there are words to translate.
+        is_given_up: whether the line was copied though it has words to translate.
     """
 
     text: str
@@ -305,16 +303,16 @@ def translate_protected(
 ) -> list[ProtectedTranslation]:
     """A translation of each line that keeps its protected spans and uses the glossary.
 
-    Each span is there as often as in the source, and no other one, except numbers; tags are in the same order, and
-    elements that have words keep some. Each term's target is there in whole words as often as the term, more often only
+    It has each span as often as the source, and no other one, except numbers; tags are in the same order, and elements
+    with words keep some. It has each term's target in whole words as often as the source has the term, more often only
     where the source has these words, too. Where a span and a term overlap, the longer one counts.
 
-    Sentences with tags between them are translated each by itself (see `transduce.text.tagged_sentences`), and so are
-    those of a line with something to keep that is too long for the model.
+    Sentences with tags between them are translated one by one (see `transduce.text.tagged_sentences`), and so are those
+    of a line with spans or terms that is too long for the model.
 
     Args:
         lines: one text each; a blank one gives "".
-        search: translates; called at most twice, each time with all that is to be translated.
+        search: translates texts; called at most twice, each time with all texts to be translated.
         kinds: of spans that are kept; all but numbers unless given.
         glossary: the terms; none unless given.
         language: of the lines; see `transduce.text.sentences`.
@@ -326,7 +324,6 @@ def translate_protected(
 
 
 def _translate_sentences(sources: Sequence[ProtectedSentence], search: Search) -> list[ProtectedTranslation]:
-    """The translation of each sentence by itself."""
     results = [
         ProtectedTranslation(source.copy, "copied", is_given_up=source.has_words(source.body)) for source in sources
     ]
@@ -355,7 +352,7 @@ def _translate_sentences(sources: Sequence[ProtectedSentence], search: Search) -
 
 
 class _Line:
-    """A line and the sentences that it is divided into."""
+    """A line, divided into sentences."""
 
     def __init__(self, text: str, kinds: Collection[Kind], glossary: Glossary, language: str, fits: Fits) -> None:
         self._whole = whole = ProtectedSentence(text, kinds, glossary)
@@ -369,14 +366,14 @@ class _Line:
             self.sentences = [ProtectedSentence(text[slice(*place)], kinds, glossary) for place in self._places]
 
     def join(self, translations: Sequence[ProtectedTranslation]) -> ProtectedTranslation:
-        """The line with these translations of its sentences."""
+        """The translation of the line, made of those of its sentences."""
         if len(translations) == 1:
             return translations[0]
         texts = [translation.text for translation in translations]
         text = replace_places(self._whole.text, dict(zip(self._places, texts, strict=True)))
         pairs = zip(self.sentences, translations, strict=True)
         ways = {translation.how for sentence, translation in pairs if sentence.has_words(sentence.body)}
-        if ways <= {"copied"} or not self._whole.will_do(text):
+        if ways <= {"copied"} or not self._whole.passes(text):
             return ProtectedTranslation(
                 self._whole.copy,
                 "copied",
@@ -389,7 +386,7 @@ class _Line:
 
 
 def _divide_place(line: ProtectedSentence, place: Place, language: str, fits: Fits) -> list[Place]:
-    """A place of a line in parts that fit, as far as that can be."""
+    """Divide a place of a line into parts that the model reads as wholes, as far as possible."""
     first, last = (bisect_left(line.kept, index, key=lambda item: item.place.start) for index in place)
     kept = [
         (Place(item.place.start - place.start, item.place.end - place.start), item.kind)

@@ -1,7 +1,8 @@
-"""Spans of the source put into the translation of the text without them, where word alignment says that they belong.
+"""The search for translations that keep protected spans and terms of a glossary.
 
-A model that was never trained on addresses, tags and placeholders translates badly around them. So it does not get to
-see them: the rest is translated as if they were not there, and they are put in again.
+A model that was never trained on addresses, tags and placeholders translates badly around them. So spans are removed,
+the rest is translated as if they were not there, and they are inserted again where word alignment says that they
+belong. Terms are required of the search.
 """
 
 import math
@@ -18,15 +19,15 @@ from transduce.translation.engines.engine import NativeEngine
 from transduce.translation.translator import Translation, Translator
 
 _PUNCTUATION = frozenset(".,;:!?)]}»”…。、，！？")
-"""What stands behind a span without a space."""
+"""Signs that stand behind a span without a space."""
 
 _AROUND = frozenset({"()", "[]", "{}", '""', "''", "“”", "„“", "«»", "»«", "‘’"})
-"""What goes with a span that it stands around."""
+"""Brackets and quotation marks that are removed together with the span that they enclose."""
 
 
 @dataclass(frozen=True)
 class RemovedSpan:
-    """A span that was taken out.
+    """A span that was removed from a text.
 
     Args:
         text: the span, with brackets or quotation marks around it.
@@ -34,7 +35,7 @@ class RemovedSpan:
         opens: whether it belongs to the word behind it rather than to the one in front.
         is_tag: whether it is a tag, which may touch other words than in the source, but only those of its own element.
         left: the word or sign that stood in front of it without a space; "" if there was none.
-        right: what stood behind it likewise.
+        right: the word or sign that stood behind it without a space.
     """
 
     text: str
@@ -46,12 +47,7 @@ class RemovedSpan:
 
 
 def remove_spans(text: str, spans: Sequence[ProtectedSpan]) -> tuple[str, list[RemovedSpan]]:
-    """The text without the spans, and what is needed to put them into its translation.
-
-    Args:
-        text: a line.
-        spans: parts of it, in its order.
-    """
+    """Remove spans, given in the order of the text; returns the rest, and what `insert_spans` needs."""
     bare, removed, done = "", [], 0
     for span, (start, end) in zip(spans, find_removed_places(text, spans), strict=True):
         bare = _append_rest(bare, text[done:start])
@@ -67,7 +63,7 @@ def remove_spans(text: str, spans: Sequence[ProtectedSpan]) -> tuple[str, list[R
 
 
 def find_removed_places(text: str, spans: Sequence[ProtectedSpan]) -> list[tuple[int, int]]:
-    """Where what is taken out of a text begins and ends: each span, with what stands around nothing but it."""
+    """Start and end of what is removed: each span, with the brackets or quotation marks that enclose nothing else."""
     places, done = [], 0
     for span in spans:
         start, end = span.start, span.end
@@ -79,21 +75,21 @@ def find_removed_places(text: str, spans: Sequence[ProtectedSpan]) -> list[tuple
 
 
 def _append_rest(bare: str, rest: str) -> str:
-    """What is left of both sides of a span: with one space between, and none in front of punctuation."""
+    """Join the texts on both sides of a span: with one space between, and none in front of punctuation."""
     if bare.endswith(" ") and rest[:1] in _PUNCTUATION:
         return bare.rstrip() + rest
     return bare + (rest.lstrip() if bare.endswith(" ") or not bare else rest)
 
 
 def insert_spans(translation: str, removed: Sequence[RemovedSpan], alignment: Alignment) -> str:
-    """The translation of the bare text with the spans in it, in their order.
+    """Insert the removed spans into the translation of the text without them, in their order.
 
     A span touches the same words and signs as in the source, and a tag the words of its element: no others.
 
     Args:
         translation: a line.
         removed: from `remove_spans`.
-        alignment: of the bare text and the translation.
+        alignment: between the text without spans and the translation.
     """
     words = translation.split()
     linked: dict[int, list[int]] = {}
@@ -121,7 +117,7 @@ def insert_spans(translation: str, removed: Sequence[RemovedSpan], alignment: Al
 
 
 def _touches(span: RemovedSpan | None, word: str) -> bool:
-    """Whether a word of the translation stands behind a span without a space."""
+    """Whether a word of the translation follows a span without a space."""
     if span is None or not span.right:
         return False
     return (span.is_tag and span.opens) or run_behind(word, 0) == span.right
@@ -132,7 +128,7 @@ def _join_word(text: str, rest: str, *, is_glued: bool) -> str:
 
 
 def _find_place(span: RemovedSpan, linked: dict[int, list[int]], num_source: int, num_target: int) -> int:
-    """Words of the translation in front of the span."""
+    """The number of words of the translation in front of the span."""
     if span.word == 0:
         return 0
     if span.word == num_source:
@@ -149,11 +145,11 @@ def _find_place(span: RemovedSpan, linked: dict[int, list[int]], num_source: int
 
 
 BEAM = 8
-"""Hypotheses at least, where terms are required: stages of a translation share the beam out."""
+"""Least beam where terms are required: hypotheses with different numbers of required tokens share it."""
 
 
 class SpanSearch:
-    """Translates what `protection` asks for: spans are put in by alignment, terms are required of the search.
+    """The search of `protection.translate_protected`: inserts spans by alignment, and requires terms of beam search.
 
     Raises:
         ConfigError: the engine is not the native one, whose attention is read.
@@ -168,7 +164,7 @@ class SpanSearch:
         self._head = head or AlignmentHead(engine.model.config.num_decoder_layers - 1)
 
     def with_translator(self, translator: Translator) -> "SpanSearch":
-        """The same with other settings of the search."""
+        """The same search with a translator that has other settings."""
         return SpanSearch(translator, self._head)
 
     def fits(self, text: str) -> bool:
@@ -200,7 +196,7 @@ class SpanSearch:
         ]
 
     def _spell_as_glossary(self, text: str, request: ConstrainedText) -> str:
-        """The text with terms as the glossary writes them, where translations spell them otherwise."""
+        """Replace terms that translations spell otherwise by their spelling in the glossary."""
         waiting: dict[str, list[str]] = {}
         for term in request.terms:
             spelling = spell(self._translator.tokenizer, term)
