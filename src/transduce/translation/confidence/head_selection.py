@@ -30,7 +30,7 @@ class GoldAlignment:
 
 
 def read_gold_alignments(path: Path, num_pairs: int) -> list[GoldAlignment]:
-    """Read one alignment a line in Pharaoh's format: "0-0 2-1" are sure links (source, target), "2?1" and "2p1" possible.
+    """Read one alignment a line in Pharaoh's format: "0-0 2-1" are sure links, "2?1" and "2p1" possible.
 
     Args:
         path: the file; plain or compressed.
