@@ -6,18 +6,12 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
-import torch.nn.functional as F
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Float, Int
 from torch import Tensor
 
 from transduce.errors import ConfigError, TransduceError
+from transduce.kernels.token_sampling import draw_nucleus_tokens, draw_tokens
 from transduce.search.interface import Hypothesis, SearchTask, StateT, StepFunction, compact_batch
-
-_BLOCK = 64
-"""Tokens of a block: first a block is drawn, then one of its tokens, so that few random numbers are enough."""
-
-_LIKELIEST = 32
-"""Tokens that are sorted first where only the most probable may be drawn: mostly they are enough."""
 
 
 @dataclass(frozen=True)
@@ -130,63 +124,11 @@ def _draw_tokens(
         most_probable = probabilities.topk(min(sampling.top_k, probabilities.size(1)), dim=1)
         # In their old places, as chance goes with these: their order is sometimes one of rounding.
         probabilities = torch.zeros_like(probabilities).scatter_(1, most_probable.indices, most_probable.values)
-    drawn = _draw_places(probabilities, chance)
     if sampling.top_p < 1:
-        # What is drawn is among the most probable in most rows, and only the others need to have them put in order. A
-        # draw from all that counts where it may, and else one from the most probable, is one from the most probable.
-        outside = _is_outside_nucleus(probabilities, drawn, sampling.top_p).nonzero().squeeze(1)
-        if len(outside):
-            nucleus = _keep_nucleus(probabilities[outside], sampling.top_p)
-            drawn[outside] = _draw_places(nucleus, [chance[row] for row in outside.tolist()])
+        drawn = draw_nucleus_tokens(probabilities, chance, sampling.top_p)
+    else:
+        drawn = draw_tokens(probabilities, chance)
     return drawn.masked_fill(best.squeeze(1).isneginf(), -1)
-
-
-def _draw_places(
-    probabilities: Float[Tensor, "rows tokens"], chance: Sequence[np.random.Generator]
-) -> Int[Tensor, " rows"]:
-    """Draw a place of each row, whose numbers need not add up to 1: where w / p is least, for random waits w.
-
-    This is the Gumbel-max trick (Gumbel 1954; Maddison et al. 2014) without logarithms. First a block is drawn, then a
-    place in it. Rounding of the probabilities changes the result only if two values of w / p are within it, and not, as
-    with sums over the vocabulary, whenever an earlier probability changes.
-    """
-    in_blocks = F.pad(probabilities, (0, -probabilities.size(1) % _BLOCK)).view(len(probabilities), -1, _BLOCK)
-    waits = _draw_waits(chance, in_blocks.size(1) + _BLOCK).to(probabilities.device)
-    blocks = (in_blocks.sum(dim=2) / waits[:, :-_BLOCK]).argmax(dim=1)
-    in_block = in_blocks[torch.arange(len(blocks), device=blocks.device), blocks]
-    return blocks * _BLOCK + (in_block / waits[:, -_BLOCK:]).argmax(dim=1)
-
-
-def _draw_waits(chance: Sequence[np.random.Generator], count: int) -> Float[Tensor, "rows {count}"]:
-    """The next random numbers of each generator, from the exponential distribution."""
-    waits = np.empty((len(chance), count))  # float64: in float32 small ones, which decide, would be coarse
-    for generator, row in zip(chance, waits, strict=True):
-        generator.standard_exponential(out=row)
-    return torch.from_numpy(waits).float().clamp_(min=torch.finfo(torch.float32).tiny)
-
-
-def _is_outside_nucleus(
-    probabilities: Float[Tensor, "rows tokens"], drawn: Int[Tensor, " rows"], top_p: float
-) -> Bool[Tensor, " rows"]:
-    """Whether the tokens that are more probable than the drawn one reach `top_p` without it."""
-    own = probabilities.gather(1, drawn[:, None])
-    return probabilities.masked_fill(probabilities <= own, 0.0).sum(dim=1) >= top_p * probabilities.sum(dim=1)
-
-
-def _keep_nucleus(
-    probabilities: Float[Tensor, "rows tokens"], top_p: float, count: int = _LIKELIEST
-) -> Float[Tensor, "rows tokens"]:
-    """Set all but the most probable tokens to 0; `count` of them or, if need be, more are sorted."""
-    count = min(count, probabilities.size(1))
-    needed = top_p * probabilities.sum(dim=1, keepdim=True)
-    likeliest = probabilities.topk(count, dim=1).values
-    reached = likeliest.cumsum(dim=1)
-    least = likeliest.masked_fill(reached - likeliest >= needed, torch.inf).amin(dim=1, keepdim=True)
-    nucleus = probabilities.masked_fill(probabilities < least, 0.0)
-    too_few = reached[:, -1] < needed.squeeze(1)
-    if count < probabilities.size(1) and too_few.any():
-        nucleus[too_few] = _keep_nucleus(probabilities[too_few], top_p, 8 * count)
-    return nucleus
 
 
 def _make_hypotheses(
