@@ -30,8 +30,6 @@ from transduce.translation import (
 
 STANDARD_INPUT = "standard input"
 
-Asked = tuple[str, TextConstraints | None]
-
 _FLAGS, _SOURCE_FLAGS, _COMPUTATION = TranslationFlags(), SourceFlags(), Computation()
 
 
@@ -77,17 +75,13 @@ def translate(
     else:
         details = LineDetails(bundle, translator.translator) if json and bundle is not None else None
         num_lines = _translate_lines(translator, details, json_input=json_input)
-    _report(translator)
+    _report_guard(translator)
     say(f"{num_lines:,} {'sentences' if document else 'lines'} in {time.monotonic() - started:.1f} s")
 
 
-def _check_engine(engine: str, asked: dict[str, bool]) -> None:
-    """That nothing is asked of another engine that only the native one, whose attention is read, can tell.
-
-    Raises:
-        ConfigError: something is; names the options.
-    """
-    names = ", ".join(name for name, is_asked in asked.items() if is_asked)
+def _check_engine(engine: str, flags: dict[str, bool]) -> None:
+    """Check that no flag is given to another engine that needs the attention of the native one."""
+    names = ", ".join(name for name, is_given in flags.items() if is_given)
     if names and engine != NATIVE:
         raise ConfigError(f"{names}: needs the native engine, whose attention is read; leave out --engine {engine}")
 
@@ -97,11 +91,15 @@ def _translate_lines(translator: LineTranslator, details: LineDetails | None, *,
     with LineProgress(stream) as progress:
         for block in arriving_blocks(stream, STANDARD_INPUT, progress.block_size):
             started = time.monotonic()
-            asked, problem = _asked(translator, block, num_lines + 1) if json_input else _unasked(block)
-            lines = translator.translate([one for one, _ in asked], [wish for _, wish in asked])
+            given, problem = (
+                _read_json_lines(translator, block, num_lines + 1)
+                if json_input
+                else ([(text, None) for text in block], None)
+            )
+            lines = translator.translate([text for text, _ in given], [constraints for _, constraints in given])
             found = [None] * len(lines) if details is None else details.describe(lines)
             for number, (line, known) in enumerate(zip(lines, found, strict=True), start=num_lines + 1):
-                _write(number, line, translator.options.num_best, known)
+                _write_line(number, line, translator.options.num_best, known)
             sys.stdout.flush()  # somebody may wait for this block before writing the next
             if problem is not None:
                 raise problem
@@ -112,36 +110,35 @@ def _translate_lines(translator: LineTranslator, details: LineDetails | None, *,
     return num_lines
 
 
-def _unasked(block: list[str]) -> tuple[list[Asked], None]:
-    return [(line, None) for line in block], None
-
-
-def _asked(translator: LineTranslator, block: list[str], first: int) -> tuple[list[Asked], CorpusError | None]:
-    """The texts of a block and what is asked of each; with an error, those in front of it."""
-    asked: list[Asked] = []
+def _read_json_lines(
+    translator: LineTranslator, block: list[str], first: int
+) -> tuple[list[tuple[str, TextConstraints | None]], CorpusError | None]:
+    """The texts of a block with the constraints of each; with an error, those in front of the line that is wrong."""
+    found: list[tuple[str, TextConstraints | None]] = []
     for number, line in enumerate(block, start=first):
         try:
             one = TranslationLine.read(line, number, STANDARD_INPUT)
-            if one.constraints is not None:
-                translator.check(one.constraints)
+            constraints = one.constraints
+            if constraints is not None:
+                translator.check(constraints)
         except CorpusError as error:
-            return asked, error
+            return found, error
         except ConfigError as error:
-            return asked, CorpusError(f"{STANDARD_INPUT}, line {number}: {error}")
-        asked.append((one.text, one.constraints))
-    return asked, None
+            return found, CorpusError(f"{STANDARD_INPUT}, line {number}: {error}")
+        found.append((one.text, constraints))
+    return found, None
 
 
-def _write(number: int, line: Line, num_best: int, known: dict[str, Any] | None) -> None:
+def _write_line(number: int, line: Line, num_best: int, known: dict[str, Any] | None) -> None:
     if known is not None:
         sys.stdout.write(dumps({"line": number, **known}, ensure_ascii=False, allow_nan=False) + "\n")
     else:
-        sys.stdout.writelines(text + "\n" for text in _output(number, line, num_best))
-    _say_what_became_of(f"line {number}", line, "it is left blank")
+        sys.stdout.writelines(text + "\n" for text in _format_alternatives(number, line, num_best))
+    _report_line(f"line {number}", line, "it is left blank")
 
 
-def _say_what_became_of(name: str, line: Line, otherwise: str) -> None:
-    """What is to be known of a line or sentence; `otherwise` is what stands in the place of a translation."""
+def _report_line(name: str, line: Line, otherwise: str) -> None:
+    """Say on standard error what is unusual about a line or sentence; `otherwise` stands in place of a translation."""
     if line.has_failed:
         say(f"{name}: no translation has what is asked for, or it is too long to be held to it; {otherwise}")
     if line.translation.num_parts > 1:
@@ -160,11 +157,11 @@ def _translate_document(translator: LineTranslator) -> int:
     lines = translator.translate(document.sentences)
     sys.stdout.write(rebuilt(document, [line.source if line.has_failed else line.translation.text for line in lines]))
     for number, line in enumerate(lines, start=1):
-        _say_what_became_of(f"sentence {number}", line, "it stays as it is")
+        _report_line(f"sentence {number}", line, "it stays as it is")
     return len(lines)
 
 
-def _output(number: int, line: Line, num_best: int) -> Iterator[str]:
+def _format_alternatives(number: int, line: Line, num_best: int) -> Iterator[str]:
     if num_best == 1:
         yield line.translation.text
         return
@@ -173,7 +170,7 @@ def _output(number: int, line: Line, num_best: int) -> Iterator[str]:
         yield f"{number}\t{value:.4f}\t{alternative.text}"
 
 
-def _report(translator: LineTranslator) -> None:
+def _report_guard(translator: LineTranslator) -> None:
     report = translator.guard_report
     if report is not None:
         found = ", ".join(f"{name} {report.before[name]} -> {report.after[name]}" for name in PROBLEMS)
