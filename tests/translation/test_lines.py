@@ -182,29 +182,30 @@ def test_what_has_no_forbidden_word_is_translated_as_ever(translator: Translator
     assert [line.has_failed for line in found] == [False] * 12 + [True, False]  # a long one cannot be searched again
 
 
-def test_each_line_has_its_own_wishes(translator: Translator, make_sentences: Sentences) -> None:
+def test_each_line_has_its_own_constraints(translator: Translator, make_sentences: Sentences) -> None:
     sources = ["sun moon"] * 4
-    wishes = [
+    all_constraints = [
         None,
         TextConstraints(required=("lamp",)),
         TextConstraints(prefix="door"),
         TextConstraints(forbidden=("sun",)),
     ]
     texts = [
-        line.translation.text for line in LineTranslator(translator, TranslationOptions()).translate(sources, wishes)
+        line.translation.text
+        for line in LineTranslator(translator, TranslationOptions()).translate(sources, all_constraints)
     ]
     assert texts[0] == translator.translate(["sun moon"])[0]
     assert texts[1].split().count("lamp") == 1
     assert texts[2].startswith("door")
     assert "sun" not in texts[3].split()
     every = TranslationOptions(prefix="road", require=("fish",), guard=True)
-    both = LineTranslator(translator, every).translate(sources, wishes)
+    both = LineTranslator(translator, every).translate(sources, all_constraints)
     assert all(line.translation.text.split().count("fish") == 1 for line in both)
     assert [line.translation.text.split()[0] for line in both] == ["road", "road", "door", "road"]
     for options in (TranslationOptions(num_samples=2), TranslationOptions(protect=("url",))):
         assert len(LineTranslator(translator, options).translate(sources, [None] * 4)) == 4
         with pytest.raises(ConfigError, match="cannot be combined"):
-            LineTranslator(translator, options).translate(sources, wishes)
+            LineTranslator(translator, options).translate(sources, all_constraints)
 
 
 def test_terms_are_written_as_the_glossary_has_them(translator: Translator) -> None:

@@ -160,10 +160,10 @@ def test_every_part_of_a_long_line_has_its_language(echo: Translator, multilingu
 def test_what_is_asked_of_a_translation_is_cut_as_targets_are(multilingual: Tokenizer) -> None:
     (last,) = multilingual.pieces([multilingual.pad_id - 2])
     text = last.replace("▁", "")
-    wish = TextConstraints(prefix=text, required=(text,), forbidden=(text,)).as_ids(multilingual)
+    constraints = TextConstraints(prefix=text, required=(text,), forbidden=(text,)).as_ids(multilingual)
     (expected,) = multilingual.encode_targets([text])
     assert expected != multilingual.encode(text)
-    assert wish.prefix == wish.required[0] == wish.forbidden[0] == tuple(expected)
+    assert constraints.prefix == constraints.required[0] == constraints.forbidden[0] == tuple(expected)
 
 
 def test_a_long_line_is_cut_between_sentences(echo: Translator, tokenizer: Tokenizer) -> None:
@@ -260,30 +260,34 @@ def test_settings_of_the_search_can_be_changed(translator: Translator) -> None:
 
 def test_constraints_are_kept(translator: Translator, make_sentences: Sentences) -> None:
     texts = make_sentences(20, seed=11)
-    wishes = [TextConstraints(prefix="door"), TextConstraints(required=("stone", "river bird")), TextConstraints()]
-    wishes.append(TextConstraints(forbidden=("sun", "moon", "river")))
-    wishes.append(TextConstraints(required=("lamp", "fish"), in_order=True))
-    asked = [wishes[number % len(wishes)] for number in range(20)]
+    all_constraints = [
+        TextConstraints(prefix="door"),
+        TextConstraints(required=("stone", "river bird")),
+        TextConstraints(),
+    ]
+    all_constraints.append(TextConstraints(forbidden=("sun", "moon", "river")))
+    all_constraints.append(TextConstraints(required=("lamp", "fish"), in_order=True))
+    asked = [all_constraints[number % len(all_constraints)] for number in range(20)]
     free = translator.translate(texts)
     found = translator.find_translations(texts, constraints=asked, num_best=2)
-    for wish, unasked, translation in zip(asked, free, found, strict=True):
+    for constraints, unasked, translation in zip(asked, free, found, strict=True):
         words = translation.text.split()
-        assert translation.text.startswith(wish.prefix)
-        assert all(translation.text.count(phrase) == 1 for phrase in wish.required)
-        assert not set(wish.forbidden) & set(words)
-        if wish.in_order:
+        assert translation.text.startswith(constraints.prefix)
+        assert all(translation.text.count(phrase) == 1 for phrase in constraints.required)
+        assert not set(constraints.forbidden) & set(words)
+        if constraints.in_order:
             assert words.index("lamp") < words.index("fish")
-        if wish == TextConstraints():
+        if constraints == TextConstraints():
             assert translation.text == unasked
     alone = [
-        translator.find_translations([text], constraints=[wish], num_best=2)[0]
-        for text, wish in zip(texts, asked, strict=True)
+        translator.find_translations([text], constraints=[constraints], num_best=2)[0]
+        for text, constraints in zip(texts, asked, strict=True)
     ]
     assert [[one.text for one in line.alternatives] for line in alone] == [
         [one.text for one in line.alternatives] for line in found
     ]
     with pytest.raises(UserError, match=r"text 1 is longer than the 40 pieces"):
-        translator.find_translations([" ".join(make_sentences(30, seed=1))], constraints=[wishes[0]])
+        translator.find_translations([" ".join(make_sentences(30, seed=1))], constraints=[all_constraints[0]])
 
 
 @pytest.mark.parametrize(
@@ -403,8 +407,8 @@ class Hyphenator(Echo):
 
 def test_a_required_word_is_not_said_again_behind_a_hyphen(tokenizer: Tokenizer) -> None:
     translator = Translator(Hyphenator(tokenizer), tokenizer, SearchConfig(max_pieces=20))
-    wishes = [TextConstraints(required=("sun",)), TextConstraints(required=("sun", "sun"))]
-    assert [found.text for found in translator.find_translations(["tree"] * 2, constraints=wishes)] == [
+    all_constraints = [TextConstraints(required=("sun",)), TextConstraints(required=("sun", "sun"))]
+    assert [found.text for found in translator.find_translations(["tree"] * 2, constraints=all_constraints)] == [
         "sun",
         "sun-sun",
     ]

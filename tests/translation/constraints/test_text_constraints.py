@@ -70,7 +70,7 @@ def test_spellings_are_learned_from_translations(tokenizer: Tokenizer) -> None:
     assert TextConstraints(forbidden=("s",)).learn_spellings(tokenizer, ["▁u", "</s>"]).spellings == frozenset()
 
 
-def test_two_wishes_together() -> None:
+def test_constraints_of_two_kinds_together() -> None:
     one = TextConstraints("a", ("b",), forbidden=("c",))
     assert one.combine(TextConstraints(required=("d",))) == TextConstraints("a", ("b", "d"), forbidden=("c",))
     assert one.combine(TextConstraints("x", forbidden=("y",))) == TextConstraints("x", ("b",), forbidden=("c", "y"))

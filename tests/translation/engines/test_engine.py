@@ -214,10 +214,10 @@ def test_a_translation_has_so_many_tokens_at_most(
     model: Transformer, sources: list[list[int]], max_length: int
 ) -> None:
     engine, search = NativeEngine(model, END), SEARCH.model_copy(update={"max_length": max_length})
-    wishes = [Constraints(prefix=(5,), required=((6, 7),))] * len(sources)
+    all_constraints = [Constraints(prefix=(5,), required=((6, 7),))] * len(sources)
     for found in (
         engine.search(sources, search, 3),
-        engine.search(sources, search, 3, wishes),
+        engine.search(sources, search, 3, all_constraints),
         engine.sample(sources, search, 3, Sampling(), 1),
     ):
         assert max(len(hypothesis.ids) for hypothesis in chain(*found)) == max_length
@@ -229,9 +229,9 @@ def test_what_is_longer_than_the_model_can_write_is_refused(
     short = NativeEngine(make_model(positions="learned", max_positions=9), END)
     with pytest.raises(ConfigError, match="min_length = 10: this model writes at most 9 tokens"):
         short.search([[5, END]], SearchConfig(min_length=10))
-    wish = Constraints(prefix=(5,) * 200, required=((6,) * 57,))
+    constraints = Constraints(prefix=(5,) * 200, required=((6,) * 57,))
     with pytest.raises(ConfigError, match="constraints: ask for 257 tokens, and may for max_pieces = 256"):
-        NativeEngine(random_model, END).search([[5, END]], SearchConfig(), 1, [wish])
+        NativeEngine(random_model, END).search([[5, END]], SearchConfig(), 1, [constraints])
 
 
 @pytest.mark.parametrize("beam", [1, 3])
