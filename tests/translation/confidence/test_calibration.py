@@ -13,6 +13,7 @@ from transduce.errors import ConfigError, CorpusError
 from transduce.translation import Confidence, Translator, measure_confidence
 from transduce.translation.confidence.calibration import (
     compute_area_under_curve,
+    compute_calibration_error,
     find_right_words,
     fit_logistic,
     predict_probabilities,

@@ -14,6 +14,7 @@ from transduce.translation.confidence.guard import (
     GuardReport,
     copied_source,
     empty,
+    find_problems,
     numbers_lost,
     repetition,
     retry_suspects,
