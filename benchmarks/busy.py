@@ -26,10 +26,10 @@ import torch
 
 from transduce.config import load_run_config
 from transduce.data import Batch, batches, plan_batches, prepare
+from transduce.kernels.memory import keep_few_kernels, keep_freed_memory
 from transduce.model import Transformer
 from transduce.training import Updater
 from transduce.translation import Translator
-from transduce.translation.allocator import keep_few_kernels, keep_freed_memory
 
 Work = Callable[[], float]
 """Some work; returns the tokens that it has dealt with."""

@@ -18,7 +18,7 @@ from pathlib import Path
 
 from transduce.evaluation import corpus_scores
 from transduce.text import USUAL_KINDS, find_protected_spans
-from transduce.translation import LineOptions, LineTranslator, TextConstraints, Translator
+from transduce.translation import LineTranslator, TextConstraints, TranslationOptions, Translator
 
 SPANS = (
     "https://example.org/{}?q=1",
@@ -56,8 +56,8 @@ def main() -> None:
     }
 
     started = time.perf_counter()
-    marked = [with_spans(line, chance) for line in lines]
-    keeper = LineTranslator(translator, LineOptions(protected=KINDS))
+    marked = [insert_spans(line, chance) for line in lines]
+    keeper = LineTranslator(translator, TranslationOptions(protect=KINDS))
     kept = keeper.translate([text for text, _ in marked])
     texts = [line.translation.text for line in kept]
     right = sum(keeps(text, spans) for text, (_, spans) in zip(texts, marked, strict=True))
@@ -75,7 +75,7 @@ def main() -> None:
     wanted = [terms(reference, chance) for reference in references]
     wide = translator.with_search({"beam": 8})
     constraints = [TextConstraints(required=words) for words in wanted]
-    texts = [translation.text for translation in wide.translations(lines, constraints=constraints)]
+    texts = [translation.text for translation in wide.find_translations(lines, constraints=constraints)]
     right = sum(
         all(len(re.findall(rf"\b{re.escape(word)}\b", text)) == 1 for word in words)
         for text, words in zip(texts, wanted, strict=True)
@@ -97,7 +97,7 @@ def bleu(texts: list[str], references: list[str]) -> float:
     return round(score.value, 2)
 
 
-def with_spans(line: str, chance: random.Random) -> tuple[str, list[str]]:
+def insert_spans(line: str, chance: random.Random) -> tuple[str, list[str]]:
     """The line with 1 to 4 spans between its words, and what has to be kept: tags in their order."""
     words, spans = line.split(), []
     for number, span in enumerate(chance.sample(SPANS, chance.randint(1, 4)), start=1):

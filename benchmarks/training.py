@@ -25,11 +25,11 @@ from peers import PEERS
 
 from transduce.config import RunConfig, load_run_config
 from transduce.data import Batch, PreparedData, batches, plan_batches, prepare
+from transduce.kernels.device import find_device
+from transduce.kernels.memory import keep_few_kernels, keep_freed_memory
 from transduce.model import Transformer
 from transduce.training import Updater
 from transduce.training.updater import resolve_precision, use_deterministic_algorithms
-from transduce.translation import find_device
-from transduce.translation.allocator import keep_few_kernels, keep_freed_memory
 
 Trainer = Callable[[int, Batch], float]
 

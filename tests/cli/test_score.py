@@ -39,7 +39,7 @@ def test_a_translation_has_the_score_that_translate_gives_it(
     transduce: Any, scored: Any, run_folder: Path, workspace: Path
 ) -> None:
     sources = (workspace / "train.source").read_text(encoding="utf-8").split("\n")[:40]
-    translations = Translator.load(run_folder, precision="float32").translations(sources)
+    translations = Translator.load(run_folder, precision="float32").find_translations(sources)
     best = [translation.alternatives[0] for translation in translations]
     answer = scored([(source, one.text) for source, one in zip(sources, best, strict=True)], "--json")
     found = [json.loads(line)["score"] for line in answer.lines]

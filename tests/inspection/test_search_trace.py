@@ -8,7 +8,7 @@ from transduce.inspection.sentence_searches import SentenceSearches
 from transduce.model import Transformer
 from transduce.search import Constraints, length_penalty
 from transduce.translation import NativeEngine, score_ids
-from transduce.translation.forced_decoding import ForcedDecoder
+from transduce.translation.confidence.scoring import ForcedDecoder
 
 HABITS = {"no_repeat_ngram": 1, "repetition_penalty": 1.3, "diversity": 0.2}
 Make = Callable[..., SentenceSearches]

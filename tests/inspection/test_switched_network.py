@@ -13,7 +13,7 @@ from transduce.inspection.switched_network import SwitchedNetwork
 from transduce.model import Transformer
 from transduce.search import Hypothesis
 from transduce.translation import NativeEngine, score_ids
-from transduce.translation.forced_decoding import ForcedDecoder
+from transduce.translation.confidence.scoring import ForcedDecoder
 
 
 def without_rows(model: Transformer, head: Head) -> Transformer:

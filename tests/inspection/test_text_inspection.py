@@ -23,9 +23,9 @@ from transduce.inspection.sentence_searches import SentenceSearches
 from transduce.model import Transformer
 from transduce.text import Tokenizer
 from transduce.translation import Confidence, NativeEngine, Translator, score_ids, score_pairs
-from transduce.translation.engine import NetworkEngine
-from transduce.translation.forced_decoding import ForcedDecoder
-from transduce.translation.network import ModelNetwork
+from transduce.translation.confidence.scoring import ForcedDecoder
+from transduce.translation.engines.engine import NetworkEngine
+from transduce.translation.engines.inference_model import ModelNetwork
 
 SENTENCE = "moon bird salt"
 MakeModel = Callable[..., Transformer]
@@ -41,7 +41,7 @@ def test_all_kinds_of_models_are_looked_into(
         document = inspect_text(translator, request)
     assert InspectionDocument.model_validate(document).model_dump(mode="json") == document
     assert json.loads(json.dumps(document, allow_nan=False)) == document
-    best = translator.with_search({"beam": 3}).translations([SENTENCE], num_best=1)[0].alternatives[0]
+    best = translator.with_search({"beam": 3}).find_translations([SENTENCE], num_best=1)[0].alternatives[0]
     assert document["target"]["text"] == best.text
     assert document["target"]["pieces"] == list(best.pieces)
     assert document["greedy"]["text"] == translator.translate([SENTENCE], beam=1)[0]

@@ -58,7 +58,7 @@ def bundle(make_bundle: Callable[..., Bundle]) -> Bundle:
 
 @pytest.fixture
 def decoder(bundle: Bundle) -> ForcedDecoder:
-    return ForcedDecoder.of(bundle, device="cpu")
+    return ForcedDecoder.from_bundle(bundle, device="cpu")
 
 
 @pytest.fixture
@@ -196,7 +196,7 @@ def test_a_greedy_translation_that_is_as_probable_passes(bundle: Bundle, tmp_pat
     save_bundle(tmp_path / "twins", model, tokenizer, bundle.description)
     twins = Bundle.open(tmp_path / "twins")
     FORMAT.write(twins, _made(tmp_path / "second"), "float32")
-    decoder = ForcedDecoder.of(twins, device="cpu")
+    decoder = ForcedDecoder.from_bundle(twins, device="cpu")
     swap = {common: twin, twin: common}
     runtime = Altered(
         FORMAT.load(tmp_path / "second", tokenizer),

@@ -1,11 +1,15 @@
+"""Linear transformations against torch's own."""
+
 import pytest
 import torch
-from torch import nn
+from torch import Tensor, nn
 from torch.nn import functional as F
 
 from transduce.kernels import linear as linear_module
-from transduce.kernels.linear import Linear
+from transduce.kernels.device import has_packed_bfloat16
+from transduce.kernels.linear import LARGE, FrozenLinear, Linear, MixedPrecisionLinear, PackedLinear
 from transduce.kernels.linear import linear as linear_function
+from transduce.kernels.precision import ComputePrecision
 
 
 @pytest.fixture
@@ -97,3 +101,45 @@ def test_what_a_row_gets_does_not_depend_on_the_number_of_rows(
         assert torch.equal(found, expected[:6]) or not adds_up_alike
     finally:
         torch.set_num_threads(before)
+
+
+KINDS = [
+    ComputePrecision(torch.float32),
+    ComputePrecision(torch.bfloat16),
+    ComputePrecision(torch.float32, is_mixed=True),
+]
+
+
+@pytest.mark.parametrize("precision", KINDS, ids=str)
+@pytest.mark.parametrize("with_bias", [True, False])
+def test_equals_torch(precision: ComputePrecision, *, with_bias: bool) -> None:
+    random = torch.Generator().manual_seed(1)
+
+    def draw(*sizes: int) -> Tensor:
+        return torch.randn(*sizes, generator=random)
+
+    for rows, width, outputs in ((3, 40, 24), (70, 32, 96), (2, 1024, 512)):
+        inputs, others, weight = draw(rows, width), draw(rows, outputs), draw(outputs, width) / width**0.5
+        bias = draw(outputs) if with_bias else None
+        layer = precision.make_linear(weight, bias)
+        expected = F.linear(inputs, weight, bias)
+        given, added = inputs.to(precision.compute_dtype), others.to(precision.compute_dtype)
+        found = layer(given), layer.add(given, added), layer.relu(given)
+        tolerance = 1e-5 if type(layer) is FrozenLinear else 0.06
+        for one, wanted in zip(found, (expected, expected + others, expected.relu()), strict=True):
+            assert torch.allclose(one.float(), wanted, atol=tolerance, rtol=0)
+        assert layer(given).dtype == precision.compute_dtype
+        assert torch.equal(given, inputs.to(precision.compute_dtype)), "inputs stay as they are"
+
+
+def test_the_kind_fits_type_and_size() -> None:
+    small, large = torch.zeros(8, 8), torch.zeros(1024, LARGE // 1024)
+    assert [type(KINDS[0].make_linear(weight, None)) for weight in (small, large)] == [FrozenLinear, FrozenLinear]
+    packed, of_large = (PackedLinear, MixedPrecisionLinear) if has_packed_bfloat16() else (FrozenLinear, FrozenLinear)
+    assert [type(KINDS[1].make_linear(weight, None)) for weight in (small, large)] == [packed, packed]
+    assert [type(KINDS[2].make_linear(weight, None)) for weight in (small, large)] == [FrozenLinear, of_large]
+
+
+def test_weights_in_float32_are_shared_with_the_model() -> None:
+    weight = torch.nn.Parameter(torch.zeros(8, 8))
+    assert KINDS[0].make_linear(weight, None).weight.data_ptr() == weight.data_ptr()

@@ -2,9 +2,9 @@ import pytest
 from hypothesis import given, strategies
 
 from transduce.errors import ConfigError
-from transduce.search import Constraints, Habits
+from transduce.search import Constraints, LogitsProcessor
 from transduce.search.constraints import Automaton, Progress
-from transduce.search.hypothesis import Token
+from transduce.search.interface import Token
 
 END = 1
 PHRASES = strategies.lists(strategies.lists(strategies.integers(2, 4), min_size=1, max_size=4).map(tuple), max_size=3)
@@ -30,7 +30,7 @@ def chain(ids: list[int]) -> Token | None:
 
 @given(PHRASES, strategies.lists(strategies.integers(2, 4), max_size=20))
 def test_every_occurrence_is_counted(phrases: list[tuple[int, ...]], ids: list[int]) -> None:
-    automaton = Automaton(Constraints(required=tuple(phrases)), Habits(), END)
+    automaton = Automaton(Constraints(required=tuple(phrases)), LogitsProcessor(), END)
     progress = walk(automaton, ids)
     assert progress.length == len(ids)
     assert progress.times == tuple(occurrences(phrase, ids) for phrase in automaton.required)
@@ -41,9 +41,9 @@ def test_every_occurrence_is_counted(phrases: list[tuple[int, ...]], ids: list[i
 def test_what_is_forbidden_is_what_would_be_once_too_often(
     required: list[tuple[int, ...]], forbidden: list[tuple[int, ...]], ids: list[int]
 ) -> None:
-    automaton = Automaton(Constraints(required=tuple(required), forbidden=tuple(forbidden)), Habits(), END)
+    automaton = Automaton(Constraints(required=tuple(required), forbidden=tuple(forbidden)), LogitsProcessor(), END)
     progress = walk(automaton, ids)
-    refused = automaton.forbidden(progress, chain(ids)) - {END}
+    refused = automaton.find_forbidden(progress, chain(ids)) - {END}
     for token in (2, 3, 4):
         after = [*ids, token]
         completed = [phrase for phrase in (*required, *forbidden) if tuple(after[-len(phrase) :]) == phrase]
@@ -55,9 +55,9 @@ def test_what_is_forbidden_is_what_would_be_once_too_often(
 
 @given(PHRASES.filter(bool), strategies.lists(strategies.integers(2, 4), max_size=12))
 def test_what_is_wanted_brings_a_phrase_further(required: list[tuple[int, ...]], ids: list[int]) -> None:
-    automaton = Automaton(Constraints(required=tuple(required)), Habits(), END)
+    automaton = Automaton(Constraints(required=tuple(required)), LogitsProcessor(), END)
     progress = walk(automaton, ids)
-    wanted = automaton.wanted(progress)
+    wanted = automaton.find_wanted(progress)
     assert bool(wanted) == any(count < needed for count, needed in zip(progress.times, automaton.needed, strict=True))
     for token in wanted:
         after = automaton.advance(progress, token)
@@ -65,22 +65,23 @@ def test_what_is_wanted_brings_a_phrase_further(required: list[tuple[int, ...]],
 
 
 def test_in_order() -> None:
-    automaton = Automaton(Constraints(required=((5, 6), (7,), (5, 6)), in_order=True), Habits(), END)
-    assert automaton.wanted(automaton.start()) == [5]
-    assert 7 in automaton.forbidden(automaton.start(), None)
+    automaton = Automaton(Constraints(required=((5, 6), (7,), (5, 6)), in_order=True), LogitsProcessor(), END)
+    assert automaton.find_wanted(automaton.start()) == [5]
+    assert 7 in automaton.find_forbidden(automaton.start(), None)
     first = walk(automaton, [5, 6])
-    assert automaton.wanted(first) == [7]
-    assert 7 not in automaton.forbidden(first, chain([5, 6]))
-    assert 6 in automaton.forbidden(walk(automaton, [5, 6, 5]), chain([5, 6, 5]))
+    assert automaton.find_wanted(first) == [7]
+    assert 7 not in automaton.find_forbidden(first, chain([5, 6]))
+    assert 6 in automaton.find_forbidden(walk(automaton, [5, 6, 5]), chain([5, 6, 5]))
     second = walk(automaton, [5, 6, 7])
-    assert automaton.wanted(second) == [5]
-    assert 6 not in automaton.forbidden(walk(automaton, [5, 6, 7, 5]), None)
+    assert automaton.find_wanted(second) == [5]
+    assert 6 not in automaton.find_forbidden(walk(automaton, [5, 6, 7, 5]), None)
     assert automaton.may_end(walk(automaton, [5, 6, 7, 9, 5, 6]))
 
 
 def test_how_far_a_hypothesis_has_come() -> None:
-    automaton = Automaton(Constraints(required=((5, 6, 7), (8,))), Habits(), END)
-    assert [automaton.met(walk(automaton, ids)) for ids in ([], [5], [5, 6], [5, 6, 7], [5, 6, 7, 8], [5, 9], [8])] == [
+    automaton = Automaton(Constraints(required=((5, 6, 7), (8,))), LogitsProcessor(), END)
+    hypotheses = ([], [5], [5, 6], [5, 6, 7], [5, 6, 7, 8], [5, 9], [8])
+    assert [automaton.count_met(walk(automaton, ids)) for ids in hypotheses] == [
         0,
         1,
         2,
@@ -92,10 +93,16 @@ def test_how_far_a_hypothesis_has_come() -> None:
 
 
 def test_a_prefix_leaves_one_way() -> None:
-    automaton = Automaton(Constraints(prefix=(5, 6), required=((7,),)), Habits(), END)
-    assert [automaton.only(walk(automaton, ids)) for ids in ([], [5], [5, 6], [5, 6, 7])] == [5, 6, None, None]
-    assert automaton.wanted(automaton.start()) == []
-    assert automaton.wanted(walk(automaton, [5, 6])) == [7]
+    automaton = Automaton(Constraints(prefix=(5, 6), required=((7,),)), LogitsProcessor(), END)
+    hypotheses = ([], [5], [5, 6], [5, 6, 7])
+    assert [automaton.find_forced_token(walk(automaton, ids)) for ids in hypotheses] == [
+        5,
+        6,
+        None,
+        None,
+    ]
+    assert automaton.find_wanted(automaton.start()) == []
+    assert automaton.find_wanted(walk(automaton, [5, 6])) == [7]
 
 
 @pytest.mark.parametrize(
@@ -111,8 +118,8 @@ def test_a_prefix_leaves_one_way() -> None:
     ],
 )
 def test_no_ngram_comes_twice(ids: list[int], n: int, refused: set[int]) -> None:
-    automaton = Automaton(Constraints(), Habits(no_repeat_ngram=n), END)
-    assert automaton.forbidden(walk(automaton, ids), chain(ids)) == refused
+    automaton = Automaton(Constraints(), LogitsProcessor(no_repeat_ngram=n), END)
+    assert automaton.find_forbidden(walk(automaton, ids), chain(ids)) == refused
 
 
 def test_an_empty_phrase_is_refused() -> None:

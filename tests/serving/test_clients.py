@@ -41,7 +41,7 @@ def expected(both_ways: Any, tmp_path_factory: Any) -> Callable[[str, str], str]
         source: Translator.load(path, device="cpu", precision="float32")
         for source, path in zip(("en", "de"), both_ways.reception.service._models._paths, strict=True)
     }
-    return lambda source, text: translators[source].translations([text])[0].text
+    return lambda source, text: translators[source].find_translations([text])[0].text
 
 
 @pytest.mark.parametrize("make", [LibreTranslateAPI, ArgosTranslateAPI])

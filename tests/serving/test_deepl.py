@@ -11,7 +11,7 @@ from transduce.translation import Translator
 def test_a_form_repeats_its_texts(client: httpx.Client, offline: Translator) -> None:
     form = {"text": ["Sun.", "Moon."], "target_lang": "DE", "source_lang": "EN"}
     answer = client.post("/v2/translate", data=form)
-    sun, moon = offline.translations(["Sun.", "Moon."])
+    sun, moon = offline.find_translations(["Sun.", "Moon."])
     assert answer.json() == {
         "translations": [
             {"detected_source_language": "EN", "text": one.text, "billed_characters": len(text)}

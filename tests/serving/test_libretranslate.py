@@ -16,7 +16,7 @@ ASKED = {"q": "Sun.\nMoon.", "source": "en", "target": "de"}
 
 @pytest.fixture
 def expected(offline: Translator) -> str:
-    return "\n".join(one.text for one in offline.translations(["Sun.", "Moon."]))
+    return "\n".join(one.text for one in offline.find_translations(["Sun.", "Moon."]))
 
 
 @pytest.mark.parametrize(
@@ -52,7 +52,7 @@ def test_json_without_a_media_type(client: httpx.Client, expected: str) -> None:
 def test_a_list_gets_lists(client: httpx.Client, offline: Translator) -> None:
     asked = {"q": ["Sun and moon.", "", " 😀"], "source": "auto", "target": "de", "alternatives": 1}
     answer = client.post("/translate", json=asked).json()
-    (best, *_) = offline.translations(["Sun and moon."], num_best=2)
+    (best, *_) = offline.find_translations(["Sun and moon."], num_best=2)
     assert answer["translatedText"] == [best.alternatives[0].text, "", " 😀"]
     assert answer["alternatives"] == [[best.alternatives[1].text], [], []]
     assert [one["language"] for one in answer["detectedLanguage"]] == ["en", "en", "en"]
@@ -60,7 +60,7 @@ def test_a_list_gets_lists(client: httpx.Client, offline: Translator) -> None:
 
 
 def test_one_text_with_alternatives(client: httpx.Client, offline: Translator) -> None:
-    found = offline.translations(["Sun and moon."], num_best=2)[0].alternatives
+    found = offline.find_translations(["Sun and moon."], num_best=2)[0].alternatives
     form = {"q": "Sun and moon.", "source": "en", "target": "de", "alternatives": "1"}
     answer = client.post("/translate", data=form).json()
     assert answer == {"translatedText": found[0].text, "alternatives": [found[1].text]}
@@ -68,7 +68,7 @@ def test_one_text_with_alternatives(client: httpx.Client, offline: Translator) -
 
 def test_html(client: httpx.Client, offline: Translator) -> None:
     html = "<p>Sun &amp; moon.</p>\n<!-- c --><ul><li>River.<li class=notranslate>Salt.</ul>"
-    sun, river = (one.text for one in offline.translations(["Sun & moon.", "River."]))
+    sun, river = (one.text for one in offline.find_translations(["Sun & moon.", "River."]))
     answer = client.post(
         "/translate", json={"q": html, "source": "en", "target": "de", "format": "html", "alternatives": 1}
     )

@@ -12,8 +12,7 @@ from transduce.interop import load_translator
 from transduce.serving import models
 from transduce.serving.metrics import Metrics
 from transduce.serving.models import LoadedModel, Models, ModelSettings, fingerprint
-from transduce.serving.wishes import TranslationWish
-from transduce.translation import Translator
+from transduce.translation import TranslationOptions, Translator
 
 SETTINGS = ModelSettings(device="cpu")
 
@@ -50,7 +49,7 @@ def test_a_run_is_called_by_its_name(bundle: Path, tmp_path: Path) -> None:
 
 def test_a_wish_changes_the_search_and_nothing_else(bundle: Path) -> None:
     model = LoadedModel.load(bundle, SETTINGS)
-    granted = model.line_translator(TranslationWish(beam=5, length_penalty=1.5))
+    granted = model.line_translator(TranslationOptions(beam=5, length_penalty=1.5))
     assert (granted.translator.search.beam, granted.translator.search.length_penalty) == (5, 1.5)
     assert model.translator.search.beam == 2
     assert granted.translator.engine is model.translator.engine

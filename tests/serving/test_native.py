@@ -9,9 +9,8 @@ import pytest
 
 from transduce.serving import native
 from transduce.serving.native_requests import TranslateRequest
-from transduce.serving.wishes import TranslationWish
 from transduce.text import Tokenizer
-from transduce.translation import ForcedDecoder, Translator, score_ids, score_pairs
+from transduce.translation import ForcedDecoder, TranslationOptions, Translator, score_ids, score_pairs
 
 TEXT = "Sun and moon.\n\n  River, salt and wind. 12"
 
@@ -26,7 +25,7 @@ def post(client: httpx.Client, path: str, **asked: Any) -> dict[str, Any]:
 def test_everything_about_a_translation(client: httpx.Client, offline: Translator) -> None:
     answer = post(client, "/v1/translate", text=TEXT, num_best=2)
     sources = ["Sun and moon.", "River, salt and wind.", "12"]
-    expected = offline.translations(sources, num_best=2)
+    expected = offline.find_translations(sources, num_best=2)
     (found,) = answer["translations"]
     assert (answer["target"], found["source"], found["source_probability"]) == ("de", "en", 1.0)
     assert [one["source"] for one in found["sentences"]] == sources
@@ -100,8 +99,8 @@ def test_what_is_too_much_is_too_much_for_no_texts(client: httpx.Client, form: s
 
 def test_the_request_has_all_that_a_wish_has() -> None:
     about_texts = {"text", "source", "target", "format", "deadline_seconds"}
-    assert set(TranslateRequest.model_fields) - about_texts == set(TranslationWish.__dataclass_fields__)
-    assert TranslateRequest(text="x").wish() == TranslationWish()
+    assert set(TranslateRequest.model_fields) - about_texts == set(TranslationOptions.model_fields)
+    assert TranslateRequest(text="x").options() == TranslationOptions()
 
 
 def test_a_seed_repeats_its_samples(client: httpx.Client) -> None:

@@ -17,11 +17,10 @@ from transduce.serving.limits import Limits
 from transduce.serving.preparation import PreparedTexts, prepared_texts
 from transduce.serving.refusals import DeadlineExceeded, Draining, QueueFull, TooLong, UnknownPair
 from transduce.serving.service import PREPARING, Service
-from transduce.serving.wishes import TranslationWish
-from transduce.translation import ForcedDecoder, Translator, score_pairs
+from transduce.translation import ForcedDecoder, TranslationOptions, Translator, score_pairs
 
 EN_DE = ("en", "de")
-WHOLE = TranslationWish(split_sentences=False)
+WHOLE = TranslationOptions(split_sentences=False)
 Sentences = Callable[..., list[str]]
 
 
@@ -57,7 +56,7 @@ def test_whatever_is_asked_together_each_gets_what_it_would_get_alone(
     async def check(service: Service) -> None:
         found = await asyncio.gather(*(service.translate(EN_DE, some, WHOLE) for some in texts))
         for some, answers in zip(texts, found, strict=True):
-            expected = offline.translations(some)
+            expected = offline.find_translations(some)
             assert [answer.text for answer in answers] == [one.text for one in expected]
             assert [answer.score for answer in answers] == pytest.approx(
                 [one.alternatives[0].score for one in expected], abs=1e-4
@@ -91,11 +90,11 @@ def test_a_text_keeps_what_stands_between_its_sentences(bundle: Path, offline: T
 
 def test_alternatives_are_those_of_the_search(bundle: Path, offline: Translator) -> None:
     async def check(service: Service) -> None:
-        wish = TranslationWish(num_best=4, split_sentences=False)
+        wish = TranslationOptions(num_best=4, split_sentences=False)
         (answer,) = await service.translate(EN_DE, ["Sun moon."], wish)
-        (expected,) = offline.translations(["Sun moon."], beam=4, num_best=4)
+        (expected,) = offline.find_translations(["Sun moon."], beam=4, num_best=4)
         assert [answer.text, *(one.text for one in answer.alternatives)] == [one.text for one in expected.alternatives]
-        both = (await service.translate(EN_DE, ["Sun moon. River stone!"], TranslationWish(num_best=2)))[0]
+        both = (await service.translate(EN_DE, ["Sun moon. River stone!"], TranslationOptions(num_best=2)))[0]
         (second,) = both.alternatives
         assert second.text == " ".join(sentence.translations[1].text for sentence in both.sentences)
 
@@ -104,20 +103,22 @@ def test_alternatives_are_those_of_the_search(bundle: Path, offline: Translator)
 
 def test_what_is_asked_for_is_there(bundle: Path) -> None:
     async def check(service: Service) -> None:
-        (required,) = await service.translate(EN_DE, ["Sun moon. River."], TranslationWish(require=("lamp",), beam=8))
+        (required,) = await service.translate(
+            EN_DE, ["Sun moon. River."], TranslationOptions(require=("lamp",), beam=8)
+        )
         assert required.text.split().count("lamp") + required.text.split().count("lamp.") == 1
         assert len(required.sentences) == 1
-        (prefixed,) = await service.translate(EN_DE, ["Sun moon."], TranslationWish(prefix="Door"))
+        (prefixed,) = await service.translate(EN_DE, ["Sun moon."], TranslationOptions(prefix="Door"))
         assert prefixed.text.startswith("Door")
         url = "See https://example.org/x for sun."
-        (kept,) = await service.translate(EN_DE, [url], TranslationWish(protect=("url",)))
+        (kept,) = await service.translate(EN_DE, [url], TranslationOptions(protect=("url",)))
         assert kept.text.count("https://example.org/x") == 1
         assert kept.sentences[0].how is not None
-        (term,) = await service.translate(EN_DE, ["The sun."], TranslationWish(glossary=(("sun", "Sonne"),)))
+        (term,) = await service.translate(EN_DE, ["The sun."], TranslationOptions(glossary={"sun": "Sonne"}))
         assert "Sonne" in term.text
-        (aligned,) = await service.translate(EN_DE, ["Sun moon."], TranslationWish(align=True))
+        (aligned,) = await service.translate(EN_DE, ["Sun moon."], TranslationOptions(align=True))
         assert re.fullmatch(r"\d+-\d+( \d+-\d+)*", aligned.sentences[0].alignment or "")
-        drawn = [await service.translate(EN_DE, ["Sun."], TranslationWish(num_samples=3, seed=4)) for _ in range(2)]
+        drawn = [await service.translate(EN_DE, ["Sun."], TranslationOptions(num_samples=3, seed=4)) for _ in range(2)]
         assert drawn[0] == drawn[1]
 
     served(check, bundle)
@@ -126,15 +127,15 @@ def test_what_is_asked_for_is_there(bundle: Path) -> None:
 def test_what_cannot_be_granted_is_said(bundle: Path) -> None:
     async def check(service: Service) -> None:
         with pytest.raises(UserError, match=r"sun moon.*has what is asked for"):
-            await service.translate(EN_DE, ["sun moon " * 30], TranslationWish(require=("lamp",)))
+            await service.translate(EN_DE, ["sun moon " * 30], TranslationOptions(require=("lamp",)))
         with pytest.raises(ConfigError, match="length_penalty"):
-            await service.translate(EN_DE, ["Sun."], TranslationWish(length_penalty=-1.0))
+            await service.translate(EN_DE, ["Sun."], TranslationOptions(length_penalty=-1.0))
         with pytest.raises(ConfigError, match="num_best = 3: must be from 1 to the beam, 2"):
-            await service.translate(EN_DE, ["Sun."], TranslationWish(num_best=3, beam=2))
+            await service.translate(EN_DE, ["Sun."], TranslationOptions(num_best=3, beam=2))
         with pytest.raises(ConfigError, match="beam = 17: this service allows up to 16"):
-            await service.translate(EN_DE, ["Sun."], TranslationWish(beam=17))
+            await service.translate(EN_DE, ["Sun."], TranslationOptions(beam=17))
         with pytest.raises(ConfigError, match="cannot be combined"):
-            await service.translate(EN_DE, ["Sun."], TranslationWish(protect=("url",), forbid=("x",)))
+            await service.translate(EN_DE, ["Sun."], TranslationOptions(protect=("url",), forbid=("x",)))
         with pytest.raises(UnknownPair, match="no model translates from 'de' to 'en'; there are en-de"):
             await service.translate(("de", "en"), ["Sun."])
         with pytest.raises(ConfigError, match="deadline_seconds = 61"):
@@ -148,7 +149,7 @@ def test_size_is_checked_before_anything_is_done(bundle: Path) -> None:
         with pytest.raises(TooLong, match="4 texts: this service takes up to 3"):
             await service.translate(EN_DE, ["a"] * 4)
         with pytest.raises(TooLong, match="21 characters: this service takes up to 20"):
-            await service.translate(EN_DE, ["a" * 18], TranslationWish(forbid=("abc",)))
+            await service.translate(EN_DE, ["a" * 18], TranslationOptions(forbid=("abc",)))
         with pytest.raises(TooLong, match="24 characters"):
             await service.score(EN_DE, [("a" * 12, "b" * 12)])
         with pytest.raises(TooLong, match="4 texts"):
@@ -351,7 +352,7 @@ def test_another_engine_translates_and_does_not_look_inside(bundle: Path, offlin
         for request in (
             service.score(EN_DE, [("Sun.", "Moon.")]),
             service.inspect(EN_DE, {"text": "Sun."}),
-            service.translate(EN_DE, ["Sun."], TranslationWish(protect=("url",))),
+            service.translate(EN_DE, ["Sun."], TranslationOptions(protect=("url",))),
         ):
             with pytest.raises(ConfigError, match="native"):
                 await request

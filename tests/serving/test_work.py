@@ -8,9 +8,8 @@ from transduce.inspection import InspectionRequest
 from transduce.serving.answers import TranslatedSentence
 from transduce.serving.models import LoadedModel, ModelSettings
 from transduce.serving.refusals import DeadlineExceeded, Unsatisfiable
-from transduce.serving.wishes import TranslationWish
 from transduce.serving.work import Inspecting, Scoring, Translating
-from transduce.translation import AlignmentHead, ForcedDecoder, align_pairs
+from transduce.translation import AlignmentHead, ForcedDecoder, TranslationOptions, align_pairs
 
 
 @pytest.fixture(scope="module")
@@ -19,8 +18,8 @@ def model(bundle: Path) -> LoadedModel:
 
 
 def test_work_is_equal_where_it_can_be_computed_together(model: LoadedModel, bundle: Path) -> None:
-    assert Translating(model, TranslationWish()) == Translating(model, TranslationWish())
-    assert Translating(model, TranslationWish()) != Translating(model, TranslationWish(beam=3))
+    assert Translating(model, TranslationOptions()) == Translating(model, TranslationOptions())
+    assert Translating(model, TranslationOptions()) != Translating(model, TranslationOptions(beam=3))
     assert Scoring(model) == Scoring(model)
     assert hash(Scoring(model)) == hash(Scoring(model))
     assert Scoring(model) != Inspecting(model)
@@ -31,18 +30,18 @@ def test_work_is_equal_where_it_can_be_computed_together(model: LoadedModel, bun
 @pytest.mark.parametrize(
     ("wish", "width"),
     [
-        (TranslationWish(), 2),
-        (TranslationWish(num_best=5), 5),
-        (TranslationWish(beam=7), 7),
-        (TranslationWish(num_samples=9), 9),
+        (TranslationOptions(), 2),
+        (TranslationOptions(num_best=5), 5),
+        (TranslationOptions(beam=7), 7),
+        (TranslationOptions(num_samples=9), 9),
     ],
 )
-def test_width_is_the_number_of_hypotheses(model: LoadedModel, wish: TranslationWish, width: int) -> None:
+def test_width_is_the_number_of_hypotheses(model: LoadedModel, wish: TranslationOptions, width: int) -> None:
     assert Translating(model, wish).width == width
 
 
 def test_a_sentence_that_cannot_have_what_is_asked_fails_alone(model: LoadedModel) -> None:
-    work = Translating(model, TranslationWish(require=("lamp",)))
+    work = Translating(model, TranslationOptions(require=("lamp",)))
     good, bad = work.compute(["Sun moon.", "sun moon " * 30])
     assert isinstance(good, TranslatedSentence)
     assert "lamp" in good.translation
@@ -52,10 +51,10 @@ def test_a_sentence_that_cannot_have_what_is_asked_fails_alone(model: LoadedMode
 def test_alignments_are_those_of_the_last_layer(
     model: LoadedModel, bundle: Path, make_sentences: Callable[..., list[str]]
 ) -> None:
-    found = Translating(model, TranslationWish(align=True)).compute([*make_sentences(3), "sun moon " * 30])
+    found = Translating(model, TranslationOptions(align=True)).compute([*make_sentences(3), "sun moon " * 30])
     assert all(isinstance(one, TranslatedSentence) for one in found)
     whole = [one for one in found if isinstance(one, TranslatedSentence) and one.num_parts == 1]
-    decoder = ForcedDecoder.of(Bundle.open(bundle), device="cpu")
+    decoder = ForcedDecoder.from_bundle(Bundle.open(bundle), device="cpu")
     expected = align_pairs(decoder, [(one.source, one.translation) for one in whole], AlignmentHead(0))
     assert [one.alignment for one in whole] == list(map(str, expected))
     assert [one.alignment for one in found if isinstance(one, TranslatedSentence) and one.num_parts > 1] == [None]

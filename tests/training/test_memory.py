@@ -32,8 +32,8 @@ CPU = torch.device("cpu")
 
 @pytest.fixture(autouse=True)
 def a_gigabyte(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(memory, "free_memory", lambda _: 10**9)
-    monkeypatch.setattr(memory, "free_addresses", lambda _: None)
+    monkeypatch.setattr(memory, "get_available_memory", lambda _: 10**9)
+    monkeypatch.setattr(memory, "get_available_addresses", lambda _: None)
 
 
 def check(training: dict[str, Any] | None = None, **model: Any) -> None:
@@ -68,16 +68,16 @@ def test_a_model_that_cannot_fit_is_refused_by_the_setting_that_is_the_cause(
 def test_the_limit_is_what_the_parameters_need(monkeypatch: pytest.MonkeyPatch) -> None:
     needed = BYTES_A_PARAMETER * TransformerConfig().num_parameters
     for there, is_enough in ((needed, True), (needed - 1, False)):
-        monkeypatch.setattr(memory, "free_memory", lambda _, there=there: there)
+        monkeypatch.setattr(memory, "get_available_memory", lambda _, there=there: there)
         if is_enough:
             check()
         else:
             with pytest.raises(ConfigError, match=r"^a model of .*; choose a smaller preset$"):
                 check()
-    monkeypatch.setattr(memory, "free_memory", lambda _: needed)
+    monkeypatch.setattr(memory, "get_available_memory", lambda _: needed)
     with pytest.raises(ConfigError):  # a fifth number for each
         check({"ema_decay": 0.9})
-    monkeypatch.setattr(memory, "free_memory", lambda _: None)
+    monkeypatch.setattr(memory, "get_available_memory", lambda _: None)
     check(d_model=16_000)
 
 
@@ -194,9 +194,8 @@ import torch
 from transduce.config import TrainingConfig, TransformerConfig
 from transduce.errors import TrainingError
 from transduce.model import Transformer
+from transduce.kernels.memory import get_used_memory, give_back_freed_memory, keep_freed_memory
 from transduce.training import Updater, memory
-from transduce.translation.memory import taken_memory
-from transduce.translation.allocator import give_back_freed_memory, keep_freed_memory
 
 CPU = torch.device("cpu")
 LENGTHS = np.array([[5, 7], [9, 3], [4, 4], [8, 8]] * 1000)
@@ -220,7 +219,7 @@ def micro_batches(free: int, safe_share: float = memory.SAFE_SHARE) -> int:
 
 def refuse_the_first(updater: Updater, shapes: list[memory.Shape]) -> float:
     seconds = tried(updater, shapes)
-    sizes.append(taken_memory(CPU))
+    sizes.append(get_used_memory(CPU))
     if len(sizes) == 1:
         raise MemoryError
     return seconds

@@ -1,36 +1,64 @@
 import io
+import json
 import re
 from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
 
 import pytest
 import sentencepiece
 
+from transduce.bundle import (
+    Bundle,
+    BundleDescription,
+    Languages,
+    LogisticFit,
+    RecordedConfidence,
+    RecordedHead,
+    save_bundle,
+    update_calibration,
+)
 from transduce.config import SearchConfig
 from transduce.errors import ConfigError
 from transduce.model import Transformer
 from transduce.search import Constraints, Hypothesis, Sampling
-from transduce.text import Glossary, Tokenizer
-from transduce.translation import LineOptions, LineTranslator, NativeEngine, TextConstraints, Translator
-from transduce.translation.guard import problems
+from transduce.text import Tokenizer, find_protected_spans, paired_spans
+from transduce.translation import (
+    AlignmentHead,
+    Alternative,
+    ForcedDecoder,
+    Line,
+    LineDetails,
+    LineTranslator,
+    NativeEngine,
+    TextConstraints,
+    Translation,
+    TranslationOptions,
+    Translator,
+    align_lines,
+    align_pairs,
+)
+from transduce.translation.confidence.guard import find_problems
 
 Sentences = Callable[..., list[str]]
 
 
 def translate(translator: Translator, sources: list[str], **options: object) -> list[str]:
-    return [line.translation.text for line in LineTranslator(translator, LineOptions(**options)).translate(sources)]
+    return [
+        line.translation.text for line in LineTranslator(translator, TranslationOptions(**options)).translate(sources)
+    ]
 
 
 def test_without_options_lines_are_translated(translator: Translator, make_sentences: Sentences) -> None:
     lines = [*make_sentences(9, seed=10), ""]
-    found = LineTranslator(translator, LineOptions(num_best=2)).translate(lines)
+    found = LineTranslator(translator, TranslationOptions(num_best=2)).translate(lines)
     assert [line.source for line in found] == lines
-    assert [line.translation for line in found] == translator.translations(lines, num_best=2)
+    assert [line.translation for line in found] == translator.find_translations(lines, num_best=2)
     assert translate(translator, []) == []
 
 
 def test_constraints_hold_for_every_line(translator: Translator, make_sentences: Sentences) -> None:
-    asked = TextConstraints(prefix="lamp", required=("river",))
-    for text in translate(translator, make_sentences(6, seed=3), constraints=asked):
+    for text in translate(translator, make_sentences(6, seed=3), prefix="lamp", require=["river"]):
         assert text.startswith("lamp")
         assert text.split().count("river") == 1
 
@@ -39,7 +67,7 @@ def test_spans_and_terms_are_kept(translator: Translator, make_sentences: Senten
     lines = make_sentences(20, seed=4, most_words=4)
     spans = ["{name}", "http://a.de/b?c=1", "<b>", "me@here.org", "moon"]
     sources = [f"{line} {spans[number % 5]} sun" for number, line in enumerate(lines)]
-    options = LineOptions(protected=("url", "email", "tag", "placeholder"), glossary=Glossary({"moon": "wind"}))
+    options = TranslationOptions(protect=("url", "email", "tag", "placeholder"), glossary={"moon": "wind"})
     found = LineTranslator(translator, options).translate(sources)
     for number, (source, line) in enumerate(zip(sources, found, strict=True)):
         kept = "wind" if spans[number % 5] == "moon" else spans[number % 5]
@@ -53,10 +81,10 @@ def test_spans_and_terms_are_kept(translator: Translator, make_sentences: Senten
 
 def test_samples_and_their_choice(translator: Translator, make_sentences: Sentences) -> None:
     lines = make_sentences(5, seed=5)
-    drawn = LineOptions(num_samples=6, num_best=6, sampling=Sampling(temperature=1.3), seed=2)
+    drawn = TranslationOptions(num_samples=6, num_best=6, temperature=1.3, seed=2)
     found = [line.translation for line in LineTranslator(translator, drawn).translate(lines)]
-    assert found == translator.samples(lines, 6, sampling=Sampling(temperature=1.3), seed=2)
-    chosen = LineOptions(num_samples=6, num_best=6, sampling=Sampling(temperature=1.3), seed=2, minimum_bayes_risk=True)
+    assert found == translator.draw_samples(lines, 6, sampling=Sampling(temperature=1.3), seed=2)
+    chosen = TranslationOptions(num_samples=6, num_best=6, temperature=1.3, seed=2, minimum_bayes_risk=True)
     for line, samples in zip(LineTranslator(translator, chosen).translate(lines), found, strict=True):
         assert {one.text for one in line.translation.alternatives} == {one.text for one in samples.alternatives}
         scores = {one.text: one.score for one in samples.alternatives}
@@ -68,36 +96,36 @@ def test_samples_and_their_choice(translator: Translator, make_sentences: Senten
 
 def test_the_guard_tries_once_more_and_counts(translator: Translator, make_sentences: Sentences) -> None:
     lines = make_sentences(30, seed=6, most_words=9)
-    plain, guarding = (LineTranslator(translator, LineOptions(guard=guard)) for guard in (False, True))
+    plain, guarding = (LineTranslator(translator, TranslationOptions(guard=guard)) for guard in (False, True))
     before, after = (
         [line.translation.text for block in (lines[:15], lines[15:]) for line in one.translate(block)]
         for one in (plain, guarding)
     )
     assert plain.guard_report is None
     report = guarding.guard_report
-    suspects = [number for number, text in enumerate(before) if problems(lines[number], text)]
+    suspects = [number for number, text in enumerate(before) if find_problems(lines[number], text)]
     assert report.retried == len(suspects) > 0  # it copies, which is a problem
     assert sum(one != other for one, other in zip(before, after, strict=True)) <= report.kept
     for number, (one, other) in enumerate(zip(before, after, strict=True)):
         if one != other:
-            assert len(problems(lines[number], other)) < len(problems(lines[number], one))
+            assert len(find_problems(lines[number], other)) < len(find_problems(lines[number], one))
 
 
 def test_the_guard_never_gives_up_what_was_asked_for(translator: Translator, make_sentences: Sentences) -> None:
     lines = [*make_sentences(15, seed=6, most_words=9), " ".join(make_sentences(30, seed=1))]
-    asked = TextConstraints(required=("sun sun sun sun",))
-    found = LineTranslator(translator, LineOptions(constraints=asked, guard=True)).translate(lines)
+    options = TranslationOptions(require=["sun sun sun sun"], guard=True)
+    found = LineTranslator(translator, options).translate(lines)
     assert all(line.translation.text.count("sun sun sun sun") == 1 for line in found[:-1])
     assert [line.has_failed for line in found] == [False] * 15 + [True]  # the last is read in parts, and left blank
     assert found[-1].translation.text == ""
     strict = translator.with_search({"min_length": 8, "no_repeat_ngram": 2})
-    for line in LineTranslator(strict, LineOptions(guard=True)).translate(lines[:15]):
+    for line in LineTranslator(strict, TranslationOptions(guard=True)).translate(lines[:15]):
         assert len(line.translation.alternatives[0].pieces) >= 8
 
 
 def test_forbidden_words_are_nowhere(translator: Translator, make_sentences: Sentences) -> None:
     lines = make_sentences(12, seed=7)
-    for text in translate(translator, lines, constraints=TextConstraints(forbidden=("sun", "river"))):
+    for text in translate(translator, lines, forbid=["sun", "river"]):
         assert not {"sun", "river"} & set(re.findall(r"\w+", text))
 
 
@@ -138,7 +166,7 @@ def test_a_forbidden_word_is_looked_for_in_every_spelling(tokenizer: Tokenizer) 
     speller = Speller(tokenizer)
     translator = Translator(speller, tokenizer, SearchConfig(max_pieces=20))
     assert translate(translator, ["tree"]) == ["sun"]
-    assert translate(translator, ["tree"], constraints=TextConstraints(forbidden=("sun",))) == ["moon"]
+    assert translate(translator, ["tree"], forbid=["sun"]) == ["moon"]
     assert len(speller.rows) >= 3
 
 
@@ -146,41 +174,44 @@ def test_what_has_no_forbidden_word_is_translated_as_ever(translator: Translator
     lines = [*make_sentences(12, seed=8), " ".join(make_sentences(30, seed=1)), ""]
     plain = translate(translator, lines)
     for forbidden in ("su", "un", "iver", "st", "zebra"):  # within words, or nowhere
-        assert translate(translator, lines, constraints=TextConstraints(forbidden=(forbidden,))) == plain
-    found = LineTranslator(translator, LineOptions(constraints=TextConstraints(forbidden=("sun",)))).translate(lines)
+        assert translate(translator, lines, forbid=[forbidden]) == plain
+    found = LineTranslator(translator, TranslationOptions(forbid=("sun",))).translate(lines)
     for line, text in zip(found, plain, strict=True):
         if "sun" not in text.split():
             assert line.translation.text == text
     assert [line.has_failed for line in found] == [False] * 12 + [True, False]  # a long one cannot be searched again
 
 
-def test_each_line_has_its_own_wishes(translator: Translator, make_sentences: Sentences) -> None:
+def test_each_line_has_its_own_constraints(translator: Translator, make_sentences: Sentences) -> None:
     sources = ["sun moon"] * 4
-    wishes = [
+    all_constraints = [
         None,
         TextConstraints(required=("lamp",)),
         TextConstraints(prefix="door"),
         TextConstraints(forbidden=("sun",)),
     ]
-    texts = [line.translation.text for line in LineTranslator(translator, LineOptions()).translate(sources, wishes)]
+    texts = [
+        line.translation.text
+        for line in LineTranslator(translator, TranslationOptions()).translate(sources, all_constraints)
+    ]
     assert texts[0] == translator.translate(["sun moon"])[0]
     assert texts[1].split().count("lamp") == 1
     assert texts[2].startswith("door")
     assert "sun" not in texts[3].split()
-    every = LineOptions(constraints=TextConstraints(prefix="road", required=("fish",)), guard=True)
-    both = LineTranslator(translator, every).translate(sources, wishes)
+    every = TranslationOptions(prefix="road", require=("fish",), guard=True)
+    both = LineTranslator(translator, every).translate(sources, all_constraints)
     assert all(line.translation.text.split().count("fish") == 1 for line in both)
     assert [line.translation.text.split()[0] for line in both] == ["road", "road", "door", "road"]
-    for options in (LineOptions(num_samples=2), LineOptions(protected=("url",))):
+    for options in (TranslationOptions(num_samples=2), TranslationOptions(protect=("url",))):
         assert len(LineTranslator(translator, options).translate(sources, [None] * 4)) == 4
         with pytest.raises(ConfigError, match="cannot be combined"):
-            LineTranslator(translator, options).translate(sources, wishes)
+            LineTranslator(translator, options).translate(sources, all_constraints)
 
 
 def test_terms_are_written_as_the_glossary_has_them(translator: Translator) -> None:
     terms = {"sun": "Hund™", "moon": "zwei\u00a0Hunde", "river": "CO₂ ½", "stone": "…"}
-    for kinds in (None, ("tag",)):
-        options = LineOptions(glossary=Glossary(terms), protected=kinds)
+    for kinds in ((), ("tag",)):
+        options = TranslationOptions(glossary=terms, protect=kinds)
         lines = LineTranslator(translator, options).translate([f"{term} <b>tree {term}</b>" for term in terms])
         for target, line in zip(terms.values(), lines, strict=True):
             assert line.translation.text.count(target) == 2, line
@@ -195,10 +226,13 @@ def test_a_phrase_that_cannot_be_written_is_refused() -> None:
     )
     tokenizer = Tokenizer.from_bytes(model.getvalue(), "pieces")
     translator = Translator(Speller(tokenizer), tokenizer, SearchConfig(max_pieces=20))
-    for asked, name in ((TextConstraints(required=("xyz",)), "require"), (TextConstraints(prefix="xyz"), "prefix")):
+    for options, name in (
+        (TranslationOptions(require=["xyz"]), "require"),
+        (TranslationOptions(prefix="xyz"), "prefix"),
+    ):
         with pytest.raises(ConfigError, match=f"{name} 'xyz': has characters that this model's vocabulary cannot"):
-            LineTranslator(translator, LineOptions(constraints=asked))
-    LineTranslator(translator, LineOptions(constraints=TextConstraints(prefix=" ", forbidden=("xyz",))))
+            LineTranslator(translator, options)
+    LineTranslator(translator, TranslationOptions(prefix=" ", forbid=("xyz",)))
 
 
 def test_the_engine_says_what_it_has_before_there_is_a_line(
@@ -212,40 +246,40 @@ def test_the_engine_says_what_it_has_before_there_is_a_line(
             raise ConfigError("no constraints")
 
     monkeypatch.setattr(translator.engine, "check", check)
-    for options in ({"search": {"diversity": 0.5}}, {"num_samples": 3}):
-        LineTranslator(translator, LineOptions(**options))
+    for options in ({"diversity": 0.5}, {"num_samples": 3}):
+        LineTranslator(translator, TranslationOptions(**options))
     assert asked == [(0.5, False, 0), (0.0, False, 3)]
     with pytest.raises(ConfigError, match="no constraints"):
-        LineTranslator(translator, LineOptions(constraints=TextConstraints(prefix="a")))
+        LineTranslator(translator, TranslationOptions(prefix="a"))
     with pytest.raises(ConfigError, match="no constraints"):
-        LineTranslator(translator, LineOptions()).check(TextConstraints(forbidden=("a",)))
+        LineTranslator(translator, TranslationOptions()).check(TextConstraints(forbidden=("a",)))
     with pytest.raises(ConfigError, match="num_best = 5: must be from 1 to the beam, 4"):
-        LineTranslator(translator, LineOptions(num_best=5))
+        LineTranslator(translator, TranslationOptions(num_best=5))
 
 
 def test_settings_of_the_search_are_options(translator: Translator) -> None:
-    assert LineTranslator(translator, LineOptions(search={"beam": 2})).translator.search.beam == 2
+    assert LineTranslator(translator, TranslationOptions(beam=2)).translator.search.beam == 2
     with pytest.raises(ConfigError, match="beans is no setting"):
-        LineTranslator(translator, LineOptions(search={"beans": 2}))
+        translator.with_search({"beans": 2})
 
 
 def test_what_is_known_of_a_line_with_spans(translator: Translator, make_sentences: Sentences) -> None:
     long = " ".join(make_sentences(30, seed=1))
     sources = ["sun {x} moon", "<p>sun moon</p> <p>river</p>", f"{long} {{y}}", "{z}"]
-    options = LineOptions(protected=("tag", "placeholder"))
+    options = TranslationOptions(protect=("tag", "placeholder"))
     one, two, parts, none = LineTranslator(translator, options).translate(sources)
-    (bare,) = translator.translations(["sun moon"])
+    (bare,) = translator.find_translations(["sun moon"])
     best = one.translation.alternatives[0]
     assert best.pieces == bare.alternatives[0].pieces
     assert best.score == pytest.approx(bare.alternatives[0].score, abs=1e-5)
     assert one.has_score
-    assert one.bare == ("sun moon", bare.text)
-    both = [translation.alternatives[0] for translation in translator.translations(["sun moon", "river"])]
+    assert one.bare_texts == ("sun moon", bare.text)
+    both = [translation.alternatives[0] for translation in translator.find_translations(["sun moon", "river"])]
     assert two.translation.text == f"<p>{both[0].text}</p> <p>{both[1].text}</p>"
     assert two.translation.alternatives[0].pieces == both[0].pieces + both[1].pieces
     assert two.translation.alternatives[0].score == pytest.approx(both[0].score + both[1].score, abs=1e-5)
     assert two.translation.num_parts == 1
-    assert parts.translation.num_parts == translator.translations([long])[0].num_parts > 1
+    assert parts.translation.num_parts == translator.find_translations([long])[0].num_parts > 1
     assert not none.has_score
 
 
@@ -254,7 +288,7 @@ def test_a_line_too_long_to_be_read_keeps_its_spans_and_terms(
 ) -> None:
     sentences = [f"{line.capitalize()}." for line in make_sentences(20, seed=12)]
     line = " ".join([*sentences[:10], "See {x} sun.", *sentences[10:]])
-    options = LineOptions(protected=("placeholder",), glossary=Glossary({"see": "lamp"}))
+    options = TranslationOptions(protect=("placeholder",), glossary={"see": "lamp"})
     (found,) = LineTranslator(translator, options).translate([line])
     assert found.translation.num_parts == 21
     assert found.how in {"constrained", "in parts"}
@@ -272,10 +306,10 @@ def test_a_line_too_long_to_be_read_keeps_its_spans_and_terms(
 def test_the_guard_sees_lines_without_their_spans(translator: Translator) -> None:
     tag = '<a title="one two three four five six">'
     lines = [f"moon {tag}</a> wind", f"{tag} {tag} sun"]
-    guarding = LineTranslator(translator, LineOptions(protected=("tag",), guard=True))
+    guarding = LineTranslator(translator, TranslationOptions(protect=("tag",), guard=True))
     guarding.translate(lines)
     assert guarding.guard_report.retried == sum(
-        bool(problems(bare, text))
+        bool(find_problems(bare, text))
         for bare, text in zip(["moon wind", "sun"], translator.translate(["moon wind", "sun"]), strict=True)
     )
 
@@ -292,37 +326,107 @@ def test_terms_that_are_there_anyway_are_not_searched_for(
         return search(sources, config, num_best, constraints)
 
     monkeypatch.setattr(translator.engine, "search", watched)
-    there, elsewhere = (
-        translate(translator, ["sun moon"], glossary=Glossary({"sun": target})) for target in ("sun", "lamp")
-    )
+    there, elsewhere = (translate(translator, ["sun moon"], glossary={"sun": target}) for target in ("sun", "lamp"))
     assert there == translator.translate(["sun moon"])
     assert elsewhere[0].split().count("lamp") == 1
     assert sum(asked) == 1
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"num_samples": -5}, "samples = -5: must be at least 1"),
-        ({"num_samples": 3, "seed": -1}, "seed = -1: must not be negative"),
-        ({"num_samples": 3, "guard": True}, "the guard searches again"),
-        ({"num_samples": 3, "constraints": TextConstraints(prefix="a")}, "samples cannot be combined with required"),
-        ({"num_samples": 3, "protected": ("url",)}, "samples cannot be combined with protected"),
-        (
-            {"glossary": Glossary({}), "constraints": TextConstraints(prefix="a")},
-            "protected spans or a glossary cannot",
-        ),
-        ({"glossary": Glossary({}), "num_best": 2}, "num_best = 2: with protected spans"),
-        ({"glossary": Glossary({}), "num_best": 0}, "num_best = 0: must be at least 1"),
-        ({"num_best": -1}, "num_best = -1: must be at least 1"),
-        ({"minimum_bayes_risk": True}, "minimum-Bayes-risk chooses among samples"),
-        ({"num_samples": 3, "num_best": 4}, "num_best = 4: must be from 1 to the number of samples, 3"),
-        ({"sampling": Sampling(top_k=3)}, "temperature, top_k and top_p are for samples"),
-        ({"seed": 3}, "seed = 3: is for samples"),
-        ({"num_samples": 3, "search": {"beam": 2}}, "beam = 2: is for searching, not for samples"),
-        ({"num_samples": 3, "search": {"diversity": 0.5}}, "diversity = 0.5: is for searching"),
-    ],
-)
-def test_what_excludes_each_other_is_refused(options: dict[str, object], message: str) -> None:
-    with pytest.raises(ConfigError, match=re.escape(message)):
-        LineOptions(**options)
+KINDS = ("tag", "placeholder", "url", "number")
+HEAD = AlignmentHead(0)
+
+
+def decoder_of(translator: Translator) -> ForcedDecoder:
+    return ForcedDecoder(translator.engine.model, translator.tokenizer, translator.search)
+
+
+def test_spans_are_aligned_with_themselves_and_words_as_without_them(translator: Translator) -> None:
+    source = 'sun ({x}) <a href="b c">moon</a> river'
+    text = '<a href="b c">moon</a> river ({x}) sun'
+    line = Line(
+        source, Translation((Alternative(text, -1.0),)), "constrained", tuple(paired_spans(source, text, KINDS))
+    )
+    assert line.bare_texts == ("sun moon river", "moon river sun")
+    decoder = decoder_of(translator)
+    (found,) = align_lines(decoder, [line], HEAD)
+    (bare,) = align_pairs(decoder, [line.bare_texts], HEAD)
+    assert (found.source, found.target) == (tuple(source.split()), tuple(text.split()))
+    # words of the source: sun ({x}) <a href="b c">moon</a> river
+    of_source, of_target = (0, 4, 5), (2, 3, 5)
+    expected = {0: 2, 1: 3, 4: 1, 2: 4}  # target to source: words within the tag, the placeholder, "moon" below
+    expected |= {of_target[link.target]: of_source[link.source] for link in bare.links}
+    assert {link.target: link.source for link in found.links} == expected
+
+
+def test_lines_without_spans_are_aligned_as_pairs(translator: Translator, make_sentences: Sentences) -> None:
+    lines = LineTranslator(translator, TranslationOptions()).translate([*make_sentences(5, seed=2), ""])
+    decoder = decoder_of(translator)
+    pairs = [(line.source, line.translation.text) for line in lines]
+    assert align_lines(decoder, lines, HEAD) == align_pairs(decoder, pairs, HEAD)
+
+
+def test_what_is_too_long_or_failed_has_no_alignment(translator: Translator, make_sentences: Sentences) -> None:
+    long = " ".join(make_sentences(30, seed=1))
+    found = LineTranslator(translator, TranslationOptions(protect=KINDS)).translate([f"{long} {{x}}", "sun"])
+    failed = replace(found[1], translation=Translation((Alternative("", float("-inf")),)))
+    assert [one is None for one in align_lines(decoder_of(translator), [*found, failed], HEAD)] == [True, False, True]
+
+
+def test_every_span_of_a_kept_line_is_linked(translator: Translator, make_sentences: Sentences) -> None:
+    sources = [f"{line} {{x}} <b>sun</b> 5km http://a.b/c" for line in make_sentences(10, seed=3, most_words=3)]
+    lines = LineTranslator(translator, TranslationOptions(protect=KINDS)).translate(sources)
+    for line, aligned in zip(lines, align_lines(decoder_of(translator), lines, HEAD), strict=True):
+        linked = {(aligned.source[link.source], aligned.target[link.target]) for link in aligned.links}
+        assert len(line.spans) == len(find_protected_spans(line.source, KINDS))
+        assert {("{x}", "{x}"), ("5km", "5km"), ("http://a.b/c", "http://a.b/c")} <= linked
+
+
+@pytest.fixture
+def bundle(tmp_path: Path, copier: Transformer, tokenizer: Tokenizer) -> Bundle:
+    description = BundleDescription(
+        model=copier.config, search=SearchConfig(), languages=Languages(source="en", target="en")
+    )
+    save_bundle(tmp_path / "bundle", copier, tokenizer, description)
+    return Bundle.open(tmp_path / "bundle")
+
+
+def test_a_line_with_spans_has_what_is_known_of_its_search(bundle: Bundle, translator: Translator) -> None:
+    details = LineDetails(bundle, translator)
+    lines = LineTranslator(translator, TranslationOptions(protect=("placeholder",))).translate(["sun {x} moon", "{x}"])
+    one, none = details.describe(lines)
+    assert one["kept"] == "constrained"
+    assert one["score"] < 0
+    assert "".join(token["piece"] for token in one["tokens"]).replace("▁", " ").strip() == "sun moon</s>"
+    assert (none["kept"], none["score"], none["tokens"]) == ("copied", None, [])
+    json.dumps([one, none], allow_nan=False)
+
+
+def test_confidence_and_alignment_are_known_of_what_was_read_as_a_whole(bundle: Bundle, translator: Translator) -> None:
+    fit = LogisticFit(intercept=0.5, minimum=1.0, mean=1.0)
+    figures = dict.fromkeys(
+        ("share_right", "calibration_error_before", "calibration_error", "auc", "chrf_error", "chrf_error_of_mean"), 0.5
+    )
+    recorded = RecordedConfidence(words=fit, sentences=fit, data={}, beam=1, num_pairs=2, num_words=1, **figures)
+    update_calibration(bundle, confidence=recorded, alignment=RecordedHead(layer=0, head=0, offset=0))
+    details = LineDetails(bundle, translator)
+    sources = ["sun moon", " ".join(["sun moon river"] * 30), "", "river"]
+    lines = LineTranslator(translator, TranslationOptions()).translate(sources)
+    found = details.describe(lines)
+    assert [one["parts"] > 1 for one in found] == [False, True, False, False]
+    assert ["confidence" in one for one in found] == [True, False, False, True]
+    assert ["words" in one for one in found] == [True, False, False, True]
+    assert [bool(one.get("alignment")) for one in found] == [True, False, False, True]
+    assert found == [one for line in lines for one in details.describe([line])]
+
+
+def test_samples_have_score_and_utility(bundle: Bundle, translator: Translator) -> None:
+    details = LineDetails(bundle, translator)
+    options = TranslationOptions(num_samples=6, num_best=6, temperature=3.0, minimum_bayes_risk=True)
+    (line,) = LineTranslator(translator, options).translate(["sun moon river"])
+    (found,) = details.describe([line])
+    every = [found, *found["alternatives"]]
+    assert len(every) > 1
+    assert all(one["score"] <= 0 <= one["utility"] <= 100 for one in every)
+    (plain,) = LineTranslator(translator, TranslationOptions(num_best=2)).translate(["sun"])
+    (known,) = details.describe([plain])
+    assert "utility" not in {*known, *known["alternatives"][0]}

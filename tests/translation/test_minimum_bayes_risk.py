@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from sacrebleu.metrics.chrf import CHRF
 
 from transduce.errors import UserError
-from transduce.translation.minimum_bayes_risk import choose
+from transduce.translation.minimum_bayes_risk import rank_candidates
 
 TEXTS = st.one_of(st.text(st.sampled_from("ab \N{LATIN SMALL LETTER U WITH DIAERESIS}c."), max_size=12), st.text())
 
@@ -15,7 +15,7 @@ TEXTS = st.one_of(st.text(st.sampled_from("ab \N{LATIN SMALL LETTER U WITH DIAER
 @given(st.lists(TEXTS, min_size=1, max_size=6))
 def test_utilities_are_the_mean_chrf_of_sacrebleu(candidates: list[str]) -> None:
     chrf = CHRF()
-    found = choose(candidates)
+    found = rank_candidates(candidates)
     for candidate in found:
         scores = [chrf.sentence_score(candidate.text, [reference]).score for reference in candidates]
         assert candidate.utility == pytest.approx(sum(scores) / len(scores), abs=1e-9)
@@ -26,7 +26,7 @@ def test_utilities_are_the_mean_chrf_of_sacrebleu(candidates: list[str]) -> None
 @given(st.lists(TEXTS, min_size=1, max_size=5), st.data())
 def test_the_order_of_the_candidates_decides_ties_alone(candidates: list[str], data: st.DataObject) -> None:
     shuffled = data.draw(st.permutations(candidates))
-    first, second = choose(candidates), choose(shuffled)
+    first, second = rank_candidates(candidates), rank_candidates(shuffled)
     expected = {candidate.text: candidate.utility for candidate in first}
     assert {candidate.text: candidate.utility for candidate in second} == pytest.approx(expected)
 
@@ -34,30 +34,30 @@ def test_the_order_of_the_candidates_decides_ties_alone(candidates: list[str], d
 def test_of_equal_ones_the_first_comes_first() -> None:
     # chrF knows no spaces: for it, all of these are one text.
     candidates = ["abc d", "ab cd", "a bcd", "abcd"]
-    assert [candidate.text for candidate in choose(candidates)] == candidates
-    assert [candidate.text for candidate in choose(candidates[::-1])] == candidates[::-1]
+    assert [candidate.text for candidate in rank_candidates(candidates)] == candidates
+    assert [candidate.text for candidate in rank_candidates(candidates[::-1])] == candidates[::-1]
 
 
 def test_what_most_agree_with_is_chosen_and_not_what_was_said_most_often() -> None:
     candidates = ["cats sleep", "cats sleep", "a dog runs", "the dog ran", "the dog runs"]
-    assert choose(candidates)[0].text == "the dog runs"
+    assert rank_candidates(candidates)[0].text == "the dog runs"
 
 
 def test_a_text_that_was_drawn_often_counts_as_often() -> None:
-    assert choose(["one", "two", "two"])[0].text == "two"
-    assert choose(["one", "one", "two"])[0].text == "one"
+    assert rank_candidates(["one", "two", "two"])[0].text == "two"
+    assert rank_candidates(["one", "one", "two"])[0].text == "one"
 
 
 @pytest.mark.parametrize(("only", "utility"), [("a dog", 100.0), ("", 0.0), ("   ", 0.0)])
 def test_a_single_candidate_is_chosen(only: str, utility: float) -> None:
-    (candidate,) = choose([only])
+    (candidate,) = rank_candidates([only])
     assert (candidate.text, candidate.count) == (only, 1)
     assert candidate.utility == pytest.approx(utility)
 
 
 def test_without_candidates_there_is_nothing_to_choose() -> None:
     with pytest.raises(UserError, match="at least one"):
-        choose([])
+        rank_candidates([])
 
 
 def test_many_samples_take_little_time() -> None:
@@ -65,5 +65,5 @@ def test_many_samples_take_little_time() -> None:
     candidates = [text[start:] + text[:start] * 2 for start in range(32)]
     assert len(set(candidates)) == 32
     started = time.thread_time()
-    choose(candidates)
+    rank_candidates(candidates)
     assert time.thread_time() - started < 1.0  # 0.03 s on a machine that has nothing else to do

@@ -105,12 +105,12 @@ def test_what_shows_nothing_is_blank(echo: Translator) -> None:
     blank = ["", " ", "\t", "\r", "\n", "\u3000", "\u200b", "\u2028"]
     assert echo.translate(blank) == [""] * len(blank)
     assert echo.engine.seen == []
-    assert echo.translations([""])[0].alternatives[0].score == 0.0
+    assert echo.find_translations([""])[0].alternatives[0].score == 0.0
 
 
 def test_two_thousand_words(translator: Translator, echo: Translator, make_sentences: Sentences) -> None:
     text = " ".join(make_sentences(2000, seed=8, most_words=1))
-    translation = translator.translations([text], beam=1)[0]
+    translation = translator.find_translations([text], beam=1)[0]
     assert translation.num_parts > 100
     assert len(translation.text.split()) > translation.num_parts
     assert echo.translate([text]) == [text]
@@ -128,7 +128,7 @@ LONG = [
 
 @pytest.mark.parametrize("text", LONG)
 def test_of_a_long_line_nothing_is_lost(echo: Translator, tokenizer: Tokenizer, text: str) -> None:
-    translation = echo.translations(["sun", text, "moon"])[1]
+    translation = echo.find_translations(["sun", text, "moon"])[1]
     parts = echo.engine.seen[1:-1]
     assert translation.num_parts == len(parts) > 1
     assert all(len(part) <= 20 + 1 for part in parts)
@@ -150,7 +150,7 @@ def multilingual(tokenizer: Tokenizer) -> Tokenizer:
 def test_every_part_of_a_long_line_has_its_language(echo: Translator, multilingual: Tokenizer) -> None:
     translator = Translator(echo.engine, multilingual, echo.search)
     sentence = "sun moon river stone bird tree wind."
-    translation = translator.translations([f">>de<< {sentence} {sentence} {sentence}"])[0]
+    translation = translator.find_translations([f">>de<< {sentence} {sentence} {sentence}"])[0]
     assert translation.num_parts == 3
     for part in echo.engine.seen:
         assert multilingual.pieces(part[:1]) == [">>de<<"]
@@ -160,10 +160,10 @@ def test_every_part_of_a_long_line_has_its_language(echo: Translator, multilingu
 def test_what_is_asked_of_a_translation_is_cut_as_targets_are(multilingual: Tokenizer) -> None:
     (last,) = multilingual.pieces([multilingual.pad_id - 2])
     text = last.replace("▁", "")
-    wish = TextConstraints(prefix=text, required=(text,), forbidden=(text,)).as_ids(multilingual)
+    constraints = TextConstraints(prefix=text, required=(text,), forbidden=(text,)).as_ids(multilingual)
     (expected,) = multilingual.encode_targets([text])
     assert expected != multilingual.encode(text)
-    assert wish.prefix == wish.required[0] == wish.forbidden[0] == tuple(expected)
+    assert constraints.prefix == constraints.required[0] == constraints.forbidden[0] == tuple(expected)
 
 
 def test_a_long_line_is_cut_between_sentences(echo: Translator, tokenizer: Tokenizer) -> None:
@@ -175,9 +175,9 @@ def test_a_long_line_is_cut_between_sentences(echo: Translator, tokenizer: Token
 
 def test_a_line_that_just_fits_is_not_cut(echo: Translator, tokenizer: Tokenizer) -> None:
     text = next(text for text in ("sun" + "a" * count for count in range(60)) if len(tokenizer.encode(text)) == 20)
-    assert echo.translations([text])[0].num_parts == 1
+    assert echo.find_translations([text])[0].num_parts == 1
     assert len(tokenizer.encode(text + "🙂")) > 20
-    assert echo.translations([text + "🙂"])[0].num_parts == 2
+    assert echo.find_translations([text + "🙂"])[0].num_parts == 2
 
 
 def test_a_translation_is_one_line(tokenizer: Tokenizer) -> None:
@@ -186,19 +186,19 @@ def test_a_translation_is_one_line(tokenizer: Tokenizer) -> None:
     assert tokenizer.decode(ends) == "\n\r\n"
     translator = Translator(Echo(ends), tokenizer, SearchConfig())
     assert translator.translate(["sun"]) == ["    sun"]
-    assert [one.text for one in translator.translations(["sun"], num_best=2)[0].alternatives] == ["    sun"]
+    assert [one.text for one in translator.find_translations(["sun"], num_best=2)[0].alternatives] == ["    sun"]
 
 
 def test_number_of_alternatives(translator: Translator) -> None:
     for beam, num_best in ((4, 4), (4, 1), (1, 1), (2, 2)):
-        found = translator.translations(["sun moon", ""], beam=beam, num_best=num_best)
+        found = translator.find_translations(["sun moon", ""], beam=beam, num_best=num_best)
         assert [len(translation.alternatives) for translation in found] == [num_best, 1]
         scores = [alternative.score for alternative in found[0].alternatives]
         assert scores == sorted(scores, reverse=True)
         assert found[0].text == found[0].alternatives[0].text
     for beam, num_best in ((4, 5), (4, 0), (4, -1), (1, 2), (None, 5)):
         with pytest.raises(ConfigError, match=f"num_best = {num_best}: must be from 1 to the beam"):
-            translator.translations(["sun"], beam=beam, num_best=num_best)
+            translator.find_translations(["sun"], beam=beam, num_best=num_best)
 
 
 @pytest.mark.parametrize("beam", [0, -3])
@@ -209,7 +209,7 @@ def test_a_beam_of_nothing_is_refused(translator: Translator, beam: int) -> None
 
 def test_alternatives_of_parts_are_joined_by_rank(translator: Translator, make_sentences: Sentences) -> None:
     text = " ".join(make_sentences(12, seed=9))
-    whole = translator.translations([text], num_best=3)[0]
+    whole = translator.find_translations([text], num_best=3)[0]
     assert whole.num_parts > 1
     assert len(whole.alternatives) == 3
     assert len({alternative.text for alternative in whole.alternatives}) == 3
@@ -260,30 +260,34 @@ def test_settings_of_the_search_can_be_changed(translator: Translator) -> None:
 
 def test_constraints_are_kept(translator: Translator, make_sentences: Sentences) -> None:
     texts = make_sentences(20, seed=11)
-    wishes = [TextConstraints(prefix="door"), TextConstraints(required=("stone", "river bird")), TextConstraints()]
-    wishes.append(TextConstraints(forbidden=("sun", "moon", "river")))
-    wishes.append(TextConstraints(required=("lamp", "fish"), in_order=True))
-    asked = [wishes[number % len(wishes)] for number in range(20)]
+    all_constraints = [
+        TextConstraints(prefix="door"),
+        TextConstraints(required=("stone", "river bird")),
+        TextConstraints(),
+    ]
+    all_constraints.append(TextConstraints(forbidden=("sun", "moon", "river")))
+    all_constraints.append(TextConstraints(required=("lamp", "fish"), in_order=True))
+    asked = [all_constraints[number % len(all_constraints)] for number in range(20)]
     free = translator.translate(texts)
-    found = translator.translations(texts, constraints=asked, num_best=2)
-    for wish, unasked, translation in zip(asked, free, found, strict=True):
+    found = translator.find_translations(texts, constraints=asked, num_best=2)
+    for constraints, unasked, translation in zip(asked, free, found, strict=True):
         words = translation.text.split()
-        assert translation.text.startswith(wish.prefix)
-        assert all(translation.text.count(phrase) == 1 for phrase in wish.required)
-        assert not set(wish.forbidden) & set(words)
-        if wish.in_order:
+        assert translation.text.startswith(constraints.prefix)
+        assert all(translation.text.count(phrase) == 1 for phrase in constraints.required)
+        assert not set(constraints.forbidden) & set(words)
+        if constraints.in_order:
             assert words.index("lamp") < words.index("fish")
-        if wish == TextConstraints():
+        if constraints == TextConstraints():
             assert translation.text == unasked
     alone = [
-        translator.translations([text], constraints=[wish], num_best=2)[0]
-        for text, wish in zip(texts, asked, strict=True)
+        translator.find_translations([text], constraints=[constraints], num_best=2)[0]
+        for text, constraints in zip(texts, asked, strict=True)
     ]
     assert [[one.text for one in line.alternatives] for line in alone] == [
         [one.text for one in line.alternatives] for line in found
     ]
     with pytest.raises(UserError, match=r"text 1 is longer than the 40 pieces"):
-        translator.translations([" ".join(make_sentences(30, seed=1))], constraints=[wishes[0]])
+        translator.find_translations([" ".join(make_sentences(30, seed=1))], constraints=[all_constraints[0]])
 
 
 @pytest.mark.parametrize(
@@ -293,10 +297,10 @@ def test_constraints_are_kept(translator: Translator, make_sentences: Sentences)
 def test_what_is_required_is_there_as_translations_are_written(
     translator: Translator, phrase: str, written: str
 ) -> None:
-    (found,) = translator.translations(["tree"], constraints=[TextConstraints(required=(phrase,))])
+    (found,) = translator.find_translations(["tree"], constraints=[TextConstraints(required=(phrase,))])
     assert written in found.text
     assert found.alternatives[0].score > -math.inf
-    (without,) = translator.translations([written], constraints=[TextConstraints(forbidden=(phrase,))])
+    (without,) = translator.find_translations([written], constraints=[TextConstraints(forbidden=(phrase,))])
     assert written not in without.text
 
 
@@ -311,17 +315,17 @@ def test_a_translation_is_a_line_without_control_characters(tokenizer: Tokenizer
 def test_samples_are_the_same_for_the_same_seed(translator: Translator, make_sentences: Sentences) -> None:
     texts = make_sentences(6, seed=12, most_words=8)
     sampling = Sampling(temperature=1.5)
-    found = translator.samples(texts, 4, sampling=sampling, seed=3)
+    found = translator.draw_samples(texts, 4, sampling=sampling, seed=3)
     assert [len(translation.alternatives) for translation in found] == [4] * 6
-    assert translator.samples(texts[::-1], 4, sampling=sampling, seed=3)[::-1] == found
-    assert translator.samples(texts, 4, sampling=sampling, seed=4) != found
+    assert translator.draw_samples(texts[::-1], 4, sampling=sampling, seed=3)[::-1] == found
+    assert translator.draw_samples(texts, 4, sampling=sampling, seed=4) != found
     assert len({one.text for one in found[0].alternatives} | {one.text for one in found[1].alternatives}) > 2
     with pytest.raises(ConfigError, match="num_samples = 0"):
-        translator.samples(texts, 0)
+        translator.draw_samples(texts, 0)
 
 
 def test_pieces_and_their_scores_come_with_each_translation(translator: Translator) -> None:
-    best = translator.translations(["sun moon"])[0].alternatives[0]
+    best = translator.find_translations(["sun moon"])[0].alternatives[0]
     assert "".join(best.pieces).replace("▁", " ").strip() == "sun moon</s>"
     length = len(best.pieces)
     assert len(best.token_scores) == length
@@ -333,7 +337,7 @@ def test_an_ensemble_averages_probabilities(
 ) -> None:
     alone = Translator.load(run_folder, device="cpu")
     twice = Translator.load(run_folder, device="cpu", ensemble=[run_folder])
-    expected, found = (one.translations(["sun moon", "river"])[0].alternatives[0] for one in (alone, twice))
+    expected, found = (one.find_translations(["sun moon", "river"])[0].alternatives[0] for one in (alone, twice))
     assert found.text == expected.text
     assert found.token_scores == pytest.approx(expected.token_scores, abs=1e-5)
     other = Tokenizer.train(make_sentences(300, seed=2), tokenizer.vocabulary, "bpe")
@@ -375,10 +379,10 @@ def test_what_is_required_is_verified_in_the_text(tokenizer: Tokenizer) -> None:
         TextConstraints(required=("sun", "sun")),
         TextConstraints(required=("moon",)),
     ]
-    found = translator.translations(["sun tree"] * 3, constraints=asked, num_best=2)
+    found = translator.find_translations(["sun tree"] * 3, constraints=asked, num_best=2)
     assert [[one.text for one in line.alternatives] for line in found[:2]] == [["sun tree"], ["sun tree sun tree"]]
     assert [one.score for one in found[2].alternatives] == [-math.inf]
-    assert translator.translations([""], constraints=[TextConstraints(required=("sun",))])[0].text == ""
+    assert translator.find_translations([""], constraints=[TextConstraints(required=("sun",))])[0].text == ""
 
 
 class Hyphenator(Echo):
@@ -403,8 +407,11 @@ class Hyphenator(Echo):
 
 def test_a_required_word_is_not_said_again_behind_a_hyphen(tokenizer: Tokenizer) -> None:
     translator = Translator(Hyphenator(tokenizer), tokenizer, SearchConfig(max_pieces=20))
-    wishes = [TextConstraints(required=("sun",)), TextConstraints(required=("sun", "sun"))]
-    assert [found.text for found in translator.translations(["tree"] * 2, constraints=wishes)] == ["sun", "sun-sun"]
+    all_constraints = [TextConstraints(required=("sun",)), TextConstraints(required=("sun", "sun"))]
+    assert [found.text for found in translator.find_translations(["tree"] * 2, constraints=all_constraints)] == [
+        "sun",
+        "sun-sun",
+    ]
 
 
 class Speller(Echo):
@@ -431,14 +438,14 @@ class Speller(Echo):
 
 def test_alternatives_are_different_texts(tokenizer: Tokenizer) -> None:
     translator = Translator(Speller(tokenizer), tokenizer, SearchConfig(beam=4, max_pieces=20))
-    (found,) = translator.translations(["sun"], num_best=4)
+    (found,) = translator.find_translations(["sun"], num_best=4)
     assert [(one.text, one.score) for one in found.alternatives] == [
         ("sun", -1.0),
         ("moon", -3.0),
         ("tree", -5.0),
         ("bird", -7.0),
     ]
-    (held,) = translator.translations(["sun"], num_best=4, constraints=[TextConstraints(forbidden=("moon",))])
+    (held,) = translator.find_translations(["sun"], num_best=4, constraints=[TextConstraints(forbidden=("moon",))])
     assert [one.text for one in held.alternatives] == ["sun", "tree", "bird"]
 
 
@@ -450,7 +457,7 @@ def test_what_cannot_be_kept_is_refused_by_name(echo: Translator) -> None:
     ):
         with pytest.raises(ConfigError, match=message):
             echo.check(constraints=constraints)
-        (found, blank) = echo.translations(["sun", ""], constraints=[constraints] * 2)
+        (found, blank) = echo.find_translations(["sun", ""], constraints=[constraints] * 2)
         assert found.alternatives[0].score == -math.inf
         assert blank.alternatives[0].score == 0
     assert echo.engine.seen == [], "nothing was computed"

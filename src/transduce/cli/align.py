@@ -62,7 +62,7 @@ def align(
     given = choice or Choice()
     text = _text_to_choose_on(given)
     bundle = Bundle.open(find_bundle(model))
-    decoder = ForcedDecoder.of(bundle, device=device)
+    decoder = ForcedDecoder.from_bundle(bundle, device=device)
     if given.head is not None:
         head = AlignmentHead.parse(given.head)
     elif text is None and given.gold is None and (recorded := AlignmentHead.load(bundle)) is not None:

@@ -43,7 +43,7 @@ def calibrate(
     translator = Translator.load(bundle.folder, device=device, precision="float32")
     measured = measure_confidence(translator, source, target, beam=beam)
     pairs = parallel_corpus(Path(), str(source), str(target), None, None)
-    head = choose_head(measure_heads(ForcedDecoder.of(bundle, device=device), pairs))
+    head = choose_head(measure_heads(ForcedDecoder.from_bundle(bundle, device=device), pairs))
     update_calibration(bundle, confidence=measured, alignment=RecordedHead(**asdict(head)), force=force)
     if json:
         print_json({"model": str(model), **measured.model_dump()})

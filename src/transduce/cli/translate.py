@@ -5,33 +5,41 @@ import time
 from collections.abc import Iterator
 from json import dumps
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
+
+from cyclopts import Parameter
 
 from transduce.bundle import Bundle, find_bundle
 from transduce.cli.computation import Computation
 from transduce.cli.console import say, standard_input
 from transduce.cli.line_progress import LARGEST_BLOCK, LineProgress
-from transduce.cli.translate_options import Kept, Search, line_options
+from transduce.cli.translate_options import SourceFlags, TranslationFlags, make_options
 from transduce.errors import ConfigError, CorpusError
 from transduce.interop import NATIVE
+from transduce.kernels.memory import give_back_freed_memory
 from transduce.text import arriving_blocks, read_document, rebuilt, split_document
-from transduce.translation import PROBLEMS, AlignmentHead, AskedLine, Line, LineDetails, LineTranslator, TextConstraints
-from transduce.translation.allocator import give_back_freed_memory
+from transduce.translation import (
+    PROBLEMS,
+    AlignmentHead,
+    Line,
+    LineDetails,
+    LineTranslator,
+    TextConstraints,
+    TranslationLine,
+)
 
 STANDARD_INPUT = "standard input"
 
-Asked = tuple[str, TextConstraints | None]
-
-_SEARCH, _KEPT, _COMPUTATION = Search(), Kept(), Computation()
+_FLAGS, _SOURCE_FLAGS, _COMPUTATION = TranslationFlags(), SourceFlags(), Computation()
 
 
 def translate(
     model: Path,
     /,
     *,
-    search: Search = _SEARCH,
-    kept: Kept = _KEPT,
-    guard: bool = False,
+    flags: TranslationFlags = _FLAGS,
+    ensemble: Annotated[tuple[Path, ...], Parameter(negative=())] = (),
+    source_flags: SourceFlags = _SOURCE_FLAGS,
     json: bool = False,
     json_input: bool = False,
     document: bool = False,
@@ -41,10 +49,10 @@ def translate(
 
     Args:
         model: a bundle, the folder of a run, or for another engine what was exported to it.
-        search: how translations are looked for.
-        kept: what of the source is kept.
-        guard: try translations that repeat themselves, copy the source, are empty or lose numbers once more with
-            safer settings, and say how many there were.
+        flags: how translations are looked for.
+        ensemble: another bundle with the same tokenizer, whose probabilities are averaged with the model's; may be
+            given several times.
+        source_flags: what of the source is kept.
         json: print one JSON object a line: translation, score, tokens, alternatives, alignment, confidence.
         json_input: read one JSON object a line: "text", and what is asked of this line besides what is asked of all:
             "require" and "forbid" (lists of words or phrases) and "prefix". A blank line is no object, and ends the
@@ -53,11 +61,11 @@ def translate(
             put back with all that stands between them; one that cannot be translated as is asked stays as it is.
         computation: what computes.
     """
-    if document and (json or json_input or search.num_best > 1):
+    if document and (json or json_input or flags.num_best > 1):
         raise ConfigError("--document reads and writes one text: leave out --json, --json-input and --num-best")
-    options = line_options(search, kept, guard=guard)
-    _check_engine(computation.engine, {"--json": json, **kept.asked()})
-    loaded = computation.load(model, "auto", search.ensemble)
+    options = make_options(flags, source_flags)
+    _check_engine(computation.engine, {"--json": json, **source_flags.given})
+    loaded = computation.load(model, "auto", ensemble)
     bundle = Bundle.open(find_bundle(model)) if computation.engine == NATIVE else None
     head = None if bundle is None else AlignmentHead.load(bundle)
     translator = LineTranslator(loaded, options, head)
@@ -67,17 +75,13 @@ def translate(
     else:
         details = LineDetails(bundle, translator.translator) if json and bundle is not None else None
         num_lines = _translate_lines(translator, details, json_input=json_input)
-    _report(translator)
+    _report_guard(translator)
     say(f"{num_lines:,} {'sentences' if document else 'lines'} in {time.monotonic() - started:.1f} s")
 
 
-def _check_engine(engine: str, asked: dict[str, bool]) -> None:
-    """That nothing is asked of another engine that only the native one, whose attention is read, can tell.
-
-    Raises:
-        ConfigError: something is; names the options.
-    """
-    names = ", ".join(name for name, is_asked in asked.items() if is_asked)
+def _check_engine(engine: str, flags: dict[str, bool]) -> None:
+    """Check that no flag is given to another engine that needs the attention of the native one."""
+    names = ", ".join(name for name, is_given in flags.items() if is_given)
     if names and engine != NATIVE:
         raise ConfigError(f"{names}: needs the native engine, whose attention is read; leave out --engine {engine}")
 
@@ -87,11 +91,15 @@ def _translate_lines(translator: LineTranslator, details: LineDetails | None, *,
     with LineProgress(stream) as progress:
         for block in arriving_blocks(stream, STANDARD_INPUT, progress.block_size):
             started = time.monotonic()
-            asked, problem = _asked(translator, block, num_lines + 1) if json_input else _unasked(block)
-            lines = translator.translate([one for one, _ in asked], [wish for _, wish in asked])
-            found = [None] * len(lines) if details is None else details.of_all(lines)
+            given, problem = (
+                _read_json_lines(translator, block, num_lines + 1)
+                if json_input
+                else ([(text, None) for text in block], None)
+            )
+            lines = translator.translate([text for text, _ in given], [constraints for _, constraints in given])
+            found = [None] * len(lines) if details is None else details.describe(lines)
             for number, (line, known) in enumerate(zip(lines, found, strict=True), start=num_lines + 1):
-                _write(number, line, translator.options.num_best, known)
+                _write_line(number, line, translator.options.num_best, known)
             sys.stdout.flush()  # somebody may wait for this block before writing the next
             if problem is not None:
                 raise problem
@@ -102,36 +110,35 @@ def _translate_lines(translator: LineTranslator, details: LineDetails | None, *,
     return num_lines
 
 
-def _unasked(block: list[str]) -> tuple[list[Asked], None]:
-    return [(line, None) for line in block], None
-
-
-def _asked(translator: LineTranslator, block: list[str], first: int) -> tuple[list[Asked], CorpusError | None]:
-    """The texts of a block and what is asked of each; with an error, those in front of it."""
-    asked: list[Asked] = []
+def _read_json_lines(
+    translator: LineTranslator, block: list[str], first: int
+) -> tuple[list[tuple[str, TextConstraints | None]], CorpusError | None]:
+    """The texts of a block with the constraints of each; with an error, those in front of the line that is wrong."""
+    found: list[tuple[str, TextConstraints | None]] = []
     for number, line in enumerate(block, start=first):
         try:
-            one = AskedLine.read(line, number, STANDARD_INPUT)
-            if one.constraints is not None:
-                translator.check(one.constraints)
+            one = TranslationLine.read(line, number, STANDARD_INPUT)
+            constraints = one.constraints
+            if constraints is not None:
+                translator.check(constraints)
         except CorpusError as error:
-            return asked, error
+            return found, error
         except ConfigError as error:
-            return asked, CorpusError(f"{STANDARD_INPUT}, line {number}: {error}")
-        asked.append((one.text, one.constraints))
-    return asked, None
+            return found, CorpusError(f"{STANDARD_INPUT}, line {number}: {error}")
+        found.append((one.text, constraints))
+    return found, None
 
 
-def _write(number: int, line: Line, num_best: int, known: dict[str, Any] | None) -> None:
+def _write_line(number: int, line: Line, num_best: int, known: dict[str, Any] | None) -> None:
     if known is not None:
         sys.stdout.write(dumps({"line": number, **known}, ensure_ascii=False, allow_nan=False) + "\n")
     else:
-        sys.stdout.writelines(text + "\n" for text in _output(number, line, num_best))
-    _say_what_became_of(f"line {number}", line, "it is left blank")
+        sys.stdout.writelines(text + "\n" for text in _format_alternatives(number, line, num_best))
+    _report_line(f"line {number}", line, "it is left blank")
 
 
-def _say_what_became_of(name: str, line: Line, otherwise: str) -> None:
-    """What is to be known of a line or sentence; `otherwise` is what stands in the place of a translation."""
+def _report_line(name: str, line: Line, otherwise: str) -> None:
+    """Say on standard error what is unusual about a line or sentence; `otherwise` stands in place of a translation."""
     if line.has_failed:
         say(f"{name}: no translation has what is asked for, or it is too long to be held to it; {otherwise}")
     if line.translation.num_parts > 1:
@@ -150,11 +157,11 @@ def _translate_document(translator: LineTranslator) -> int:
     lines = translator.translate(document.sentences)
     sys.stdout.write(rebuilt(document, [line.source if line.has_failed else line.translation.text for line in lines]))
     for number, line in enumerate(lines, start=1):
-        _say_what_became_of(f"sentence {number}", line, "it stays as it is")
+        _report_line(f"sentence {number}", line, "it stays as it is")
     return len(lines)
 
 
-def _output(number: int, line: Line, num_best: int) -> Iterator[str]:
+def _format_alternatives(number: int, line: Line, num_best: int) -> Iterator[str]:
     if num_best == 1:
         yield line.translation.text
         return
@@ -163,7 +170,7 @@ def _output(number: int, line: Line, num_best: int) -> Iterator[str]:
         yield f"{number}\t{value:.4f}\t{alternative.text}"
 
 
-def _report(translator: LineTranslator) -> None:
+def _report_guard(translator: LineTranslator) -> None:
     report = translator.guard_report
     if report is not None:
         found = ", ".join(f"{name} {report.before[name]} -> {report.after[name]}" for name in PROBLEMS)

@@ -1,85 +1,60 @@
-"""What `transduce translate` can be asked, as groups of options."""
+"""The flags of `transduce translate` that are options of a translation."""
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field, make_dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
 
-from transduce.search import Sampling
 from transduce.text import USUAL_KINDS, Glossary, Kind
-from transduce.translation import SETTINGS_OF_A_WISH, LineOptions, TextConstraints
+from transduce.translation import TranslationOptions
 
-Words = Annotated[tuple[str, ...], Parameter(negative=())]
+_NAMES = {"num_samples": "samples", "minimum_bayes_risk": "mbr"}
+"""Flags that are called otherwise than their options."""
+
+_NO_FLAGS = ("protect", "glossary", "split_sentences", "align")
+"""Options that `SourceFlags` says in other words, or that are for texts of several sentences."""
+
+_MORE_HELP = {
+    "num_best": "above 1, what is printed is line number, tab, score, tab, translation; the score is a log-probability "
+    "by length penalty, with --mbr the mean chrF.",
+    "max_length": "0 is no limit but that of the source's length.",
+    "require": "may be given several times.",
+    "forbid": "may be given several times.",
+    "guard": "standard error says how many there were.",
+    "num_samples": "--num-best says how many of them are printed.",
+}
+"""What the command line has to say of a flag besides."""
 
 
-@Parameter(name="*")
-@dataclass(frozen=True)
-class Search:
-    """How translations are looked for.
+def _make_flags() -> type:
+    """A dataclass with a field for each option that is a flag: its type, default and description, for cyclopts."""
+    fields = []
+    for name, option in TranslationOptions.model_fields.items():
+        if name not in _NO_FLAGS:
+            text = option.description or ""
+            text = text[0].lower() + text[1:]
+            if name in _MORE_HELP:
+                text = f"{text.removesuffix('.')}; {_MORE_HELP[name]}"
+            flag = Parameter(name=f"--{_NAMES.get(name, name).replace('_', '-')}", help=text, negative=())
+            default = option.default
+            given = field(default_factory=list) if isinstance(default, list) else field(default=default)
+            fields.append((name, Annotated[option.annotation, flag], given))
+    # cyclopts takes classes of standard modules, as `types` is, for plain values.
+    made = make_dataclass("TranslationFlags", fields, frozen=True, namespace={"__module__": __name__})
+    return Parameter(name="*")(made)
 
-    Args:
-        num_best: alternatives for each line; above 1, what is printed is line number, tab, score, tab, translation; the
-            score is a log-probability by length penalty, with --mbr the mean chrF.
-        beam: hypotheses kept for each sentence; 1 is greedy. This and the next six: the model's own unless given.
-        length_penalty: alpha in ((5 + n) / 6)^alpha, by which a hypothesis of n tokens is divided.
-        min_length: fewest tokens of a translation, the end included.
-        max_length: most tokens of a translation, the end included; 0 is no limit but that of the source's length.
-        no_repeat_ngram: no sequence of so many tokens comes twice in a translation; 0 allows it.
-        repetition_penalty: what the log-probability of a token that is there already is multiplied by; 1 is none.
-        diversity: nats that a continuation loses for each better one of the same hypothesis, so that alternatives
-            differ more.
-        prefix: how every translation begins.
-        require: a word or phrase that every translation contains exactly once; may be given several times.
-        forbid: a word or phrase that no translation contains; may be given several times.
-        samples: instead of searching, draw so many translations of each line at random; --num-best says how many of
-            them are printed.
-        temperature: of the distribution that samples are drawn from; 1, the default, is the model's, less is nearer to
-            what is most probable.
-        top_k: draw from so many of the most probable tokens; 0, the default, is all.
-        top_p: draw from the most probable tokens whose probabilities add up to this; 1 is the default.
-        seed: of what is drawn; 1 is the default.
-        mbr: rank the samples by their mean chrF against each other (minimum Bayes risk).
-        ensemble: another bundle with the same tokenizer, whose probabilities are averaged with the model's; may be
-            given several times.
-    """
 
-    num_best: int = 1
-    beam: int | None = None
-    length_penalty: float | None = None
-    min_length: int | None = None
-    max_length: int | None = None
-    no_repeat_ngram: int | None = None
-    repetition_penalty: float | None = None
-    diversity: float | None = None
-    prefix: str = ""
-    require: Words = ()
-    forbid: Words = ()
-    samples: int = 0
-    temperature: float | None = None
-    top_k: int | None = None
-    top_p: float | None = None
-    seed: int | None = None
-    mbr: bool = False
-    ensemble: Annotated[tuple[Path, ...], Parameter(negative=())] = ()
-
-    def settings(self) -> dict[str, Any]:
-        """Those of the search that are given, by their names in its configuration."""
-        return self._given(*SETTINGS_OF_A_WISH)
-
-    def sampling(self) -> Sampling | None:
-        """What samples are drawn from, if anything is said of it."""
-        given = self._given("temperature", "top_k", "top_p")
-        return Sampling(**given) if given else None
-
-    def _given(self, *names: str) -> dict[str, Any]:
-        return {name: getattr(self, name) for name in names if getattr(self, name) is not None}
+if TYPE_CHECKING:
+    TranslationFlags = TranslationOptions
+else:
+    TranslationFlags = _make_flags()
 
 
 @Parameter(name="*")
 @dataclass(frozen=True)
-class Kept:
-    """What of the source is kept.
+class SourceFlags:
+    """Spans and terms of the source that are kept.
 
     Args:
         protect: keep web addresses, e-mail addresses, @handles, #hashtags, XML and HTML tags and {placeholders} as they
@@ -92,32 +67,27 @@ class Kept:
     protect_numbers: bool = False
     glossary: Path | None = None
 
-    def kinds(self) -> tuple[Kind, ...] | None:
-        """Of spans that are kept; None if there are none."""
-        numbers: tuple[Kind, ...] = ("number",) if self.protect_numbers else ()
-        return (*(USUAL_KINDS if self.protect else ()), *numbers) or None
+    @property
+    def values(self) -> dict[str, Any]:
+        """The options that the flags stand for.
 
-    def asked(self) -> dict[str, bool]:
-        """Which of the options are given."""
+        Raises:
+            CorpusError: the glossary cannot be read.
+        """
+        kinds: list[Kind] = [*(USUAL_KINDS if self.protect else ()), *(("number",) if self.protect_numbers else ())]
+        return {"protect": kinds, "glossary": Glossary.read(self.glossary).targets if self.glossary else {}}
+
+    @property
+    def given(self) -> dict[str, bool]:
+        """Whether each of the flags is given, by its name."""
         return {f"--{name.replace('_', '-')}": bool(value) for name, value in asdict(self).items()}
 
 
-def line_options(search: Search, kept: Kept, *, guard: bool) -> LineOptions:
-    """All of them, for every line.
+def make_options(flags: TranslationFlags, source_flags: SourceFlags) -> TranslationOptions:
+    """The options that the flags stand for.
 
     Raises:
-        ConfigError: some of them exclude each other, or a value is not possible.
+        ConfigError: a value breaks the rule of its option.
         CorpusError: the glossary cannot be read.
     """
-    return LineOptions(
-        num_best=search.num_best,
-        constraints=TextConstraints.if_any(search.prefix, search.require, search.forbid),
-        protected=kept.kinds(),
-        glossary=None if kept.glossary is None else Glossary.read(kept.glossary),
-        num_samples=search.samples,
-        sampling=search.sampling(),
-        seed=search.seed,
-        minimum_bayes_risk=search.mbr,
-        guard=guard,
-        search=search.settings(),
-    )
+    return TranslationOptions.parse({**vars(flags), **source_flags.values})

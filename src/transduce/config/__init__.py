@@ -5,7 +5,7 @@ from transduce.config.loading import first_problem, load_run_config, to_toml
 from transduce.config.presets import PRESETS, Preset
 from transduce.config.run import RunConfig
 from transduce.config.search import SearchConfig
-from transduce.config.settings import Settings
+from transduce.config.settings import Settings, setting_problem
 from transduce.config.text import CorpusConfig, DataConfig, TextConfig
 from transduce.config.training import TrainingConfig, parse_duration
 from transduce.config.transformer import TransformerConfig
@@ -26,5 +26,6 @@ __all__ = [
     "load_run_config",
     "parse_duration",
     "remove_settings",
+    "setting_problem",
     "to_toml",
 ]

@@ -5,7 +5,7 @@ from typing import Any
 
 from pydantic import Field, ValidationError, model_validator
 
-from transduce.config.settings import Section
+from transduce.config.settings import Section, setting_problem
 from transduce.errors import ConfigError
 
 
@@ -67,11 +67,7 @@ class SearchConfig(Section):
         try:
             found = SearchConfig.model_validate({**dict(self), **settings})
         except ValidationError as error:
-            first = error.errors(include_url=False)[0]
-            if not first["loc"]:
-                raise ConfigError(first["msg"].removeprefix("Value error, ")) from None
-            rule = first["msg"].removeprefix("Input should be ")
-            raise ConfigError(f"{first['loc'][0]} = {first['input']}: must be {rule}") from None
+            raise ConfigError(setting_problem(error)) from None
         most = found.most_tokens(found.max_pieces + 1)
         if "min_length" in settings and found.min_length > most:
             raise ConfigError(

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict, field_validator
+from pydantic import BaseModel, ConfigDict, ValidationError, field_validator
 from pydantic_core import PydanticCustomError
 
 LARGEST_INTEGER = 2**31 - 1
@@ -33,3 +33,12 @@ class Section(Settings):
             if "\0" in value:
                 raise PydanticCustomError("nul", "Input should be without the character NUL, which no name can have")
         return value
+
+
+def setting_problem(error: ValidationError) -> str:
+    """The first of the problems with given settings, as in "beam = 0: must be greater than or equal to 1"."""
+    first = error.errors(include_url=False)[0]
+    if not first["loc"]:
+        return first["msg"].removeprefix("Value error, ")
+    name = ".".join(map(str, first["loc"]))
+    return f"{name} = {first['input']}: must be {first['msg'].removeprefix('Input should be ')}"

@@ -31,5 +31,5 @@ def continuations(searches: SentenceSearches, target: Side) -> list[Continuation
             log_probabilities=rounded(hypothesis.token_scores),
         )
         for (position, choice), hypothesis in zip(others, found, strict=True)
-        if hypothesis.score > -inf  # habits may forbid what the prefix itself repeats
+        if hypothesis.score > -inf  # logits_processor may forbid what the prefix itself repeats
     ]

@@ -6,8 +6,8 @@ from math import inf
 from typing import Literal
 
 from transduce.search.constraints import Automaton
-from transduce.search.hypothesis import read_back
-from transduce.search.sentence import Candidate, Live, SentenceSearch
+from transduce.search.interface import read_back
+from transduce.search.sentence import Candidate, LiveHypothesis, SentenceSearch
 
 
 @dataclass(frozen=True)
@@ -45,7 +45,7 @@ class TracedSearch(SentenceSearch):
         super().take_up(given, first_of_bank)
         self._record(before, ((one.score, one.parent, one.id) for one in given))
 
-    def _record(self, before: Sequence[Live], continuations: Iterable[tuple[float, int, int]]) -> None:
+    def _record(self, before: Sequence[LiveHypothesis], continuations: Iterable[tuple[float, int, int]]) -> None:
         """Writes down what was looked at, and what became of it."""
         numbers: dict[tuple[int, int], int] = {}
         for score, place, token in continuations:

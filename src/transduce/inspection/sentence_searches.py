@@ -15,17 +15,17 @@ from transduce.inspection.head_switches import HeadSwitches
 from transduce.inspection.network_parts import Head
 from transduce.inspection.search_trace import TracedSearch
 from transduce.inspection.switched_network import SwitchedNetwork
+from transduce.kernels.precision import ComputePrecision
+from transduce.kernels.threads import Workers
 from transduce.model import Transformer
-from transduce.search import Constraints, Habits, Hypothesis, SearchTask, StepFunction, beam_search
+from transduce.search import Constraints, Hypothesis, LogitsProcessor, SearchTask, StepFunction, beam_search
 from transduce.search.beam import search_sentences
 from transduce.search.constraints import Automaton
 from transduce.text import Tokenizer
 from transduce.translation import Network
-from transduce.translation.alternatives import as_line
-from transduce.translation.engine import MOST_PROBABILITIES
-from transduce.translation.network import make_network
-from transduce.translation.products import Arithmetic
-from transduce.translation.workers import Workers
+from transduce.translation.engines.engine import MOST_PROBABILITIES, make_logits_processor
+from transduce.translation.engines.inference_model import make_network
+from transduce.translation.translator import make_single_line
 
 _TaskT = TypeVar("_TaskT")
 
@@ -70,9 +70,10 @@ class SentenceSearches:
         """
         task, network, beam = self.task([self.prefix]), self._network(1), self.config.beam
         automaton = None
-        if task.constraints is not None or self.habits is not None:
+        logits_processor = make_logits_processor(self.config)
+        if task.constraints is not None or logits_processor is not None:
             asked = Constraints() if task.constraints is None else task.constraints[0]
-            automaton = Automaton(asked, self.habits or Habits(), task.end_id)
+            automaton = Automaton(asked, logits_processor or LogitsProcessor(), task.end_id)
         alpha = self.config.length_penalty
         search = TracedSearch(task.max_lengths[0], end_id=task.end_id, beam=beam, alpha=alpha, automaton=automaton)
         search_sentences(self._step(network), self.start(network, 1), [search], task, beam=beam, device=self.device)
@@ -121,14 +122,14 @@ class SentenceSearches:
             self.task(prefixes),
             beam=beam,
             alpha=self.config.length_penalty,
-            habits=self.habits,
+            logits_processor=make_logits_processor(self.config),
             device=self.device,
         )
         return [hypotheses[0] for hypotheses in found]
 
     def text(self, ids: Sequence[int]) -> str:
         """What a target says, in one line."""
-        return as_line(self.tokenizer.decode(ids))
+        return make_single_line(self.tokenizer.decode(ids))
 
     def start(self, network: Network[Any], rows: int) -> Any:  # noqa: ANN401 - of any network
         """The state of a network that has read the source, so many times."""
@@ -152,12 +153,6 @@ class SentenceSearches:
         asked = constraints if any(prefixes) else None
         return SearchTask(self.tokenizer.pad_id, end_id, limits, config.min_length, asked)
 
-    @property
-    def habits(self) -> Habits | None:
-        """What the configuration asks of every hypothesis, if anything."""
-        habits = Habits(self.config.no_repeat_ngram, self.config.repetition_penalty, self.config.diversity)
-        return None if habits == Habits() else habits
-
     def switches(self, also: Sequence[Sequence[Head]]) -> HeadSwitches:
         """For each of some rows the heads that are off anyway, and others `also`."""
         return HeadSwitches.off(self.model.config, [[*self.off, *heads] for heads in also], self.device)
@@ -173,4 +168,4 @@ class SentenceSearches:
         if self.off:
             return SwitchedNetwork(self.model, self.switches([[]] * rows))
         on_cpu = next(self.model.parameters()).device.type == "cpu"
-        return make_network(self.model, Arithmetic(torch.float32, alike_in_every_batch=on_cpu))
+        return make_network(self.model, ComputePrecision(torch.float32, is_batch_invariant=on_cpu))

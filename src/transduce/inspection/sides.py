@@ -8,7 +8,7 @@ from torch import Tensor
 
 from transduce.inspection.text_parts import Choice, Side, Step
 from transduce.text import Tokenizer
-from transduce.translation.scored_words import scored_words
+from transduce.translation.confidence.words import score_words
 
 NUM_ALTERNATIVES = 5
 """Tokens that are named for each position."""
@@ -71,7 +71,7 @@ def word_numbers(pieces: Sequence[str]) -> list[int]:
     Pieces that spell no word at all, as spaces at the end, belong to the word before them.
     """
     # In place of a score every piece brings its own number.
-    words = scored_words(pieces, [float(place) for place in range(len(pieces))])
+    words = score_words(pieces, [float(place) for place in range(len(pieces))])
     of_piece = {int(place): number for number, (_, places) in enumerate(words) for place in places}
     numbers: list[int] = []
     for place in range(len(pieces)):

@@ -29,7 +29,7 @@ from transduce.inspection.text_parts import Alternative, Side, TextConfidence, W
 from transduce.model import Transformer
 from transduce.search import Hypothesis
 from transduce.translation import Confidence, Translator
-from transduce.translation.network import evaluating
+from transduce.translation.engines.inference_model import evaluation_mode
 
 
 @dataclass(frozen=True)
@@ -80,7 +80,7 @@ def inspect_text(
     check_heads([*request.arithmetic, *request.heads_off, *request.without_each], model)
     searches = asked_searches(translator, model, request, checkpoint)
     known = about or InspectedModel()
-    with evaluating([model]), torch.inference_mode():
+    with evaluation_mode([model]), torch.inference_mode():
         document = _document(searches, request, _facts(translator, model, known), known.confidence, say)
     return document.model_dump(mode="json")
 

@@ -14,9 +14,9 @@ from transduce.interop.export import export_bundle
 from transduce.interop.onnx import engine as onnx_engine
 from transduce.interop.onnx import settings as onnx_settings
 from transduce.interop.parity import check_export
+from transduce.kernels.precision import Precision
 from transduce.text import Tokenizer
 from transduce.translation import Engine, Translator
-from transduce.translation.precision import Precision
 
 NATIVE = "native"
 

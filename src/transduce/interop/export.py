@@ -75,7 +75,7 @@ def export_bundle(  # noqa: PLR0913 - each is a choice of whoever exports
     _check_output(output, chosen, force=force)
     if reference is not None and probe is None:
         raise ConfigError(f"reference = {str(reference)!r}: translates the sentences of a probe: give that, too")
-    decoder = ForcedDecoder.of(bundle, device="cpu")
+    decoder = ForcedDecoder.from_bundle(bundle, device="cpu")
     sentences = make_probe(decoder, probe, reference, num_sentences)
     say(f"probe: {len(sentences.texts):,} sentences, {sentences.origin}")
     with _written(output, chosen, force=force) as (place, proof):

@@ -75,7 +75,7 @@ def import_model(  # noqa: PLR0913 - each is a choice of whoever imports
 
     def verify(folder: Path) -> None:
         bundle = Bundle.open(folder)
-        decoder = ForcedDecoder.of(bundle, device="cpu")
+        decoder = ForcedDecoder.from_bundle(bundle, device="cpu")
         sentences = make_probe(decoder, probe, num_sentences=num_sentences)
         say(f"comparing it with {found.runtime.name} on {len(sentences.texts):,} sentences, {sentences.origin}")
         proofs.append(prove(decoder, found.runtime, sentences, Claim(name, found.precision, bundle.digest)))

@@ -1,3 +1,5 @@
 """Operations tuned for a processor, which know no models, files or settings; each has a plain reference and a test."""
 
-__all__: list[str] = []
+from transduce.kernels.device import find_device, has_fast_bfloat16
+
+__all__ = ["find_device", "has_fast_bfloat16"]

@@ -1,10 +1,10 @@
-"""A linear transformation that computes in the type of its inputs."""
+"""Linear transformations in float32 and bfloat16, laid out and divided as processors compute them fastest."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 from torch.nn import functional as F
@@ -110,3 +110,104 @@ def _parts(num_rows: int) -> Iterator[slice]:
     yield slice(0, whole)
     if whole < num_rows:
         yield slice(num_rows - BLOCK, num_rows)
+
+
+LARGE = 2**19
+"""Weights from which a product of a few rows is faster in bfloat16, on a processor that has it: 2 MB in float32."""
+
+
+class FrozenLinear:
+    """x W^T + b for weights that do not change any more, shared with the model where the type is the same.
+
+    The plain reference of the faster kinds below. With `is_batch_invariant`, the outputs of a row do not depend on the
+    number of rows (see `linear`).
+    """
+
+    def __init__(
+        self, weight: Tensor, bias: Tensor | None, dtype: torch.dtype, *, is_batch_invariant: bool = False
+    ) -> None:
+        self.weight = weight.detach().to(dtype)
+        self.bias = None if bias is None else bias.detach().to(dtype)
+        self._multiply: Callable[[Tensor, Tensor, Tensor | None], Tensor] = linear if is_batch_invariant else F.linear
+
+    def __call__(self, inputs: Float[Tensor, "rows width"]) -> Float[Tensor, "rows outputs"]:
+        """The product x W^T + b."""
+        return self._multiply(inputs, self.weight, self.bias)
+
+    def add(
+        self, inputs: Float[Tensor, "rows width"], others: Float[Tensor, "rows outputs"]
+    ) -> Float[Tensor, "rows outputs"]:
+        """The sum of the product and `others`."""
+        return self(inputs).add_(others)
+
+    def relu(self, inputs: Float[Tensor, "rows width"]) -> Float[Tensor, "rows outputs"]:
+        """The greater of 0 and the product."""
+        return self(inputs).relu_()
+
+
+class PackedLinear(FrozenLinear):
+    """A linear layer whose weights are laid out once as oneDNN wants them; sum and relu are part of its product.
+
+    oneDNN otherwise lays weights out anew at every use. The operators are those that torch.compile's code for
+    processors calls; they have no public names.
+    """
+
+    def __init__(self, weight: Tensor, bias: Tensor | None, dtype: torch.dtype) -> None:
+        super().__init__(weight, bias, dtype)
+        operators = torch.ops.mkldnn
+        self._product = operators._linear_pointwise.default  # noqa: SLF001 - see above
+        self._product_and_sum = operators._linear_pointwise.binary  # noqa: SLF001 - see above
+        self.weight = operators._reorder_linear_weight(self.weight.contiguous(), None)  # noqa: SLF001 - see above
+
+    def __call__(self, inputs: Float[Tensor, "rows width"]) -> Float[Tensor, "rows outputs"]:
+        """The product x W^T + b."""
+        outputs: Tensor = self._product(inputs, self.weight, self.bias, "none", [], "")
+        return outputs
+
+    def add(
+        self, inputs: Float[Tensor, "rows width"], others: Float[Tensor, "rows outputs"]
+    ) -> Float[Tensor, "rows outputs"]:
+        """The sum of the product and `others`, in one operation."""
+        outputs: Tensor = self._product_and_sum(inputs, others, self.weight, self.bias, "add")
+        return outputs
+
+    def relu(self, inputs: Float[Tensor, "rows width"]) -> Float[Tensor, "rows outputs"]:
+        """The greater of 0 and the product, in one operation."""
+        outputs: Tensor = self._product(inputs, self.weight, self.bias, "relu", [], "")
+        return outputs
+
+
+class MixedPrecisionLinear(PackedLinear):
+    """A linear layer with inputs and outputs in float32 that computes in bfloat16.
+
+    For a few rows, reading large weights is what takes time.
+    """
+
+    def __init__(self, weight: Tensor, bias: Tensor | None) -> None:
+        super().__init__(weight, bias, torch.bfloat16)
+
+    def __call__(self, inputs: Float[Tensor, "rows width"]) -> Float[Tensor, "rows outputs"]:
+        """The product x W^T + b."""
+        return super().__call__(inputs.bfloat16()).float()
+
+    def add(
+        self, inputs: Float[Tensor, "rows width"], others: Float[Tensor, "rows outputs"]
+    ) -> Float[Tensor, "rows outputs"]:
+        """The sum of the product and `others`, added up in float32."""
+        return self(inputs).add_(others)
+
+    def relu(self, inputs: Float[Tensor, "rows width"]) -> Float[Tensor, "rows outputs"]:
+        """The greater of 0 and the product, in one operation."""
+        return super().relu(inputs.bfloat16()).float()
+
+
+def pad_to_whole_rows(
+    ids: Int[Tensor, "sentences tokens"], mask: Bool[Tensor, "sentences tokens"], pad_id: int, longest: int
+) -> tuple[Int[Tensor, "sentences more"], Bool[Tensor, "sentences more"]]:
+    """Sentences and their mask padded to a multiple of `ROWS_TOGETHER` tokens (see `linear`).
+
+    `longest` is the most positions that the model has, and is never exceeded.
+    """
+    length = ids.size(1)
+    more = max(0, min(-length % ROWS_TOGETHER, longest - length))
+    return (F.pad(ids, (0, more), value=pad_id), F.pad(mask, (0, more))) if more else (ids, mask)

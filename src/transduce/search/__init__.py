@@ -1,20 +1,18 @@
-"""From a step function to hypotheses.
+"""Beam search and sampling: from a step function to hypotheses.
 
-What is searched is a function from the last ids and a state to the log-probabilities of the next ids: the search
-knows no model and no tokenizer, works with a table as well as with a network, and hands back plain lists of numbers.
+A step function maps the last ids and a state to the log-probabilities of the next ids. The searches know no model and
+no tokenizer, work with a table as well as with a network, and return plain lists of numbers.
 """
 
 from transduce.search.beam import beam_search
-from transduce.search.constraints import Constraints, Habits
-from transduce.search.hypothesis import Hypothesis, length_penalty
+from transduce.search.constraints import LogitsProcessor
+from transduce.search.interface import Constraints, Hypothesis, SearchState, SearchTask, StepFunction, length_penalty
 from transduce.search.sampling import Sampling, sample_search
-from transduce.search.step import SearchState, StepFunction
-from transduce.search.task import SearchTask
 
 __all__ = [
     "Constraints",
-    "Habits",
     "Hypothesis",
+    "LogitsProcessor",
     "Sampling",
     "SearchState",
     "SearchTask",

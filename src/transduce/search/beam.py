@@ -1,19 +1,17 @@
 """Beam search with a length penalty (paper section 6.1; Wu et al. 2016, section 7)."""
 
-from collections.abc import Sequence
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Sequence
+from functools import lru_cache
 
 import torch
 from torch import Tensor
 
 from transduce.errors import ConfigError
-from transduce.search.constrained import advance_constrained
-from transduce.search.constraints import Automaton, Constraints, Habits
-from transduce.search.continuations import best_continuations
-from transduce.search.hypothesis import Hypothesis
-from transduce.search.leaving import staying
-from transduce.search.sentence import SentenceSearch
-from transduce.search.step import StateT, StepFunction
-from transduce.search.task import SearchTask
+from transduce.kernels.continuations import find_best_continuations
+from transduce.search.constraints import Automaton, LogitsProcessor, Progress
+from transduce.search.interface import Constraints, Hypothesis, SearchTask, StateT, StepFunction, Token, compact_batch
+from transduce.search.sentence import Candidate, SentenceSearch
 
 
 @torch.no_grad()
@@ -25,12 +23,12 @@ def beam_search(
     beam: int,
     alpha: float,
     num_best: int = 1,
-    habits: Habits | None = None,
+    logits_processor: LogitsProcessor | None = None,
     device: torch.device | str = "cpu",
 ) -> list[list[Hypothesis]]:
     """Up to `num_best` hypotheses for each sentence, best first; fewer only where the search finds no more.
 
-    More than `beam` are found now and then, and are not looked for: those that end in the last step.
+    Hypotheses that end in the last step may be more than `beam`.
 
     In each step the best 2 * `beam` continuations of a sentence are looked at: those among the first `beam` that end
     are finished, and the best `beam` that do not end go on. A sentence is done when `beam` hypotheses are finished, or
@@ -39,17 +37,17 @@ def beam_search(
     `state` has one hypothesis for each sentence at first and `beam` of them from the second step on. A sentence in
     which every way is forbidden gets one hypothesis, whose last log-probability is -inf.
 
-    With constraints or `habits` every hypothesis brings in its own best continuations, and those that further what is
-    required; where something is, hypotheses that have come equally far share the beam out (Post & Vilar 2018).
+    With constraints or a `logits_processor`, candidates are the best continuations of every hypothesis and those that
+    continue a required phrase. Hypotheses that have equally many required tokens share the beam (Post & Vilar 2018).
 
     Raises:
         ConfigError: `beam` or `num_best` is below 1, or `alpha` is negative.
         TransduceError: a log-probability is NaN.
     """
-    _check(beam, num_best, alpha)
+    _check_settings(beam, num_best, alpha)
     searches = [
         SentenceSearch(limit, end_id=task.end_id, beam=beam, alpha=alpha, num_best=num_best, automaton=automaton)
-        for limit, automaton in zip(task.max_lengths, _automata(task, habits), strict=True)
+        for limit, automaton in zip(task.max_lengths, _make_automata(task, logits_processor), strict=True)
     ]
     search_sentences(step, state, searches, task, beam=beam, device=device)
     return [sentence.finished[:num_best] for sentence in searches]
@@ -65,7 +63,7 @@ def search_sentences(
     beam: int,
     device: torch.device | str = "cpu",
 ) -> None:
-    """Takes the searches of all sentences of `task` further until each is done: the loop of `beam_search`.
+    """Advance the searches of all sentences of `task` until each is done: the loop of `beam_search`.
 
     Raises:
         TransduceError: a log-probability is NaN.
@@ -86,7 +84,7 @@ def search_sentences(
 
         if all(sentence.is_done for sentence in places):
             break
-        kept = staying([sentence.is_done for sentence in places])
+        kept = compact_batch([sentence.is_done for sentence in places])
         leaving = None
         if len(kept) < len(places):
             places = [places[place] for place in kept]
@@ -97,7 +95,7 @@ def search_sentences(
         last_ids = torch.tensor([sentence.last_ids() for sentence in places], device=device)
 
 
-def _check(beam: int, num_best: int, alpha: float) -> None:
+def _check_settings(beam: int, num_best: int, alpha: float) -> None:
     if beam < 1:
         raise ConfigError(f"beam = {beam} must be at least 1 (1 is greedy search)")
     if num_best < 1:
@@ -106,16 +104,16 @@ def _check(beam: int, num_best: int, alpha: float) -> None:
         raise ConfigError(f"alpha = {alpha} must not be negative: 0 is no length penalty, the paper uses 0.6")
 
 
-def _automata(task: SearchTask, habits: Habits | None) -> list[Automaton | None]:
-    """What follows the constraints of each sentence; nothing if there are neither constraints nor habits."""
-    if task.constraints is None and habits is None:
+def _make_automata(task: SearchTask, logits_processor: LogitsProcessor | None) -> list[Automaton | None]:
+    """An automaton for each sentence; None without constraints and `logits_processor`."""
+    if task.constraints is None and logits_processor is None:
         return [None] * len(task.max_lengths)
     asked = task.constraints or [Constraints()] * len(task.max_lengths)
-    return [Automaton(constraints, habits or Habits(), task.end_id) for constraints in asked]
+    return [Automaton(constraints, logits_processor or LogitsProcessor(), task.end_id) for constraints in asked]
 
 
 def _advance(log_probs: Tensor, places: list[SentenceSearch], end_id: int, beam: int) -> None:
-    """Takes every sentence that is not done one token further."""
+    """Extend the hypotheses of every sentence that is not done by one token."""
     at_limit = [place for place, sentence in enumerate(places) if sentence.is_at_limit]
     if at_limit:  # nothing but the end, without renormalising: its log-probability stays true
         index = torch.tensor(at_limit, device=log_probs.device)
@@ -123,7 +121,154 @@ def _advance(log_probs: Tensor, places: list[SentenceSearch], end_id: int, beam:
         log_probs[index] = -torch.inf
         log_probs[index, :, end_id] = of_end
     sums = torch.tensor([sentence.relative_sums() for sentence in places], device=log_probs.device)
-    found = best_continuations(log_probs, sums, 2 * beam).to_host()
+    found = find_best_continuations(log_probs, sums, 2 * beam).copy_to_host()
     for sentence, *continuations in zip(places, *(part.tolist() for part in found), strict=True):
         if not sentence.is_done:
             sentence.advance(*continuations)
+
+
+Row = tuple[int, int]
+"""The place of a sentence in the batch, and of a hypothesis in the sentence."""
+
+
+def advance_constrained(log_probs: Tensor, places: list[SentenceSearch], end_id: int, beam: int) -> None:
+    """Extend the hypotheses of every sentence that is not done by one token, as its automaton allows."""
+    rows = dict(_iterate_rows(places))
+    processor = next(iter(rows.values()))[0].logits_processor  # the same for all sentences
+    penalised = {row: processor.find_penalized_tokens(last) for row, (_, _, last) in rows.items()}
+    _forbid_tokens(log_probs, rows, places, end_id)
+    factor = processor.repetition_penalty
+    _change_at(log_probs, penalised, lambda values: values * factor)
+
+    width, vocabulary = log_probs.shape[1:]
+    each = log_probs.view(-1, 1, vocabulary)
+    found = find_best_continuations(each, torch.zeros(len(each), 1, device=log_probs.device), 2 * beam).copy_to_host()
+    own = list(zip(found.scores.tolist(), found.ids.tolist(), strict=True))
+    wanted = {row: automaton.find_wanted(progress) for row, (automaton, progress, _) in rows.items()}
+    of_wanted = _read(log_probs, wanted)
+    pools: dict[int, list[Candidate]] = defaultdict(list)
+    for row in rows:
+        place, parent = row
+        best_scores, best_ids = own[place * width + parent]
+        scores = dict(zip(best_ids[::-1], best_scores[::-1], strict=True))  # what only fills up is overwritten
+        scores.update(zip(wanted[row], of_wanted[row], strict=True))
+        before = places[place].live[parent].sum if places[place].live else 0.0
+        in_order = sorted(scores.items(), key=lambda item: -item[1])
+        pools[place] += [
+            Candidate(
+                before + score - rank * processor.diversity,
+                before + score,
+                score / factor if token in penalised[row] else score,
+                parent,
+                token,
+            )
+            for rank, (token, score) in enumerate(in_order)
+        ]
+    for place, pool in pools.items():
+        pool.sort(key=lambda candidate: -candidate.rank)
+        sentence = places[place]
+        if sentence.automaton is not None and sentence.automaton.required:
+            sentence.take_up(*_share_out_beam(pool, sentence, sentence.automaton, end_id, beam))
+        else:
+            sentence.take_up(pool[: 2 * beam])
+
+
+def _iterate_rows(places: list[SentenceSearch]) -> Iterator[tuple[Row, tuple[Automaton, Progress, Token | None]]]:
+    """Automaton, progress and last token of each hypothesis of the sentences that are not done."""
+    for place, sentence in enumerate(places):
+        automaton = sentence.automaton
+        if sentence.is_done or automaton is None:
+            continue
+        if not sentence.live:
+            yield (place, 0), (automaton, automaton.start(), None)
+        for parent, live in enumerate(sentence.live):
+            if live.sum > -torch.inf:
+                yield (place, parent), (automaton, sentence.progress(live), live.last)
+
+
+def _forbid_tokens(
+    log_probs: Tensor,
+    rows: dict[Row, tuple[Automaton, Progress, Token | None]],
+    places: list[SentenceSearch],
+    end_id: int,
+) -> None:
+    """Set tokens that must not come next to -inf, without renormalising: other log-probabilities stay true."""
+    forbidden = {row: automaton.find_forbidden(progress, last) for row, (automaton, progress, last) in rows.items()}
+    _change_at(log_probs, forbidden, lambda values: torch.full_like(values, -torch.inf))
+    _end_words(log_probs, rows)
+    only: dict[Row, list[int]] = {}
+    for row, (automaton, progress, _) in rows.items():
+        token = end_id if places[row[0]].is_at_limit else automaton.find_forced_token(progress)
+        if token is not None:
+            only[row] = [token]
+    if only:
+        kept = _read(log_probs, only)
+        sentences, hypotheses = (torch.tensor(part, device=log_probs.device) for part in zip(*only, strict=True))
+        log_probs[sentences, hypotheses] = -torch.inf
+        index = (sentences, hypotheses, torch.tensor([token for (token,) in only.values()], device=log_probs.device))
+        log_probs[index] = torch.tensor([score for (score,) in kept.values()], device=log_probs.device).to(log_probs)
+
+
+def _end_words(log_probs: Tensor, rows: dict[Row, tuple[Automaton, Progress, Token | None]]) -> None:
+    """Set tokens that continue the last word of a required phrase to -inf: thousands of ids, the same in each row."""
+    ending: dict[frozenset[int], list[Row]] = defaultdict(list)
+    for row, (automaton, progress, _) in rows.items():
+        if automaton.continuing and automaton.ends_phrase(progress):
+            ending[automaton.continuing].append(row)
+    for continuing, those in ending.items():
+        sentences, hypotheses = torch.tensor(those, device=log_probs.device).unbind(1)
+        log_probs[sentences[:, None], hypotheses[:, None], _as_tensor(continuing).to(log_probs.device)] = -torch.inf
+
+
+@lru_cache(maxsize=8)
+def _as_tensor(ids: frozenset[int]) -> Tensor:
+    return torch.tensor(sorted(ids))
+
+
+def _index(ids: dict[Row, list[int]] | dict[Row, set[int]], device: torch.device) -> tuple[Tensor, ...] | None:
+    triples = [(*row, token) for row, tokens in ids.items() for token in tokens]
+    if not triples:
+        return None
+    return tuple(torch.tensor(part, device=device) for part in zip(*triples, strict=True))
+
+
+def _change_at(log_probs: Tensor, ids: dict[Row, set[int]], change: Callable[[Tensor], Tensor]) -> None:
+    """Change the log-probabilities of some ids of each row."""
+    index = _index(ids, log_probs.device)
+    if index is not None:
+        log_probs[index] = change(log_probs[index])
+
+
+def _read(log_probs: Tensor, ids: dict[Row, list[int]]) -> dict[Row, list[float]]:
+    """The log-probabilities of some ids of each row."""
+    index = _index(ids, log_probs.device)
+    values = iter([] if index is None else log_probs[index].float().tolist())
+    return {row: [next(values) for _ in tokens] for row, tokens in ids.items()}
+
+
+def _share_out_beam(
+    pool: list[Candidate], sentence: SentenceSearch, automaton: Automaton, end_id: int, beam: int
+) -> tuple[list[Candidate], frozenset[int]]:
+    """The candidates in the order in which they are taken, and the places of those that end and are finished.
+
+    Candidates that have equally many required tokens form a bank; of the banks, the one with most tokens first, each
+    gives its best in turn. Without this, hypotheses without required tokens would push out those that have some, whose
+    probabilities are lower.
+    """
+    banks: dict[int, list[Candidate]] = defaultdict(list)
+    for candidate in pool:
+        if candidate.sum != -torch.inf:  # NaN is found out later
+            progress = sentence.progress(sentence.live[candidate.parent]) if sentence.live else automaton.start()
+            after = progress if candidate.id == end_id else automaton.advance(progress, candidate.id)
+            banks[automaton.count_met(after)].append(candidate)
+    in_turn = [banks[met] for met in sorted(banks, reverse=True)]
+    taken = [
+        (rank, candidate)
+        for rank in range(max(map(len, in_turn), default=0))
+        for candidates in in_turn
+        for candidate in candidates[rank : rank + 1]
+    ]
+    finished = frozenset(
+        place for place, (rank, candidate) in enumerate(taken) if candidate.id == end_id and rank < beam
+    )
+    return [candidate for _, candidate in taken], finished

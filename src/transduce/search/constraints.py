@@ -1,71 +1,46 @@
-"""What a hypothesis must and must not contain, followed token by token by an automaton for each phrase.
+"""Constraints of hypotheses, followed token by token by an automaton for each phrase, and processors of logits.
 
 Required phrases after Hokamp & Liu 2017 and Post & Vilar 2018; repeated n-grams after Paulus et al. 2018; the penalty
 of repetitions after Keskar et al. 2019.
 """
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import NamedTuple
 
-from transduce.errors import ConfigError
-from transduce.search.hypothesis import Token, read_back
-
-Phrase = tuple[int, ...]
+from transduce.search.interface import Constraints, Phrase, Token, read_back
 
 
 @dataclass(frozen=True)
-class Constraints:
-    """What is asked of the hypotheses of one sentence, in ids.
+class LogitsProcessor:
+    """Changes of the log-probabilities by which hypotheses are compared; the scores of hypotheses stay true.
 
     Args:
-        prefix: how each begins.
-        required: phrases that each contains exactly once, or as often as they are given; one that does not, never
-            finishes.
-        in_order: whether the required phrases come in the order in which they are given.
-        forbidden: phrases that none contains.
-        continuing: ids that go on with a word; none of them stands right behind a required phrase.
-
-    Raises:
-        ConfigError: a phrase is empty.
-    """
-
-    prefix: Phrase = ()
-    required: tuple[Phrase, ...] = ()
-    in_order: bool = False
-    forbidden: tuple[Phrase, ...] = ()
-    continuing: frozenset[int] = frozenset()
-
-    def __post_init__(self) -> None:
-        if not all(map(len, (*self.required, *self.forbidden))):
-            raise ConfigError("a required or forbidden phrase has no tokens: give at least one")
-
-    @property
-    def num_tokens(self) -> int:
-        """Tokens that every hypothesis has because of them."""
-        return len(self.prefix) + sum(map(len, self.required))
-
-
-@dataclass(frozen=True)
-class Habits:
-    """What is asked of every hypothesis.
-
-    Args:
-        no_repeat_ngram: tokens of the shortest sequence that none contains twice; 0: anything may repeat.
-        repetition_penalty: what the log-probability of a token that is there already is multiplied by before it is
-            compared with others; scores stay true. 1: none.
-        diversity: what a continuation loses for each better one of the same hypothesis (Li et al. 2016), in nats,
-            before it is compared with others; scores stay true. 0: none.
+        no_repeat_ngram: tokens of the shortest sequence that no hypothesis contains twice; 0: anything may repeat.
+        repetition_penalty: factor of the log-probability of a token that the hypothesis has already; 1: none.
+        diversity: nats that a continuation loses for each better one of the same hypothesis (Li et al. 2016); 0: none.
     """
 
     no_repeat_ngram: int = 0
     repetition_penalty: float = 1.0
     diversity: float = 0.0
 
+    def find_repeating_tokens(self, last: Token | None) -> set[int]:
+        """Tokens that would repeat an n-gram of the hypothesis that ends with `last`."""
+        n = self.no_repeat_ngram
+        ids = read_back(last)[0] if n else []
+        if not n or len(ids) < n - 1:
+            return set()
+        start = ids[len(ids) - n + 1 :] if n > 1 else []
+        return {ids[place + n - 1] for place in range(len(ids) - n + 1) if ids[place : place + n - 1] == start}
+
+    def find_penalized_tokens(self, last: Token | None) -> set[int]:
+        """Tokens whose repetition is penalised."""
+        return set(read_back(last)[0]) if self.repetition_penalty != 1.0 else set()
+
 
 class Progress(NamedTuple):
-    """How far a hypothesis has come: its length, and for each phrase the tokens matched and how often it was whole."""
+    """The state of an automaton: length of the hypothesis, and of each phrase the tokens matched and times complete."""
 
     length: int
     matched: tuple[int, ...]
@@ -84,8 +59,8 @@ def _fallbacks(phrase: Phrase) -> tuple[int, ...]:
     return tuple(found)
 
 
-def _matched(phrase: Phrase, matched: int, token: int) -> int:
-    """How much of `phrase` the hypothesis ends with when `token` is appended to one that ended with `matched`."""
+def _count_matched(phrase: Phrase, matched: int, token: int) -> int:
+    """Tokens of `phrase` that a hypothesis ends with once `token` is appended to one that ended with `matched`."""
     if matched == len(phrase):
         matched = _fallbacks(phrase)[matched]
     while matched and phrase[matched] != token:
@@ -94,10 +69,11 @@ def _matched(phrase: Phrase, matched: int, token: int) -> int:
 
 
 class Automaton:
-    """Follows the constraints of one sentence."""
+    """An automaton that follows the constraints of one sentence along its hypotheses."""
 
-    def __init__(self, constraints: Constraints, habits: Habits, end_id: int) -> None:
-        self.prefix, self.in_order, self.habits, self.end_id = constraints.prefix, constraints.in_order, habits, end_id
+    def __init__(self, constraints: Constraints, logits_processor: LogitsProcessor, end_id: int) -> None:
+        self.prefix, self.in_order = constraints.prefix, constraints.in_order
+        self.logits_processor, self.end_id = logits_processor, end_id
         self.continuing = constraints.continuing
         self.required = tuple(dict.fromkeys(constraints.required))
         self.needed = tuple(constraints.required.count(phrase) for phrase in self.required)
@@ -107,20 +83,20 @@ class Automaton:
         self._nothing_matched = (0,) * len(self.phrases)
 
     def start(self) -> Progress:
-        """That of a hypothesis without tokens."""
+        """The progress of a hypothesis without tokens."""
         return Progress(0, self._nothing_matched, (0,) * len(self.required))
 
     def advance(self, progress: Progress, token: int) -> Progress:
-        """That of the hypothesis with `token` behind it."""
+        """The progress of the hypothesis with `token` behind it."""
         if token not in self._tokens:
             return Progress(progress.length + 1, self._nothing_matched, progress.times)
         pairs = zip(self.phrases, progress.matched, strict=True)
-        matched = tuple(_matched(phrase, so_far, token) for phrase, so_far in pairs)
+        matched = tuple(_count_matched(phrase, so_far, token) for phrase, so_far in pairs)
         whole = zip(self.required, matched, progress.times, strict=False)
         times = tuple(count + (so_far == len(phrase)) for phrase, so_far, count in whole)
         return Progress(progress.length + 1, matched, times)
 
-    def only(self, progress: Progress) -> int | None:
+    def find_forced_token(self, progress: Progress) -> int | None:
         """The one token that may come next, if there is just one."""
         return self.prefix[progress.length] if progress.length < len(self.prefix) else None
 
@@ -129,21 +105,19 @@ class Automaton:
         pairs = zip(self.required, progress.matched, strict=False)
         return any(matched == len(phrase) for phrase, matched in pairs)
 
-    def forbidden(self, progress: Progress, last: Token | None) -> set[int]:
+    def find_forbidden(self, progress: Progress, last: Token | None) -> set[int]:
         """Tokens that must not come next, besides `continuing` behind a phrase."""
         found = {
             phrase[-1]
             for place, phrase in enumerate(self.phrases)
-            if not self._may_be_whole(progress, place)
-            and _matched(phrase, progress.matched[place], phrase[-1]) == len(phrase)
+            if not self._may_complete(progress, place)
+            and _count_matched(phrase, progress.matched[place], phrase[-1]) == len(phrase)
         }
         if not self.may_end(progress):
             found.add(self.end_id)
-        if self.habits.no_repeat_ngram:
-            found |= _completions(read_back(last)[0], self.habits.no_repeat_ngram)
-        return found
+        return found | self.logits_processor.find_repeating_tokens(last)
 
-    def wanted(self, progress: Progress) -> list[int]:
+    def find_wanted(self, progress: Progress) -> list[int]:
         """Tokens that bring a required phrase further."""
         if progress.length < len(self.prefix):
             return []
@@ -160,7 +134,7 @@ class Automaton:
         """Whether everything required is there."""
         return progress.times == self.needed and progress.length >= len(self.prefix)
 
-    def met(self, progress: Progress) -> int:
+    def count_met(self, progress: Progress) -> int:
         """Tokens of required phrases that are there, and of the one under way."""
         whole = sum(len(phrase) * count for phrase, count in zip(self.required, progress.times, strict=True))
         if not any(progress.matched):
@@ -172,23 +146,11 @@ class Automaton:
         ]
         return whole + max(under_way, default=0)
 
-    def penalty(self, last: Token | None) -> set[int]:
-        """Tokens whose repetition is penalised."""
-        return set(read_back(last)[0]) if self.habits.repetition_penalty != 1.0 else set()
-
-    def _may_be_whole(self, progress: Progress, place: int) -> bool:
-        """Whether the phrase in that place may be whole once more."""
+    def _may_complete(self, progress: Progress, place: int) -> bool:
+        """Whether the phrase in that place may be completed once more."""
         if place >= len(self.required) or progress.times[place] >= self.needed[place]:
             return False
         return not self.in_order or self.required[place] == self._next_in_order(progress)
 
     def _next_in_order(self, progress: Progress) -> Phrase:
         return self.order[sum(progress.times)]
-
-
-def _completions(ids: Sequence[int], n: int) -> set[int]:
-    """What would repeat an n-gram if it came next."""
-    start = tuple(ids[len(ids) - n + 1 :]) if n > 1 else ()
-    if len(start) < n - 1:
-        return set()
-    return {ids[place + n - 1] for place in range(len(ids) - n + 1) if tuple(ids[place : place + n - 1]) == start}

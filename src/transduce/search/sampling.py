@@ -6,26 +6,17 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
-import torch.nn.functional as F
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Float, Int
 from torch import Tensor
 
 from transduce.errors import ConfigError, TransduceError
-from transduce.search.hypothesis import Hypothesis
-from transduce.search.leaving import staying
-from transduce.search.step import StateT, StepFunction
-from transduce.search.task import SearchTask
-
-_BLOCK = 64
-"""Tokens of which one is drawn after their block was drawn: so many numbers, and one for each block, are all chance."""
-
-_LIKELIEST = 32
-"""Tokens that are put in order first where only the most probable may be drawn: mostly they are enough."""
+from transduce.kernels.token_sampling import draw_nucleus_tokens, draw_tokens
+from transduce.search.interface import Hypothesis, SearchTask, StateT, StepFunction, compact_batch
 
 
 @dataclass(frozen=True)
 class Sampling:
-    """What tokens are drawn from: softmax(log-probabilities / `temperature`), the improbable ones left out.
+    """The distribution that tokens are drawn from: softmax(log-probabilities / `temperature`) without improbable ones.
 
     Args:
         temperature: 1 is the model's own distribution, less keeps nearer to the most probable.
@@ -67,9 +58,8 @@ def sample_search(
 ) -> list[list[Hypothesis]]:
     """`num_samples` hypotheses for each sentence, in the order in which they were drawn; some may be the same.
 
-    Chance depends on the sentence's seed and the number of the sample alone, not on what else is drawn. A hypothesis at
-    its maximum length ends; its score and those of its tokens are of the model itself, not of what was drawn from.
-    Constraints are not kept.
+    The random numbers depend on the sentence's seed and the number of the sample alone, not on what else is drawn. A
+    hypothesis ends at its maximum length; its scores are those of the model, not of the distribution drawn from.
 
     `state` has one hypothesis for each sentence in the first step; then each sample is a sentence of its own.
 
@@ -77,7 +67,7 @@ def sample_search(
         ConfigError: `num_samples` is below 1, or the task has constraints.
         TransduceError: a log-probability is NaN.
     """
-    _check(num_samples, task)
+    _check_task(num_samples, task)
     if not task.max_lengths:
         return []
     chance = [generator for seed in seeds for generator in np.random.default_rng(seed).spawn(num_samples)]
@@ -95,15 +85,15 @@ def sample_search(
         if len(steps) + 1 < task.min_length:
             allowed = log_probs.clone()
             allowed[:, task.end_id] = -torch.inf
-        drawn = _drawn(allowed, [chance[sample] for sample in samples.tolist()], sampling)
+        drawn = _draw_tokens(allowed, [chance[sample] for sample in samples.tolist()], sampling)
         must_end = is_done | (limits[samples] == len(steps) + 1) | (drawn < 0)
         last_ids = drawn.masked_fill(must_end, task.end_id)
         steps.append((samples, last_ids, log_probs.gather(1, last_ids[:, None]).squeeze(1)))
         is_done = last_ids == task.end_id
         done = is_done.tolist()
         if all(done):
-            return _hypotheses(steps, num_samples, task.end_id, alpha)
-        stay = staying(done)
+            return _make_hypotheses(steps, num_samples, task.end_id, alpha)
+        stay = compact_batch(done)
         if len(stay) < len(done):
             kept = torch.tensor(stay, device=device)
             samples, last_ids, is_done = samples[kept], last_ids[kept], is_done[kept]
@@ -111,14 +101,14 @@ def sample_search(
         log_probs, state = step(last_ids[:, None], state)
 
 
-def _check(num_samples: int, task: SearchTask) -> None:
+def _check_task(num_samples: int, task: SearchTask) -> None:
     if num_samples < 1:
         raise ConfigError(f"num_samples = {num_samples} must be at least 1")
     if task.constraints is not None:
         raise ConfigError("samples cannot be held to constraints: use beam search")
 
 
-def _drawn(
+def _draw_tokens(
     log_probs: Float[Tensor, "rows vocabulary"], chance: Sequence[np.random.Generator], sampling: Sampling
 ) -> Int[Tensor, " rows"]:
     """A token of each row, drawn with the row's own generator; -1 where no token is possible.
@@ -134,67 +124,17 @@ def _drawn(
         most_probable = probabilities.topk(min(sampling.top_k, probabilities.size(1)), dim=1)
         # In their old places, as chance goes with these: their order is sometimes one of rounding.
         probabilities = torch.zeros_like(probabilities).scatter_(1, most_probable.indices, most_probable.values)
-    drawn = _first(probabilities, chance)
     if sampling.top_p < 1:
-        # What is drawn is among the most probable in most rows, and only the others need to have them put in order. A
-        # draw from all that counts where it may, and else one from the most probable, is one from the most probable.
-        outside = _outside_nucleus(probabilities, drawn, sampling.top_p).nonzero().squeeze(1)
-        if len(outside):
-            nucleus = _nucleus(probabilities[outside], sampling.top_p)
-            drawn[outside] = _first(nucleus, [chance[row] for row in outside.tolist()])
+        drawn = draw_nucleus_tokens(probabilities, chance, sampling.top_p)
+    else:
+        drawn = draw_tokens(probabilities, chance)
     return drawn.masked_fill(best.squeeze(1).isneginf(), -1)
 
 
-def _first(probabilities: Float[Tensor, "rows tokens"], chance: Sequence[np.random.Generator]) -> Int[Tensor, " rows"]:
-    """Places drawn from `probabilities`, which need not add up to 1: where w / p is least, for random waits w.
-
-    This is the Gumbel-max trick (Gumbel 1954; Maddison et al. 2014) without logarithms. First a block is drawn, then a
-    place in it: few random numbers are enough. What is drawn changes with the rounding of the probabilities only if two
-    values of w / p are within it, and not, as with sums over the vocabulary, with that of everything before.
-    """
-    in_blocks = F.pad(probabilities, (0, -probabilities.size(1) % _BLOCK)).view(len(probabilities), -1, _BLOCK)
-    waits = _waits(chance, in_blocks.size(1) + _BLOCK).to(probabilities.device)
-    blocks = (in_blocks.sum(dim=2) / waits[:, :-_BLOCK]).argmax(dim=1)
-    in_block = in_blocks[torch.arange(len(blocks), device=blocks.device), blocks]
-    return blocks * _BLOCK + (in_block / waits[:, -_BLOCK:]).argmax(dim=1)
-
-
-def _waits(chance: Sequence[np.random.Generator], count: int) -> Float[Tensor, "rows {count}"]:
-    """Numbers from the exponential distribution, of each generator its next."""
-    waits = np.empty((len(chance), count))  # float64: in float32 small ones, which decide, would be coarse
-    for generator, row in zip(chance, waits, strict=True):
-        generator.standard_exponential(out=row)
-    return torch.from_numpy(waits).float().clamp_(min=torch.finfo(torch.float32).tiny)
-
-
-def _outside_nucleus(
-    probabilities: Float[Tensor, "rows tokens"], drawn: Int[Tensor, " rows"], top_p: float
-) -> Bool[Tensor, " rows"]:
-    """Whether those that are more probable than what was drawn reach `top_p` without it."""
-    own = probabilities.gather(1, drawn[:, None])
-    return probabilities.masked_fill(probabilities <= own, 0.0).sum(dim=1) >= top_p * probabilities.sum(dim=1)
-
-
-def _nucleus(
-    probabilities: Float[Tensor, "rows tokens"], top_p: float, count: int = _LIKELIEST
-) -> Float[Tensor, "rows tokens"]:
-    """The same without what is not among the most probable; `count` of them or, if need be, more are put in order."""
-    count = min(count, probabilities.size(1))
-    needed = top_p * probabilities.sum(dim=1, keepdim=True)
-    likeliest = probabilities.topk(count, dim=1).values
-    reached = likeliest.cumsum(dim=1)
-    least = likeliest.masked_fill(reached - likeliest >= needed, torch.inf).amin(dim=1, keepdim=True)
-    nucleus = probabilities.masked_fill(probabilities < least, 0.0)
-    too_few = reached[:, -1] < needed.squeeze(1)
-    if count < probabilities.size(1) and too_few.any():
-        nucleus[too_few] = _nucleus(probabilities[too_few], top_p, 8 * count)
-    return nucleus
-
-
-def _hypotheses(
+def _make_hypotheses(
     steps: Sequence[tuple[Tensor, Tensor, Tensor]], num_samples: int, end_id: int, alpha: float
 ) -> list[list[Hypothesis]]:
-    """Those of each sentence, from each step's samples in the batch, their tokens, and the scores of these."""
+    """The hypotheses of each sentence, made of the samples, tokens and scores of each step."""
     ids = torch.full((len(steps[0][0]), len(steps)), end_id)
     scores = torch.zeros(ids.shape)
     for place, (samples, last_ids, last_scores) in enumerate(steps):

@@ -4,7 +4,7 @@ import math
 from dataclasses import dataclass
 
 from transduce.text import Document, rebuilt
-from transduce.translation.protection import How
+from transduce.translation.constraints.protection import ProtectionMethod
 
 
 @dataclass(frozen=True)
@@ -84,7 +84,7 @@ class TranslatedSentence:
     translations: tuple[ScoredText, ...]
     tokens: tuple[Token, ...] = ()
     num_parts: int = 1
-    how: How | None = None
+    how: ProtectionMethod | None = None
     confidence: float | None = None
     words: tuple[Word, ...] = ()
     alignment: str | None = None

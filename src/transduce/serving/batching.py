@@ -10,12 +10,12 @@ from contextlib import suppress
 from typing import Any
 
 from transduce.config import SearchConfig
+from transduce.kernels.threads import make_single_core_executor
 from transduce.serving.fair_queue import FairQueue, Item, Request, Work
 from transduce.serving.limits import Limits
 from transduce.serving.metrics import Metrics
 from transduce.serving.refusals import Draining, QueueFull, TooLong
-from transduce.translation import batches_by_length
-from transduce.translation.workers import threads_of_one_core
+from transduce.translation import batch_by_length
 
 FEW = 8
 """Payloads that are not divided among threads with nothing to do: each would take almost as long as all."""
@@ -59,7 +59,7 @@ class Batcher:
 
     def start(self, num_lanes: int) -> None:
         """Compute from now on, as many batches at a time as there are lanes."""
-        self._threads = threads_of_one_core(num_lanes)
+        self._threads = make_single_core_executor(num_lanes)
         self._in_flight = deque([0], maxlen=2 * num_lanes)
         self._lanes = [asyncio.create_task(self._lane(self._threads)) for _ in range(num_lanes)]
 
@@ -202,7 +202,7 @@ def _timed(work: Work, payloads: Sequence[Any]) -> tuple[list[Any], float]:
 
 def _num_padding(lengths: Sequence[int]) -> int:
     """Tokens of padding, as a model packs the sentences that it is given unless its bundle says otherwise."""
-    batches = batches_by_length(lengths, SearchConfig().batch_tokens)
+    batches = batch_by_length(lengths, SearchConfig().batch_tokens)
     return sum(len(batch) * max(lengths[index] for index in batch) for batch in batches) - sum(lengths)
 
 

@@ -13,7 +13,7 @@ from transduce.serving.markup import Rules
 from transduce.serving.parameters import Parameters, read_parameters
 from transduce.serving.reception import Order, Reception, reception_of
 from transduce.serving.request_errors import ParameterError
-from transduce.serving.wishes import TranslationWish
+from transduce.translation import TranslationOptions
 
 UNLIMITED = 1_000_000_000_000
 """What DeepL gives as the limit of those who have none."""
@@ -49,7 +49,7 @@ async def translate(request: Request) -> JSONResponse:
         texts = given = _texts(asked)
         if split == "nonewlines" and rules is None:
             texts = [_LINES.sub(" ", text) for text in given]
-        wish = TranslationWish(split_sentences=split != "0")
+        wish = TranslationOptions(split_sentences=split != "0")
         found = await reception.translate(request, Order(texts, source, target, wish, rules))
         return JSONResponse(
             {

@@ -11,7 +11,7 @@ from transduce.serving.markup import Rules
 from transduce.serving.parameters import Parameters, read_parameters
 from transduce.serving.reception import Delivery, Order, Reception, reception_of
 from transduce.serving.request_errors import ParameterError
-from transduce.serving.wishes import TranslationWish
+from transduce.translation import TranslationOptions
 
 AUTO = "auto"
 
@@ -28,7 +28,7 @@ async def translate(request: Request) -> JSONResponse:
         source, target = _pair(reception, asked)
         is_html = asked.choice("format", ("text", "html"), "text") == "html"
         num_alternatives = asked.integer("alternatives", limits.most_alternatives)
-        wish = TranslationWish(num_best=1 if is_html else 1 + num_alternatives)
+        wish = TranslationOptions(num_best=1 if is_html else 1 + num_alternatives)
         is_list = isinstance(asked.raw("q"), list)
         order = Order(_needed(asked, "q"), source, target, wish, Rules() if is_html else None)
         deliveries = await reception.translate(request, order)

@@ -10,17 +10,17 @@ import torch
 from transduce.bundle import Bundle, find_bundle
 from transduce.errors import BundleError, ConfigError
 from transduce.interop import NATIVE, load_translator
+from transduce.kernels.device import find_device
 from transduce.serving.answers import LanguagePair
 from transduce.serving.metrics import Metrics
-from transduce.serving.wishes import TranslationWish
 from transduce.translation import (
     AlignmentHead,
     Confidence,
     ForcedDecoder,
     LineTranslator,
     NativeEngine,
+    TranslationOptions,
     Translator,
-    find_device,
 )
 
 _WARM_UP = ["1 2 3.", "A man, a plan, a canal."]
@@ -100,13 +100,13 @@ class LoadedModel:
             raise BundleError(f"{path}: was changed while it was loaded: load it again")
         return cls(languages, translator, seen, head, confidence)
 
-    def line_translator(self, wish: TranslationWish) -> LineTranslator:
+    def line_translator(self, wish: TranslationOptions) -> LineTranslator:
         """What grants the wish.
 
         Raises:
             ConfigError: it contradicts itself, or asks for more than the model or its engine has.
         """
-        return LineTranslator(self.translator, wish.options(self.translator.search), self.head)
+        return LineTranslator(self.translator, wish.widen_beam(self.translator.search), self.head)
 
     def decoder(self, purpose: str) -> ForcedDecoder:
         """What reads translations that are given.

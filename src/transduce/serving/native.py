@@ -105,7 +105,7 @@ async def translate(request: Request, reception: _Admitted, asked: Annotated[Tra
     source, target = _languages(reception, asked.source, asked.target, may_detect=True)
     texts = [asked.text] if isinstance(asked.text, str) else asked.text
     rules = _RULES[asked.format]
-    order = Order(texts, source, target, asked.wish(), rules, asked.deadline_seconds)
+    order = Order(texts, source, target, asked.options(), rules, asked.deadline_seconds)
     deliveries = await reception.translate(request, order)
     return _json(await _made(sum(map(len, texts)), _translations, target, deliveries))
 

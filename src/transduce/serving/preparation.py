@@ -7,8 +7,8 @@ from threading import Event
 from transduce.serving.answers import TranslatedSentence, TranslatedText
 from transduce.serving.models import LoadedModel
 from transduce.serving.refusals import DeadlineExceeded
-from transduce.serving.wishes import TranslationWish
 from transduce.text import Document, segments, split_document, subdivided
+from transduce.translation import TranslationOptions
 
 MOST_PARTS = 8
 """Of a sentence that is longer than the model reads at a time: with more, each is computed as a sentence of its own, so
@@ -38,7 +38,7 @@ class PreparedTexts:
 
 
 def prepared_texts(
-    model: LoadedModel, texts: Sequence[str], wish: TranslationWish, is_over: Event | None = None
+    model: LoadedModel, texts: Sequence[str], wish: TranslationOptions, is_over: Event | None = None
 ) -> PreparedTexts:
     """The texts in sentences, as the wish has it.
 
@@ -64,7 +64,7 @@ def prepared_texts(
     documents = []
     for text in texts:
         turns.checkpoint()
-        document = split_document(text, model.languages.source) if wish.splits else _whole(text)
+        document = split_document(text, model.languages.source) if wish.splits_texts else _whole(text)
         documents.append(subdivided(document, turns.of) if divides else document)
     sentences = [sentence for document in documents for sentence in document.sentences]
     lengths = [length + num_prefix for length in _num_tokens(model, sentences)]

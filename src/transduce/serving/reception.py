@@ -4,7 +4,7 @@ import asyncio
 from collections import defaultdict
 from collections.abc import Awaitable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TypeVar
 
 from starlette.requests import Request
@@ -19,7 +19,8 @@ from transduce.serving.markup import Passage, Rules, divided
 from transduce.serving.refusals import DeadlineExceeded, Draining, TooLong
 from transduce.serving.request_rate import RequestRate
 from transduce.serving.service import Service
-from transduce.serving.wishes import TranslationWish
+from transduce.serving.wishes import check_options
+from transduce.translation import TranslationOptions
 
 Pair = tuple[str, str]
 _ResultT = TypeVar("_ResultT")
@@ -45,7 +46,7 @@ class Order:
     texts: Sequence[str]
     source: str | None
     target: str
-    wish: TranslationWish
+    wish: TranslationOptions
     rules: Rules | None = None
     deadline_seconds: float | None = None
 
@@ -176,7 +177,7 @@ class Reception:
             if count > most:
                 raise TooLong(f"{count:,} {what}: this service takes up to {most:,} in a request; divide it")
         wish = order.wish
-        wish.check(limits)  # the service does, too, but for no texts nobody asks it
+        check_options(wish, limits)  # the service does, too, but for no texts nobody asks it
         if order.rules and (wish.num_best > 1 or wish.prefix or wish.require or wish.forbid or wish.align):
             raise ConfigError("alternatives, prefixes, phrases and alignments are of plain text: leave the markup out")
 
@@ -217,7 +218,7 @@ class Reception:
         """Markup of the translation of each: its tags where the words are that they marked, if the engine can tell."""
         engines = {(one.source, one.target): one.engine for one in self.service.languages}
         marks = [bool(passage.marks()) and engines.get(pair) == NATIVE for passage in passages]
-        kept = replace(order.wish, protect=tuple(dict.fromkeys((*order.wish.protect, "tag"))))
+        kept = order.wish.model_copy(update={"protect": list(dict.fromkeys((*order.wish.protect, "tag")))})
         whole = [passage for passage, is_marked in zip(passages, marks, strict=True) if is_marked]
         translations = iter(await self._texts(pair, [passage.marked() for passage in whole], kept, order))
         markups = [
@@ -232,7 +233,7 @@ class Reception:
             for passage, markup in zip(passages, markups, strict=True)
         ]
 
-    async def _texts(self, pair: Pair, texts: Sequence[str], wish: TranslationWish, order: Order) -> list[str]:
+    async def _texts(self, pair: Pair, texts: Sequence[str], wish: TranslationOptions, order: Order) -> list[str]:
         """Translations of passages, of which a request may have more than the service takes texts at a time."""
         most = self.service.limits.max_texts
         found: list[str] = []

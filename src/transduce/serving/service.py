@@ -21,9 +21,9 @@ from transduce.serving.metrics import Metrics
 from transduce.serving.models import LoadedModel, Models, ModelSettings
 from transduce.serving.preparation import prepared_pairs, prepared_texts
 from transduce.serving.refusals import DeadlineExceeded, Draining, TooLong, UnknownPair
-from transduce.serving.wishes import TranslationWish
+from transduce.serving.wishes import check_options, count_characters
 from transduce.serving.work import Inspecting, Scoring, Translating
-from transduce.translation import PairScore
+from transduce.translation import PairScore, TranslationOptions
 
 CHARACTERS_OF_A_TOKEN = 4
 """About; fewer for what is rare. What waits for its tokens to be counted is measured so."""
@@ -33,7 +33,7 @@ PREPARING = 4
 
 _ResultT = TypeVar("_ResultT")
 
-_DEFAULTS = TranslationWish()
+_DEFAULTS = TranslationOptions()
 
 
 class Service:
@@ -128,7 +128,7 @@ class Service:
         self,
         pair: tuple[str, str],
         texts: Sequence[str],
-        wish: TranslationWish = _DEFAULTS,
+        wish: TranslationOptions = _DEFAULTS,
         *,
         deadline_seconds: float | None = None,
     ) -> list[TranslatedText]:
@@ -145,8 +145,8 @@ class Service:
             Unsatisfiable: a text has no translation with what was asked for.
         """
         model = self._model(pair)
-        wish.check(self.limits, model.translator.search)
-        self._check_size(len(texts), texts, wish.num_characters)
+        check_options(wish, self.limits, model.translator.search)
+        self._check_size(len(texts), texts, count_characters(wish))
         async with self._accepted(texts, deadline_seconds) as deadline:
             is_over = Event()
             try:

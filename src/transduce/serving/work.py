@@ -9,8 +9,7 @@ from transduce.inspection import InspectedModel, InspectionRequest, inspect_text
 from transduce.serving.answers import ScoredText, Token, TranslatedSentence, Word
 from transduce.serving.models import LoadedModel
 from transduce.serving.refusals import DeadlineExceeded, Unsatisfiable
-from transduce.serving.wishes import TranslationWish
-from transduce.translation import Line, PairScore, align_lines, score_pairs
+from transduce.translation import Line, PairScore, TranslationOptions, align_lines, score_pairs
 
 
 @dataclass(frozen=True)
@@ -18,14 +17,14 @@ class Translating:
     """Sentences that one model translates with the same wish."""
 
     model: LoadedModel
-    wish: TranslationWish
+    wish: TranslationOptions
     takes_as_long_as_its_tokens: bool = True
 
     @property
     def width(self) -> int:
         """The beam, or the number of samples."""
-        own = self.model.translator.search
-        return int(self.wish.num_samples or self.wish.settings(own)["beam"])
+        wish = self.wish.widen_beam(self.model.translator.search)
+        return wish.num_samples or wish.beam or 1
 
     def compute(self, sentences: Sequence[str]) -> list[TranslatedSentence | Exception]:
         """The translation of each, or why there is none."""

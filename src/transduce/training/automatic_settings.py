@@ -63,7 +63,7 @@ def automatic_settings(num_pairs: int, time_limit: str | None = None) -> dict[st
 
 def _dropout(num_pairs: int, time_limit: str | None) -> float:
     """The more often a pair is seen, the more dropout."""
-    if time_limit is not None and seconds_of(time_limit) * PAIRS_PER_SECOND < MANY_EPOCHS * num_pairs:
+    if time_limit is not None and parse_duration(time_limit) * PAIRS_PER_SECOND < MANY_EPOCHS * num_pairs:
         return LEAST_DROPOUT
     return next((rate for most, rate in DROPOUT.items() if num_pairs <= most), LEAST_DROPOUT)
 

@@ -15,17 +15,17 @@ from jaxtyping import Int
 from transduce.config import RunConfig, TransformerConfig
 from transduce.data import Batch, longest_sides
 from transduce.errors import ConfigError, TrainingError, is_out_of_memory
+from transduce.kernels.memory import (
+    get_available_addresses,
+    get_available_memory,
+    get_peak_memory,
+    get_used_memory,
+    give_back_freed_memory,
+    reset_peak_memory,
+)
 from transduce.training.distributed.ranks import Ranks
 from transduce.training.distributed.sharding import is_sharded, no_sync
 from transduce.training.updater import Updater
-from transduce.translation.allocator import give_back_freed_memory
-from transduce.translation.memory import (
-    forget_most_taken_memory,
-    free_addresses,
-    free_memory,
-    most_taken_memory,
-    taken_memory,
-)
 
 BYTES_A_PARAMETER = 16
 """The weight, its gradient and Adam's two means, each a number of four bytes."""
@@ -50,7 +50,7 @@ def check_model_memory(config: RunConfig, device: torch.device, ranks: Ranks) ->
     Raises:
         ConfigError: they do not; names the setting that takes most of it.
     """
-    free = [there for there in (free_memory(device), free_addresses(device)) if there is not None]
+    free = [there for there in (get_available_memory(device), get_available_addresses(device)) if there is not None]
     training = config.training
     needed = config.model.num_parameters * (BYTES_A_PARAMETER + (4 if training.ema_decay else 0))
     if training.sharding == "fsdp":
@@ -167,7 +167,7 @@ def probe_memory(
     share: int,
     micro_batches: int = 1,
     safe_share: float = SAFE_SHARE,
-    free: Callable[[torch.device], int | None] = free_memory,
+    free: Callable[[torch.device], int | None] = get_available_memory,
     times: Int[np.ndarray, "pairs"] | None = None,
 ) -> Fit:
     """Try the largest batches, forward and backward with the real loss, in smaller and smaller micro-batches.
@@ -201,15 +201,15 @@ def probe_memory(
                 )
             micro_batches *= 2
             shapes = find_largest_shapes(lengths, ranks.size * share // micro_batches, ranks.size, times)
-        used, still_free = taken_memory(updater.device), _free_memory_per_rank(updater, free)
-        addresses = free_addresses(updater.device)
+        used, still_free = get_used_memory(updater.device), _free_memory_per_rank(updater, free)
+        addresses = get_available_addresses(updater.device)
     available = None
     if used is not None and still_free is not None:
         available = used + (still_free if addresses is None else min(still_free, addresses))
     num_shares = -(-_total(longest_sides(lengths), times) // share)
     tokens_per_update = updater.config.accumulation * sum(_total(side, times) for side in lengths.T) / num_shares
     seconds_per_update = seconds / shapes[0].num_tokens * tokens_per_update
-    return Fit(micro_batches, most_taken_memory(updater.device), available, seconds_per_update)
+    return Fit(micro_batches, get_peak_memory(updater.device), available, seconds_per_update)
 
 
 def _total(numbers: Int[np.ndarray, "pairs"], times: Int[np.ndarray, "pairs"] | None) -> int:
@@ -276,9 +276,9 @@ def _measure_seconds(
     there = _free_memory_per_rank(updater, free)
     if ranks.any(there is not None and expected is not None and expected > safe_share * there):
         return None
-    held = taken_memory(updater.device) or 0
+    held = get_used_memory(updater.device) or 0
     seconds = _call_unless_out_of_memory(updater, lambda: _run_shapes(updater, shapes))
-    most = most_taken_memory(updater.device) if updater.device.type == "cuda" else None
+    most = get_peak_memory(updater.device) if updater.device.type == "cuda" else None
     if most is not None and there is not None and most > safe_share * (held + there):  # nothing could be forecast
         seconds = None
     if not ranks.any(seconds is None):
@@ -313,7 +313,7 @@ def _release_memory(updater: Updater) -> None:
 
 def _run_shapes(updater: Updater, shapes: list[Shape]) -> float:
     """Run all shapes undivided, which takes as much memory; return the seconds of the first, divided as in training."""
-    forget_most_taken_memory(updater.device)  # of what was tried before
+    reset_peak_memory(updater.device)  # of what was tried before
     attempts = [(shape, False) for shape in shapes] + [(shapes[0], updater.has_micro_batches)]
     attempts += attempts[-1:] * updater.has_micro_batches  # again, as the first time starts the processes
     seconds = 0.0
@@ -338,9 +338,9 @@ def _estimate_bytes(updater: Updater, shape: Shape) -> int:
         updater.optimizer.zero_grad()
         if not give_back_freed_memory():
             return 0
-        before = taken_memory(updater.device) or 0
+        before = get_used_memory(updater.device) or 0
         _run_shape(updater, shape._replace(rows=rows))
-        grown.append((taken_memory(updater.device) or 0) - before)
+        grown.append((get_used_memory(updater.device) or 0) - before)
     updater.optimizer.zero_grad()
     give_back_freed_memory()
     return grown[1] + (grown[1] - grown[0]) * (shape.rows - 2 * few) // few

@@ -23,6 +23,8 @@ from transduce.errors import (
     WriteError,
     is_out_of_memory,
 )
+from transduce.kernels.device import find_device
+from transduce.kernels.memory import keep_few_kernels, keep_freed_memory
 from transduce.text import Tokenizer
 from transduce.training.diagnosis.initial_checks import measure_text
 from transduce.training.distributed.ranks import Ranks, can_restart, connect_ranks
@@ -35,8 +37,6 @@ from transduce.training.run_folder import RunFolder, settings_digest
 from transduce.training.stopping import catch_stop_signals
 from transduce.training.trainer import Trainer, TrainingResult
 from transduce.training.updater import resolve_precision, use_deterministic_algorithms
-from transduce.translation import find_device
-from transduce.translation.allocator import keep_few_kernels, keep_freed_memory
 
 SMALLEST_VOCABULARY = 264
 """Of a tokenizer that is trained: 256 bytes, the special symbols and a few letters."""

@@ -15,6 +15,7 @@ from transduce.bundle import Bundle, latest_checkpoint, list_checkpoints, load_t
 from transduce.config import RunConfig
 from transduce.data import Batch, PreparedData, most_times, remove_epochs
 from transduce.errors import Interrupted, RunError, TrainingError
+from transduce.kernels.device import find_device
 from transduce.model import Transformer
 from transduce.training.checkpoints import RunState, batches_digest, weights_digest
 from transduce.training.distributed.batch_stream import (
@@ -41,7 +42,6 @@ from transduce.training.stopping import (
     make_divergence_error,
 )
 from transduce.training.updater import UpdateFigures, Updater, UpdateStoppedError
-from transduce.translation import find_device
 
 
 @dataclass(frozen=True)

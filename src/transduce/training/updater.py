@@ -16,6 +16,7 @@ from torch.utils import deterministic
 from transduce.bundle import model_tensors
 from transduce.config import TrainingConfig
 from transduce.data import Batch
+from transduce.kernels.device import has_fast_bfloat16
 from transduce.model import Dropout, Transformer
 from transduce.training.distributed.micro_batches import MicroBatchProcesses, can_fork, use_one_thread
 from transduce.training.distributed.ranks import ALONE, Ranks
@@ -23,7 +24,6 @@ from transduce.training.distributed.sharding import full_tensor, no_sync, wrap_f
 from transduce.training.loss import label_smoothed_cross_entropy
 from transduce.training.schedule import Decay, learning_rate
 from transduce.training.stopping import should_skip
-from transduce.translation import has_fast_bfloat16
 
 NARROWEST_BFLOAT16 = 128
 """d_model from which products in bfloat16 are large enough on a CPU to gain more than their preparation costs."""

@@ -11,13 +11,13 @@ from transduce.config import RunConfig, SearchConfig
 from transduce.data import Batch
 from transduce.errors import TrainingError
 from transduce.evaluation import Score, corpus_scores
+from transduce.kernels.threads import Workers
 from transduce.model import Transformer
 from transduce.text import Tokenizer
 from transduce.training.diagnosis.output_checks import commonest_share, repetition_share, token_f1
 from transduce.training.loss import label_smoothed_cross_entropy
 from transduce.training.stopping import REMEDY
-from transduce.translation import NativeEngine, Translator, batches_by_length
-from transduce.translation.workers import Workers
+from transduce.translation import NativeEngine, Translator, batch_by_length
 
 METRICS = ("bleu", "chrf")
 
@@ -161,7 +161,7 @@ class Validator:
             sums = torch.stack([losses.cross_entropy, losses.num_correct]).cpu().double()
             return torch.cat([sums, torch.tensor([batch.num_target_tokens])])
 
-        parts = list(batches_by_length([max(map(len, pair)) for pair in zip(*sides, strict=True)], 4096))
+        parts = list(batch_by_length([max(map(len, pair)) for pair in zip(*sides, strict=True)], 4096))
         # A batch a thread: threads that share one batch wait for each other, long beside other programs.
         num_threads = torch.get_num_threads() if device.type == "cpu" else 1
         one_by_one = num_threads == 1

@@ -1,4 +1,4 @@
-"""Minimum-Bayes-risk choice: of several translations, the one that is most like all of them (Eikema & Aziz 2020)."""
+"""Minimum-Bayes-risk decoding: ranks translations by their likeness to all others (Eikema & Aziz 2020)."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -14,12 +14,12 @@ from transduce.errors import UserError
 
 @dataclass(frozen=True)
 class Candidate:
-    """One of the translations to choose from.
+    """One of several translations of a text, with its expected utility.
 
     Args:
-        text: as it was given.
-        utility: mean chrF of the text against all candidates, itself included, from 0 to 100: what its chrF against
-            the reference is expected to be, if the candidates were drawn as the model has them (samples).
+        text: the translation.
+        utility: mean chrF of the text against all candidates, itself included, from 0 to 100: an estimate of its chrF
+            against the reference, if the candidates are samples of the model.
         count: how many of the candidates are this text.
     """
 
@@ -28,7 +28,7 @@ class Candidate:
     count: int
 
 
-def choose(candidates: Sequence[str]) -> list[Candidate]:
+def rank_candidates(candidates: Sequence[str]) -> list[Candidate]:
     """The different texts among `candidates`, the highest expected utility first; of equal ones, the first given.
 
     The utility is chrF2 as sacreBLEU computes it for a pair of sentences (Popović 2015: characters up to 6-grams,

@@ -1,30 +1,80 @@
-"""A model and its tokenizer: text in, text out."""
+"""A model and its tokenizer: text in, translations out."""
 
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from itertools import chain, islice
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from transduce.bundle import Bundle, Languages, find_bundle
 from transduce.config import SearchConfig
 from transduce.errors import ConfigError, UserError
+from transduce.kernels.device import find_device
+from transduce.kernels.memory import KERNELS_OF_TRANSLATION, keep_few_kernels, keep_freed_memory
+from transduce.kernels.precision import Precision
 from transduce.search import Constraints, Hypothesis, Sampling
 from transduce.text import Tokenizer, segments
-from transduce.translation.allocator import KERNELS_OF_TRANSLATION, keep_few_kernels, keep_freed_memory
-from transduce.translation.alternatives import Alternative, Translation, as_line, distinct, verified
-from transduce.translation.device import find_device
-from transduce.translation.engine import Engine, NativeEngine
-from transduce.translation.feasibility import contradictions
-from transduce.translation.precision import Precision
-from transduce.translation.text_constraints import TextConstraints
+from transduce.translation.constraints.text_constraints import TextConstraints, find_contradictions
+from transduce.translation.engines.engine import Engine, NativeEngine
+
+_NOT_IN_A_LINE = dict.fromkeys([*range(0x20), *range(0x7F, 0xA0), 0x2028, 0x2029], " ")
+"""Control characters, which a terminal would obey, and every line end of Unicode and Python."""
+
+
+@dataclass(frozen=True)
+class Alternative:
+    """One translation of a text, or of its parts.
+
+    Args:
+        text: a single line.
+        score: log-probability in nats, `</s>` included, divided by the length penalty; of parts, the sum.
+        pieces: of all parts, `</s>` included.
+        token_scores: the log-probability of each, in nats.
+        utility: mean chrF against the other samples, from 0 to 100; None unless samples are ranked by it.
+    """
+
+    text: str
+    score: float
+    pieces: tuple[str, ...] = ()
+    token_scores: tuple[float, ...] = ()
+    utility: float | None = None
+
+
+@dataclass(frozen=True)
+class Translation:
+    """The alternatives for one text, best first; a blank text has one, blank.
+
+    `num_parts` is above 1 where the text was too long for the model and was translated in parts.
+    """
+
+    alternatives: tuple[Alternative, ...]
+    num_parts: int = 1
+
+    @property
+    def text(self) -> str:
+        """The best alternative's text."""
+        return self.alternatives[0].text
+
+
+@dataclass(frozen=True)
+class EncodedText:
+    """A text in token ids, as the engine reads it.
+
+    Args:
+        parts: source ids of each part that is translated by itself, `</s>` included; none of a blank text.
+        is_whole: whether the model reads the text as a whole.
+    """
+
+    parts: tuple[list[int], ...]
+    is_whole: bool
+
 
 _IMPOSSIBLE = Translation((Alternative("", -math.inf),))
 
 
 class Translator:
-    """Translates raw text with an engine, its tokenizer, and the settings of search that came with the model."""
+    """Translates raw text with an engine, the tokenizer of its model, and settings of the search."""
 
     def __init__(
         self,
@@ -50,9 +100,12 @@ class Translator:
     ) -> "Translator":
         """The translator of a bundle, or of a run folder's best bundle.
 
-        `precision` is that of all arithmetic: float32 gives the same translation in every batch; auto is what is
-        fastest on the device, bfloat16 where it has that in hardware. The models of other bundles with the same
-        tokenizer form an `ensemble` with it.
+        Args:
+            path: the folder.
+            device: cpu, cuda, mps or auto.
+            precision: float32 gives the same translation in every batch; auto is what is fastest on the device,
+                bfloat16 where it has that in hardware.
+            ensemble: other bundles with the same tokenizer, whose probabilities are averaged with the model's.
 
         Raises:
             BundleError: there is no bundle, or it is damaged.
@@ -69,8 +122,8 @@ class Translator:
             pairs = zip(dict(other.description.languages).values(), dict(languages).values(), strict=True)
             if any(known and expected and known != expected for known, expected in pairs):
                 raise ConfigError(
-                    f"{other.folder} translates {_named(other.description.languages)}, and {bundle.folder} "
-                    f"{_named(languages)}: models of an ensemble must translate between the same languages"
+                    f"{other.folder} translates {_name_languages(other.description.languages)}, and {bundle.folder} "
+                    f"{_name_languages(languages)}: models of an ensemble must translate between the same languages"
                 )
             if other.load_tokenizer().files != tokenizer.files:
                 raise ConfigError(
@@ -85,7 +138,7 @@ class Translator:
         return cls(engine, tokenizer, search, languages.source, languages.target)
 
     def with_search(self, settings: Mapping[str, Any]) -> "Translator":
-        """The same with other settings of the search, by their names in `SearchConfig`.
+        """The translator with other settings of the search, by their names in `SearchConfig`.
 
         Raises:
             ConfigError: a setting is unknown or has a value that it cannot have.
@@ -95,11 +148,21 @@ class Translator:
 
     def translate(self, texts: Sequence[str], *, beam: int | None = None) -> list[str]:
         """The best translation of each text; `beam` 1 is greedy. A blank text stays blank."""
-        return [translation.text for translation in self.translations(texts, beam=beam)]
+        return [translation.text for translation in self.find_translations(texts, beam=beam)]
 
-    def translations(
+    def encode(self, texts: Sequence[str]) -> list[EncodedText]:
+        """Each text in token ids; a text that is too long for the model is divided into sentences or smaller parts.
+
+        Raises:
+            UserError: one text is given instead of a sequence of texts.
+        """
+        if isinstance(texts, str):
+            raise UserError(f"{texts!r} is one text: give a list of texts, as in [{texts!r}]")
+        return [self._encode(text, ids) for text, ids in zip(texts, self.tokenizer.encode_all(texts), strict=True)]
+
+    def find_translations(
         self,
-        texts: Sequence[str],
+        texts: Sequence[str] | Sequence[EncodedText],
         *,
         beam: int | None = None,
         num_best: int = 1,
@@ -107,9 +170,8 @@ class Translator:
     ) -> list[Translation]:
         """The `num_best` best translations of each text, with scores.
 
-        `constraints` are those of each text; where they cannot be kept, the one alternative has the score -inf, at once
-        if `check` can tell. Alternatives differ in their texts; there are fewer only where the search has
-        found no more.
+        Alternatives differ in their texts; there are fewer only where the search finds no more. Where the constraints
+        of a text cannot be kept, its one alternative has the score -inf, without a search if `check` can tell.
 
         Raises:
             ConfigError: more alternatives are asked for than the beam holds.
@@ -118,51 +180,50 @@ class Translator:
         """
         search = self.search if beam is None else self.search.changed({"beam": beam})
         _check_num_best(num_best, search)
-        parts = self._parts_of_all(texts)
+        encoded = self._encode_all(texts)
+        # Of several alternatives some may be the same text, so all that a search finishes are asked for.
+        depth = 1 if num_best == 1 else 2 * search.beam
         if constraints is None:
-            joined = self._joined_all(parts, self.engine.search(self._ids(parts), search, _depth(num_best, search)))
-            return [replace(one, alternatives=distinct(one.alternatives)[:num_best]) for one in joined]
-        for number, text_parts in enumerate(parts, start=1):
-            if len(text_parts) > 1:
+            found = self._join_all(encoded, self.engine.search(_flatten(encoded), search, depth))
+            return [replace(one, alternatives=remove_duplicates(one.alternatives)[:num_best]) for one in found]
+        for number, text in enumerate(encoded, start=1):
+            if len(text.parts) > 1:
                 raise UserError(
                     f"text {number} is longer than the {self.search.max_pieces} pieces that the model reads at a time, "
                     f"and would be translated in parts: divide it, or ask for nothing in its translation"
                 )
-        constraints = [wish.as_written(self.tokenizer) for wish in constraints]
-        found = self._constrained(parts, constraints, search, num_best)
+        constraints = [one.as_written(self.tokenizer) for one in constraints]
+        found = self._find_constrained(encoded, constraints, search, num_best)
         failed = [place for place, translation in enumerate(found) if translation.alternatives[0].score == -math.inf]
         if failed:
-            chosen = [parts[place] for place in failed], [constraints[place] for place in failed]
-            again = self._constrained(*chosen, search, num_best, nowhere_else=True)
+            chosen = [encoded[place] for place in failed], [constraints[place] for place in failed]
+            again = self._find_constrained(*chosen, search, num_best, nowhere_else=True)
             for place, translation in zip(failed, again, strict=True):
                 found[place] = translation
         return found
 
-    def _constrained(
+    def draw_samples(
         self,
-        parts: Sequence[Sequence[str]],
-        constraints: Sequence[TextConstraints],
-        search: SearchConfig,
-        num_best: int,
+        texts: Sequence[str] | Sequence[EncodedText],
+        num_samples: int,
         *,
-        nowhere_else: bool = False,
+        sampling: Sampling | None = None,
+        seed: int = 1,
     ) -> list[Translation]:
-        """Translations of texts of one part or none, each verified; see `TextConstraints.as_ids`."""
-        wishes = [wish.as_ids(self.tokenizer, nowhere_else=nowhere_else) for wish in constraints]
-        is_possible = [self._problem(*both, search) is None for both in zip(constraints, wishes, strict=True)]
-        searched = [text_parts if possible else [] for text_parts, possible in zip(parts, is_possible, strict=True)]
-        asked = [wish for text_parts, wish in zip(searched, wishes, strict=True) if text_parts]
-        # Not all that the search finds have the words that they have the tokens of.
-        found = self._joined_all(searched, self.engine.search(self._ids(searched), search, 2 * search.beam, asked))
-        return [
-            verified(translation, wish, num_best) if possible or not text_parts else _IMPOSSIBLE
-            for translation, wish, possible, text_parts in zip(found, constraints, is_possible, parts, strict=True)
-        ]
+        """`num_samples` translations of each text drawn at random, the same for the same text and seed.
+
+        Raises:
+            ConfigError: `num_samples` is below 1.
+            UserError: one text is given instead of a sequence of texts.
+        """
+        encoded = self._encode_all(texts)
+        found = self.engine.sample(_flatten(encoded), self.search, num_samples, sampling or Sampling(), seed)
+        return self._join_all(encoded, found)
 
     def check(self, *, num_best: int = 1, constraints: TextConstraints | None = None, num_samples: int = 0) -> None:
-        """That the engine has what is asked, and that there can be translations that keep the constraints.
+        """Check that the engine has what is asked, and that translations can keep the constraints.
 
-        All this as far as it is known before any translation is looked for.
+        Only as far as it is known before any translation is looked for.
 
         Raises:
             ConfigError: constraints contradict each other or the settings of the search, or are longer than the model
@@ -171,67 +232,71 @@ class Translator:
         """
         asked = None if constraints is None else constraints.as_ids(self.tokenizer)
         if constraints is not None and asked is not None:
-            problem = self._problem(constraints, asked, self.search)
+            problem = self._find_problem(constraints, asked, self.search)
             if problem is not None:
                 raise ConfigError(problem)
         self.engine.check(self.search, asked, num_samples=num_samples)
         if not num_samples:
             _check_num_best(num_best, self.search)
 
-    def _problem(self, wish: TextConstraints, asked: Constraints, search: SearchConfig) -> str | None:
-        problems = chain(wish.unwritable(self.tokenizer), contradictions(asked, search, self.tokenizer.decode))
-        return next(problems, None)
-
-    def samples(
-        self, texts: Sequence[str], num_samples: int, *, sampling: Sampling | None = None, seed: int = 1
-    ) -> list[Translation]:
-        """`num_samples` translations of each text drawn at random, the same for the same text and seed.
-
-        Raises:
-            ConfigError: `num_samples` is below 1.
-            UserError: one text is given instead of a sequence of texts.
-        """
-        parts = self._parts_of_all(texts)
-        found = self.engine.sample(self._ids(parts), self.search, num_samples, sampling or Sampling(), seed)
-        return self._joined_all(parts, found)
-
     def fits(self, text: str) -> bool:
         """Whether the model reads the text as a whole."""
         return len(self.tokenizer.encode(text)) <= self.search.max_pieces
 
-    def _parts_of_all(self, texts: Sequence[str]) -> list[list[str]]:
-        if isinstance(texts, str):
-            raise UserError(f"{texts!r} is one text: give a list of texts, as in [{texts!r}]")
-        lengths = map(len, self.tokenizer.encode_all(texts))
-        return [self._parts(text, num_pieces) for text, num_pieces in zip(texts, lengths, strict=True)]
+    def _encode_all(self, texts: Sequence[str] | Sequence[EncodedText]) -> list[EncodedText]:
+        if texts and isinstance(texts[0], EncodedText):
+            return list(cast("Sequence[EncodedText]", texts))
+        return self.encode(cast("Sequence[str]", texts))
 
-    def _parts(self, text: str, num_pieces: int) -> list[str]:
-        """What of `text` is translated at a time, spaces between included: nothing of a text that shows nothing."""
-        if not text.strip() or not num_pieces:
-            return []
-        if num_pieces <= self.search.max_pieces:
-            return [text]
+    def _encode(self, text: str, ids: list[int]) -> EncodedText:
+        if not text.strip() or not ids:
+            return EncodedText((), is_whole=True)
+        if len(ids) <= self.search.max_pieces:
+            return EncodedText((self.tokenizer.as_source(ids),), is_whole=True)
         language, rest = self.tokenizer.split_language(text)
         parts = segments(rest, self.source_language, lambda part: self.fits(language + part))
-        return [language + part for part in parts if part.strip() and self.tokenizer.encode(part)]
+        parts = [language + part for part in parts if part.strip() and self.tokenizer.encode(part)]
+        return EncodedText(tuple(map(self.tokenizer.as_source, self.tokenizer.encode_all(parts))), is_whole=False)
 
-    def _ids(self, parts: Sequence[Sequence[str]]) -> list[list[int]]:
-        sources = self.tokenizer.encode_all([part for text_parts in parts for part in text_parts])
-        return [self.tokenizer.as_source(ids) for ids in sources]
+    def _find_constrained(
+        self,
+        texts: Sequence[EncodedText],
+        constraints: Sequence[TextConstraints],
+        search: SearchConfig,
+        num_best: int,
+        *,
+        nowhere_else: bool = False,
+    ) -> list[Translation]:
+        """Verified translations of texts of one part or none; `nowhere_else`: see `TextConstraints.as_ids`."""
+        in_ids = [one.as_ids(self.tokenizer, nowhere_else=nowhere_else) for one in constraints]
+        is_possible = [self._find_problem(*both, search) is None for both in zip(constraints, in_ids, strict=True)]
+        searched = [
+            text if possible else EncodedText((), is_whole=True)
+            for text, possible in zip(texts, is_possible, strict=True)
+        ]
+        asked = [one for text, one in zip(searched, in_ids, strict=True) if text.parts]
+        # Not all that the search finds have the words whose tokens they have.
+        found = self._join_all(searched, self.engine.search(_flatten(searched), search, 2 * search.beam, asked))
+        return [
+            verify_constraints(translation, one, num_best) if possible or not text.parts else _IMPOSSIBLE
+            for translation, one, possible, text in zip(found, constraints, is_possible, texts, strict=True)
+        ]
 
-    def _joined_all(self, parts: Sequence[Sequence[str]], found: Sequence[Sequence[Hypothesis]]) -> list[Translation]:
+    def _find_problem(self, constraints: TextConstraints, asked: Constraints, search: SearchConfig) -> str | None:
+        unwritable = constraints.find_unwritable(self.tokenizer)
+        return next(chain(unwritable, find_contradictions(asked, search, self.tokenizer.decode)), None)
+
+    def _join_all(self, texts: Sequence[EncodedText], found: Sequence[Sequence[Hypothesis]]) -> list[Translation]:
         rest = iter(found)
-        return [self._joined(list(islice(rest, len(text_parts)))) for text_parts in parts]
+        return [self._join(list(islice(rest, len(text.parts)))) for text in texts]
 
-    def _joined(self, found: Sequence[Sequence[Hypothesis]]) -> Translation:
+    def _join(self, found: Sequence[Sequence[Hypothesis]]) -> Translation:
         """The translations of consecutive parts as one; the k-th best of the whole is made of the k-th best of each."""
         if not found:
             return Translation((Alternative("", 0.0),))
-        depth = min(len(hypotheses) for hypotheses in found)
         alternatives = []
-        for rank in range(depth):
-            chosen = [hypotheses[rank] for hypotheses in found]
-            texts = [as_line(self.tokenizer.decode(hypothesis.ids)) for hypothesis in chosen]
+        for chosen in zip(*found, strict=False):  # as many as each part has
+            texts = [make_single_line(self.tokenizer.decode(hypothesis.ids)) for hypothesis in chosen]
             alternatives.append(
                 Alternative(
                     " ".join(text for text in texts if text),
@@ -243,25 +308,44 @@ class Translator:
         return Translation(tuple(alternatives), len(found))
 
 
-def _named(languages: Languages) -> str:
+def translate(path: str | Path, texts: Sequence[str], *, beam: int | None = None) -> list[str]:
+    """The translations of `texts` by the model in `path`; to translate more than once, keep a `Translator`."""
+    return Translator.load(path).translate(texts, beam=beam)
+
+
+def make_single_line(text: str) -> str:
+    """The text on one line: a model spells single bytes, too, line ends and control characters among them."""
+    return text.translate(_NOT_IN_A_LINE)
+
+
+def remove_duplicates(alternatives: Iterable[Alternative]) -> tuple[Alternative, ...]:
+    """The first of the alternatives with each text."""
+    of_text: dict[str, Alternative] = {}
+    for alternative in alternatives:
+        of_text.setdefault(alternative.text, alternative)
+    return tuple(of_text.values())
+
+
+def verify_constraints(translation: Translation, constraints: TextConstraints, num_best: int) -> Translation:
+    """The translation with those alternatives that keep the constraints; if none does, the best, with the score -inf.
+
+    A blank text stays blank, whatever is required.
+    """
+    if not translation.alternatives[0].pieces:
+        return translation
+    met = remove_duplicates(one for one in translation.alternatives if constraints.are_met_by(one.text))
+    failed = replace(translation.alternatives[0], score=-math.inf)
+    return replace(translation, alternatives=met[:num_best] or (failed,))
+
+
+def _flatten(texts: Sequence[EncodedText]) -> list[list[int]]:
+    return [part for text in texts for part in text.parts]
+
+
+def _name_languages(languages: Languages) -> str:
     return f"{languages.source or '?'} to {languages.target or '?'}"
 
 
 def _check_num_best(num_best: int, search: SearchConfig) -> None:
-    """That a search can find so many.
-
-    Raises:
-        ConfigError: the beam holds fewer.
-    """
     if not 1 <= num_best <= search.beam:
         raise ConfigError(f"num_best = {num_best}: must be from 1 to the beam, {search.beam}")
-
-
-def _depth(num_best: int, search: SearchConfig) -> int:
-    """Hypotheses to ask for: of several alternatives some may be the same text, so all that a search finishes."""
-    return 1 if num_best == 1 else 2 * search.beam
-
-
-def translate(path: str | Path, texts: Sequence[str], *, beam: int | None = None) -> list[str]:
-    """The translations of `texts` by the model in `path`; to translate more than once, keep a `Translator`."""
-    return Translator.load(path).translate(texts, beam=beam)

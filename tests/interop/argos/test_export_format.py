@@ -98,7 +98,7 @@ def test_the_package_computes_the_same(
 ) -> None:
     bundle = make_bundle(**settings)
     assert FORMAT.obstacles(bundle) == []
-    decoder = ForcedDecoder.of(bundle, device="cpu")
+    decoder = ForcedDecoder.from_bundle(bundle, device="cpu")
     probe = make_probe(decoder, num_sentences=13)
     package = written(bundle, tmp_path / "made.argosmodel")
     # It sees nothing but the file.

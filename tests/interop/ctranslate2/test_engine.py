@@ -27,7 +27,7 @@ def decoder(make_bundle: Callable[..., Bundle], tmp_path: Path) -> ForcedDecoder
     bundle = Bundle.open(tmp_path / "ending")
     (tmp_path / "exported").mkdir()
     FORMAT.write(bundle, tmp_path / "exported", "float32")
-    return ForcedDecoder.of(bundle, device="cpu")
+    return ForcedDecoder.from_bundle(bundle, device="cpu")
 
 
 @pytest.fixture

@@ -57,7 +57,7 @@ def test_ctranslate2_computes_the_same(
 ) -> None:
     bundle = make_bundle(**settings)
     assert FORMAT.obstacles(bundle) == []
-    decoder = ForcedDecoder.of(bundle, device="cpu")
+    decoder = ForcedDecoder.from_bundle(bundle, device="cpu")
     num_sentences = 5 if settings else 13  # all that is odd
     probe = make_probe(decoder, num_sentences=num_sentences)
     folder = written(bundle, tmp_path / "written")
@@ -88,7 +88,7 @@ def test_other_precisions_are_close_and_smaller(
 ) -> None:
     bundle = make_bundle(d_model=32, num_heads=4, d_ff=64)
     exact, folder = written(bundle, tmp_path / "exact"), written(bundle, tmp_path / precision, precision)
-    decoder = ForcedDecoder.of(bundle, device="cpu")
+    decoder = ForcedDecoder.from_bundle(bundle, device="cpu")
     probe = make_probe(decoder, num_sentences=5)
     parity = proven(decoder, FORMAT, folder, probe, Claim("ctranslate2", precision, bundle.digest))
     assert parity.largest_difference > 1e-4
@@ -131,7 +131,7 @@ def test_targets_may_begin_behind_any_vector(
     save_bundle(tmp_path / "begun", model, bundle.load_tokenizer(), bundle.description)
     bundle = Bundle.open(tmp_path / "begun")
     folder = written(bundle, tmp_path / "written", precision)
-    decoder = ForcedDecoder.of(bundle, device="cpu")
+    decoder = ForcedDecoder.from_bundle(bundle, device="cpu")
     probe = make_probe(decoder, num_sentences=3)
     parity = proven(decoder, FORMAT, folder, probe, Claim("ctranslate2", precision, bundle.digest))
     if precision == "float32":
@@ -159,7 +159,7 @@ def test_a_tokenizer_of_two_models_travels(
     bundle = Bundle.open(tmp_path / "two")
     folder = written(bundle, tmp_path / "written")
     assert adds_source_end(folder) == ends_sources
-    decoder = ForcedDecoder.of(bundle, device="cpu")
+    decoder = ForcedDecoder.from_bundle(bundle, device="cpu")
     probe = Probe((">>no<< sun moon", "river stone", "☃ bird"), "made for this test")
     parity = proven(decoder, FORMAT, folder, probe, Claim("ctranslate2", "float32", bundle.digest))
     assert parity.identical_tokenizations == parity.identical_greedy == 3
@@ -188,7 +188,7 @@ def test_a_long_source_is_read_whole(make_bundle: Callable[..., Bundle], tmp_pat
     bundle = make_bundle()
     runtime = FORMAT.load(written(bundle, tmp_path / "written"), bundle.load_tokenizer())
     source = [*(2 + index % 300 for index in range(1500)), 1]
-    decoder = ForcedDecoder.of(bundle, device="cpu")
+    decoder = ForcedDecoder.from_bundle(bundle, device="cpu")
     with decoder.batches([source], [[5, 1]]) as batches:
         ((_, batch),) = batches
         logits = decoder.model(batch.source_ids, batch.source_mask, batch.target_ids, batch.target_mask)
@@ -227,7 +227,7 @@ def test_the_lines_of_the_readme_translate_as_we_do(
     )
     theirs = ast.literal_eval(found.stdout)
     sources = [tokenizer.as_source(ids) for ids in tokenizer.encode_all(lines[:-1])]
-    decoder = ForcedDecoder.of(Bundle.open(tmp_path / "ending"), device="cpu")
+    decoder = ForcedDecoder.from_bundle(Bundle.open(tmp_path / "ending"), device="cpu")
     native = NativeEngine(decoder.model, tokenizer.end_id, "float32")
 
     def num_same(engine: Engine) -> int:

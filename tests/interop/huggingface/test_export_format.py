@@ -55,7 +55,9 @@ def largest_difference(bundle: Bundle, runtime: Runtime) -> float:
     sources = [[*ids, 1] for ids in bundle.load_tokenizer().encode_all(TEXTS)]
     most = bundle.model_config.vocabulary - 1
     targets = [[*torch.randint(2, most, (number,)).tolist(), 1] for number in range(len(TEXTS))]
-    ours = [found.token_scores for found in score_ids(ForcedDecoder.of(bundle, device="cpu"), sources, targets)]
+    ours = [
+        found.token_scores for found in score_ids(ForcedDecoder.from_bundle(bundle, device="cpu"), sources, targets)
+    ]
     theirs = runtime.forced_scores(sources, targets)
     pairs = zip(ours, theirs, strict=True)
     return max(abs(one - other) for rows in pairs for one, other in zip(*rows, strict=True))

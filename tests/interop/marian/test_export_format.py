@@ -85,7 +85,7 @@ def test_both_programs_compute_the_same(
 ) -> None:
     bundle = make_bundle(**settings)
     assert FORMAT.obstacles(bundle) == []
-    decoder = ForcedDecoder.of(bundle, device="cpu")
+    decoder = ForcedDecoder.from_bundle(bundle, device="cpu")
     probe = make_probe(decoder, num_sentences=14)
     parity = proven(
         decoder, FORMAT, written(bundle, tmp_path / "out"), probe, Claim("marian", "float32", bundle.digest)
@@ -99,7 +99,7 @@ def test_both_programs_compute_the_same(
 def test_numbers_of_16_bits_are_close(make_bundle: Callable[..., Bundle], tmp_path: Path, program: str) -> None:
     bundle = make_bundle(d_model=32, num_heads=4, d_ff=64, tied_embeddings="none", output_bias=True)
     exact, folder = written(bundle, tmp_path / "exact"), written(bundle, tmp_path / "half", "float16")
-    decoder = ForcedDecoder.of(bundle, device="cpu")
+    decoder = ForcedDecoder.from_bundle(bundle, device="cpu")
     probe = make_probe(decoder, num_sentences=14)
     parity = proven(decoder, FORMAT, folder, probe, Claim("marian", "float16", bundle.digest))
     assert parity.theirs.startswith(program)
@@ -112,7 +112,7 @@ def test_numbers_of_16_bits_are_close(make_bundle: Callable[..., Bundle], tmp_pa
 
 
 def test_a_tokenizer_for_each_language_travels_too(separate: Bundle, tmp_path: Path, program: str) -> None:
-    decoder = ForcedDecoder.of(separate, device="cpu")
+    decoder = ForcedDecoder.from_bundle(separate, device="cpu")
     assert not decoder.tokenizer.is_joint
     probe = make_probe(decoder, num_sentences=14)
     claim = Claim("marian", "float32", separate.digest)

@@ -47,7 +47,7 @@ def test_onnx_runtime_computes_the_same(
 ) -> None:
     bundle = make_bundle(**settings)
     assert FORMAT.obstacles(bundle) == []
-    decoder = ForcedDecoder.of(bundle, device="cpu")
+    decoder = ForcedDecoder.from_bundle(bundle, device="cpu")
     folder = written(bundle, tmp_path / "written")
     parity = proven(decoder, FORMAT, folder, make_probe(decoder, num_sentences=13), Claim("onnx", "float32", "model"))
     assert parity.identical_greedy == parity.identical_tokenizations == 13
@@ -57,7 +57,7 @@ def test_onnx_runtime_computes_the_same(
 @pytest.mark.parametrize("precision", FORMAT.precisions[1:])
 def test_smaller_weights_are_close(make_bundle: Callable[..., Bundle], tmp_path: Path, precision: str) -> None:
     bundle = make_bundle()
-    decoder = ForcedDecoder.of(bundle, device="cpu")
+    decoder = ForcedDecoder.from_bundle(bundle, device="cpu")
     folder = written(bundle, tmp_path / "written", precision)
     parity = proven(decoder, FORMAT, folder, make_probe(decoder, num_sentences=13), Claim("onnx", precision, "model"))
     assert parity.mean_difference > 1e-5

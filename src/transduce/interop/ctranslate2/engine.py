@@ -13,7 +13,7 @@ from transduce.interop.ctranslate2.package import compute_type, import_ctranslat
 from transduce.interop.ctranslate2.settings import adds_source_end, read_settings
 from transduce.search import Constraints, Hypothesis, Sampling, length_penalty
 from transduce.text import Tokenizer
-from transduce.translation import batches_by_length
+from transduce.translation import batch_by_length
 
 Ids = list[list[int]]
 
@@ -76,7 +76,7 @@ class CTranslate2Engine:
             self.check(config, asked)
         lengths = [len(source) for source in sources]
         limits = [min(config.most_tokens(length), self._longest) for length in lengths]
-        batches = list(batches_by_length(lengths, config.batch_tokens, MOST_ROWS))
+        batches = list(batch_by_length(lengths, config.batch_tokens, MOST_ROWS))
         found: list[Ids] = [[] for _ in sources]
         self._search_batches(sources, batches, limits, config, found)
         # The limit of a batch is its longest source's: what went on beyond its own is searched again, by itself.

@@ -11,7 +11,7 @@ from transduce.errors import BundleError, UserError
 from transduce.interop.huggingface.package import Foreign, import_transformers, quiet
 from transduce.interop.huggingface.vocabulary import TheirIds
 from transduce.model import NEVER
-from transduce.translation import batches_by_length
+from transduce.translation import batch_by_length
 
 BATCH_TOKENS = 4096
 MOST_LOGITS = 2**26
@@ -97,7 +97,7 @@ class TransformersRuntime:
         longest, most = max(lengths, default=0), self._config.max_position_embeddings
         if longest > most:
             raise UserError(f"a sentence has {longest} tokens; {self.name} has positions for {most} of this model")
-        return batches_by_length(lengths, min(BATCH_TOKENS, MOST_LOGITS // self._config.vocab_size))
+        return batch_by_length(lengths, min(BATCH_TOKENS, MOST_LOGITS // self._config.vocab_size))
 
     def _source(self, sources: Rows, indices: Sequence[int]) -> dict[str, Tensor]:
         """What the encoder reads."""

@@ -8,7 +8,7 @@ from jaxtyping import Int64
 
 from transduce.interop.onnx.sessions import Arrays, OnnxModel
 from transduce.text import Tokenizer
-from transduce.translation import batches_by_length
+from transduce.translation import batch_by_length
 
 BATCH_TOKENS = 4096
 MOST_ROWS = 64
@@ -48,7 +48,7 @@ class OnnxRuntime:
         """See `Runtime`."""
         found: list[list[float]] = [[] for _ in sources]
         lengths = [max(len(source), len(target)) for source, target in zip(sources, targets, strict=True)]
-        for indices in batches_by_length(lengths, BATCH_TOKENS, MOST_ROWS):
+        for indices in batch_by_length(lengths, BATCH_TOKENS, MOST_ROWS):
             memory, past = self._start([sources[index] for index in indices])
             last_ids = np.full(len(indices), self._pad_id, np.int64)
             for next_ids in np.ascontiguousarray(self._filled([targets[index] for index in indices]).T):
@@ -61,7 +61,7 @@ class OnnxRuntime:
     def greedy(self, sources: Sequence[Sequence[int]], max_lengths: Sequence[int]) -> list[list[int]]:
         """See `Runtime`."""
         found: list[list[int]] = [[] for _ in sources]
-        for indices in batches_by_length([len(source) for source in sources], BATCH_TOKENS, MOST_ROWS):
+        for indices in batch_by_length([len(source) for source in sources], BATCH_TOKENS, MOST_ROWS):
             memory, past = self._start([sources[index] for index in indices])
             last_ids = np.full(len(indices), self._pad_id, np.int64)
             waiting = set(indices)

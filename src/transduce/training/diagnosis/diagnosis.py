@@ -5,6 +5,7 @@ from dataclasses import asdict
 
 from transduce.config import RunConfig
 from transduce.data import PreparedData
+from transduce.kernels.device import find_device
 from transduce.model import Transformer
 from transduce.training.diagnosis import initial_checks, learning_checks, output_checks
 from transduce.training.diagnosis.history import Check, Finding, RunHistory
@@ -13,7 +14,6 @@ from transduce.training.distributed.ranks import Ranks
 from transduce.training.distributed.sharding import gather_model
 from transduce.training.reporting.metrics import Line, MetricsLog
 from transduce.training.updater import resolve_precision
-from transduce.translation import find_device
 
 MEASURE_EVERY, YOUNG, LATER_EVERY = 50, 1000, 200
 """Updates between two measurements of the model: the first up to update `YOUNG`, the last from then on. A measurement

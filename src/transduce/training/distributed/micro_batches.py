@@ -26,8 +26,8 @@ from torch import Tensor, nn
 from transduce.config import RunConfig
 from transduce.data import Batch
 from transduce.errors import TrainingError
+from transduce.kernels.memory import give_back_freed_memory
 from transduce.training.distributed.ranks import Ranks
-from transduce.translation.allocator import give_back_freed_memory
 
 LEAST_TOKENS = 1000
 """On either side of a micro-batch: below, the fixed costs of each outweigh the gain of another core."""

@@ -1,0 +1,93 @@
+"""The best continuations of each sentence's hypotheses, found without sorting the vocabulary."""
+
+from typing import NamedTuple
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Float, Int
+from torch import Tensor
+
+_BLOCK = 64  # large enough that the maxima are few, small enough that the chosen blocks are
+
+
+class Continuations(NamedTuple):
+    """For each sentence, best first: the hypothesis that is continued, the id that is appended, its log-probability.
+
+    Where a sentence has too few continuations, others with the log-probability -inf fill up; their ids mean nothing.
+    """
+
+    scores: Float[Tensor, "sentences count"]
+    parents: Int[Tensor, "sentences count"]
+    ids: Int[Tensor, "sentences count"]
+
+    def copy_to_host(self) -> "Continuations":
+        """The same on the host, in a single copy: each one would wait for the device."""
+        return type(self)(*copy_to_host(*self))
+
+
+def find_best_continuations(
+    log_probs: Float[Tensor, "sentences width vocabulary"], sums: Float[Tensor, "sentences width"], count: int
+) -> Continuations:
+    """The `count` continuations with the greatest sum of log-probabilities; of equal ones the lower parent, then id.
+
+    `sums` is what each hypothesis has gathered so far.
+
+    Only the `count` blocks of ids with the greatest maxima can hold the result: the maxima take one fast pass over
+    the vocabulary, and all that is ordered is small.
+    """
+    num_sentences, width, vocabulary = log_probs.shape
+    maxima = _block_maxima(log_probs)
+    blocks_in_row = maxima.shape[2]
+    # in ascending order, so that the first of equal values is the one with the lower parent and id
+    blocks = _greatest((maxima.float() + sums[:, :, None]).flatten(1), count).sort(dim=1).values
+
+    parents = blocks // blocks_in_row
+    places = torch.arange(_BLOCK, device=sums.device)
+    ids = ((blocks % blocks_in_row * _BLOCK)[:, :, None] + places).clamp_(max=vocabulary)
+    in_sentence = (parents * vocabulary)[:, :, None] + ids.clamp(max=vocabulary - 1)
+    scores = log_probs.view(num_sentences, width * vocabulary).gather(1, in_sentence.flatten(1)).float()
+    ids = ids.flatten(1)
+    scores = scores.masked_fill_(ids == vocabulary, -torch.inf)
+    so_far = sums.gather(1, parents)[:, :, None]
+    best = _greatest((so_far + scores.view(num_sentences, -1, _BLOCK)).flatten(1), count)
+    return Continuations(scores.gather(1, best), parents.gather(1, best // _BLOCK), ids.gather(1, best))
+
+
+def _block_maxima(log_probs: Float[Tensor, "sentences width vocabulary"]) -> Float[Tensor, "sentences width blocks"]:
+    """The greatest value in each block of ids; only the last block is padded, the table is not copied."""
+    num_whole = log_probs.shape[2] // _BLOCK
+    whole = log_probs[:, :, : num_whole * _BLOCK].view(*log_probs.shape[:2], num_whole, _BLOCK)
+    rest = F.pad(log_probs[:, :, num_whole * _BLOCK :], (0, 1), value=-torch.inf)  # never empty
+    return torch.cat([_maxima(whole), _maxima(rest)[:, :, None]], dim=2)
+
+
+def _maxima(log_probs: Tensor) -> Tensor:
+    """The greatest value along the last axis."""
+    if log_probs.dtype != torch.bfloat16 or log_probs.device.type != "cpu":
+        return log_probs.amax(dim=-1)
+    # Five times as fast: the bits of numbers that are not positive, read as integers, are in the opposite order, if
+    # the sign of zero is set, too.
+    return log_probs.view(torch.int16).bitwise_or_(-(2**15)).amin(dim=-1).view(torch.bfloat16)
+
+
+def _greatest(values: Float[Tensor, "sentences places"], count: int) -> Int[Tensor, "sentences chosen"]:
+    """Places of the `count` greatest values (or of all), greatest first, of equal ones the first; NaN above all.
+
+    `topk` leaves open which of equal values it takes, so each value is joined with its place in one integer.
+    """
+    bits = values.nan_to_num(nan=torch.inf, neginf=-torch.inf).view(torch.int32)
+    in_order = bits ^ (bits >> 31 & 0x7FFFFFFF)  # IEEE 754 keeps negative numbers as magnitudes: turn their order
+    places = torch.arange(values.shape[1], device=values.device)
+    return ((in_order.long() << 32) - places).topk(min(count, values.shape[1]), dim=1).indices
+
+
+def copy_to_host(scores: Float[Tensor, "*shape"], *integers: Int[Tensor, "*shape"]) -> tuple[Tensor, ...]:
+    """The same tensors on the host, as float32 and int64, in a single copy: each one would wait for the device.
+
+    The integers must fit into 32 bits, as ids do.
+    """
+    if scores.device.type == "cpu":
+        return scores.float(), *(part.long() for part in integers)
+    bits = scores.float().view(torch.int32)
+    host_bits, *host_integers = torch.stack([bits, *(part.int() for part in integers)]).cpu()
+    return host_bits.view(torch.float32), *(part.long() for part in host_integers)

@@ -1,0 +1,149 @@
+"""The memory of this process: how much there is and is taken, and what allocators keep of it to use again."""
+
+import ctypes
+import os
+import platform
+from contextlib import suppress
+from pathlib import Path, PurePosixPath
+
+import torch
+
+M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3
+"""glibc's numbers of two options: when free memory is returned to the system, and which blocks are mapped singly."""
+
+KERNELS_KEPT = 64
+"""oneDNN kernels that training keeps: more than one update has shapes of products, so that layers share them."""
+
+KERNELS_OF_TRANSLATION = 128
+"""oneDNN kernels that translation keeps. Twice as many are a tenth faster for the same lines again and again, and no
+faster for ever new lines, with which a process grows to over 1 GB in 30,000 lines."""
+
+
+def keep_freed_memory() -> None:
+    """Tell glibc to return no block under 1 GB to the system; elsewhere do nothing.
+
+    Every update frees and takes the same large blocks. Given back, each costs a page fault for every 4 KB when it is
+    taken again, up to half of the time of an update on a CPU.
+    """
+    if platform.libc_ver()[0] == "glibc":
+        libc = ctypes.CDLL(None)
+        libc.mallopt(M_MMAP_THRESHOLD, 2**30)
+        libc.mallopt(M_TRIM_THRESHOLD, 2**31 - 1)
+
+
+def keep_few_kernels(count: int = KERNELS_KEPT) -> None:
+    """Tell oneDNN to keep the `count` kernels built last instead of a thousand; to be called before the first is built.
+
+    It builds one for each shape of a product of bfloat16, of half a megabyte, and batches come in ever new shapes.
+    Kept, they add up to gigabytes, scattered over all other memory, and updates take longer. What the user's
+    environment says stays.
+    """
+    # oneDNN's own name, and the one of PyTorch's layer above it.
+    for variable in ("ONEDNN_PRIMITIVE_CACHE_CAPACITY", "LRU_CACHE_CAPACITY"):
+        os.environ.setdefault(variable, str(count))
+
+
+def give_back_freed_memory() -> bool:
+    """Tell glibc to return all free memory to the system; elsewhere do nothing and return False."""
+    if platform.libc_ver()[0] != "glibc":
+        return False
+    ctypes.CDLL(None).malloc_trim(ctypes.c_size_t(0))
+    return True
+
+
+ROOT = Path("/")
+
+
+def get_used_memory(device: torch.device, root: Path = ROOT) -> int | None:
+    """Bytes that this process holds in the memory of `device`, with what allocators keep; None if unknown."""
+    if device.type == "cuda":
+        return torch.cuda.memory_reserved(device)
+    return _kilobytes(root / "proc/self/status", "VmRSS") if device.type == "cpu" else None
+
+
+def reset_peak_memory(device: torch.device, root: Path = ROOT) -> None:
+    """Make `get_peak_memory` count from now on, where the system can."""
+    if device.type == "cuda":
+        torch.cuda.reset_peak_memory_stats(device)
+    elif device.type == "cpu":
+        with suppress(OSError):
+            (root / "proc/self/clear_refs").write_text("5", encoding="ascii")
+
+
+def get_peak_memory(device: torch.device, root: Path = ROOT) -> int | None:
+    """The most bytes that this process has held there at a time since `reset_peak_memory`; None if unknown."""
+    if device.type == "cuda":
+        return torch.cuda.max_memory_reserved(device)
+    return _kilobytes(root / "proc/self/status", "VmHWM") if device.type == "cpu" else None
+
+
+def get_available_memory(device: torch.device, root: Path = ROOT) -> int | None:
+    """Bytes that this process can still take in the memory of `device`; None if unknown.
+
+    On a CPU under Linux that is what the kernel calls available, or less, where the process's control group has a
+    limit. It is asked for because Linux promises more than it has, and then kills instead of refusing.
+    """
+    if device.type == "cuda":
+        return torch.cuda.mem_get_info(device)[0]
+    available = _kilobytes(root / "proc/meminfo", "MemAvailable") if device.type == "cpu" else None
+    return None if available is None else min([available, *_left_to_groups(root)])
+
+
+def get_available_addresses(device: torch.device, root: Path = ROOT) -> int | None:
+    """Bytes of addresses beside a CPU that this process may still ask for; None if nothing limits them (`ulimit -v`).
+
+    Beyond that, Linux does refuse. What the allocator keeps to use again counts as taken, so that it may be less than
+    what is really there.
+    """
+    held = _kilobytes(root / "proc/self/status", "VmSize") if device.type == "cpu" else None
+    if held is None:
+        return None
+    import resource  # noqa: PLC0415 - Windows has none, and no such file
+
+    most, _ = resource.getrlimit(resource.RLIMIT_AS)
+    return None if most == resource.RLIM_INFINITY else max(0, most - held)
+
+
+def _kilobytes(path: Path, name: str) -> int | None:
+    """The value of a line like "VmRSS:  1956 kB", in bytes."""
+    for line in _lines(path):
+        key, _, value = line.partition(":")
+        if key == name:
+            return 1024 * int(value.split()[0])
+    return None
+
+
+def _left_to_groups(root: Path) -> list[int]:
+    """What is left to each control group that this process is in, of version 1 or 2, for those that have a limit."""
+    left = []
+    for line in _lines(root / "proc/self/cgroup"):
+        _, controllers, path = line.split(":", 2)
+        if controllers == "":
+            folder, limit, usage, cache = "sys/fs/cgroup", "memory.max", "memory.current", "inactive_file"
+        elif "memory" in controllers.split(","):
+            folder, limit, usage = "sys/fs/cgroup/memory", "memory.limit_in_bytes", "memory.usage_in_bytes"
+            cache = "total_inactive_file"
+        else:
+            continue
+        group = PurePosixPath(path)
+        # A container sees its own group as the root, whatever its path is outside.
+        for place in (root / folder / one.relative_to("/") for one in (group, *group.parents)):
+            most, used = _number(place / limit), _number(place / usage)
+            if most is not None and used is not None:
+                # Old pages of files count as used, and are given up for the asking.
+                pages = [line.split() for line in _lines(place / "memory.stat") if line.startswith(f"{cache} ")]
+                left.append(max(0, most - used + sum(int(number) for _, number in pages)))
+    return left
+
+
+def _number(path: Path) -> int | None:
+    """The number in a file; None for the word "max", and where there is no such file."""
+    text = "".join(_lines(path))
+    return int(text) if text.isdecimal() else None
+
+
+def _lines(path: Path) -> list[str]:
+    try:
+        return path.read_text(encoding="utf-8").splitlines()
+    except OSError:
+        return []

@@ -1,0 +1,177 @@
+"""What a search is given, a step function and a batch of sentences, and what it returns, hypotheses."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple, Optional, Protocol, TypeVar, runtime_checkable
+
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from transduce.errors import ConfigError
+
+_SelfT = TypeVar("_SelfT")  # stands for Self, which cannot be checked at run time in a single method
+
+
+@runtime_checkable
+class SearchState(Protocol):
+    """The state of a step function: what it keeps of each sentence and of its hypotheses."""
+
+    def select(  # noqa: PYI019 - see above
+        self: _SelfT, sentences: Int[Tensor, "kept"] | None, parents: Int[Tensor, "kept width"]
+    ) -> _SelfT:
+        """The state whose sentence i is sentence `sentences[i]` of this one (None: all of them, as they are).
+
+        Sentences may be missing, and some may be there several times. Hypothesis j of sentence i goes on from
+        hypothesis `parents[i, j]` of that sentence. The returned state takes the place of this one, which must not be
+        used any more.
+        """
+        ...
+
+
+StateT = TypeVar("StateT", bound=SearchState)
+
+
+@runtime_checkable
+class StepFunction(Protocol[StateT]):
+    """One step of decoding: from the last id of each hypothesis and the state to the next log-probabilities."""
+
+    def __call__(
+        self, last_ids: Int[Tensor, "sentences width"], state: StateT
+    ) -> tuple[Float[Tensor, "sentences width vocabulary"], StateT]:
+        """Log-probabilities of the next id (-inf: forbidden), and the state that includes `last_ids`.
+
+        The search may write into the log-probabilities.
+        """
+        ...
+
+
+Phrase = tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Constraints:
+    """Constraints of the hypotheses of one sentence, in ids.
+
+    Args:
+        prefix: how each begins.
+        required: phrases that each contains exactly once, or as often as they are given; one that does not, never
+            finishes.
+        in_order: whether the required phrases come in the order in which they are given.
+        forbidden: phrases that none contains.
+        continuing: ids that go on with a word; none of them stands right behind a required phrase.
+
+    Raises:
+        ConfigError: a phrase is empty.
+    """
+
+    prefix: Phrase = ()
+    required: tuple[Phrase, ...] = ()
+    in_order: bool = False
+    forbidden: tuple[Phrase, ...] = ()
+    continuing: frozenset[int] = frozenset()
+
+    def __post_init__(self) -> None:
+        if not all(map(len, (*self.required, *self.forbidden))):
+            raise ConfigError("a required or forbidden phrase has no tokens: give at least one")
+
+    @property
+    def num_tokens(self) -> int:
+        """Number of tokens that every hypothesis has because of them."""
+        return len(self.prefix) + sum(map(len, self.required))
+
+
+@dataclass(frozen=True)
+class SearchTask:
+    """A batch of sentences to be searched.
+
+    Args:
+        start_id: stands before the first token.
+        end_id: ends a hypothesis; counts in all lengths.
+        max_lengths: most tokens of a hypothesis of each sentence.
+        min_length: fewest tokens of a hypothesis; a sentence falls short of it where its maximum is less.
+        constraints: what the hypotheses of each sentence must and must not contain; None: anything.
+
+    Raises:
+        ConfigError: a maximum length is below 1.
+    """
+
+    start_id: int
+    end_id: int
+    max_lengths: Sequence[int]
+    min_length: int = 1
+    constraints: Sequence[Constraints] | None = None
+
+    def __post_init__(self) -> None:
+        for sentence, limit in enumerate(self.max_lengths):
+            if limit < 1:
+                raise ConfigError(
+                    f"max_lengths[{sentence}] = {limit} must be at least 1: the end symbol counts, "
+                    f"so allow one token more"
+                )
+
+
+def length_penalty(length: int, alpha: float) -> float:
+    """The divisor of the log-probability of `length` tokens, end included: ((5 + length) / 6)^alpha.
+
+    Wu et al. 2016, eq. 14; the paper uses alpha 0.6 (section 6.1), and alpha 0 is no penalty.
+    """
+    return math.pow((5 + length) / 6, alpha)
+
+
+@dataclass(frozen=True)
+class Hypothesis:
+    """One finished output sequence."""
+
+    ids: list[int]
+    """Without the start symbol, with the end symbol."""
+
+    score: float
+    """The sum of `token_scores` divided by the length penalty."""
+
+    token_scores: list[float]
+    """The natural log-probability of each id."""
+
+    @classmethod
+    def from_tokens(cls, ids: Sequence[int], token_scores: Sequence[float], alpha: float) -> "Hypothesis":
+        """The hypothesis of `ids`, of which the last is the end symbol, with its score."""
+        return cls(list(ids), sum(token_scores) / length_penalty(len(ids), alpha), list(token_scores))
+
+
+class Token(NamedTuple):
+    """The last token of an unfinished hypothesis, linked to the tokens before it, so that nothing is ever copied."""
+
+    id: int
+    score: float
+    previous: Optional["Token"]
+
+
+def read_back(last: Token | None) -> tuple[list[int], list[float]]:
+    """Ids and log-probabilities of the hypothesis that ends with `last`, first token first."""
+    ids, scores = [], []
+    while last is not None:
+        ids.append(last.id)
+        scores.append(last.score)
+        last = last.previous
+    return ids[::-1], scores[::-1]
+
+
+_FULL = 16
+"""Sizes of compacted batches are 1, 2, 4, 8 and multiples of this: compacting copies the state, and every new size
+needs a new kernel."""
+
+
+def compact_batch(is_done: Sequence[bool]) -> list[int]:
+    """The places of the sentences that stay in a batch: those that are not done, and others up to the next size."""
+    num_live = len(is_done) - sum(is_done)
+    size = -(-num_live // _FULL) * _FULL if num_live > _FULL // 2 else 1 << (num_live - 1).bit_length()
+    if size >= len(is_done):
+        return list(range(len(is_done)))
+    spare = size - num_live
+    stay = []
+    for place, done in enumerate(is_done):
+        if done and spare == 0:
+            continue
+        spare -= done
+        stay.append(place)
+    return stay

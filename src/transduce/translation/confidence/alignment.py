@@ -1,0 +1,161 @@
+"""Word alignment: the source word that the decoder attends to when it predicts or reads a target word."""
+
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from typing import Any, NamedTuple
+
+from jaxtyping import Float
+from torch import Tensor
+
+from transduce.bundle import Bundle, read_calibration
+from transduce.data import Batch
+from transduce.errors import ConfigError
+from transduce.model import Transformer, cross_attention_weights
+from transduce.translation.confidence.scoring import ForcedDecoder, Pair, number_blocks
+from transduce.translation.confidence.words import Words, divide_pairs, sum_by_words
+
+
+@dataclass(frozen=True)
+class AlignmentHead:
+    """The attention head that alignments are read from.
+
+    Numbers are from 0 here and in calibration.json, which programs read; what people write and read, by `parse` and
+    `str`, is numbered from 1, as by `transduce inspect` and on the page.
+
+    Args:
+        layer: of the decoder, from 0.
+        head: from 0; None is the mean of all heads of the layer.
+        offset: 0 where a token is aligned by the attention that predicts it, 1 by the attention of the next position,
+            which has read it.
+    """
+
+    layer: int
+    head: int | None = None
+    offset: int = 0
+
+    @classmethod
+    def load(cls, bundle: Bundle) -> "AlignmentHead | None":
+        """The head that the calibration of a bundle names; None if it names none.
+
+        Raises:
+            BundleError: its calibration.json is damaged, or another model's.
+        """
+        calibration = read_calibration(bundle)
+        return None if calibration is None or calibration.alignment is None else cls(**dict(calibration.alignment))
+
+    @classmethod
+    def parse(cls, text: str) -> "AlignmentHead":
+        """The head that `str` writes so: "2.1" is the second layer's first; "2" its mean; "+1" behind it, offset 1.
+
+        Raises:
+            ConfigError: it is no such text.
+        """
+        found = re.fullmatch(r"([1-9]\d{0,3})(?:\.([1-9]\d{0,3}))?(\+1)?", text, flags=re.ASCII)
+        if found is None:
+            raise ConfigError(
+                f"head = {text!r}: must be LAYER.HEAD, or LAYER for the mean of its heads, numbered from 1, and behind "
+                f"it +1 for the attention of the next position, as in 2.1+1"
+            )
+        layer, head, offset = found.groups()
+        return cls(int(layer) - 1, None if head is None else int(head) - 1, 0 if offset is None else 1)
+
+    def __str__(self) -> str:
+        return f"{self.layer + 1}{'' if self.head is None else f'.{self.head + 1}'}{'+1' if self.offset else ''}"
+
+
+class Link(NamedTuple):
+    """A target word and its source word, both by number from 0; weight is the share of the attention, up to 1."""
+
+    source: int
+    target: int
+    weight: float
+
+
+@dataclass(frozen=True)
+class Alignment:
+    """The words of a pair, as white space divides the lines, and at most one link for each word of the target."""
+
+    source: tuple[str, ...]
+    target: tuple[str, ...]
+    links: tuple[Link, ...]
+
+    def __str__(self) -> str:
+        """Pharaoh's format, as in "0-0 2-1": source word, target word."""
+        return " ".join(f"{link.source}-{link.target}" for link in self.links)
+
+    def as_json(self) -> dict[str, Any]:
+        """The words of both sides, and the links between their numbers."""
+        return {"source": self.source, "target": self.target, "alignment": [link._asdict() for link in self.links]}
+
+
+def align_stream(decoder: ForcedDecoder, pairs: Iterable[Pair], head: AlignmentHead) -> Iterator[Alignment]:
+    """The alignment of each pair of a stream, in order, holding only some thousand pairs; see `align_pairs`."""
+    for first_line, block in number_blocks(pairs):
+        yield from align_pairs(decoder, block, head, first_line)
+
+
+def align_pairs(
+    decoder: ForcedDecoder, pairs: Sequence[Pair], head: AlignmentHead, first_line: int = 1
+) -> list[Alignment]:
+    """The alignment of each pair of source and target text, from the attention of one head (paper 3.2.3).
+
+    A word of the target is linked with the word of the source that has most of its attention, summed over the pieces of
+    both; what goes to the source's `</s>` counts for no word. Blank lines, and words that the tokenizer makes no pieces
+    of, have no link. `choose_head` tells which head to take.
+
+    Args:
+        decoder: the model.
+        pairs: source and target text.
+        head: whose attention it is.
+        first_line: what errors call the first pair.
+
+    Raises:
+        ConfigError: the model has no such head.
+        UserError: a side is longer than the learned positions of the model; names the line.
+    """
+    check_head(decoder.model, head)
+    sources, targets = divide_pairs(decoder.tokenizer, pairs)
+    links: list[tuple[Link, ...]] = [()] * len(pairs)
+    source_ids = [decoder.tokenizer.as_source(words.ids) for words in sources]
+    target_ids = [decoder.tokenizer.as_target(words.ids) for words in targets]
+    with decoder.batches(source_ids, target_ids, first_line) as batches:
+        for indices, batch in batches:
+            sides = [sources[index] for index in indices], [targets[index] for index in indices]
+            by_word = sum_by_words(_weights(decoder.model, batch, head), *sides, head.offset)[:, 0]
+            weights, best = by_word.max(dim=-1)
+            for index, row_weights, row_best in zip(indices, weights.tolist(), best.tolist(), strict=True):
+                links[index] = _links(row_best, row_weights, targets[index])
+    return [
+        Alignment(source.words, target.words, found)
+        for source, target, found in zip(sources, targets, links, strict=True)
+    ]
+
+
+def check_head(model: Transformer, head: AlignmentHead) -> None:
+    """Check that the decoder has the head.
+
+    Raises:
+        ConfigError: it has no such layer or head, or the offset is neither 0 nor 1.
+    """
+    num_layers, num_heads = model.config.num_decoder_layers, model.config.num_heads
+    if not (0 <= head.layer < num_layers and 0 <= (head.head or 0) < num_heads and head.offset in {0, 1}):
+        raise ConfigError(
+            f"head = {str(head)!r}: must be one that the decoder has: layers 1 to {num_layers}, "
+            f"in each of them heads 1 to {num_heads}, offset 0 or 1"
+        )
+
+
+def _weights(model: Transformer, batch: Batch, head: AlignmentHead) -> Float[Tensor, "batch 1 target source"]:
+    layers = cross_attention_weights(model, batch.source_ids, batch.source_mask, batch.target_ids, batch.target_mask)
+    weights = next(islice(layers, head.layer, None))
+    return weights.mean(dim=1, keepdim=True) if head.head is None else weights[:, head.head, None]
+
+
+def _links(best: Sequence[int], weights: Sequence[float], target: Words) -> tuple[Link, ...]:
+    """The links of one pair; padding and words without pieces have no weight, and no link."""
+    counted = zip(best, weights, target.pieces, strict=False)
+    return tuple(
+        Link(source, word, weight / len(pieces)) for word, (source, weight, pieces) in enumerate(counted) if weight > 0
+    )

@@ -1,0 +1,233 @@
+"""How probable the model finds given translations, which it reads by forced decoding."""
+
+import math
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from transduce.bundle import Bundle, find_bundle
+from transduce.config import SearchConfig
+from transduce.data import Batch
+from transduce.errors import UserError
+from transduce.kernels.device import find_device
+from transduce.kernels.linear import pad_to_whole_rows
+from transduce.model import Transformer
+from transduce.search import Hypothesis
+from transduce.text import Tokenizer
+from transduce.translation.engines.engine import batch_by_length
+
+Pair = tuple[str, str]
+
+MOST_LOGITS = 2**26
+"""Most logits of a batch, padding included: a quarter of a gigabyte, and as much again for their softmax."""
+
+_PAIRS_AT_A_TIME = 2048
+
+
+@dataclass(frozen=True)
+class ForcedDecoder:
+    """A model that reads given translations instead of searching for its own, with its tokenizer and settings."""
+
+    model: Transformer
+    tokenizer: Tokenizer
+    search: SearchConfig
+
+    @classmethod
+    def load(cls, path: str | Path, *, device: str = "auto") -> "ForcedDecoder":
+        """The decoder of a bundle, or of a run folder's best bundle.
+
+        Raises:
+            BundleError: there is no bundle, or it is damaged.
+            ConfigError: the device is not there.
+        """
+        return cls.from_bundle(Bundle.open(find_bundle(Path(path))), device=device)
+
+    @classmethod
+    def from_bundle(cls, bundle: Bundle, *, device: str = "auto") -> "ForcedDecoder":
+        """The decoder of an open bundle.
+
+        Raises:
+            BundleError: the bundle was changed since.
+            ConfigError: the device is not there.
+        """
+        model = bundle.load_model().to(find_device(device))
+        return cls(model, bundle.load_tokenizer(), bundle.description.search)
+
+    def fits(self, source: str, target: str) -> bool:
+        """Whether the model reads both texts as wholes: attention over thousands of positions takes gigabytes."""
+        most = min(self.search.max_pieces, self.model.longest - 1)
+        (ids,) = self.tokenizer.encode_targets([target])
+        return max(len(self.tokenizer.encode(source)), len(ids)) <= most
+
+    @contextmanager
+    def batches(
+        self, sources: Sequence[Sequence[int]], targets: Sequence[Sequence[int]], first_line: int = 1
+    ) -> Iterator[Iterator[tuple[list[int], Batch]]]:
+        """Batches of pairs of similar length, on the model's device, each with the indices of its pairs.
+
+        While the context lasts there is neither dropout nor gradient; after it the model is in the mode, training or
+        evaluation, in which it was found.
+
+        Args:
+            sources: ids, `</s>` included.
+            targets: for each source, ids, `</s>` included.
+            first_line: the number of the first pair in messages.
+
+        Raises:
+            UserError: a side is longer than the learned positions of the model.
+        """
+        for line, sides in enumerate(zip(sources, targets, strict=True), start=first_line):
+            for name, ids in zip(("source", "target"), sides, strict=True):
+                if len(ids) > self.model.longest:
+                    raise UserError(
+                        f"line {line}: the {name} has {len(ids)} tokens, </s> included; this model has learned "
+                        f"positions up to {self.model.longest} (model.max_positions): split the pair or delete it"
+                    )
+        was_training = self.model.training
+        self.model.eval()
+        try:
+            with torch.inference_mode():
+                yield self._batches(sources, targets)
+        finally:
+            self.model.train(was_training)
+
+    def _batches(
+        self, sources: Sequence[Sequence[int]], targets: Sequence[Sequence[int]]
+    ) -> Iterator[tuple[list[int], Batch]]:
+        device = next(self.model.parameters()).device
+        most_tokens = min(self.search.batch_tokens, MOST_LOGITS // self.model.config.vocabulary)
+        lengths = [max(len(source), len(target)) for source, target in zip(sources, targets, strict=True)]
+        for indices in batch_by_length(lengths, most_tokens):
+            chosen = [sources[index] for index in indices], [targets[index] for index in indices]
+            batch, limits = Batch.from_ids(*chosen, self.tokenizer.pad_id), (self.tokenizer.pad_id, self.model.longest)
+            source = pad_to_whole_rows(batch.source_ids, batch.source_mask, *limits)
+            target = pad_to_whole_rows(batch.target_ids, batch.target_mask, *limits)
+            yield indices, Batch(*source, *target).to(device)
+
+
+def number_blocks(pairs: Iterable[Pair]) -> Iterator[tuple[int, list[Pair]]]:
+    """Blocks of some thousand pairs, enough to make batches of similar length, with the number of the first line."""
+    waiting, line = iter(pairs), 1
+    while block := list(islice(waiting, _PAIRS_AT_A_TIME)):
+        yield line, block
+        line += len(block)
+
+
+@dataclass(frozen=True)
+class PairScore:
+    """How probable a target is as the translation of its source.
+
+    Args:
+        score: `log_probability` divided by the length penalty, as a translation's score is; 0 for a pair of blanks.
+        pieces: of the target, `</s>` at the end; none for a pair of blank lines, about which no model is asked.
+        log_probabilities: of each piece after those before it, in nats.
+        is_long: whether the source has more pieces than the model reads at a time (`search.max_pieces`), so that
+            `translate` would have taken it in parts.
+    """
+
+    score: float
+    pieces: tuple[str, ...]
+    log_probabilities: tuple[float, ...]
+    is_long: bool = False
+
+    @property
+    def log_probability(self) -> float:
+        """The log-probability of the target as a whole, in nats."""
+        return math.fsum(self.log_probabilities)
+
+    def as_json(self) -> dict[str, Any]:
+        """Score and log-probability, of the target and of every token."""
+        tokens = zip(self.pieces, self.log_probabilities, strict=True)
+        return {
+            "score": self.score,
+            "log_probability": self.log_probability,
+            "tokens": [{"piece": piece, "log_probability": log_probability} for piece, log_probability in tokens],
+        }
+
+
+class Perplexity:
+    """The perplexity of all pairs added: exp of the mean negative log-probability of a token."""
+
+    def __init__(self) -> None:
+        self.num_pairs = 0
+        self.num_tokens = 0
+        self._log_probability = 0.0
+
+    def add(self, score: PairScore) -> None:
+        """Add one pair; a pair of blank lines has no token."""
+        self.num_pairs += 1
+        self.num_tokens += len(score.pieces)
+        self._log_probability += score.log_probability
+
+    @property
+    def value(self) -> float:
+        """The perplexity: at least 1, infinite beyond floating point; 1 without tokens."""
+        mean = -self._log_probability / max(1, self.num_tokens)
+        return math.exp(mean) if mean < 700 else math.inf
+
+
+def score_stream(decoder: ForcedDecoder, pairs: Iterable[Pair]) -> Iterator[PairScore]:
+    """The score of each pair of a stream, in order, holding only some thousand pairs at a time; see `score_pairs`."""
+    for first_line, block in number_blocks(pairs):
+        yield from score_pairs(decoder, block, first_line)
+
+
+def score_pairs(decoder: ForcedDecoder, pairs: Sequence[Pair], first_line: int = 1) -> list[PairScore]:
+    """The score of each pair of source and target text; what a pair gets does not depend on the others.
+
+    The score of a translation is the one it was found with, wherever its text is cut into the same pieces again.
+
+    Args:
+        decoder: the model.
+        pairs: source and target text; a blank side is `</s>` alone.
+        first_line: the number of the first pair in messages.
+
+    Raises:
+        UserError: a side is longer than the learned positions of the model; names the line.
+    """
+    tokenizer = decoder.tokenizer
+    source_texts, target_texts = ([pair[side] if pair[side].strip() else "" for pair in pairs] for side in (0, 1))
+    encoded = tokenizer.encode_all(source_texts)
+    sources = [tokenizer.as_source(ids) for ids in encoded]
+    targets = [tokenizer.as_target(ids) for ids in tokenizer.encode_targets(target_texts)]
+    scores = []
+    found = score_ids(decoder, sources, targets, first_line)
+    for num_pieces, hypothesis in zip(map(len, encoded), found, strict=True):
+        if num_pieces == 0 and len(hypothesis.ids) == 1:
+            scores.append(PairScore(0.0, (), ()))
+            continue
+        pieces, log_probabilities = tuple(tokenizer.pieces(hypothesis.ids)), tuple(hypothesis.token_scores)
+        scores.append(PairScore(hypothesis.score, pieces, log_probabilities, num_pieces > decoder.search.max_pieces))
+    return scores
+
+
+def score_ids(
+    decoder: ForcedDecoder, sources: Sequence[Sequence[int]], targets: Sequence[Sequence[int]], first_line: int = 1
+) -> list[Hypothesis]:
+    """Each target as the hypothesis that a search makes of it; ids of both sides end with `</s>`.
+
+    Raises:
+        UserError: a side is longer than the learned positions of the model; names the line, from `first_line` on.
+    """
+    token_scores: list[list[float]] = [[] for _ in sources]
+    with decoder.batches(sources, targets, first_line) as batches:
+        for indices, batch in batches:
+            found = _compute_log_probabilities(decoder.model, batch).cpu()
+            for index, row in zip(indices, found, strict=True):
+                token_scores[index] = row[: len(targets[index])].tolist()
+    alpha = decoder.search.length_penalty
+    return [Hypothesis.from_tokens(ids, scores, alpha) for ids, scores in zip(targets, token_scores, strict=True)]
+
+
+def _compute_log_probabilities(model: Transformer, batch: Batch) -> Float[Tensor, "batch target"]:
+    """The log-probability of every target token after those before it; of padding, anything."""
+    logits = model(batch.source_ids, batch.source_mask, batch.target_ids, batch.target_mask)
+    log_probabilities: Tensor = logits.float().log_softmax(dim=-1)
+    return log_probabilities.gather(2, batch.target_ids[:, :, None]).squeeze(2)

@@ -1,0 +1,1 @@
+"""Constraints: protected spans, glossaries, required and forbidden words."""

@@ -1,0 +1,397 @@
+"""Translations that keep addresses, tags and placeholders, and use the terms of a glossary, whatever the model does.
+
+A search is asked for what must be kept, and its translations are verified. Where none passes, only the text between
+what is kept is translated, part by part, and a part for which none passes stays as it is. The worst result is the
+source with its terms replaced, which keeps everything: so there always is a result.
+"""
+
+from bisect import bisect_left
+from collections import deque
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from typing import Literal, NamedTuple
+
+from transduce.text import (
+    USUAL_KINDS,
+    Glossary,
+    Kind,
+    ProtectedSpan,
+    SpanCheck,
+    count_whole,
+    elements,
+    find_protected_spans,
+    fitting_places,
+    respaced,
+    tagged_sentences,
+)
+from transduce.translation.translator import Translation
+
+
+@dataclass(frozen=True)
+class ConstrainedText:
+    """A text to be translated, and what its translation must contain.
+
+    Args:
+        text: as it stands in the line, spans and terms included.
+        spans: parts of the text that the translation contains as they are, in the text's order; tags keep their order.
+        terms: phrases that it contains besides, each exactly as often as it is listed; in the text's order.
+    """
+
+    text: str
+    spans: tuple[ProtectedSpan, ...] = ()
+    terms: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Proposal:
+    """A possible translation of a `ConstrainedText`.
+
+    `searched` is the search's translation of the text without its spans, which were inserted afterwards, if known.
+    """
+
+    text: str
+    searched: Translation | None = None
+
+
+class Place(NamedTuple):
+    """The characters of a sentence from `start` up to, but without, `end`."""
+
+    start: int
+    end: int
+
+
+class Kept(NamedTuple):
+    """A span or term that is kept: the translation has `text` for what the source has at `place`."""
+
+    place: Place
+    text: str
+    kind: Kind | Literal["term"]
+
+
+class ProtectedSentence:
+    """A sentence, the spans and terms that are kept of it, and the test that its translation has to pass."""
+
+    def __init__(self, text: str, kinds: Collection[Kind], glossary: Glossary) -> None:
+        self.text = text
+        self.kept = _find_kept(text, kinds, glossary)
+        copy = replace_places(text, {kept.place: kept.text for kept in self.kept})
+        self.copy = copy if text.strip() else ""
+        self.body = _find_body(text, self.kept)
+        self._is_kept = bytearray(len(text))
+        for kept in self.kept:
+            self._is_kept[slice(*kept.place)] = b"\1" * (kept.place.end - kept.place.start)
+        self._kinds = kinds
+        self.passes = _Requirements(copy, self.kept, kinds).are_met_by
+
+    @property
+    def tags(self) -> list[ProtectedSpan]:
+        """The tags that are kept, in order."""
+        return [ProtectedSpan(*kept.place, "tag") for kept in self.kept if kept.kind == "tag"]
+
+    def has_words(self, place: Place) -> bool:
+        """Whether a place has a letter or digit outside of spans and terms."""
+        return any(self.text[index].isalnum() and not self._is_kept[index] for index in range(*place))
+
+    def make_request(self, place: Place) -> ConstrainedText:
+        """The request to the search for a part of the sentence."""
+        first, last = (bisect_left(self.kept, index, key=lambda kept: kept.place.start) for index in place)
+        kept = self.kept[first:last]
+        spans = [
+            ProtectedSpan(item.place.start - place.start, item.place.end - place.start, item.kind)
+            for item in kept
+            if item.kind != "term"
+        ]
+        terms = [item.text for item in kept if item.kind == "term"]
+        return ConstrainedText(self.text[slice(*place)], tuple(spans), tuple(terms))
+
+    def assemble_whole(self, proposals: Sequence[Proposal]) -> Proposal | None:
+        """The sentence with the first translation of its body that passes; None if none passes."""
+        for proposal in proposals:
+            if not self.kept:
+                return proposal
+            text = replace_places(self.text, {self.body: proposal.text})
+            if self.passes(text):
+                closer = respaced(text, self.text, self._kinds)
+                return Proposal(closer if self.passes(closer) else text, proposal.searched)
+        return None
+
+    def find_parts(self) -> list[Place]:
+        """Parts that can be translated by themselves: first the text between spans, then between spans and terms."""
+        spans = [kept for kept in self.kept if kept.kind != "term"]
+        places = dict.fromkeys([*self._find_gaps(spans), *self._find_gaps(self.kept)])
+        return [place for place in places if place != self.body and self.has_words(place)]
+
+    def assemble_parts(self, translations: Mapping[Place, Sequence[Proposal]]) -> tuple[str, list[Translation]] | None:
+        """The sentence with as many parts translated as pass, and the translations used; None if no part passes."""
+        searched = {
+            part: {
+                _trim_part(one.text, self.text[part.end - 1]): one.searched for one in found[::-1] if one.text.strip()
+            }
+            for part, found in translations.items()
+        }
+        texts = {part: list(of_text)[::-1] for part, of_text in searched.items() if of_text}
+        kept = {item.place: item.text for item in self.kept}
+        pieces = self._fill_parts(kept, list(texts), texts)
+        if pieces == kept:
+            return None
+        used = [searched[part][text] for part, text in pieces.items() if part in texts]
+        return replace_places(self.text, pieces), [one for one in used if one is not None]
+
+    def _fill_parts(
+        self, pieces: dict[Place, str], parts: Sequence[Place], texts: Mapping[Place, Sequence[str]]
+    ) -> dict[Place, str]:
+        """Add translations of `parts` to `pieces` as long as the sentence passes.
+
+        All at once if possible, else each half by itself: a sentence may have thousands of parts. A part inside of
+        another that is translated adds nothing.
+        """
+        if len(parts) > 1:
+            trial = pieces | {part: texts[part][0] for part in parts}
+            if self.passes(replace_places(self.text, trial)):
+                return trial
+            middle = len(parts) // 2
+            return self._fill_parts(self._fill_parts(pieces, parts[:middle], texts), parts[middle:], texts)
+        trials = (pieces | {part: text} for part in parts for text in texts[part])
+        return next((trial for trial in trials if self.passes(replace_places(self.text, trial))), pieces)
+
+    def _find_gaps(self, dividing: Sequence[Kept]) -> list[Place]:
+        """The gaps between spans in the body, without signs beside the spans: no translation can drop or move those."""
+        inside = [kept.place for kept in dividing if self.body.start <= kept.place.start < self.body.end]
+        starts = [self.body.start, *(place.end for place in inside)]
+        ends = [*(place.start for place in inside), self.body.end]
+        places = []
+        for gap in map(Place, starts, ends):
+            indices = range(*gap)
+            start = next((index for index in indices if self._is_edge(index, gap.start > self.body.start)), gap.end)
+            end = next((index + 1 for index in indices[::-1] if self._is_edge(index, gap.end < self.body.end)), start)
+            places.append(Place(start, end))
+        return places
+
+    def _is_edge(self, index: int, is_divided: bool) -> bool:
+        """Whether a part may begin or end with this character; `is_divided`: on the side of a span."""
+        character = self.text[index]
+        return character.isalnum() or bool(self._is_kept[index]) if is_divided else not character.isspace()
+
+
+class _Requirements:
+    """What a translation is measured by: the copy, which is the source with its terms replace_places.
+
+    Args:
+        copy: it meets all of them itself.
+        kept: all that is kept, in the order of the source.
+        kinds: of spans that are looked for.
+    """
+
+    def __init__(self, copy: str, kept: Sequence[Kept], kinds: Collection[Kind]) -> None:
+        self._spans = SpanCheck(copy, kinds)
+        # Numbers are only counted as such: 2nd may become zweiter.
+        self._times = {item.text: copy.count(item.text) for item in kept if item.kind not in {"term", "number"}}
+        # A target that is also in another text that is kept must be there besides; the source may have it elsewhere.
+        together = "\n".join(item.text for item in kept)
+        self._most = {item.text: count_whole(copy, item.text) for item in kept if item.kind == "term"}
+        self._least = {target: min(count_whole(together, target), most) for target, most in self._most.items()}
+
+    def are_met_by(self, text: str) -> bool:
+        """Whether `text` keeps every span and has the target of every term."""
+        return (
+            all(text.count(span) == times for span, times in self._times.items())
+            and all(self._least[target] <= count_whole(text, target) <= most for target, most in self._most.items())
+            and self._spans.passes(text)
+        )
+
+
+def _find_kept(text: str, kinds: Collection[Kind], glossary: Glossary) -> list[Kept]:
+    """Spans and terms of a text in order; of those that overlap the longest, and spans before terms."""
+    spans = find_protected_spans(text, kinds)
+    kept = [Kept(Place(span.start, span.end), text[span.start : span.end], span.kind) for span in spans]
+    kept += [Kept(Place(term.start, term.end), term.target, "term") for term in glossary.matches(text)]
+    chosen: list[Kept] = []
+    is_taken = bytearray(len(text))
+    for item in sorted(kept, key=lambda item: item.place.start - item.place.end):
+        place = slice(*item.place)
+        if not any(is_taken[place]):
+            is_taken[place] = b"\1" * len(is_taken[place])
+            chosen.append(item)
+    return sorted(chosen)
+
+
+def _find_body(text: str, kept: Sequence[Kept]) -> Place:
+    """The place of the text inside the tags around it, whose places are certain: the rest is easier to translate.
+
+    Of an element, both tags are outside or none.
+    """
+    places = [item.place for item in kept if item.kind == "tag"]
+    partners: dict[Place, Place] = {}
+    for first, last in elements([text[slice(*place)] for place in places]):
+        partners |= {places[first]: places[last], places[last]: places[first]}
+    tags = deque(places)
+    start, end = 0, len(text)
+    while tags:
+        is_at_start = not text[start : tags[0].start].strip()
+        is_at_end = not text[tags[-1].end : end].strip()
+        if is_at_start and tags[0] not in partners:
+            start = tags.popleft().end
+        elif is_at_end and tags[-1] not in partners:
+            end = tags.pop().start
+        elif is_at_start and is_at_end and partners[tags[0]] == tags[-1]:
+            start, end = tags.popleft().end, tags.pop().start
+        else:
+            break
+    while 0 < start < end and text[start].isspace():
+        start += 1
+    while start < end < len(text) and text[end - 1].isspace():
+        end -= 1
+    return Place(start, end)
+
+
+def replace_places(text: str, pieces: Mapping[Place, str]) -> str:
+    """Replace each place of `text` by its piece; a place inside of another is left out."""
+    parts = []
+    done = 0
+    for place in sorted(pieces, key=lambda place: (place.start, -place.end)):
+        if place.start >= done:
+            parts += [text[done : place.start], pieces[place]]
+            done = place.end
+    return "".join([*parts, text[done:]])
+
+
+def _trim_part(translation: str, last: str) -> str:
+    """Strip the full stop that models like to add, from the translation of a part that ends in the character `last`."""
+    stripped = translation.strip()
+    return stripped[:-1] if last.isalnum() and stripped.endswith((".", "。")) else stripped
+
+
+ProtectionMethod = Literal["free", "constrained", "in parts", "copied"]
+
+Search = Callable[[Sequence[ConstrainedText]], list[list[Proposal]]]
+"""Gives translations of each text, best first; there may be none, and any may lack what is required."""
+
+Fits = Callable[[str], bool]
+"""Says whether the model reads a text without its protected spans as a whole."""
+
+
+@dataclass(frozen=True)
+class ProtectedTranslation:
+    """A translation that keeps spans and terms.
+
+    Args:
+        text: the translation.
+        how: "free": there was nothing to keep; "constrained": each sentence was translated as a whole; "in parts": of a
+            sentence, only text between what is kept was translated, perhaps not all of it; "copied": nothing was
+            translated, as there is no word to translate, or no translation passes.
+        searched: the search's translations that the text is made of, in order; none of what was copied.
+        num_parts: above 1 where the line was too long for the model, and was divided.
+        is_given_up: whether the line was copied though it has words to translate.
+    """
+
+    text: str
+    how: ProtectionMethod
+    searched: tuple[Translation, ...] = ()
+    num_parts: int = 1
+    is_given_up: bool = False
+
+
+def translate_protected(
+    lines: Sequence[str],
+    search: Search,
+    *,
+    kinds: Collection[Kind] = USUAL_KINDS,
+    glossary: Glossary | None = None,
+    language: str = "",
+    fits: Fits = lambda _: True,
+) -> list[ProtectedTranslation]:
+    """A translation of each line that keeps its protected spans and uses the glossary.
+
+    It has each span as often as the source, and no other one, except numbers; tags are in the same order, and elements
+    with words keep some. It has each term's target in whole words as often as the source has the term, more often only
+    where the source has these words, too. Where a span and a term overlap, the longer one counts.
+
+    Sentences with tags between them are translated one by one (see `transduce.text.tagged_sentences`), and so are those
+    of a line with spans or terms that is too long for the model.
+
+    Args:
+        lines: one text each; a blank one gives "".
+        search: translates texts; called at most twice, each time with all texts to be translated.
+        kinds: of spans that are kept; all but numbers unless given.
+        glossary: the terms; none unless given.
+        language: of the lines; see `transduce.text.sentences`.
+        fits: whether the model reads a text as a whole; any unless given.
+    """
+    divided = [_Line(line, kinds, glossary or Glossary({}), language, fits) for line in lines]
+    translations = iter(_translate_sentences([sentence for line in divided for sentence in line.sentences], search))
+    return [line.join(list(islice(translations, len(line.sentences)))) for line in divided]
+
+
+def _translate_sentences(sources: Sequence[ProtectedSentence], search: Search) -> list[ProtectedTranslation]:
+    results = [
+        ProtectedTranslation(source.copy, "copied", is_given_up=source.has_words(source.body)) for source in sources
+    ]
+
+    with_words = [index for index, source in enumerate(sources) if source.has_words(source.body)]
+    requests = [sources[index].make_request(sources[index].body) for index in with_words]
+    failed: dict[int, dict[Place, list[Proposal]]] = {}  # sentences, and translations of their parts
+    for index, found in zip(with_words, search(requests) if requests else [], strict=True):
+        whole = sources[index].assemble_whole(found)
+        if whole is None:
+            failed[index] = {}
+        else:
+            how: ProtectionMethod = "constrained" if sources[index].kept else "free"
+            results[index] = ProtectedTranslation(whole.text, how, () if whole.searched is None else (whole.searched,))
+
+    parts = [(index, part) for index in failed for part in sources[index].find_parts()]
+    requests = [sources[index].make_request(part) for index, part in parts]
+    for (index, part), found in zip(parts, search(requests) if requests else [], strict=True):
+        failed[index][part] = found
+    for index, translations in failed.items():
+        in_parts = sources[index].assemble_parts(translations)
+        if in_parts is not None:
+            text, searched = in_parts
+            results[index] = ProtectedTranslation(text, "in parts", tuple(searched))
+    return results
+
+
+class _Line:
+    """A line, divided into sentences."""
+
+    def __init__(self, text: str, kinds: Collection[Kind], glossary: Glossary, language: str, fits: Fits) -> None:
+        self._whole = whole = ProtectedSentence(text, kinds, glossary)
+        between_tags = [Place(*place) for place in tagged_sentences(text, whole.tags, language)]
+        self._places = between_tags
+        if whole.kept:  # what is free is divided by whoever translates it
+            self._places = [part for place in between_tags for part in _divide_place(whole, place, language, fits)]
+        self._num_parts = 1 + len(self._places) - len(between_tags)
+        self.sentences = [whole]
+        if len(self._places) > 1:
+            self.sentences = [ProtectedSentence(text[slice(*place)], kinds, glossary) for place in self._places]
+
+    def join(self, translations: Sequence[ProtectedTranslation]) -> ProtectedTranslation:
+        """The translation of the line, made of those of its sentences."""
+        if len(translations) == 1:
+            return translations[0]
+        texts = [translation.text for translation in translations]
+        text = replace_places(self._whole.text, dict(zip(self._places, texts, strict=True)))
+        pairs = zip(self.sentences, translations, strict=True)
+        ways = {translation.how for sentence, translation in pairs if sentence.has_words(sentence.body)}
+        if ways <= {"copied"} or not self._whole.passes(text):
+            return ProtectedTranslation(
+                self._whole.copy,
+                "copied",
+                num_parts=self._num_parts,
+                is_given_up=self._whole.has_words(self._whole.body),
+            )
+        searched = tuple(one for translation in translations for one in translation.searched)
+        how: ProtectionMethod = "constrained" if ways <= {"free", "constrained"} else "in parts"
+        return ProtectedTranslation(text, how, searched, self._num_parts)
+
+
+def _divide_place(line: ProtectedSentence, place: Place, language: str, fits: Fits) -> list[Place]:
+    """Divide a place of a line into parts that the model reads as wholes, as far as possible."""
+    first, last = (bisect_left(line.kept, index, key=lambda item: item.place.start) for index in place)
+    kept = [
+        (Place(item.place.start - place.start, item.place.end - place.start), item.kind)
+        for item in line.kept[first:last]
+    ]
+    hidden = [one for one, kind in kept if kind != "term"]
+    places = fitting_places(line.text[slice(*place)], hidden, [one for one, _ in kept], language, fits)
+    return [Place(place.start + start, place.start + end) for start, end in places]

@@ -1,0 +1,239 @@
+"""The search for translations that keep protected spans and terms of a glossary.
+
+A model that was never trained on addresses, tags and placeholders translates badly around them. So spans are removed,
+the rest is translated as if they were not there, and they are inserted again where word alignment says that they
+belong. Terms are required of the search.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from transduce.errors import ConfigError
+from transduce.text import ProtectedSpan, find_protected_spans, find_whole, run_before, run_behind
+from transduce.translation.confidence.alignment import Alignment, AlignmentHead, align_pairs
+from transduce.translation.confidence.scoring import ForcedDecoder
+from transduce.translation.constraints.protection import ConstrainedText, Place, Proposal, replace_places
+from transduce.translation.constraints.text_constraints import TextConstraints, spell
+from transduce.translation.engines.engine import NativeEngine
+from transduce.translation.translator import Translation, Translator
+
+_PUNCTUATION = frozenset(".,;:!?)]}»”…。、，！？")
+"""Signs that stand behind a span without a space."""
+
+_AROUND = frozenset({"()", "[]", "{}", '""', "''", "“”", "„“", "«»", "»«", "‘’"})
+"""Brackets and quotation marks that are removed together with the span that they enclose."""
+
+
+@dataclass(frozen=True)
+class RemovedSpan:
+    """A span that was removed from a text.
+
+    Args:
+        text: the span, with brackets or quotation marks around it.
+        word: words of the bare text in front of it.
+        opens: whether it belongs to the word behind it rather than to the one in front.
+        is_tag: whether it is a tag, which may touch other words than in the source, but only those of its own element.
+        left: the word or sign that stood in front of it without a space; "" if there was none.
+        right: the word or sign that stood behind it without a space.
+    """
+
+    text: str
+    word: int
+    opens: bool
+    is_tag: bool
+    left: str
+    right: str
+
+
+def remove_spans(text: str, spans: Sequence[ProtectedSpan]) -> tuple[str, list[RemovedSpan]]:
+    """Remove spans, given in the order of the text; returns the rest, and what `insert_spans` needs."""
+    bare, removed, done = "", [], 0
+    for span, (start, end) in zip(spans, find_removed_places(text, spans), strict=True):
+        bare = _append_rest(bare, text[done:start])
+        done = end
+        written, is_tag = text[start:end], span.kind == "tag"
+        left, right = run_before(text, start), run_behind(text, end)
+        opens = bool(right) and not left and right not in _PUNCTUATION
+        is_begin = is_tag and not written.endswith("/>")
+        opens = not (is_tag and written.startswith("</")) and (opens or is_begin)
+        within_word = bool(opens and bare) and not bare[-1].isspace() and right[:1].isalnum()
+        removed.append(RemovedSpan(written, len(bare.split()) - within_word, opens, is_tag, left, right))
+    return _append_rest(bare, text[done:]).strip(), removed
+
+
+def find_removed_places(text: str, spans: Sequence[ProtectedSpan]) -> list[tuple[int, int]]:
+    """Start and end of what is removed: each span, with the brackets or quotation marks that enclose nothing else."""
+    places, done = [], 0
+    for span in spans:
+        start, end = span.start, span.end
+        while span.kind != "tag" and done < start and text[start - 1] + text[end : end + 1] in _AROUND:
+            start, end = start - 1, end + 1
+        places.append((start, end))
+        done = end
+    return places
+
+
+def _append_rest(bare: str, rest: str) -> str:
+    """Join the texts on both sides of a span: with one space between, and none in front of punctuation."""
+    if bare.endswith(" ") and rest[:1] in _PUNCTUATION:
+        return bare.rstrip() + rest
+    return bare + (rest.lstrip() if bare.endswith(" ") or not bare else rest)
+
+
+def insert_spans(translation: str, removed: Sequence[RemovedSpan], alignment: Alignment) -> str:
+    """Insert the removed spans into the translation of the text without them, in their order.
+
+    A span touches the same words and signs as in the source, and a tag the words of its element: no others.
+
+    Args:
+        translation: a line.
+        removed: from `remove_spans`.
+        alignment: between the text without spans and the translation.
+    """
+    words = translation.split()
+    linked: dict[int, list[int]] = {}
+    for link in alignment.links:
+        linked.setdefault(link.source, []).append(link.target)
+    text, done = "", 0
+    last: RemovedSpan | None = None  # the span that the text ends with
+
+    for span in removed:
+        place = max(done, min(len(words), _find_place(span, linked, len(alignment.source), len(words))))
+        if span.text.startswith("</") and place == done < len(words) and text:
+            place += 1  # an element that has words keeps one
+        for word in words[done:place]:
+            text, last = _join_word(text, word, is_glued=_touches(last, word)), None
+        done = place
+        behind = span.right if last is None and span.right in _PUNCTUATION and text.endswith(span.right) else ""
+        text = text.removesuffix(behind)
+        is_end = span.is_tag and span.text.startswith("</")
+        is_glued = bool(span.left) and (is_end or run_before(text, len(text)) == span.left)
+        text = _join_word(text, span.text, is_glued=is_glued) + behind
+        last = None if behind else span
+    for word in words[done:]:
+        text, last = _join_word(text, word, is_glued=_touches(last, word)), None
+    return text
+
+
+def _touches(span: RemovedSpan | None, word: str) -> bool:
+    """Whether a word of the translation follows a span without a space."""
+    if span is None or not span.right:
+        return False
+    return (span.is_tag and span.opens) or run_behind(word, 0) == span.right
+
+
+def _join_word(text: str, rest: str, *, is_glued: bool) -> str:
+    return text + rest if is_glued or not text else f"{text} {rest}"
+
+
+def _find_place(span: RemovedSpan, linked: dict[int, list[int]], num_source: int, num_target: int) -> int:
+    """The number of words of the translation in front of the span."""
+    if span.word == 0:
+        return 0
+    if span.word == num_source:
+        return num_target
+    if span.opens:
+        for word in range(span.word, num_source):
+            if word in linked:
+                return min(linked[word])
+        return num_target
+    for word in range(span.word - 1, -1, -1):
+        if word in linked:
+            return max(linked[word]) + 1
+    return 0
+
+
+BEAM = 8
+"""Least beam where terms are required: hypotheses with different numbers of required tokens share it."""
+
+
+class SpanSearch:
+    """The search of `protection.translate_protected`: inserts spans by alignment, and requires terms of beam search.
+
+    Raises:
+        ConfigError: the engine is not the native one, whose attention is read.
+    """
+
+    def __init__(self, translator: Translator, head: AlignmentHead | None = None) -> None:
+        engine = translator.engine
+        if not isinstance(engine, NativeEngine):
+            raise ConfigError("spans and terms are kept in translations by the native engine alone")
+        self._translator = translator
+        self._decoder = ForcedDecoder(engine.model, translator.tokenizer, translator.search)
+        self._head = head or AlignmentHead(engine.model.config.num_decoder_layers - 1)
+
+    def with_translator(self, translator: Translator) -> "SpanSearch":
+        """The same search with a translator that has other settings."""
+        return SpanSearch(translator, self._head)
+
+    def fits(self, text: str) -> bool:
+        """Whether the model reads a text, whose spans may be spaces, as a whole; a `protection.Fits`."""
+        return self._translator.fits(" ".join(text.split()))
+
+    def search(self, requests: Sequence[ConstrainedText]) -> list[list[Proposal]]:
+        """Translations of each text, best first, that are likely to have what is required; a `protection.Search`."""
+        divided = [remove_spans(request.text, request.spans) for request in requests]
+        found = self._find_translations([bare for bare, _ in divided], requests)
+        proposals: list[list[Proposal]] = [[] for _ in requests]
+        places, pairs = [], []
+        for place, ((bare, removed), translation) in enumerate(zip(divided, found, strict=True)):
+            for best in translation.alternatives:
+                is_found = best.score > -math.inf
+                if is_found and (not removed or self._decoder.fits(bare, best.text)):
+                    proposals[place].append(Proposal(best.text, replace(translation, alternatives=(best,))))
+                    if removed:
+                        places.append((place, len(proposals[place]) - 1))
+                        pairs.append((bare, best.text))
+        alignments = align_pairs(self._decoder, pairs, self._head)
+        for (place, rank), alignment in zip(places, alignments, strict=True):
+            proposal = proposals[place][rank]
+            text = insert_spans(proposal.text, divided[place][1], alignment)
+            proposals[place][rank] = replace(proposal, text=text)
+        return [
+            [replace(one, text=self._spell_as_glossary(one.text, request)) for one in found]
+            for request, found in zip(requests, proposals, strict=True)
+        ]
+
+    def _spell_as_glossary(self, text: str, request: ConstrainedText) -> str:
+        """Replace terms that translations spell otherwise by their spelling in the glossary."""
+        waiting: dict[str, list[str]] = {}
+        for term in request.terms:
+            spelling = spell(self._translator.tokenizer, term)
+            if spelling is not None and spelling != term:
+                waiting.setdefault(spelling, []).append(term)
+        for spelling, terms in waiting.items():
+            spans = find_protected_spans(text, {span.kind for span in request.spans})
+            places = [Place(start, start + len(spelling)) for start in find_whole(text, spelling)]
+            free = [
+                place
+                for place in places
+                if not any(span.start < place.end and place.start < span.end for span in spans)
+            ]
+            text = replace_places(text, dict(zip(free, terms, strict=False)))
+        return text
+
+    def _find_translations(self, texts: Sequence[str], requests: Sequence[ConstrainedText]) -> list[Translation]:
+        """The best translation of each text; if something must be in it, as many as the beam holds.
+
+        Terms are not required at first: often they are there anyway. A text that is too long to be read as a whole
+        cannot be held to anything.
+        """
+        translator, tokenizer = self._translator, self._translator.tokenizer
+        encoded = translator.encode(texts)
+        found: dict[int, Translation] = {}
+        for keeps, num_best in ((False, 1), (True, translator.search.beam)):
+            places = [place for place, one in enumerate(requests) if bool(one.spans or one.terms) == keeps]
+            results = translator.find_translations([encoded[place] for place in places], num_best=num_best)
+            found.update(zip(places, results, strict=True))
+        asked = [TextConstraints(required=request.terms).as_written(tokenizer) for request in requests]
+        lacking = [
+            place
+            for place, text in enumerate(encoded)
+            if text.is_whole and not asked[place].are_met_by(found[place].text)
+        ]
+        wide = translator.with_search({"beam": max(BEAM, translator.search.beam)})
+        chosen, held = [encoded[place] for place in lacking], [asked[place] for place in lacking]
+        results = wide.find_translations(chosen, num_best=wide.search.beam, constraints=held)
+        found.update(zip(lacking, results, strict=True))
+        return [found[place] for place in range(len(texts))]

@@ -1,0 +1,1 @@
+"""Engines: token ids to hypotheses."""

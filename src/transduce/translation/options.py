@@ -1,0 +1,249 @@
+"""The options of a translation, declared once for the command line, Python, lines of JSON and the server."""
+
+from collections.abc import Mapping
+from typing import Annotated, Any, TypeVar
+
+from pydantic import AfterValidator, Field, ValidationError
+
+from transduce.config import SearchConfig, Settings, first_problem, setting_problem
+from transduce.errors import ConfigError, CorpusError
+from transduce.search import Sampling
+from transduce.text import Kind
+from transduce.translation.constraints.text_constraints import TextConstraints
+
+SEARCH_OPTIONS = (
+    "beam",
+    "length_penalty",
+    "min_length",
+    "max_length",
+    "no_repeat_ngram",
+    "repetition_penalty",
+    "diversity",
+)
+"""Options that take the place of the model's own `SearchConfig`."""
+
+_BEAM_SEARCH_OPTIONS = ("beam", "no_repeat_ngram", "repetition_penalty", "diversity")
+"""Those of them that sampling does not have."""
+
+_T = TypeVar("_T")
+_List = Annotated[list[_T], Field(strict=False, fail_fast=True)]
+"""Any sequence, of which the first wrong item is an error, and not each of a million."""
+
+Phrase = Annotated[str, Field(min_length=1, pattern=r"\S")]
+
+
+class TranslationOptions(Settings):
+    """How texts are translated; equal options are translated together."""
+
+    num_best: int = Field(default=1, ge=1)
+    """Translations of each text, the best included."""
+
+    beam: int | None = Field(default=None, ge=1)
+    """Hypotheses kept for each sentence; 1 is greedy. This and the next six: the model's own unless given."""
+
+    length_penalty: float | None = Field(default=None, ge=0, le=10)
+    """Alpha in ((5 + n) / 6)^alpha, by which a hypothesis of n tokens is divided (Wu et al. 2016, eq. 14)."""
+
+    min_length: int | None = Field(default=None, ge=1)
+    """Fewest tokens of a sentence's translation, the end included."""
+
+    max_length: int | None = Field(default=None, ge=0)
+    """Most tokens of a sentence's translation, the end included."""
+
+    no_repeat_ngram: int | None = Field(default=None, ge=0, le=100)
+    """No sequence of so many tokens comes twice in a sentence; 0 allows it."""
+
+    repetition_penalty: float | None = Field(default=None, ge=1, le=100)
+    """What the log-probability of a token that is there already is multiplied by; 1 is none."""
+
+    diversity: float | None = Field(default=None, ge=0, le=100)
+    """Nats that a continuation loses for each better one of the same hypothesis, so that alternatives differ more."""
+
+    prefix: str = ""
+    """How the translation of each text begins."""
+
+    require: _List[Phrase] = Field(default=[])
+    """Words or phrases that the translation of each text contains exactly once."""
+
+    forbid: _List[Phrase] = Field(default=[])
+    """Words or phrases that no translation contains."""
+
+    protect: _List[Kind] = Field(default=[])
+    """Kinds of spans that are kept as they are."""
+
+    glossary: dict[Phrase, Phrase] = Field(default={}, examples=[{"bike": "Rad"}])
+    """Terms, and how they must be translated."""
+
+    guard: bool = False
+    """Whether translations that repeat themselves, copy the source, are empty or lose numbers are tried once more."""
+
+    num_samples: int = Field(default=0, ge=0)
+    """Instead of searching, draw so many translations of each sentence at random; 0: search."""
+
+    temperature: float = Field(default=1.0, gt=0, le=100)
+    """Of the distribution that samples are drawn from; 1 is the model's, less keeps nearer to the most probable."""
+
+    top_k: int = Field(default=0, ge=0, le=1_000_000)
+    """Draw from so many of the most probable tokens; 0: all."""
+
+    top_p: float = Field(default=1.0, gt=0, le=1)
+    """Draw from the most probable tokens whose probabilities add up to this."""
+
+    seed: int = Field(default=1, ge=0, lt=2**63)
+    """Of the random numbers that samples are drawn with."""
+
+    minimum_bayes_risk: bool = False
+    """Whether samples are ranked by their mean chrF against each other (minimum Bayes risk, Eikema & Aziz 2020)."""
+
+    split_sentences: bool = True
+    """Whether a text is translated sentence by sentence; never with `prefix` or `require`."""
+
+    align: bool = False
+    """Whether it is said which words translate each other."""
+
+    def __hash__(self) -> int:
+        return hash(self.model_dump_json())
+
+    @classmethod
+    def parse(cls, values: Mapping[str, Any]) -> "TranslationOptions":
+        """The options with these values, by their names.
+
+        Raises:
+            ConfigError: a name is unknown, or a value breaks the rule of its option.
+        """
+        try:
+            return cls.model_validate(values)
+        except ValidationError as error:
+            raise ConfigError(_blank_phrase(error) or setting_problem(error)) from None
+
+    @property
+    def search(self) -> dict[str, Any]:
+        """The options that take the place of the model's own search settings, as far as they are given."""
+        return {name: getattr(self, name) for name in SEARCH_OPTIONS if getattr(self, name) is not None}
+
+    @property
+    def sampling(self) -> Sampling:
+        """The distribution that samples are drawn from."""
+        return Sampling(self.temperature, self.top_k, self.top_p)
+
+    @property
+    def constraints(self) -> TextConstraints | None:
+        """The constraints of every translation; None if there are none.
+
+        Raises:
+            ConfigError: a phrase shows nothing, or has a line end.
+        """
+        found = TextConstraints(self.prefix, tuple(self.require), forbidden=tuple(self.forbid))
+        return found if found != TextConstraints() else None
+
+    @property
+    def keeps_spans(self) -> bool:
+        """Whether spans or terms of the source are kept in the translation."""
+        return bool(self.protect or self.glossary)
+
+    @property
+    def splits_texts(self) -> bool:
+        """Whether texts are translated sentence by sentence: not with constraints that concern the whole text."""
+        return self.split_sentences and not (self.prefix or self.require)
+
+    def widen_beam(self, search: SearchConfig) -> "TranslationOptions":
+        """The same options with a beam that holds `num_best` hypotheses, unless a beam is given or samples are drawn.
+
+        Args:
+            search: the model's own settings.
+        """
+        if self.num_samples or self.beam is not None:
+            return self
+        return self.model_copy(update={"beam": max(search.beam, self.num_best)})
+
+    def check(self) -> None:
+        """Check that the options can be combined.
+
+        Raises:
+            ConfigError: two of them exclude each other.
+        """
+        ways = {
+            "samples": self.num_samples > 0,
+            "protected spans or a glossary": self.keeps_spans,
+            "required words, forbidden words or a prefix": self.constraints is not None,
+        }
+        chosen = [name for name, is_chosen in ways.items() if is_chosen]
+        if len(chosen) > 1:
+            raise ConfigError(f"{chosen[0]} cannot be combined with {chosen[1]}: ask for one of them")
+        if self.keeps_spans and self.num_best > 1:
+            raise ConfigError(
+                f"num_best = {self.num_best}: with protected spans or a glossary there is one translation"
+            )
+        if self.num_samples:
+            self._check_sampling()
+        elif self.minimum_bayes_risk:
+            raise ConfigError("minimum-Bayes-risk chooses among samples: say how many to draw")
+        elif self.sampling != Sampling():
+            raise ConfigError("temperature, top_k and top_p are for samples: say how many to draw, or leave them out")
+        elif self.seed != 1:
+            raise ConfigError(f"seed = {self.seed}: is for samples; say how many to draw, or leave it out")
+
+    def _check_sampling(self) -> None:
+        if self.guard:
+            raise ConfigError("the guard searches again, and samples are not searched for: ask for one of them")
+        if self.num_best > self.num_samples:
+            raise ConfigError(
+                f"num_best = {self.num_best}: must be from 1 to the number of samples, {self.num_samples}"
+            )
+        for name in _BEAM_SEARCH_OPTIONS:
+            if getattr(self, name) is not None:
+                raise ConfigError(f"{name} = {getattr(self, name)}: is for searching, not for samples; leave it out")
+
+
+def _blank_phrase(error: ValidationError) -> str | None:
+    """What is wrong with a phrase that shows nothing, in the words of `TextConstraints`; None of any other error."""
+    first = error.errors(include_url=False)[0]
+    if first["loc"][:1] in {("require",), ("forbid",)} and first["type"].startswith("string_") and "ctx" in first:
+        return f"{first['loc'][0]} {first['input']!r}: must show something; give a word or phrase, or leave it out"
+    return None
+
+
+def _is_one_line(text: str) -> str:
+    if "".join(text.splitlines()) != text:
+        raise ValueError("must be without line ends: give each line by itself")
+    return text
+
+
+class TranslationLine(TranslationOptions):
+    """A text to be translated, and the options that this line has of its own: `require`, `forbid` and `prefix`."""
+
+    text: Annotated[str, AfterValidator(_is_one_line)]
+    """One line; may be blank."""
+
+    @classmethod
+    def read(cls, line: str, number: int, name: str) -> "TranslationLine":
+        """The text and options in a line, a JSON object.
+
+        Args:
+            line: of a file.
+            number: of the line, from 1.
+            name: what errors call the file.
+
+        Raises:
+            CorpusError: the line is no JSON object with a "text", has an unknown key or a value of a wrong type, or a
+                phrase that shows nothing or has a line end; names the line.
+        """
+        problem = None
+        try:
+            found = cls.model_validate_json(line)
+            others = sorted(found.model_fields_set - {"text", "require", "forbid", "prefix"})
+            if not others:
+                _ = found.constraints
+                return found
+            problem = f"{others[0]}: Extra inputs are not permitted"
+        except ValidationError as error:
+            blank = _blank_phrase(error)
+            if blank is not None:
+                raise CorpusError(f"{name}, line {number}: {blank}") from None
+            problem = first_problem(error).removeprefix("it: ")
+        except ConfigError as error:
+            raise CorpusError(f"{name}, line {number}: {error}") from None
+        raise CorpusError(
+            f"{name}, line {number}: {problem}; give a JSON object with the key text, and if wanted "
+            f"require, forbid (lists of phrases) and prefix"
+        )

@@ -1,0 +1,210 @@
+import random
+from collections import Counter
+from collections.abc import Sequence
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from transduce.errors import UserError
+from transduce.translation.confidence.guard import (
+    FEWEST_WORDS,
+    PROBLEMS,
+    SPELLED_OUT,
+    GuardReport,
+    copied_source,
+    empty,
+    find_problems,
+    numbers_lost,
+    repetition,
+    retry_suspects,
+    too_long,
+    too_short,
+)
+
+PAIRS = [
+    ("Two men are walking hand in hand down the street.", "Zwei Männer gehen Hand in Hand die Straße hinunter."),
+    ("The Bellingham High School band performing.", "Die Bellingham High School Band tritt auf."),
+    ("It cost 1,000 dollars in 1999.", "Das kostete 1999 1.000 Dollar."),
+    ("3 men and 12 dogs.", "Drei Männer und zwölf Hunde."),
+    ("Ha ha ha ha ha, he said, very very funny!", "Ha ha ha ha ha, sagte er, sehr sehr lustig!"),
+    ("Zoom.", "Zoooom."),
+    ("New York", "New York"),
+    ("Walk slowly, very slowly.", "धीरे धीरे चलो, बहुत धीरे धीरे।"),
+    ("我今天下午要和我的朋友们一起去公园散步。", "I am going for a walk in the park with my friends this afternoon."),
+    ("I am going for a walk in the park with my friends this afternoon.", "我今天下午要和我的朋友们一起去公园散步。"),
+    ("Wikipedia, die freie Enzyklopädie, hat 2.900.000 Artikel.", "Wikipédia compte 2 900 000 articles."),
+    ("On 3/4/2020 at 13:45", "2020-04-03 um 13.45 Uhr"),
+    ("--------------------------------", "--------------------------------"),
+    ("", ""),
+    ("...", "…"),
+]
+WORDS = st.text(st.characters(categories=["Ll"]), min_size=2, max_size=9)
+PHRASES = st.lists(WORDS, min_size=1, max_size=6).map(" ".join)
+
+
+@pytest.mark.parametrize(("source", "translation"), PAIRS)
+def test_good_translations_raise_no_alarm(source: str, translation: str) -> None:
+    assert find_problems(source, translation) == []
+    assert find_problems(translation, source) == []
+
+
+@given(st.text(), st.text())
+def test_any_text_can_be_looked_at(source: str, translation: str) -> None:
+    found = find_problems(source, translation)
+    assert found == [name for name, has in PROBLEMS.items() if has(source, translation)]
+    assert set(found) - {"copied_source"} == set(find_problems(source, translation, same_language=True))
+
+
+@given(st.text())
+def test_a_copy_is_at_worst_a_copy(text: str) -> None:
+    assert set(find_problems(text, text)) <= {"copied_source"}
+
+
+@given(PHRASES, PHRASES, st.integers(6, 20))
+def test_a_phrase_again_and_again_is_a_repetition(before: str, phrase: str, rounds: int) -> None:
+    endless = " ".join([before, *[phrase] * rounds])
+    assert repetition("a text without any", endless)
+    assert repetition(before, endless)
+    assert not repetition(endless, endless)
+    assert repetition(endless, f"{endless} {phrase}")
+
+
+@pytest.mark.parametrize(
+    "endless",
+    [
+        "Ein Mann in einem roten Hemd und einem roten Hemd und einem roten Hemd.",
+        "Der Hund rennt über die Wiese. Der Hund rennt über die Wiese.",
+        "Dampfdampfdampfdampf",
+        "der der der",
+        "!!!!!!!!!!!!!!!!!!",
+        "我们去公园我们去公园我们去公园",
+        "hahahahahahaha",
+    ],
+)
+def test_what_models_repeat(endless: str) -> None:
+    assert find_problems("a source that says none of it twice, as long as", endless) == ["repetition"]
+
+
+@given(st.lists(WORDS, min_size=FEWEST_WORDS, max_size=12), st.randoms())
+def test_the_sources_words_in_any_order_are_a_copy(words: list[str], chance: random.Random) -> None:
+    shuffled = chance.sample(words, len(words))
+    assert copied_source(" ".join(words), f"«{', '.join(shuffled)}»!")
+    assert find_problems(" ".join(words), " ".join(words)) == ["copied_source"]
+    assert find_problems(" ".join(words), " ".join(words), same_language=True) == []
+    assert not copied_source(" ".join(words), " ".join(f"{word}en" for word in words if f"{word}en" not in words))
+
+
+@given(st.lists(st.one_of(WORDS, st.integers(0).map(str)), max_size=9))
+def test_short_names_and_numbers_may_be_copied(words: list[str]) -> None:
+    text = " ".join(words)
+    assert copied_source(text, text) == (len([word for word in words if word.isalpha()]) >= FEWEST_WORDS)
+
+
+@pytest.mark.parametrize("blank", ["", " ", "\t", "\u00a0\u200b", "\u00ad"])
+def test_nothing_for_something_is_empty(blank: str) -> None:
+    assert empty("A dog.", blank)
+    assert "empty" in find_problems(".", blank)
+    assert not empty(blank, blank)
+    assert not empty(blank, "A dog.")
+
+
+@given(
+    st.integers(SPELLED_OUT + 1, 10**12), st.sampled_from([",", ".", "'", "’"]), st.sampled_from([",", ".", " ", ""])
+)
+def test_numbers_are_compared_by_their_digits(number: int, one: str, other: str) -> None:
+    def written(separator: str) -> str:
+        return f"The price is {number:,} euros.".replace(",", separator)
+
+    assert not numbers_lost(written(one), written(other))
+    arabic = str.maketrans("0123456789", "٠١٢٣٤٥٦٧٨٩")
+    assert not numbers_lost(written(one), written(other).translate(arabic))
+    assert not numbers_lost(written(one).translate(arabic), written(other))
+    assert numbers_lost(written(one), "The price is lost.")
+    assert numbers_lost(written(one), written(other).replace(str(number % 10), "x"))
+
+
+@given(st.integers(0, SPELLED_OUT))
+def test_small_numbers_may_be_spelled_out(number: int) -> None:
+    assert not numbers_lost(f"{number} men, {number:03}", "So many men")
+
+
+def test_a_number_of_any_length_can_be_looked_for() -> None:
+    assert numbers_lost("9" * 10_000, "9" * 9_999)
+    assert not numbers_lost("9" * 10_000, "9" * 10_000)
+
+
+@given(PHRASES)
+def test_lengths_that_cannot_be_right(phrase: str) -> None:
+    text = phrase * 8
+    assert too_short(text, text[:2]) == (len(text) > 26)
+    assert too_long("", text) == (len(text) > 20)
+    assert too_short(text, "") == too_long("", text)
+    assert not too_short(text, text[: len(text) // 3 + 1])
+
+
+class Retry:
+    """Answers from a list, and remembers what it was asked."""
+
+    def __init__(self, answers: Sequence[str]) -> None:
+        self.answers = answers
+        self.calls: list[list[int]] = []
+
+    def __call__(self, places: list[int]) -> Sequence[str]:
+        self.calls.append(places)
+        return [self.answers[place] for place in places]
+
+
+def test_only_what_is_better_the_second_time_is_kept() -> None:
+    lines = {  # source: first and second translation, and the one that is to be kept
+        "A dog runs over a meadow.": ("Ein Hund rennt.", "", "Ein Hund rennt."),
+        "A cat sleeps on a chair.": ("Katze " * 9, "Eine Katze schläft.", "Eine Katze schläft."),
+        "In 1999 it rained a lot.": ("Es regnete viel.", "Damals regnete es.", "Es regnete viel."),
+        "In 1998 the sun shone.": ("", "Die Sonne schien.", "Die Sonne schien."),
+        "A bird sings in the tree.": ("bird bird bird in the tree sings a", "ein ein ein", "ein ein ein"),
+    }
+    retry = Retry([second for _, second, _ in lines.values()])
+    found, report = retry_suspects(list(lines), [first for first, _, _ in lines.values()], retry)
+    assert found == [best for _, _, best in lines.values()]
+    assert retry.calls == [[1, 2, 3, 4]]
+    nothing = dict.fromkeys(PROBLEMS, 0)
+    assert report.before == nothing | {
+        "repetition": 2,
+        "copied_source": 1,
+        "empty": 1,
+        "numbers_lost": 2,
+        "too_short": 1,
+    }
+    assert report.after == nothing | {"repetition": 1, "numbers_lost": 2}
+    assert (report.retried, report.kept) == (4, 3)
+
+
+def test_without_problems_nothing_is_retried() -> None:
+    retry = Retry([])
+    sources, translations = zip(*PAIRS, strict=True)
+    found, report = retry_suspects(sources, translations, retry)
+    assert found == list(translations)
+    assert not retry.calls
+    assert (report.retried, report.kept, report.before.total(), report.after.total()) == (0, 0, 0, 0)
+
+
+@given(st.lists(st.tuples(PHRASES, st.text(), st.text()), max_size=5))
+def test_it_never_gets_worse_and_reports_add_up(lines: list[tuple[str, str, str]]) -> None:
+    retry = Retry([second for _, _, second in lines])
+    sources, firsts = [line[0] for line in lines], [line[1] for line in lines]
+    found, report = retry_suspects(sources, firsts, retry)
+    for source, first, best in zip(sources, firsts, found, strict=True):
+        assert len(find_problems(source, best)) <= len(find_problems(source, first))
+    total = GuardReport(Counter(), Counter(), 0, 0)
+    for source, first, second in lines:
+        total += retry_suspects([source], [first], Retry([second]))[1]
+    assert (total.retried, total.kept) == (report.retried, report.kept)
+    assert +total.before == +report.before
+    assert +total.after == +report.after
+
+
+def test_a_wrong_number_of_translations_is_refused() -> None:
+    with pytest.raises(UserError, match="1 translations of 2 texts"):
+        retry_suspects(["a", "b"], ["c"], Retry([]))
+    with pytest.raises(UserError, match="0 second translations of 1 texts"):
+        retry_suspects(["a"], [""], lambda _: [])

@@ -1,0 +1,98 @@
+import re
+
+import pytest
+from hypothesis import given, strategies
+
+from transduce.text import USUAL_KINDS, find_protected_spans
+from transduce.translation.confidence.alignment import Alignment, Link
+from transduce.translation.constraints.span_search import insert_spans, remove_spans
+
+ALL_KINDS = (*USUAL_KINDS, "number")
+
+
+def aligned(source: str, target: str, links: str) -> Alignment:
+    pairs = [tuple(map(int, link.split("-"))) for link in links.split()]
+    return Alignment(tuple(source.split()), tuple(target.split()), tuple(Link(*pair, 1.0) for pair in pairs))
+
+
+@pytest.mark.parametrize(
+    ("text", "bare", "translation", "links", "expected"),
+    [
+        (
+            "a dog at {x} runs",
+            "a dog at runs",
+            "ein Hund bei läuft",
+            "0-0 1-1 2-2 3-3",
+            "ein Hund bei {x} läuft",
+        ),
+        ("see http://x.y.", "see.", "siehe.", "0-0", "siehe http://x.y."),
+        ("a <b>dog</b> runs", "a dog runs", "es läuft ein Hund", "0-2 1-3 2-1", "es läuft ein <b>Hund</b>"),
+        ("<i>a</i> dog", "a dog", "ein Hund", "0-0 1-1", "<i>ein</i> Hund"),
+        ("{n} dogs", "dogs", "Hunde", "0-0", "{n} Hunde"),
+        ("dogs {n}", "dogs", "Hunde", "", "Hunde {n}"),
+        ("a {x} b {y} c", "a b c", "C B A", "0-2 1-1 2-0", "C B A {x} {y}"),
+        ("no span", "no span", "kein Span", "0-0", "kein Span"),
+        # brackets and quotation marks around a span go with it
+        ("a dog ({x}) runs", "a dog runs", "es läuft ein Hund", "0-2 1-3 2-1", "es läuft ein Hund ({x})"),
+        ('a "{x}", b', "a, b", "B, A", "0-1 1-0", 'B, A "{x}"'),
+        # what is glued to a word is glued to that word alone
+        ("a %dpx dog", "a px dog", "ein px Hund", "0-0 1-1 2-2", "ein %dpx Hund"),
+        ("a {n}s dog", "a s dog", "ein Hund", "0-0 2-1 1-1", "ein {n} Hund"),
+        ("dog#{n}x runs", "dogx runs", "es läuft", "0-1 1-1", "es läuft #{n}"),
+        ("a red</b>dish <i>dog</i>", "a reddish dog", "ein Hund rot", "0-0 1-2 2-1", "ein Hund rot</b> <i></i>"),
+        ("one<br/>two", "onetwo", "zwei eins", "0-0", "zwei eins <br/>"),
+        ("<b>un</b>real <b>dog</b>", "unreal dog", "der Hund", "1-1", "<b>der</b> <b>Hund</b>"),
+    ],
+)
+def test_spans_go_where_their_neighbours_went(
+    text: str, bare: str, translation: str, links: str, expected: str
+) -> None:
+    found, removed = remove_spans(text, find_protected_spans(text, ALL_KINDS))
+    assert found == bare
+    assert insert_spans(translation, removed, aligned(bare, translation, links)) == expected
+
+
+@given(
+    strategies.lists(
+        strategies.sampled_from(["dog", "a", "2nd", "{0}", "5", "%s", "x", ".", "#", "(", ")"]), max_size=8
+    ),
+    strategies.permutations(["Hund", "ein", "läuft"]),
+    strategies.data(),
+)
+def test_no_span_glues_itself_to_another_word(parts: list[str], words: list[str], data: strategies.DataObject) -> None:
+    text = data.draw(strategies.sampled_from([" ", ""])).join(parts)
+    spans = find_protected_spans(text, ALL_KINDS)
+    bare, removed = remove_spans(text, spans)
+    translation = " ".join(words)
+    links = tuple(Link(number, number % 3, 1.0) for number in range(len(bare.split())))
+    found = insert_spans(translation, removed, Alignment(tuple(bare.split()), tuple(words), links))
+    assert [word for word in re.findall(r"\w+", found) if word in words] == words
+
+
+WORDS = strategies.lists(strategies.sampled_from(["dog", "a", "runs.", "blue,", "{0}", "<b>", "</b>", "http://x.y/z"]))
+
+
+@given(WORDS, WORDS, strategies.data())
+def test_every_span_is_there_once_and_in_order(
+    words: list[str], others: list[str], data: strategies.DataObject
+) -> None:
+    text = " ".join(words)
+    spans = [word for word in words if word[0] in "{<h"]
+    bare, removed = remove_spans(text, find_protected_spans(text))
+    assert [span.text for span in removed] == spans
+    assert not any(span in bare for span in ("{0}", "<b>", "</b>", "http"))
+    translation = " ".join(word for word in others if word[0] not in "{<h")
+    places = strategies.integers(0, 9)
+    links = data.draw(strategies.lists(strategies.tuples(places, places)))
+    possible = [(a, b) for a, b in links if a < len(bare.split()) and b < len(translation.split())]
+    alignment = Alignment(
+        tuple(bare.split()), tuple(translation.split()), tuple(Link(source, target, 1.0) for source, target in possible)
+    )
+    found = insert_spans(translation, removed, alignment)
+    place = 0
+    for span in spans:
+        place = found.index(span, place) + len(span)
+    for span in set(spans):
+        assert found.count(span) == spans.count(span)
+        found = found.replace(span, " ")
+    assert "".join(found.split()) == "".join(translation.split())
