@@ -1,6 +1,7 @@
 """The prepared network and the model itself, as a search sees them, against the model's whole-sentence decoding."""
 
 from collections.abc import Callable
+from contextlib import nullcontext
 from typing import Any
 
 import pytest
@@ -8,6 +9,7 @@ import torch
 from torch import Tensor
 
 from transduce.kernels import precision
+from transduce.kernels.device import has_packed_bfloat16
 from transduce.kernels.precision import ComputePrecision
 from transduce.model import Transformer
 from transduce.translation.engines.inference_model import ModelNetwork, Network, has_inference_model, make_network
@@ -88,7 +90,8 @@ def test_large_products_alone_in_bfloat16_are_closer(
         monkeypatch.setattr(precision, "LARGE", least)
         network = make_network(model, ComputePrecision(torch.float32, is_mixed=True))
         walk(model, network, 24, tolerance=0.1)
-        with pytest.raises(AssertionError):
+        # Where no large product in bfloat16 can be had, all are in float32.
+        with pytest.raises(AssertionError) if has_packed_bfloat16() else nullcontext():
             walk(model, network, 4, tolerance=1e-5)
 
 
