@@ -42,8 +42,8 @@ def test_lengths_are_tokens_with_the_end(model: LoadedModel, make_sentences: Cal
 
 
 def test_what_cannot_be_granted_never_waits(model: LoadedModel) -> None:
-    with pytest.raises(ConfigError, match="repetition_penalty"):
-        prepared_texts(model, TEXTS, TranslationOptions(repetition_penalty=0.5))
+    with pytest.raises(ConfigError, match="max_length = 1 leaves no room"):
+        prepared_texts(model, TEXTS, TranslationOptions(max_length=1))
 
 
 def test_a_prefix_is_no_longer_than_a_sentence_and_counts_for_each(model: LoadedModel) -> None:

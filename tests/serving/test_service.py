@@ -128,8 +128,8 @@ def test_what_cannot_be_granted_is_said(bundle: Path) -> None:
     async def check(service: Service) -> None:
         with pytest.raises(UserError, match=r"sun moon.*has what is asked for"):
             await service.translate(EN_DE, ["sun moon " * 30], TranslationOptions(require=("lamp",)))
-        with pytest.raises(ConfigError, match="length_penalty"):
-            await service.translate(EN_DE, ["Sun."], TranslationOptions(length_penalty=-1.0))
+        with pytest.raises(ConfigError, match="max_length = 1 leaves no room"):
+            await service.translate(EN_DE, ["Sun."], TranslationOptions(max_length=1))
         with pytest.raises(ConfigError, match="num_best = 3: must be from 1 to the beam, 2"):
             await service.translate(EN_DE, ["Sun."], TranslationOptions(num_best=3, beam=2))
         with pytest.raises(ConfigError, match="beam = 17: this service allows up to 16"):
