@@ -9,7 +9,7 @@ from playwright.sync_api import sync_playwright
 
 from transduce.bundle import Bundle, find_bundle
 from transduce.inspection import QUICK, InspectedModel, InspectionRequest, inspect_text
-from transduce.serving.pages import standalone_page
+from transduce.serving.page import standalone_page
 from transduce.training import RunFolder, learning_curve
 from transduce.translation import Translator
 

@@ -21,13 +21,11 @@ from transduce.bundle import BundleDescription, Languages, save_bundle
 from transduce.config import SearchConfig, TransformerConfig
 from transduce.model import Transformer
 from transduce.serving.app import make_app
-from transduce.serving.authorization import Authorization
-from transduce.serving.detection import Detector
 from transduce.serving.limits import Limits
-from transduce.serving.reception import Reception
-from transduce.serving.request_rate import RequestRate
+from transduce.serving.middleware import Authorization, RequestRate
+from transduce.serving.models import Detector
 from transduce.serving.server import listen, make_server
-from transduce.serving.service import Service
+from transduce.serving.service import Reception, Service
 from transduce.text import Tokenizer
 from transduce.translation import Translator
 

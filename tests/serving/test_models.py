@@ -10,8 +10,18 @@ from transduce.bundle import Bundle
 from transduce.errors import BundleError, ConfigError
 from transduce.interop import load_translator
 from transduce.serving import models
-from transduce.serving.metrics import Metrics
-from transduce.serving.models import LoadedModel, Models, ModelSettings, fingerprint
+from transduce.serving.models import (
+    Detector,
+    LanguagePair,
+    Languages,
+    LoadedModel,
+    Models,
+    ModelSettings,
+    find_language,
+    fingerprint,
+    name_of,
+)
+from transduce.serving.monitoring import Metrics
 from transduce.serving.wishes import TranslationWish
 from transduce.translation import Translator
 
@@ -111,3 +121,75 @@ def test_a_model_that_is_changed_while_it_is_loaded_is_refused(
         LoadedModel.load(path, SETTINGS)
     monkeypatch.undo()
     assert LoadedModel.load(path, SETTINGS).languages.digest == Bundle.open(path).digest
+
+
+def pair(source: str, target: str) -> LanguagePair:
+    return LanguagePair(source, target, "m", "native", "float32", None, None, 40, 4)
+
+
+def test_what_is_translated_into_what() -> None:
+    languages = Languages([pair("en", "de"), pair("en", "fr"), pair("de", "en")])
+    assert languages.sources == ("en", "de")
+    assert languages.targets == ("de", "fr", "en")
+    assert languages.all == ("en", "de", "fr")
+    assert languages.targets_of("en") == ("de", "fr")
+    assert languages.targets_of("fr") == ()
+    assert languages.sources_of("en") == ("de",)
+
+
+@pytest.mark.parametrize(
+    ("written", "codes", "expected"),
+    [
+        ("de", ["en", "de"], "de"),
+        ("DE", ["en", "de"], "de"),
+        ("en-US", ["en", "de"], "en"),
+        ("EN_us", ["en"], "en"),
+        ("en", ["en-GB"], "en-GB"),
+        ("en-GB", ["en", "en-GB"], "en-GB"),
+        ("en-US", ["en-GB"], None),
+        ("pt-BR", ["pb"], "pb"),
+        ("pb", ["pt", "pt-BR"], "pt-BR"),
+        ("zh-Hant", ["zh", "zh-TW"], "zh-TW"),
+        ("fr", ["en", "de"], None),
+        ("", ["en"], None),
+        ("e", ["en"], None),
+        ("\ud800", ["en"], None),
+    ],
+)
+def test_codes_as_clients_write_them(written: str, codes: list[str], expected: str | None) -> None:
+    assert find_language(written, codes) == expected
+
+
+def test_names() -> None:
+    assert [name_of(code) for code in ("de", "pt-BR", "x?")] == ["German", "Portuguese (Brazil)", "x?"]
+
+
+GERMAN = "Ein Mann und eine Frau gehen durch den Wald."
+
+
+def test_the_best_is_first(detector: Detector) -> None:
+    ranked = detector.rank(GERMAN, ["en", "fr", "de"])
+    assert ranked[0].language == "de"
+    assert sum(one.probability for one in ranked) == pytest.approx(1, abs=1e-5)
+    assert [one.probability for one in ranked] == sorted((one.probability for one in ranked), reverse=True)
+
+
+def test_codes_come_back_as_they_are_written(detector: Detector) -> None:
+    assert detector.rank(GERMAN, ["en-GB", "de-AT"])[0].language == "de-AT"
+
+
+def test_languages_that_it_does_not_know_are_last(detector: Detector) -> None:
+    ranked = detector.rank(GERMAN, ["csb", "de"])
+    assert [(one.language, one.probability) for one in ranked] == [("de", pytest.approx(1)), ("csb", 0)]
+    assert detector.rank(GERMAN, ["csb"]) == [("csb", 0)]
+
+
+@pytest.mark.parametrize("text", ["", " ", "12", "😀", "\ud800"])
+def test_without_letters_nothing_is_known(detector: Detector, text: str) -> None:
+    assert detector.rank(text, ["en", "de"]) == [("en", 0), ("de", 0)]
+
+
+def test_an_answer_does_not_depend_on_those_before(detector: Detector) -> None:
+    first = detector.rank(GERMAN, ["en", "de"])
+    detector.rank(GERMAN, ["fr", "es"])
+    assert detector.rank(GERMAN, ["en", "de"]) == first

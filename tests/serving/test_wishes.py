@@ -5,9 +5,9 @@ import pytest
 
 from transduce.config import SearchConfig
 from transduce.errors import ConfigError, UserError
+from transduce.serving.errors import TooLong
 from transduce.serving.limits import Limits
 from transduce.serving.models import LoadedModel, ModelSettings
-from transduce.serving.refusals import TooLong
 from transduce.serving.wishes import TranslationWish
 
 

@@ -11,7 +11,7 @@ from transduce.bundle import Bundle, check_output_file, find_bundle, write_outpu
 from transduce.cli.console import say
 from transduce.errors import UserError
 from transduce.inspection import EVERYTHING, QUICK, Head, InspectedModel, InspectionRequest, inspect_text
-from transduce.serving.pages import is_standalone_page, standalone_page
+from transduce.serving.page import is_standalone_page, standalone_page
 from transduce.translation import Translator
 
 PAGE = "page of transduce inspect"

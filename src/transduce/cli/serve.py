@@ -97,13 +97,11 @@ def serve(
             raise MissingExtraError(package, "serve", "transduce serve")
     # These import the packages.
     from transduce.serving.app import make_app  # noqa: PLC0415
-    from transduce.serving.authorization import Authorization  # noqa: PLC0415
-    from transduce.serving.detection import Detector  # noqa: PLC0415
-    from transduce.serving.logs import log, start_logging  # noqa: PLC0415
-    from transduce.serving.reception import Reception  # noqa: PLC0415
-    from transduce.serving.request_rate import RequestRate  # noqa: PLC0415
+    from transduce.serving.middleware import Authorization, RequestRate  # noqa: PLC0415
+    from transduce.serving.models import Detector  # noqa: PLC0415
+    from transduce.serving.monitoring import log, start_logging  # noqa: PLC0415
     from transduce.serving.server import is_local, listen, run  # noqa: PLC0415
-    from transduce.serving.service import Service  # noqa: PLC0415
+    from transduce.serving.service import Reception, Service  # noqa: PLC0415
 
     authorization = Authorization() if door.api_key_file is None else Authorization.read(door.api_key_file)
     start_logging(log_format)

@@ -1,17 +1,20 @@
-"""Loaded models, one for each pair of languages, renewed when their files change."""
+"""Models."""
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from copy import copy
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
+from typing import Any, NamedTuple
 
 import torch
 
 from transduce.bundle import Bundle, find_bundle
-from transduce.errors import BundleError, ConfigError
+from transduce.errors import BundleError, ConfigError, MissingExtraError
 from transduce.interop import NATIVE, load_translator
-from transduce.serving.answers import LanguagePair
-from transduce.serving.metrics import Metrics
+from transduce.interop.argos.languages import argos_code, language_name
+from transduce.serving.monitoring import Metrics
 from transduce.serving.wishes import TranslationWish
 from transduce.translation import (
     AlignmentHead,
@@ -24,6 +27,34 @@ from transduce.translation import (
 )
 
 _WARM_UP = ["1 2 3.", "A man, a plan, a canal."]
+
+
+@dataclass(frozen=True)
+class LanguagePair:
+    """What a loaded model translates.
+
+    Args:
+        source: language code of the text that goes in.
+        target: language code of the text that comes out.
+        model: the model's name, which is its folder's.
+        engine: what computes it, as in "native".
+        precision: of the arithmetic, as it was asked for.
+        digest: SHA-256 of the weights; None for what was exported to another engine.
+        num_parameters: of the network; None where another engine has it.
+        max_pieces: pieces that are read at a time; longer sentences are translated in parts.
+        beam: hypotheses of a sentence, unless asked otherwise.
+    """
+
+    source: str
+    target: str
+    model: str
+    engine: str
+    precision: str
+    digest: str | None
+    num_parameters: int | None
+    max_pieces: int
+    beam: int
+
 
 Fingerprint = tuple[tuple[str, int, int, int], ...]
 
@@ -241,3 +272,121 @@ def _name(path: Path) -> str:
     """The folder's name; of `best` or `last` of a run, the run's."""
     folder = path.resolve()
     return folder.parent.name if folder.name in {"best", "last"} else folder.name
+
+
+class Languages:
+    """Codes, names, and what is translated into what.
+
+    Args:
+        pairs: of the loaded models.
+    """
+
+    def __init__(self, pairs: Sequence[LanguagePair]) -> None:
+        self._targets: dict[str, list[str]] = {}
+        for pair in pairs:
+            self._targets.setdefault(pair.source, []).append(pair.target)
+
+    @property
+    def sources(self) -> tuple[str, ...]:
+        """Codes of what is translated, in the order of the models."""
+        return tuple(self._targets)
+
+    @property
+    def targets(self) -> tuple[str, ...]:
+        """Codes of what it is translated into."""
+        return tuple(dict.fromkeys(target for targets in self._targets.values() for target in targets))
+
+    @property
+    def all(self) -> tuple[str, ...]:
+        """Codes of both."""
+        return tuple(dict.fromkeys((*self.sources, *self.targets)))
+
+    def targets_of(self, source: str) -> tuple[str, ...]:
+        """What a language is translated into; nothing for one that is not."""
+        return tuple(self._targets.get(source, ()))
+
+    def sources_of(self, target: str) -> tuple[str, ...]:
+        """What is translated into a language."""
+        return tuple(source for source, targets in self._targets.items() if target in targets)
+
+
+def find_language(code: str, codes: Iterable[str]) -> str | None:
+    """Which of `codes` a client means: "DE" is "de", "en-US" is "en" where there is no other English, and "en" "en-GB".
+
+    Args:
+        code: as the client writes it.
+        codes: as the models call them.
+    """
+    known = {_plain(one): one for one in reversed(list(codes))}
+    wanted = _plain(code)
+    base = wanted.partition("-")[0]
+    regions = {one.partition("-")[0]: name for one, name in known.items() if "-" in one}
+    return known.get(wanted) or known.get(base) or (regions.get(base) if wanted == base else None)
+
+
+def name_of(code: str) -> str:
+    """The English name of a language, as in "German"; its code where none is known."""
+    try:
+        return language_name(argos_code(code))
+    except BundleError:
+        return code
+
+
+def _plain(code: str) -> str:
+    """The code as the Argos package of that language has it, whoever wrote it."""
+    try:
+        return argos_code(code.strip())
+    except BundleError:
+        return code.strip().lower()
+
+
+_NUM_CHARACTERS = 2_000
+"""Of a text that are read: more change nothing and take time."""
+
+
+class Detected(NamedTuple):
+    """A language and the probability, from 0 to 1, that a text is in it."""
+
+    language: str
+    probability: float
+
+
+class Detector:
+    """Detects languages by py3langid, which knows 97 of them; others are never found.
+
+    Raises:
+        MissingExtraError: py3langid is not installed.
+    """
+
+    def __init__(self) -> None:
+        try:
+            from py3langid.langid import MODEL_FILE, LanguageIdentifier  # noqa: PLC0415 - an extra
+        except ImportError as error:
+            raise MissingExtraError("py3langid", "serve", "detecting languages") from error
+        self._all = LanguageIdentifier.from_model_file(MODEL_FILE, norm_probs=True)
+        self._known = frozenset(self._all.labels)
+        self._among = lru_cache(maxsize=64)(self._restricted)
+
+    def rank(self, text: str, languages: Sequence[str]) -> list[Detected]:
+        """The languages, each with its probability among them, best first.
+
+        Those that the detector does not know are at the end with probability 0; so are all for a text without letters,
+        in their order.
+
+        Args:
+            text: anything; its beginning is read.
+            languages: codes, as in "de" or "pt-BR".
+        """
+        of_base = {language.lower().partition("-")[0]: language for language in reversed(languages)}
+        known = frozenset(of_base) & self._known
+        beginning = text[:_NUM_CHARACTERS]
+        if not known or not any(map(str.isalpha, beginning)):
+            return [Detected(language, 0.0) for language in languages]
+        ranked = [Detected(of_base[base], float(share)) for base, share in self._among(known).rank(beginning)]
+        found = {one.language for one in ranked}
+        return [*ranked, *(Detected(language, 0.0) for language in languages if language not in found)]
+
+    def _restricted(self, bases: frozenset[str]) -> Any:  # noqa: ANN401 - of a library without types
+        identifier = copy(self._all)
+        identifier.set_languages(bases)
+        return identifier

@@ -6,8 +6,8 @@ from typing import Any
 from transduce.config import SearchConfig
 from transduce.errors import ConfigError
 from transduce.search import Sampling
+from transduce.serving.errors import TooLong
 from transduce.serving.limits import Limits
-from transduce.serving.refusals import TooLong
 from transduce.text import Glossary, Kind
 from transduce.translation import SETTINGS_OF_A_WISH, LineOptions, TextConstraints, safer_settings
 

@@ -1,0 +1,1 @@
+"""Concurrent requests: their queue, and the batches that are computed of it."""
