@@ -59,7 +59,7 @@ def test_a_head_is_what_get_has_without_its_body(client: httpx.Client, path: str
 def test_ready_is_more_than_alive(client: httpx.Client, server: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     for path in ("/livez", "/readyz", "/health", "/v2/health/live", "/v2/health/ready"):
         assert (client.get(path).status_code, client.get(path).json()) == (200, {"status": "ok"})
-    monkeypatch.setattr(server.reception, "_is_open", False)
+    monkeypatch.setattr(server.service, "_is_open", False)
     for path in ("/livez", "/health", "/v2/health/live"):
         assert client.get(path).status_code == 200
     for path in ("/readyz", "/v2/health/ready"):
@@ -77,8 +77,8 @@ def test_ready_is_more_than_alive(client: httpx.Client, server: Any, monkeypatch
 def test_while_models_load_clients_are_told_to_come_again(
     client: httpx.Client, server: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(server.reception.service, "_takes_requests", False)
-    monkeypatch.setattr(server.reception.service._models, "_loaded", {})
+    monkeypatch.setattr(server.service, "_is_open", False)
+    monkeypatch.setattr(server.service._models, "_loaded", {})
     for path, asked in (
         ("/translate", {"q": "Sun.", "source": "en", "target": "de"}),
         ("/v2/translate", {"text": "Sun.", "target_lang": "DE"}),
@@ -154,7 +154,7 @@ def test_everything_is_described(client: httpx.Client) -> None:
             for status, answer in operation["responses"].items():
                 assert answer["description"], (path, method, status)
     for name, schema in document["components"]["schemas"].items():
-        if name.endswith(("Request", "Answer")):
+        if name.endswith(("Request", "Response")):
             assert all(one.get("description") for one in schema["properties"].values()), name
 
 

@@ -12,7 +12,7 @@ import pytest
 from transduce.errors import ConfigError
 from transduce.serving.errors import RateExceeded
 from transduce.serving.limits import Limits
-from transduce.serving.middleware import UNKNOWN_BYTES, Authorization, BodyLimit, Disconnection, RequestRate
+from transduce.serving.middleware import UNKNOWN_BYTES, Authorization, BodyLimit, CancelOnDisconnect, RequestRate
 from transduce.serving.monitoring import Metrics
 
 KEYS = ("correct-horse-battery", "another-key-of-16-or-more")
@@ -404,7 +404,7 @@ def test_work_is_cancelled_when_the_client_leaves() -> None:
     async def send(_: Any) -> None:
         events.append("sent")
 
-    asyncio.run(Disconnection(app)({"type": "http"}, receive, send))
+    asyncio.run(CancelOnDisconnect(app)({"type": "http"}, receive, send))
     assert events == ["cancelled"]
 
 
@@ -416,7 +416,7 @@ def test_errors_of_the_work_are_not_lost() -> None:
         await asyncio.Event().wait()
 
     with pytest.raises(ZeroDivisionError):
-        asyncio.run(Disconnection(app)({"type": "http"}, receive, receive))
+        asyncio.run(CancelOnDisconnect(app)({"type": "http"}, receive, receive))
 
 
 def test_whoever_leaves_costs_nothing_more(make_running: Callable[..., Any], bundle: Path) -> None:

@@ -4,6 +4,7 @@ import logging
 import re
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -11,30 +12,30 @@ import httpx
 import pytest
 
 from transduce.serving.limits import Limits
-from transduce.serving.models import LanguagePair
-from transduce.serving.monitoring import LogFormat, Metrics, failure, start_logging
+from transduce.serving.models import ModelInfo
+from transduce.serving.monitoring import LogFormat, Metrics, describe_failure, start_logging
 
-MODEL = LanguagePair("en", "de", "small", "native", "float32", "abc", 100, 40, 4)
+MODEL = ModelInfo("en", "de", "small", "native", "float32", "abc", 100, 40, 4)
 
 
 def text_of(metrics: Metrics) -> str:
-    content, media_type = metrics.exposition()
+    content, media_type = metrics.export()
     assert media_type.startswith("text/plain")
     return content.decode()
 
 
 def test_everything_that_happens_is_counted() -> None:
     metrics = Metrics()
-    metrics.models_loaded((MODEL,))
-    metrics.answered("/translate", 200, "en-de", 0.3)
-    metrics.answered("/translate", 200, "en-de", 0.1)
-    metrics.in_flight(1)
-    metrics.refused("draining")
+    metrics.set_models([asdict(MODEL)])
+    metrics.count_request("/translate", 200, "en-de", 0.3)
+    metrics.count_request("/translate", 200, "en-de", 0.1)
+    metrics.change_in_flight(1)
+    metrics.count_refusal("draining")
     metrics.watch_queue(lambda: 60, lambda: 3)
     metrics.watch_queue(lambda: 10, lambda: 2)
-    metrics.batch_taken([0.1, 0.2, 0.3], [5, 6, 7], 3)
-    metrics.batch_computed(0.5, 2)
-    metrics.reloaded("refused")
+    metrics.record_batch_start([0.1, 0.2, 0.3], [5, 6, 7], 3)
+    metrics.record_batch_end(0.5, 2)
+    metrics.count_reload("refused")
     found = text_of(metrics)
     for line in (
         'transduce_requests_total{pair="en-de",route="/translate",status="200"} 2.0',
@@ -57,23 +58,23 @@ def test_everything_that_happens_is_counted() -> None:
 
 def test_nobody_makes_labels_by_asking() -> None:
     metrics = Metrics()
-    metrics.models_loaded((MODEL,))
+    metrics.set_models([asdict(MODEL)])
     for number in range(100):
-        metrics.answered("/translate", 404, f"x{number}-de", 0.1)
-    metrics.answered("/translate", 200, "*-de", 0.1)
+        metrics.count_request("/translate", 404, f"x{number}-de", 0.1)
+    metrics.count_request("/translate", 200, "*-de", 0.1)
     assert set(re.findall(r'transduce_requests_total\{pair="([^"]*)"', text_of(metrics))) == {"", "*-de"}
 
 
 def test_a_model_that_was_replaced_is_no_longer_listed() -> None:
     metrics = Metrics()
-    metrics.models_loaded((MODEL,))
-    metrics.models_loaded((LanguagePair("en", "de", "small", "native", "float32", "def", 100, 40, 4),))
+    metrics.set_models([asdict(MODEL)])
+    metrics.set_models([asdict(ModelInfo("en", "de", "small", "native", "float32", "def", 100, 40, 4))])
     assert re.findall(r'transduce_model_info\{digest="(\w+)"', text_of(metrics)) == ["def"]
 
 
 def test_services_do_not_share_figures() -> None:
     one, other = Metrics(), Metrics()
-    one.refused("draining")
+    one.count_refusal("draining")
     assert 'reason="draining"' not in text_of(other)
 
 
@@ -94,7 +95,7 @@ def test_every_refusal_is_counted_once(make_running: Callable[..., Any], bundle:
     assert ask("/translate", {"api_key": "wrong"}, headers={}) == 403
     statuses = [ask("/translate", {"q": "Sun.", "source": "en", "target": "de"}) for _ in range(6)]
     assert statuses[-1] == 429
-    counted = text_of(running.reception.service.metrics)
+    counted = text_of(running.service.metrics)
     found = dict(re.findall(r'transduce_refusals_total\{reason="([^"]+)"\} (\S+)', counted))
     assert found == {
         "too long": "1.0",
@@ -113,7 +114,7 @@ def test_a_deadline_counts_once_however_many_languages_a_request_has(
     texts = ["A man and a woman walk through the woods. " * 500, "Un homme et une femme se promènent. " * 500]
     asked = {"q": texts, "source": "auto", "target": "de"}
     assert httpx.post(f"{running.url}/translate", json=asked).status_code == 504
-    registry = running.reception.service.metrics.registry
+    registry = running.service.metrics.registry
     assert registry.get_sample_value("transduce_refusals_total", {"reason": "deadline"}) == 1
 
 
@@ -200,7 +201,7 @@ def test_an_error_that_nobody_expected(server: Any, lines: Any, monkeypatch: pyt
     async def fail(*_: object, **__: object) -> None:
         raise ZeroDivisionError(SECRET)
 
-    monkeypatch.setattr(server.reception.service, "translate", fail)
+    monkeypatch.setattr(server.service, "translate", fail)
     for path, asked, name in (
         ("/translate", {"q": "Sun.", "source": "en", "target": "de"}, "error"),
         ("/v2/translate", {"text": ["Sun."], "source_lang": "en", "target_lang": "de"}, "message"),
@@ -224,7 +225,7 @@ def test_lines_for_people(client: httpx.Client, log: Any) -> None:
 
 
 def test_tracebacks_of_others_say_places_only(lines: Any) -> None:
-    assert failure(ZeroDivisionError(SECRET)) == {"error": "ZeroDivisionError", "places": []}
+    assert describe_failure(ZeroDivisionError(SECRET)) == {"error": "ZeroDivisionError", "places": []}
     logging.getLogger("uvicorn.error").error("failed", exc_info=ZeroDivisionError(SECRET))
     (line,) = lines(1)
     assert (line["message"], line["error"]) == ("failed", "ZeroDivisionError")

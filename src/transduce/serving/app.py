@@ -1,4 +1,4 @@
-"""The HTTP application."""
+"""The HTTP application: dialects, middleware, health checks, pages, and the OpenAPI document."""
 
 from collections.abc import Sequence
 from functools import partial
@@ -14,25 +14,46 @@ from starlette.responses import HTMLResponse, JSONResponse
 
 from transduce import __version__
 from transduce.errors import Refusal, UserError
-from transduce.serving import page as reference_page
 from transduce.serving.dialects import deepl, libretranslate, native
-from transduce.serving.dialects.deepl import language_codes
-from transduce.serving.dialects.libretranslate import AUTO
-from transduce.serving.dialects.native import Problem
-from transduce.serving.errors import error_answer
-from transduce.serving.middleware import PROBES, BodyLimit, Disconnection, RateLimit, RequestLog, SecurityHeaders
-from transduce.serving.page import content_security_policy, page, page_file
-from transduce.serving.service import Reception, reception_of
+from transduce.serving.errors import make_error_response
+from transduce.serving.middleware import (
+    PROBES,
+    Authorization,
+    BodyLimit,
+    CancelOnDisconnect,
+    RateLimit,
+    RequestLog,
+    RequestRate,
+    SecurityHeaders,
+    get_service,
+)
+from transduce.serving.page import (
+    REFERENCE_POLICY,
+    get_page_file,
+    get_reference_file,
+    make_page_policy,
+    render_page,
+    render_reference_page,
+)
+from transduce.serving.service import Service
 
 DESCRIPTION = """Translation by the Transformer of "Attention Is All You Need", for clients of LibreTranslate and DeepL,
 and with everything that the engine can do under `/v1`."""
 
 
-def make_app(reception: Reception, *, cors: Sequence[str] = ()) -> FastAPI:
-    """The app, whose service is started and ended by whoever runs it.
+def make_app(
+    service: Service,
+    authorization: Authorization | None = None,
+    rate: RequestRate | None = None,
+    *,
+    cors: Sequence[str] = (),
+) -> FastAPI:
+    """Make the application of a service, which is started and drained by the caller.
 
     Args:
-        reception: lets requests in.
+        service: answers requests.
+        authorization: API keys; none by default.
+        rate: of requests; not limited by default.
         cors: origins whose pages may use the service from a browser, as in "https://example.org", or "*" for all.
     """
     app = FastAPI(
@@ -41,46 +62,46 @@ def make_app(reception: Reception, *, cors: Sequence[str] = ()) -> FastAPI:
         description=DESCRIPTION,
         docs_url=None,
         redoc_url=None,
-        # Traces would have addresses, in which some clients put texts and keys.
+        # Traces would contain addresses, and these may contain texts and API keys.
         telemetry={"tracing": False, "metrics": False, "logs": False, "auto_configure": False},
     )
-    app.state.reception = reception
-    for router in (operations, libretranslate.router, deepl.router, native.router, reference_page.router):
+    authorization = authorization or Authorization()
+    app.state.service, app.state.authorization = service, authorization
+    for router in (operations, libretranslate.router, deepl.router, native.router, pages):
         app.include_router(router)
     for kind in (HTTPException, RequestValidationError, UserError, Refusal):
-        app.add_exception_handler(kind, _answer)
-    app.openapi = partial(openapi_document, app, reception)  # type: ignore[method-assign]
+        app.add_exception_handler(kind, _handle_error)
+    app.openapi = partial(make_openapi_document, app)  # type: ignore[method-assign]
     # The last one is the outermost.
-    app.add_middleware(Disconnection)
-    limits, metrics = reception.service.limits, reception.service.metrics
-    app.add_middleware(
-        BodyLimit, max_bytes=limits.max_body_bytes, authorization=reception.authorization, metrics=metrics
-    )
-    app.add_middleware(RateLimit, rate=reception.rate, metrics=metrics)
+    metrics = service.metrics
+    app.add_middleware(CancelOnDisconnect)
+    app.add_middleware(BodyLimit, max_bytes=service.limits.max_body_bytes, authorization=authorization, metrics=metrics)
+    app.add_middleware(RateLimit, rate=rate or RequestRate(0), metrics=metrics)
     app.add_middleware(RequestLog, metrics=metrics)
     if cors:
-        headers = ["Authorization", "Content-Type", "X-Request-ID"]
         app.add_middleware(
             CORSMiddleware,
             allow_origins=list(cors),
             allow_methods=["GET", "POST"],
-            allow_headers=headers,
+            allow_headers=["Authorization", "Content-Type", "X-Request-ID"],
             expose_headers=["Retry-After", "X-Request-ID"],
         )
     app.add_middleware(SecurityHeaders)
     return app
 
 
-async def _answer(request: Request, error: Exception) -> JSONResponse:
-    answer = error_answer(error, request.url.path, reception_of(request).service.metrics)
-    if answer.status_code == HTTPStatus.METHOD_NOT_ALLOWED:
+async def _handle_error(request: Request, error: Exception) -> JSONResponse:
+    response = make_error_response(error, request.url.path, get_service(request).metrics)
+    if response.status_code == HTTPStatus.METHOD_NOT_ALLOWED:
         # Starlette names the methods of the first route of a path only.
         methods = request.app.openapi()["paths"].get(request.url.path)
         if methods:
             also = ["HEAD"] if request.url.path in PROBES else []
-            answer.headers["Allow"] = ", ".join(sorted([*map(str.upper, methods), *also]))
-    return answer
+            response.headers["Allow"] = ", ".join(sorted([*map(str.upper, methods), *also]))
+    return response
 
+
+operations = APIRouter(tags=["Operation"])
 
 _OK = {"status": "ok"}
 _STATUS = {
@@ -89,26 +110,22 @@ _STATUS = {
         "example": _OK,
     }
 }
-_PROBLEM = {"application/problem+json": {"schema": {"$ref": "#/components/schemas/Problem"}}}
-
-operations = APIRouter(tags=["Operation"])
+_LIVE: dict[int | str, dict[str, Any]] = {200: {"description": "It answers.", "content": _STATUS}}
+_READY: dict[int | str, dict[str, Any]] = {
+    200: {"description": "Requests are taken.", "content": _STATUS},
+    503: {"description": "Models are loading, or the service is about to end.", "content": _STATUS},
+}
 
 
 @operations.head("/livez", include_in_schema=False)
 @operations.head("/health", include_in_schema=False)
 @operations.head("/v2/health/live", include_in_schema=False)
-@operations.get("/livez", summary="Live?", responses={200: {"description": "It answers.", "content": _STATUS}})
-@operations.get("/health", summary="Live?", responses={200: {"description": "It answers.", "content": _STATUS}})
-@operations.get("/v2/health/live", summary="Live?", responses={200: {"description": "It answers.", "content": _STATUS}})
+@operations.get("/livez", summary="Live?", responses=_LIVE)
+@operations.get("/health", summary="Live?", responses=_LIVE)
+@operations.get("/v2/health/live", summary="Live?", responses=_LIVE)
 async def live() -> JSONResponse:
     """Always, as long as it answers at all."""
     return JSONResponse(_OK)
-
-
-_READY: dict[int | str, dict[str, Any]] = {
-    200: {"description": "Requests are taken.", "content": _STATUS},
-    503: {"description": "Models are loading, or the service is about to end.", "content": _STATUS},
-}
 
 
 @operations.head("/readyz", include_in_schema=False)
@@ -117,7 +134,7 @@ _READY: dict[int | str, dict[str, Any]] = {
 @operations.get("/v2/health/ready", summary="Ready?", responses=_READY)
 async def ready(request: Request) -> JSONResponse:
     """All models are loaded and have translated something, and the service has not been told to end."""
-    if reception_of(request).is_ready:
+    if get_service(request).is_ready:
         return JSONResponse(_OK)
     headers = {"Retry-After": "5", "Connection": "close"}
     return JSONResponse({"status": "not ready"}, HTTPStatus.SERVICE_UNAVAILABLE, headers)
@@ -128,33 +145,52 @@ async def ready(request: Request) -> JSONResponse:
     summary="Count",
     responses={
         200: {"description": "In the format of Prometheus.", "content": {"text/plain": {}}},
-        401: {"description": "A key is needed.", "content": _PROBLEM},
-        429: {"description": "This client asks too often: see Retry-After.", "content": _PROBLEM},
+        401: {"description": "A key is needed.", "content": native.PROBLEM_CONTENT},
+        429: {"description": "This client asks too often: see Retry-After.", "content": native.PROBLEM_CONTENT},
     },
     response_class=Response,
 )
 async def metrics(request: Request) -> Response:
     """Requests, latency, queue, batches, padding, models and reloads; nothing about clients or texts."""
-    reception = reception_of(request)
-    reception.authorization.check(request)
-    content, media_type = reception.service.metrics.exposition()
+    request.app.state.authorization.check(request)
+    content, media_type = get_service(request).metrics.export()
     return Response(content, headers={"Content-Type": media_type})
 
 
-@operations.head("/", include_in_schema=False)
-@operations.get("/", include_in_schema=False)
-async def index() -> HTMLResponse:
-    """The page that looks inside."""
-    return HTMLResponse(page(), headers={"Content-Security-Policy": content_security_policy()})
+pages = APIRouter(include_in_schema=False)
 
 
-@operations.get("/page/{name}", include_in_schema=False)
-async def file(name: str) -> Response:
-    """A file of the page."""
-    found = page_file(name)
-    if found is None:
+@pages.head("/")
+@pages.get("/")
+async def page() -> HTMLResponse:
+    """Serve the page that shows the model at work."""
+    return HTMLResponse(render_page(), headers={"Content-Security-Policy": make_page_policy()})
+
+
+@pages.get("/docs")
+async def reference(request: Request) -> HTMLResponse:
+    """Serve the API reference."""
+    headers = {"Content-Security-Policy": REFERENCE_POLICY}
+    return HTMLResponse(render_reference_page(request.app.openapi()), headers=headers)
+
+
+@pages.get("/page/{name}")
+async def page_file(name: str) -> Response:
+    """Serve a style or a module of the page."""
+    return _make_file_response(get_page_file(name))
+
+
+@pages.get("/docs/{name}")
+async def reference_file(name: str) -> Response:
+    """Serve the style or the script of the API reference."""
+    return _make_file_response(get_reference_file(name))
+
+
+def _make_file_response(file: tuple[bytes, str] | None) -> Response:
+    if file is None:
         raise HTTPException(HTTPStatus.NOT_FOUND, "Not Found")
-    return Response(found.content, media_type=found.media_type)
+    content, media_type = file
+    return Response(content, media_type=media_type)
 
 
 _LIMITS = {
@@ -193,94 +229,90 @@ _SCHEMES = {
         "description": "As old clients of DeepL have it; or in the body, by the same name.",
     },
 }
-_Ways = list[dict[str, list[str]]]
-_HEADER: _Ways = [{"bearer": []}, {"deepl_header": []}]
-_WITH_KEY: dict[str, _Ways] = {
+_Security = list[dict[str, list[str]]]
+_HEADER: _Security = [{"bearer": []}, {"deepl_header": []}]
+_SECURITY: dict[str, _Security] = {
     "Transduce": _HEADER,
     "DeepL": [*_HEADER, {"auth_key": []}],
     "LibreTranslate": [*_HEADER, {"api_key": []}],
 }
-"""Ways to give a key in each dialect; that it may be in the body, OpenAPI can only say in words and by an empty one."""
+"""Ways to send an API key in each dialect; that it may be in the body, OpenAPI can only say by an empty way."""
 
 _WITHOUT_KEY = frozenset({"/languages", "/frontend/settings"})
 
 
-def openapi_document(app: FastAPI, reception: Reception) -> dict[str, Any]:
-    """The document; it is made once for the languages of the loaded models."""
-    made: tuple[tuple[str, ...], dict[str, Any]] | None = getattr(app.state, "openapi", None)
-    languages = reception.languages
-    pairs = tuple(f"{source}-{target}" for source in languages.sources for target in languages.targets_of(source))
-    if made is None or made[0] != pairs:
-        made = pairs, _document(app, reception)
-        app.state.openapi = made
-    return made[1]
+def make_openapi_document(app: FastAPI) -> dict[str, Any]:
+    """Make the OpenAPI document with the languages and limits of the service; once for the loaded models."""
+    service: Service = app.state.service
+    pairs = tuple(one.pair for one in service.models)
+    cached: tuple[tuple[tuple[str, str], ...], dict[str, Any]] | None = getattr(app.state, "openapi", None)
+    if cached is None or cached[0] != pairs:
+        cached = app.state.openapi = pairs, _build_document(app, service)
+    return cached[1]
 
 
-def _document(app: FastAPI, reception: Reception) -> dict[str, Any]:
+def _build_document(app: FastAPI, service: Service) -> dict[str, Any]:
     document = get_openapi(
         title=app.title, version=app.version, description=app.description, routes=app.routes, openapi_version="3.1.0"
     )
-    languages = reception.languages
+    languages, limits = service.languages, service.limits
     codes = {
         "sources": list(languages.sources),
-        "sources-or-auto": [AUTO, *languages.sources],
+        "sources-or-auto": [libretranslate.AUTO, *languages.sources],
         "targets": list(languages.targets),
-        "deepl-sources": [*language_codes(languages.sources, "sources"), ""],
-        "deepl-targets": language_codes(languages.targets, "targets"),
+        "deepl-sources": [*deepl.list_language_codes(languages.sources, "sources"), ""],
+        "deepl-targets": deepl.list_language_codes(languages.targets, "targets"),
     }
-    limits = reception.service.limits
-    most: dict[str, int | float] = {
+    maxima: dict[str, int | float] = {
         "max_alternatives": limits.most_alternatives,
         "max_best": limits.most_alternatives + 1,
         "max_beam": limits.max_beam,
         "deadline_seconds": limits.deadline_seconds,
     }
     schemas = document["components"]["schemas"]
-    problem = Problem.model_json_schema(ref_template="#/components/schemas/{model}")
+    problem = native.Problem.model_json_schema(ref_template="#/components/schemas/{model}")
     schemas |= {"Problem": problem, **problem.pop("$defs")}
     for place, name in _LIMITS.items():
-        _plain(_property(schemas, place))["maximum"] = most[name]
+        _get_property(schemas, place)["maximum"] = maxima[name]
     for place, name in _LANGUAGES.items():
-        _plain(_property(schemas, place))["enum"] = codes[name]
-    document = dict(_filled(document, codes, most))
-    if reception.authorization.is_required:
-        document["components"]["securitySchemes"] = _SCHEMES
-        for path, methods in document["paths"].items():
-            for operation in methods.values():
-                tag = operation["tags"][0]
-                if tag in _WITH_KEY and path not in _WITHOUT_KEY:
-                    in_body: _Ways = [{}] if "requestBody" in operation and tag != "Transduce" else []
-                    operation["security"] = [*_WITH_KEY[tag], *in_body]
-        document["paths"]["/metrics"]["get"]["security"] = _HEADER
+        _get_property(schemas, place)["enum"] = codes[name]
+    document = dict(_fill(document, codes, maxima))
+    if app.state.authorization.is_required:
+        _describe_security(document)
     return document
 
 
-def _property(schemas: dict[str, Any], place: str) -> dict[str, Any]:
+def _describe_security(document: dict[str, Any]) -> None:
+    document["components"]["securitySchemes"] = _SCHEMES
+    for path, methods in document["paths"].items():
+        for operation in methods.values():
+            tag = operation["tags"][0]
+            if tag in _SECURITY and path not in _WITHOUT_KEY:
+                in_body: _Security = [{}] if "requestBody" in operation and tag != "Transduce" else []
+                operation["security"] = [*_SECURITY[tag], *in_body]
+    document["paths"]["/metrics"]["get"]["security"] = _HEADER
+
+
+def _get_property(schemas: dict[str, Any], place: str) -> dict[str, Any]:
+    """Return the schema of a property, without null."""
     schema, _, name = place.partition(".")
     found: dict[str, Any] = schemas[schema]["properties"][name]
-    return found
+    return found["anyOf"][0] if "anyOf" in found else found
 
 
-def _plain(schema: dict[str, Any]) -> dict[str, Any]:
-    """What a value is that may be null as well."""
-    found: dict[str, Any] = schema["anyOf"][0] if "anyOf" in schema else schema
-    return found
-
-
-def _filled(node: Any, codes: dict[str, list[str]], most: dict[str, int | float]) -> Any:  # noqa: ANN401 - any JSON
-    """The same with codes and limits in place of their names."""
+def _fill(node: Any, codes: dict[str, list[str]], maxima: dict[str, int | float]) -> Any:  # noqa: ANN401 - any JSON
+    """Replace the names of languages and limits, which dialects give as `x-languages` and `x-limit`."""
     if isinstance(node, list):
-        return [_filled(one, codes, most) for one in node]
+        return [_fill(one, codes, maxima) for one in node]
     if not isinstance(node, dict):
         return node
-    filled = {name: _filled(value, codes, most) for name, value in node.items() if not name.startswith("x-")}
+    filled = {name: _fill(value, codes, maxima) for name, value in node.items() if not name.startswith("x-")}
     if "x-languages" in node:
         filled["enum"] = [*codes[node["x-languages"]], *([None] if "null" in node["type"] else [])]
     if "x-limit" in node:
-        limit = int(most[node["x-limit"]])
-        if "pattern" in node:
+        limit = int(maxima[node["x-limit"]])
+        if node["type"] == "string":
             filled["enum"] = [str(number) for number in range(limit + 1)]
-            del filled["pattern"]
         else:
             filled["maximum"] = limit
     return filled

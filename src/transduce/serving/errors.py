@@ -1,4 +1,23 @@
-"""What is wrong with a request."""
+"""Errors of requests, and the HTTP response to each of them in every dialect.
+
+    Refusal               nothing is wrong with the request: try again later
+    ├── QueueFull         too much is waiting to be translated
+    ├── Draining          the service is stopping, or has not started yet
+    ├── DeadlineExceeded  the request was admitted, and its time is over
+    ├── RateExceeded      the client sends too many requests
+    └── BodiesFull        too many large bodies arrive at once
+    UserError             the request must be changed
+    ├── TooLong           more characters, texts or terms than a request may have
+    ├── UnknownPair       no model translates between these languages
+    ├── Unsatisfiable     no translation satisfies the constraints
+    ├── NotAuthorized     an API key is needed
+    ├── ParameterError    a parameter is missing or has a wrong value
+    ├── WrongMediaType    the body is neither JSON nor a form
+    ├── BodyTooLarge      the body has too many bytes
+    └── BodyTooSlow       the body did not arrive in time
+
+Everything else that is wrong with a request is a `ConfigError` or another `UserError`.
+"""
 
 from http import HTTPStatus
 from typing import Any
@@ -12,12 +31,7 @@ from transduce.serving.monitoring import Metrics
 
 
 class QueueFull(Refusal):
-    """Too much is waiting.
-
-    Args:
-        message: how much, and how much may.
-        retry_after: seconds until what waits now will be done.
-    """
+    """Too much is waiting; `retry_after` is in seconds."""
 
     def __init__(self, message: str, retry_after: int) -> None:
         super().__init__(message)
@@ -25,32 +39,15 @@ class QueueFull(Refusal):
 
 
 class Draining(Refusal):
-    """The service takes nothing: it ends, or has not started yet."""
+    """The service takes no requests: it is stopping, or has not started yet."""
 
 
 class DeadlineExceeded(Refusal):
-    """The request was accepted, and could not be answered in its time."""
-
-
-class TooLong(UserError):  # noqa: N818 - of the request, not of the service
-    """A request has more characters, texts or terms than it may have."""
-
-
-class UnknownPair(UserError):  # noqa: N818 - of the request, not of the service
-    """No loaded model translates from the one language to the other."""
-
-
-class Unsatisfiable(UserError):  # noqa: N818 - of the request, not of the service
-    """No translation was found that has what was asked for, or the text is too long to be held to it."""
+    """The request was admitted, and could not be answered in its time."""
 
 
 class RateExceeded(Refusal):
-    """A client asks too often.
-
-    Args:
-        message: how often it may.
-        retry_after: seconds until it may ask again.
-    """
+    """A client sends too many requests; `retry_after` is in seconds."""
 
     def __init__(self, message: str, retry_after: int) -> None:
         super().__init__(message)
@@ -58,17 +55,25 @@ class RateExceeded(Refusal):
 
 
 class BodiesFull(Refusal):
-    """Bodies of all requests together have more bytes than there is room for."""
+    """The bodies of all requests together have more bytes than there is room for."""
 
     retry_after = 1
 
 
-class NotAuthorized(UserError):  # noqa: N818 - of whoever asks
-    """A key is needed, and none was given, or one that is not known.
+class TooLong(UserError):  # noqa: N818 - the request is wrong, not the service
+    """A request has more characters, texts or terms than it may have."""
 
-    Args:
-        is_missing: whether there was none.
-    """
+
+class UnknownPair(UserError):  # noqa: N818 - the request is wrong, not the service
+    """No loaded model translates from the one language to the other."""
+
+
+class Unsatisfiable(UserError):  # noqa: N818 - the request is wrong, not the service
+    """No translation satisfies the constraints of the request, or the text is too long for them to be enforced."""
+
+
+class NotAuthorized(UserError):  # noqa: N818 - the request is wrong, not the service
+    """An API key is needed, and none was given (`is_missing`), or one that is not known."""
 
     def __init__(self, *, is_missing: bool) -> None:
         super().__init__(
@@ -80,18 +85,18 @@ class NotAuthorized(UserError):  # noqa: N818 - of whoever asks
 
 
 class ParameterError(UserError):
-    """A parameter is missing, or not what it should be."""
+    """A parameter is missing or has a wrong value."""
 
 
-class WrongMediaType(UserError):  # noqa: N818 - of whoever asks
+class WrongMediaType(UserError):  # noqa: N818 - the request is wrong, not the service
     """A body is neither JSON nor a form."""
 
 
-class BodyTooLarge(UserError):  # noqa: N818 - of whoever asks
+class BodyTooLarge(UserError):  # noqa: N818 - the request is wrong, not the service
     """A body has more bytes than it may have."""
 
 
-class BodyTooSlow(UserError):  # noqa: N818 - of whoever asks
+class BodyTooSlow(UserError):  # noqa: N818 - the request is wrong, not the service
     """A body did not arrive in time."""
 
 
@@ -108,9 +113,9 @@ _STATUSES: dict[type[Exception], tuple[int, int, int]] = {
     RequestValidationError: (400, 400, 422),
     UserError: (400, 400, 422),
 }
-"""For LibreTranslate's clients, DeepL's, and ours; the first that an error is counts."""
+"""Status for LibreTranslate's clients, for DeepL's, and in the native dialect; the first matching class counts."""
 
-_REASONS: dict[type[Exception], str] = {
+_METRIC_REASONS: dict[type[Exception], str] = {
     BodiesFull: "bodies full",
     BodyTooLarge: "body too large",
     BodyTooSlow: "body too slow",
@@ -121,60 +126,77 @@ _REASONS: dict[type[Exception], str] = {
     RateExceeded: "rate exceeded",
     TooLong: "too long",
 }
-"""As they are counted."""
 
-_RETRY_AFTER = 5
-"""Seconds to wait for a service that starts or ends: another one may take its place by then."""
+_RETRY_SECONDS = 5
+"""Until a service that starts or stops is likely to be replaced."""
+
+_DESCRIPTIONS = {
+    408: "The body did not arrive in time.",
+    429: "This client asks too often: see Retry-After.",
+    503: "Too much is waiting, or the service starts or ends: see Retry-After.",
+    504: "It could not be done in time.",
+}
 
 
-def error_answer(error: Exception, path: str, metrics: Metrics) -> JSONResponse:
-    """What a client gets for an error, in the dialect of the path that it asked for; a refusal is counted.
+def make_error_response(error: Exception, path: str, metrics: Metrics) -> JSONResponse:
+    """Make the response to an error in the dialect of the path, and count it in the metrics if it is a refusal.
 
-    An error that is not meant for clients is called by no name: what it says may hold somebody's text.
+    LibreTranslate's clients get `{"error"}`, DeepL's `{"message"}`, and those of the native dialect a problem document
+    (RFC 9457). The text of an unexpected error is left out, as it may contain text of a user.
     """
-    if type(error) in _REASONS:
-        metrics.refused(_REASONS[type(error)])
-    status = _status(error, path)
+    if type(error) in _METRIC_REASONS:
+        metrics.count_refusal(_METRIC_REASONS[type(error)])
+    status = _find_status(error, path)
     headers: dict[str, str] = dict(getattr(error, "headers", None) or {})
     if isinstance(error, Refusal) and status != HTTPStatus.GATEWAY_TIMEOUT:
-        headers["Retry-After"] = str(getattr(error, "retry_after", _RETRY_AFTER))
+        headers["Retry-After"] = str(getattr(error, "retry_after", _RETRY_SECONDS))
     if isinstance(error, Draining):
-        headers["Connection"] = "close"  # the next request finds another process, or this one once it is ready
+        headers["Connection"] = "close"  # the next request reaches another process, or this one once it is ready
     if status == HTTPStatus.UNAUTHORIZED:
         headers["WWW-Authenticate"] = "Bearer"
-    message = _message(error, status)
-    if is_own(path):
+    message = _make_message(error, status)
+    if is_native(path):
         details: dict[str, Any] = {"title": HTTPStatus(status).phrase, "status": status, "detail": message}
         if isinstance(error, RequestValidationError):
             details["errors"] = [
                 {"location": [*map(str, one["loc"])], "message": one["msg"]} for one in error.errors()[:20]
             ]
         return JSONResponse(details, status, headers, media_type="application/problem+json")
-    return JSONResponse({"message" if is_deepl(path) else "error": message}, status, headers)
+    return JSONResponse({"message" if _is_deepl(path) else "error": message}, status, headers)
 
 
-def is_own(path: str) -> bool:
-    """Whether the path is of our own dialect: the others have no counts."""
+def describe_errors(descriptions: dict[int, str], content: dict[str, Any]) -> dict[int | str, dict[str, Any]]:
+    """Describe the errors of a dialect for OpenAPI: the given statuses, and those that all dialects have.
+
+    Args:
+        descriptions: text by status.
+        content: body of every error, by media type.
+    """
+    texts = sorted({**_DESCRIPTIONS, **descriptions}.items())
+    return {status: {"description": text, "content": content} for status, text in texts}
+
+
+def is_native(path: str) -> bool:
+    """Whether errors at the path are written in the native dialect."""
     return path.startswith("/v1/") or path == "/metrics"
 
 
-def is_deepl(path: str) -> bool:
-    """Whether the path is of DeepL's dialect."""
+def _is_deepl(path: str) -> bool:
     return path.startswith("/v2/")
 
 
-def _status(error: Exception, path: str) -> int:
+def _find_status(error: Exception, path: str) -> int:
     if isinstance(error, HTTPException):
         return error.status_code
-    if isinstance(error, NotAuthorized) and not error.is_missing and not is_own(path):
+    if isinstance(error, NotAuthorized) and not error.is_missing and not is_native(path):
         return HTTPStatus.FORBIDDEN
     for kind, statuses in _STATUSES.items():
         if isinstance(error, kind):
-            return statuses[1 if is_deepl(path) else 2 if is_own(path) else 0]
+            return statuses[1 if _is_deepl(path) else 2 if is_native(path) else 0]
     return HTTPStatus.INTERNAL_SERVER_ERROR
 
 
-def _message(error: Exception, status: int) -> str:
+def _make_message(error: Exception, status: int) -> str:
     match error:
         case HTTPException():
             return str(error.detail)
@@ -183,5 +205,5 @@ def _message(error: Exception, status: int) -> str:
             return f"{'.'.join(map(str, first['loc']))}: {first['msg']}"
     if status >= HTTPStatus.INTERNAL_SERVER_ERROR and not isinstance(error, Refusal):
         return "the service has failed at this request; its log says at which place"
-    # Lone surrogates cannot be written.
+    # Lone surrogates cannot be encoded.
     return str(error).encode("utf-8", "backslashreplace").decode("utf-8")

@@ -1,4 +1,4 @@
-"""What one request, and all of them together, may cost."""
+"""Limits of what one request, and all requests together, may cost."""
 
 from dataclasses import dataclass, fields
 
@@ -54,5 +54,5 @@ class Limits:
 
     @property
     def most_alternatives(self) -> int:
-        """That a request may ask for: those that a beam of `max_beam` holds beside the best."""
+        """Alternatives that a request may ask for: those that a beam of `max_beam` holds beside the best."""
         return min(self.max_alternatives, int(self.max_beam) - 1)

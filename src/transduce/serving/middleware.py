@@ -1,4 +1,7 @@
-"""Middleware."""
+"""Middleware that every request passes before a dialect reads it: log, rate limit, body limit, API keys.
+
+From the outside to the inside: `SecurityHeaders`, CORS, `RequestLog`, `RateLimit`, `BodyLimit`, `CancelOnDisconnect`.
+"""
 
 import asyncio
 import hmac
@@ -7,8 +10,8 @@ import math
 import re
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from hashlib import sha256
 from http import HTTPStatus
 from ipaddress import IPv6Address, ip_address
@@ -27,20 +30,193 @@ from transduce.serving.errors import (
     BodyTooSlow,
     NotAuthorized,
     RateExceeded,
-    error_answer,
-    is_own,
+    is_native,
+    make_error_response,
 )
-from transduce.serving.monitoring import Metrics, failure
+from transduce.serving.monitoring import Metrics, describe_failure, log
+from transduce.serving.service import Service
 from transduce.text import read_lines
 
+PROBES = frozenset({"/livez", "/health", "/v2/health/live", "/readyz", "/v2/health/ready"})
+"""Paths of health checks, which may be requested with HEAD, too."""
+
+CLIENT_LEFT = 499
+"""Status that is logged where the client left before it got a response, as nginx does."""
+
+BODY_SECONDS = 30.0
+"""Time for a body to arrive, so that a slow client occupies no more than a connection."""
+
+UNKNOWN_BYTES = 262_144
+"""Most bytes of a body that may contain the API key, as LibreTranslate's does: it is read before the key is known."""
+
+_DISCARDED = 16
+"""Multiple of the limit that is read and thrown away, as clients read no response before they have sent everything."""
+
+_HELD = 32
+"""Multiple of the limit that the bodies of all requests may have together."""
+
+_MAX_CLIENTS = 10_000
+"""Clients whose rate is remembered; those whose last request is longest ago are forgotten first."""
+
+_UNCOUNTED = PROBES | {"/", "/docs", "/openapi.json", "/languages", "/frontend/settings"}
+_UNCOUNTED_BELOW = ("/page/", "/docs/")
 _SCHEMES = {"bearer", "deepl-auth-key"}
+_METHODS = frozenset({"DELETE", "GET", "HEAD", "OPTIONS", "PATCH", "POST", "PUT"})
+_REQUEST_ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
+_SECURITY_HEADERS = {
+    # Responses are data: a browser that shows one as a page may load and run nothing. Pages bring their own policy.
+    "Content-Security-Policy": "default-src 'none'; frame-ancestors 'none'",
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Permissions-Policy": "camera=(), geolocation=(), microphone=()",
+    "Referrer-Policy": "no-referrer",
+    "X-Content-Type-Options": "nosniff",
+    "X-Frame-Options": "DENY",
+    "Cache-Control": "no-store",
+}
+
+
+class SecurityHeaders:
+    """Middleware that adds security headers for browsers to responses that do not have them."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Handle one request."""
+
+        async def send_with_headers(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                headers = MutableHeaders(scope=message)
+                for name, value in _SECURITY_HEADERS.items():
+                    headers.setdefault(name, value)
+            await send(message)
+
+        await self._app(scope, receive, send_with_headers)
+
+
+class RequestLog:
+    """Middleware that logs and counts each request, gives it an id, and answers for unexpected errors.
+
+    Log and metrics have the route instead of the path, as paths may contain texts and API keys.
+    """
+
+    def __init__(self, app: ASGIApp, metrics: Metrics) -> None:
+        self._app = app
+        self._metrics = metrics
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Handle one request."""
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        given = Headers(scope=scope).get("x-request-id", "")
+        request_id = given if _REQUEST_ID.fullmatch(given) else uuid4().hex
+        started = time.monotonic()
+        status = CLIENT_LEFT
+
+        async def send_with_id(message: Message) -> None:
+            nonlocal status
+            if message["type"] == "http.response.start":
+                status = message["status"]
+                MutableHeaders(scope=message)["X-Request-ID"] = request_id
+            await send(message)
+
+        self._metrics.change_in_flight(1)
+        try:
+            await self._app(scope, receive, send_with_id)
+        except Exception as error:  # noqa: BLE001 - no request may end the service, and no text may reach the log
+            # Python's own traceback contains the text of the error, which may contain text of a user.
+            log("request failed", logging.ERROR, request_id=request_id, **describe_failure(error))
+            if status == CLIENT_LEFT:
+                await make_error_response(error, scope["path"], self._metrics)(scope, receive, send_with_id)
+        finally:
+            self._metrics.change_in_flight(-1)
+            seconds = time.monotonic() - started
+            route = getattr(scope.get("route"), "path", "")
+            pair = scope.get("state", {}).get("pair", "")
+            self._metrics.count_request(route, status, pair, seconds)
+            log(
+                "request",
+                logging.WARNING if status >= HTTPStatus.INTERNAL_SERVER_ERROR else logging.INFO,
+                request_id=request_id,
+                method=scope["method"] if scope["method"] in _METHODS else "",
+                route=route,
+                pair=pair,
+                status=status,
+                seconds=round(seconds, 4),
+            )
+
+
+class _Bucket(NamedTuple):
+    requests: float
+    at: float
+
+
+class RequestRate:
+    """Token bucket of requests for each client.
+
+    Args:
+        per_minute: requests of a client; as many may come at once. 0: any number.
+        clock: seconds since any moment.
+    """
+
+    def __init__(self, per_minute: int, clock: Callable[[], float] = time.monotonic) -> None:
+        self.per_minute = per_minute
+        self._clock = clock
+        self._buckets: OrderedDict[str, _Bucket] = OrderedDict()
+
+    def count(self, client: str) -> None:
+        """Count a request.
+
+        Args:
+            client: address; only the first 64 bits of an IPv6 address count, as a client chooses the others itself.
+
+        Raises:
+            RateExceeded: the client sends too many requests.
+        """
+        if not self.per_minute:
+            return
+        client, now = _find_network(client), self._clock()
+        requests, at = self._buckets.pop(client, _Bucket(self.per_minute, now))
+        requests = min(self.per_minute, requests + (now - at) * self.per_minute / 60)
+        is_exceeded = requests < 1
+        self._buckets[client] = _Bucket(requests if is_exceeded else requests - 1, now)
+        if len(self._buckets) > _MAX_CLIENTS:
+            self._buckets.popitem(last=False)
+        if is_exceeded:
+            seconds = math.ceil((1 - requests) * 60 / self.per_minute)
+            raise RateExceeded(f"more than {self.per_minute} requests a minute: ask again in {seconds} s", seconds)
+
+
+class RateLimit:
+    """Middleware that refuses clients with too many requests before a key is compared or a body read.
+
+    Keys therefore cannot be guessed one after the other. Paths that need no key and compute nothing are not counted.
+    """
+
+    def __init__(self, app: ASGIApp, rate: RequestRate, metrics: Metrics) -> None:
+        self._app = app
+        self._rate = rate
+        self._metrics = metrics
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Handle one request."""
+        path = scope.get("path", "")
+        if scope["type"] == "http" and path not in _UNCOUNTED and not path.startswith(_UNCOUNTED_BELOW):
+            client = Request(scope).client
+            try:
+                self._rate.count(client.host if client else "")
+            except RateExceeded as error:
+                await make_error_response(error, path, self._metrics)(scope, receive, send)
+                return
+        await self._app(scope, receive, send)
 
 
 class Authorization:
-    """Compares keys in a time that says nothing about them.
+    """API keys, compared in a time that does not depend on them.
 
     Args:
-        keys: those that are accepted; without any, no key is needed.
+        keys: those that are accepted; if there are none, no key is needed.
 
     Raises:
         ConfigError: a key has characters that a header cannot have, or is short enough to be guessed.
@@ -54,11 +230,11 @@ class Authorization:
 
     @classmethod
     def read(cls, path: Path) -> "Authorization":
-        """Keys from a file with one a line; blank lines, and those that begin with #, are skipped.
+        """Read keys from a file with one key a line; blank lines and lines that begin with # are skipped.
 
         Raises:
-            ConfigError: it has no key, or one that is not as a key must be.
-            CorpusError: it is no text.
+            ConfigError: the file has no key, or an invalid one.
+            CorpusError: the file is not text.
         """
         lines = (line.strip() for line in read_lines(path))
         keys = [line for line in lines if line and not line.startswith("#")]
@@ -72,206 +248,52 @@ class Authorization:
         return bool(self._digests)
 
     def check(self, request: Request, key: str | None = None) -> None:
-        """That the request may be answered.
+        """Check the key of a request.
 
         Args:
-            request: whose header `Authorization` may have a key, as in "Bearer KEY" or "DeepL-Auth-Key KEY".
-            key: what its parameters say, if anything; the header counts first.
+            request: its header `Authorization` may have a key, as in "Bearer KEY" or "DeepL-Auth-Key KEY".
+            key: the key among its parameters, which counts if the header has none.
 
         Raises:
-            NotAuthorized: it may not.
+            NotAuthorized: the key is missing or not known.
         """
         if not self._digests:
             return
-        given = _of_header(request) or key
+        given = _read_header_key(request) or key
         if not given:
             raise NotAuthorized(is_missing=True)
-        if not self._knows(given):
+        if not self._is_known(given):
             raise NotAuthorized(is_missing=False)
 
-    def knows_header_of(self, request: Request) -> bool | None:
-        """Whether the header of a request has a key that is known; None if it has none, and its parameters may."""
+    def check_header(self, request: Request) -> bool | None:
+        """Return whether the header of a request has a known key; None if it has no key, but its body may."""
         if not self._digests:
             return True
-        key = _of_header(request)
+        key = _read_header_key(request)
         if key:
-            return self._knows(key)
-        return False if is_own(request.scope["path"]) else None
+            return self._is_known(key)
+        return False if is_native(request.scope["path"]) else None
 
-    def _knows(self, key: str) -> bool:
-        """All are compared, whichever it is: neither its place nor how far it is right changes the time."""
+    def _is_known(self, key: str) -> bool:
+        # All keys are compared, so that the time depends neither on the matching key nor on how much of it matches.
         digest = _digest(key)
         return sum(hmac.compare_digest(digest, known) for known in self._digests) > 0
 
 
-def _of_header(request: Request) -> str | None:
-    scheme, _, key = request.headers.get("authorization", "").strip().partition(" ")
-    return key.strip() if scheme.lower() in _SCHEMES else None
-
-
-def _digest(key: str) -> bytes:
-    """Of equal length for all keys."""
-    return sha256(key.encode("utf-8", "surrogatepass")).digest()
-
-
-_NUM_CLIENTS = 10_000
-"""That are remembered; those that asked longest ago are forgotten first."""
-
-
-class _Bucket(NamedTuple):
-    requests: float
-    at: float
-
-
-class RequestRate:
-    """A bucket of requests for each client, which fills up steadily (the token bucket).
-
-    Args:
-        per_minute: requests of a client; so many may come at once. 0: any number.
-        clock: seconds, from any moment on.
-    """
-
-    def __init__(self, per_minute: int, clock: Callable[[], float] = time.monotonic) -> None:
-        self.per_minute = per_minute
-        self._clock = clock
-        self._buckets: OrderedDict[str, _Bucket] = OrderedDict()
-
-    def count(self, client: str) -> None:
-        """One request of a client.
-
-        Args:
-            client: its address; of IPv6, the first 64 bits count, as those behind them are the client's own choice.
-
-        Raises:
-            RateExceeded: it has asked too often.
-        """
-        if not self.per_minute:
-            return
-        client, now = _network(client), self._clock()
-        requests, at = self._buckets.pop(client, _Bucket(self.per_minute, now))
-        requests = min(self.per_minute, requests + (now - at) * self.per_minute / 60)
-        is_too_often = requests < 1
-        self._buckets[client] = _Bucket(requests if is_too_often else requests - 1, now)
-        if len(self._buckets) > _NUM_CLIENTS:
-            self._buckets.popitem(last=False)
-        if is_too_often:
-            seconds = math.ceil((1 - requests) * 60 / self.per_minute)
-            raise RateExceeded(f"more than {self.per_minute} requests a minute: ask again in {seconds} s", seconds)
-
-
-def _network(address: str) -> str:
-    try:
-        found = ip_address(address)
-    except ValueError:  # a proxy may give names, and a socket of a file system has none
-        return address
-    if not isinstance(found, IPv6Address):
-        return address
-    return str(found.ipv4_mapped or found.packed[:8].hex())
-
-
-_HEADERS = {
-    # Answers are data: where a browser shows one as a page, it may load and run nothing. Pages bring their own.
-    "Content-Security-Policy": "default-src 'none'; frame-ancestors 'none'",
-    "Cross-Origin-Opener-Policy": "same-origin",
-    "Permissions-Policy": "camera=(), geolocation=(), microphone=()",
-    "Referrer-Policy": "no-referrer",
-    "X-Content-Type-Options": "nosniff",
-    "X-Frame-Options": "DENY",
-    "Cache-Control": "no-store",
-}
-
-
-class SecurityHeaders:
-    """Adds headers to answers that do not have them already.
-
-    Args:
-        app: what answers.
-    """
-
-    def __init__(self, app: ASGIApp) -> None:
-        self._app = app
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """One request."""
-
-        async def send_with_headers(message: Message) -> None:
-            if message["type"] == "http.response.start":
-                headers = MutableHeaders(scope=message)
-                for name, value in _HEADERS.items():
-                    headers.setdefault(name, value)
-            await send(message)
-
-        await self._app(scope, receive, send_with_headers)
-
-
-PROBES = frozenset({"/livez", "/health", "/v2/health/live", "/readyz", "/v2/health/ready"})
-"""What is asked with HEAD, too; the server leaves the body out of such an answer by itself."""
-
-_UNCOUNTED = PROBES | {"/", "/docs", "/openapi.json", "/languages", "/frontend/settings"}
-_UNCOUNTED_BELOW = ("/page/", "/docs/")
-
-
-class RateLimit:
-    """Refuses whoever asks too often, before a key is looked at or a body read.
-
-    So keys cannot be tried out one after the other, whatever else is wrong with a request. What needs no key and
-    computes nothing is not counted.
-
-    Args:
-        app: what answers everybody else.
-        rate: knows how often clients may ask.
-        metrics: are told of refusals.
-    """
-
-    def __init__(self, app: ASGIApp, rate: RequestRate, metrics: Metrics) -> None:
-        self._app = app
-        self._rate = rate
-        self._metrics = metrics
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """One request."""
-        if scope["type"] == "http" and _is_counted(scope["path"]):
-            client = Request(scope).client
-            try:
-                self._rate.count(client.host if client else "")
-            except RateExceeded as error:
-                await error_answer(error, scope["path"], self._metrics)(scope, receive, send)
-                return
-        await self._app(scope, receive, send)
-
-
-def _is_counted(path: str) -> bool:
-    return path not in _UNCOUNTED and not path.startswith(_UNCOUNTED_BELOW)
-
-
-BODY_SECONDS = 30.0
-"""For a body to arrive; whoever sends it byte by byte occupies a connection and nothing else."""
-
-UNKNOWN_BYTES = 262_144
-"""Of a body that may have the key in it, as LibreTranslate's clients send it: it is read before the key is known."""
-
-_DISCARDED = 16
-"""Times the limit that is read and thrown away, as clients read no answer before they have sent everything."""
-
-_HELD = 32
-"""Times the limit that bodies of all requests may have together."""
-
-
 class _ClientLeft(Exception):  # noqa: N818 - nobody is there to be told of an error
-    """The connection was closed before the body was there."""
+    """The connection was closed before the whole body had arrived."""
 
 
 class BodyLimit:
-    """Refuses what is too large, whether it says its size or comes in chunks without end, and what is too slow.
+    """Middleware that reads bodies, and refuses those that are too large or too slow.
 
-    Nothing is read of the body of a request whose header shows that it has no key that is known: the app, which gets an
-    empty one, says so.
+    The body of a request whose header shows that it has no known key is not read.
 
     Args:
-        app: what gets the body in one piece.
+        app: gets the body as one message.
         max_bytes: of a body.
-        authorization: knows the keys.
-        metrics: are told of refusals.
+        authorization: API keys.
+        metrics: count refusals.
         seconds: for a body to arrive.
     """
 
@@ -291,51 +313,51 @@ class BodyLimit:
         self._held = 0
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """One request."""
+        """Handle one request."""
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
         chunks: list[bytes] = []
-        known = self._authorization.knows_header_of(Request(scope))
+        is_known = self._authorization.check_header(Request(scope))
         try:
-            if known is not False:
-                most = self._max_bytes if known else min(self._max_bytes, UNKNOWN_BYTES)
-                await self._read_in_time(scope, receive, chunks, most)
+            if is_known is not False:
+                max_bytes = self._max_bytes if is_known else min(self._max_bytes, UNKNOWN_BYTES)
+                await self._read_in_time(scope, receive, chunks, max_bytes)
         except _ClientLeft:
-            self._give_up(chunks)
+            self._release(chunks)
             return
         except (BodyTooLarge, BodyTooSlow, BodiesFull) as error:
-            self._give_up(chunks)
-            answer = error_answer(error, scope["path"], self._metrics)
-            answer.headers["Connection"] = "close"  # the rest of the body is no next request
-            await answer(scope, receive, send)
+            self._release(chunks)
+            response = make_error_response(error, scope["path"], self._metrics)
+            response.headers["Connection"] = "close"  # the rest of the body is not the next request
+            await response(scope, receive, send)
             return
         chunks[:] = [b"".join(chunks)]
-        first: list[Message] = [{"type": "http.request", "body": chunks[0], "more_body": False}]
+        messages: list[Message] = [{"type": "http.request", "body": chunks[0], "more_body": False}]
 
-        async def replayed() -> Message:
-            if first:
-                return first.pop()
+        async def receive_body() -> Message:
+            if messages:
+                return messages.pop()
             while (message := await receive())["type"] == "http.request":
-                pass  # of a body that was not read
+                pass  # part of a body that was not read
             return message
 
         try:
-            await self._app(scope, replayed, send)
+            await self._app(scope, receive_body, send)
         finally:
-            self._give_up(chunks)
+            self._release(chunks)
 
-    async def _read_in_time(self, scope: Scope, receive: Receive, chunks: list[bytes], most: int) -> None:
+    async def _read_in_time(self, scope: Scope, receive: Receive, chunks: list[bytes], max_bytes: int) -> None:
         try:
             async with asyncio.timeout(self._seconds):
-                await self._read(scope, receive, chunks, most)
+                await self._read(scope, receive, chunks, max_bytes)
         except TimeoutError:
             raise BodyTooSlow(f"the body did not arrive within {self._seconds:g} s: send it again") from None
 
-    async def _read(self, scope: Scope, receive: Receive, chunks: list[bytes], most: int) -> None:
+    async def _read(self, scope: Scope, receive: Receive, chunks: list[bytes], max_bytes: int) -> None:
         declared = dict(scope["headers"]).get(b"content-length", b"0")
-        remedy = "divide the request" if most == self._max_bytes else "send the key as Authorization: Bearer KEY"
-        too_large = BodyTooLarge(f"the body has more than {most:,} bytes: {remedy}")
+        remedy = "divide the request" if max_bytes == self._max_bytes else "send the key as Authorization: Bearer KEY"
+        too_large = BodyTooLarge(f"the body has more than {max_bytes:,} bytes: {remedy}")
         if len(declared) > 18 or not declared.isdigit() or int(declared) > _DISCARDED * self._max_bytes:
             raise too_large
         size = 0
@@ -348,33 +370,29 @@ class BodyLimit:
             size += len(chunk)
             if size > _DISCARDED * self._max_bytes:
                 raise too_large
-            if size > most:
-                self._give_up(chunks)
+            if size > max_bytes:
+                self._release(chunks)
                 continue
             if self._held + len(chunk) > _HELD * self._max_bytes:
                 raise BodiesFull("too many large requests arrive: ask again in a second")
             self._held += len(chunk)
             chunks.append(chunk)
-        if size > most:
+        if size > max_bytes:
             raise too_large
 
-    def _give_up(self, chunks: list[bytes]) -> None:
+    def _release(self, chunks: list[bytes]) -> None:
         self._held -= sum(map(len, chunks))
         chunks.clear()
 
 
-class Disconnection:
-    """Cancels the work on a request as soon as its connection is closed.
-
-    Args:
-        app: what works.
-    """
+class CancelOnDisconnect:
+    """Middleware that cancels the work on a request as soon as its connection is closed."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """One request."""
+        """Handle one request."""
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
@@ -400,72 +418,53 @@ class Disconnection:
                     with suppress(asyncio.CancelledError):
                         await task
         if not working.cancelled():
-            working.result()  # raises its error, if there is one
+            working.result()  # raises the error of the app, if there is one
 
 
-CLIENT_LEFT = 499
-"""What is logged as the status where nobody was there to get an answer, as other servers do."""
-
-_LOGGER = logging.getLogger("transduce.serving")
-_METHODS = frozenset({"DELETE", "GET", "HEAD", "OPTIONS", "PATCH", "POST", "PUT"})
-_REQUEST_ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
+def get_service(request: Request) -> Service:
+    """Return the service of the application that received the request."""
+    service: Service = request.app.state.service
+    return service
 
 
-class RequestLog:
-    """Writes the line, counts the request, gives it a name, and answers for what nobody else does.
-
-    Lines and counts have the route as the service calls it, as addresses may have texts and keys in them.
+@contextmanager
+def admit_request(request: Request, key: str | None = None) -> Iterator[Service]:
+    """Admit a request while the service is open, and give the service that answers it.
 
     Args:
-        app: what answers.
-        metrics: are told.
+        request: its header may have an API key.
+        key: the API key among its parameters.
+
+    Raises:
+        Draining: the service is not open yet, or not any more.
+        NotAuthorized: the key is missing or not known.
     """
+    service = get_service(request)
+    with service.admit():
+        request.app.state.authorization.check(request, key)
+        yield service
 
-    def __init__(self, app: ASGIApp, metrics: Metrics) -> None:
-        self._app = app
-        self._metrics = metrics
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """One request."""
-        if scope["type"] != "http":
-            await self._app(scope, receive, send)
-            return
-        given = Headers(scope=scope).get("x-request-id", "")
-        request_id = given if _REQUEST_ID.fullmatch(given) else uuid4().hex
-        started = time.monotonic()
-        status = CLIENT_LEFT
+def set_logged_pair(request: Request, pair: str) -> None:
+    """Set the languages of a request for its log line and the metrics, as in "en-de"."""
+    request.state.pair = pair
 
-        async def send_with_id(message: Message) -> None:
-            nonlocal status
-            if message["type"] == "http.response.start":
-                status = message["status"]
-                MutableHeaders(scope=message)["X-Request-ID"] = request_id
-            await send(message)
 
-        self._metrics.in_flight(1)
-        try:
-            await self._app(scope, receive, send_with_id)
-        except Exception as error:  # noqa: BLE001 - nothing may end the service, and no text get into its log
-            # The traceback as Python writes it has what the error says, and that may be somebody's text.
-            _LOGGER.error("request failed", extra={"facts": {"request_id": request_id, **failure(error)}})  # noqa: TRY400
-            if status == CLIENT_LEFT:
-                await error_answer(error, scope["path"], self._metrics)(scope, receive, send_with_id)
-        finally:
-            self._metrics.in_flight(-1)
-            seconds = time.monotonic() - started
-            self._tell(scope, status, seconds, request_id)
+def _read_header_key(request: Request) -> str | None:
+    scheme, _, key = request.headers.get("authorization", "").strip().partition(" ")
+    return key.strip() if scheme.lower() in _SCHEMES else None
 
-    def _tell(self, scope: Scope, status: int, seconds: float, request_id: str) -> None:
-        route = getattr(scope.get("route"), "path", "")
-        pair = scope.get("state", {}).get("pair", "")
-        self._metrics.answered(route, status, pair, seconds)
-        level = logging.WARNING if status >= HTTPStatus.INTERNAL_SERVER_ERROR else logging.INFO
-        facts = {
-            "request_id": request_id,
-            "method": scope["method"] if scope["method"] in _METHODS else "",
-            "route": route,
-            "pair": pair,
-            "status": status,
-            "seconds": round(seconds, 4),
-        }
-        _LOGGER.log(level, "request", extra={"facts": facts})
+
+def _digest(key: str) -> bytes:
+    """Digests of all keys have the same length."""
+    return sha256(key.encode("utf-8", "surrogatepass")).digest()
+
+
+def _find_network(address: str) -> str:
+    try:
+        found = ip_address(address)
+    except ValueError:  # a proxy may give names, and a Unix socket has none
+        return address
+    if not isinstance(found, IPv6Address):
+        return address
+    return str(found.ipv4_mapped or found.packed[:8].hex())

@@ -118,23 +118,20 @@ def test_several_texts_in_order(client: httpx.Client) -> None:
     assert post(client, "/v1/translate", text=[])["translations"] == []
 
 
-def test_a_large_answer_is_made_beside_the_loop(client: httpx.Client, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_large_response_is_encoded_beside_the_loop(client: httpx.Client, monkeypatch: pytest.MonkeyPatch) -> None:
     """It is the same, and others are answered meanwhile."""
     threads: list[str] = []
+    dump = native._dump
 
-    def made(make: Any) -> Any:
-        def remember(*arguments: Any) -> Any:
-            threads.append(threading.current_thread().name)
-            return make(*arguments)
+    def remember(*arguments: Any) -> bytes:
+        threads.append(threading.current_thread().name)
+        return dump(*arguments)
 
-        return remember
-
-    for name in ("_translations", "_scores"):
-        monkeypatch.setattr(native, name, made(getattr(native, name)))
+    monkeypatch.setattr(native, "_dump", remember)
     text, pairs = "Sun.\n" * 30, [{"text": "Sun.", "translation": "Moon. " * 20}]
     answers = []
-    for most in (native._MANY_CHARACTERS, 100):
-        monkeypatch.setattr(native, "_MANY_CHARACTERS", most)
+    for many in (native._MANY_CHARACTERS, 100):
+        monkeypatch.setattr(native, "_MANY_CHARACTERS", many)
         answers.append((post(client, "/v1/translate", text=text), post(client, "/v1/score", pairs=pairs)))
     assert answers[0] == answers[1]
     loop, *_ = threads

@@ -11,7 +11,7 @@ from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Browser, ConsoleMessage, Page, expect, sync_playwright
 
 from transduce.inspection import EVERYTHING, InspectedModel, InspectionRequest, inspect_text
-from transduce.serving.page import standalone_page
+from transduce.serving.page import render_standalone_page
 from transduce.text import Tokenizer
 from transduce.translation import Translator
 
@@ -48,7 +48,7 @@ def inspected(path: Path, **values: Any) -> dict[str, Any]:
 
 
 def written(path: Path, *documents: dict[str, Any]) -> str:
-    path.write_text(standalone_page(documents), encoding="utf-8")
+    path.write_text(render_standalone_page(documents), encoding="utf-8")
     return path.as_uri()
 
 

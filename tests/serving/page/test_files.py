@@ -6,7 +6,7 @@ from hashlib import sha256
 
 import pytest
 
-from transduce.serving.page import content_security_policy, page, page_file, standalone_page
+from transduce.serving.page import get_page_file, make_page_policy, render_page, render_standalone_page
 
 
 def inline(html: str, tag: str) -> list[str]:
@@ -24,31 +24,31 @@ def import_map(html: str) -> dict[str, str]:
 
 
 def test_every_module_and_style_of_the_served_page_is_there() -> None:
-    html = page()
+    html = render_page()
     names = set(re.findall(r'"\./page/([^"]+)"', html))
     assert {"main.js", "base.css"} <= names
     for name in names:
-        file = page_file(name)
+        file = get_page_file(name)
         assert file is not None
-        assert file.content
-        assert file.media_type.startswith("text/javascript" if name.endswith(".js") else "text/css")
+        assert file[0]
+        assert file[1].startswith("text/javascript" if name.endswith(".js") else "text/css")
 
 
 @pytest.mark.parametrize("name", ["", "index.html", "../__init__.py", "main.js/", "no.js", "js"])
 def test_nothing_else_is_a_file_of_the_page(name: str) -> None:
-    assert page_file(name) is None
+    assert get_page_file(name) is None
 
 
 def test_modules_import_what_the_map_has() -> None:
-    known = import_map(page())
+    known = import_map(render_page())
     for address in known.values():
-        file = page_file(address.removeprefix("./page/"))
+        file = get_page_file(address.removeprefix("./page/"))
         assert file is not None
-        imported = re.findall(r'^import .*? from "([^"]+)";', file.content.decode(), re.MULTILINE)
+        imported = re.findall(r'^import .*? from "([^"]+)";', file[0].decode(), re.MULTILINE)
         assert set(imported) <= known.keys()
 
 
-@pytest.mark.parametrize("make", [page, lambda: standalone_page([])], ids=["served", "one file"])
+@pytest.mark.parametrize("make", [render_page, lambda: render_standalone_page([])], ids=["served", "one file"])
 def test_the_map_is_read_before_any_module_is_there(make: Callable[[], str]) -> None:
     """One that is there before cannot find what it imports, and the page would not begin."""
     before, _, behind = make().partition('type="importmap"')
@@ -57,16 +57,16 @@ def test_the_map_is_read_before_any_module_is_there(make: Callable[[], str]) -> 
 
 
 def test_the_policy_allows_what_is_inline_and_nothing_else() -> None:
-    policy = content_security_policy()
-    assert all(digest(content) in policy for content in inline(page(), "script"))
-    assert not inline(page(), "style")
+    policy = make_page_policy()
+    assert all(digest(content) in policy for content in inline(render_page(), "script"))
+    assert not inline(render_page(), "style")
     assert "unsafe" not in policy
     assert "default-src 'none'" in policy
     assert "frame-ancestors 'none'" in policy
 
 
 def test_one_file_needs_no_other() -> None:
-    html = standalone_page([{"a": 1}])
+    html = render_standalone_page([{"a": 1}])
     assert not re.search(r'(?:src|href)="(?!data:|#)', html)
     (policy,) = re.findall(r'http-equiv="Content-Security-Policy" content="([^"]+)"', html)
     assert "connect-src 'none'" in policy
@@ -75,14 +75,14 @@ def test_one_file_needs_no_other() -> None:
     assert json.loads(data) == [{"a": 1}]
     assert all(digest(content) in policy for content in [*scripts, *inline(html, "style")])
     for name, address in import_map(html).items():
-        file = page_file(f"{name.removeprefix('transduce/')}.js")
+        file = get_page_file(f"{name.removeprefix('transduce/')}.js")
         assert file is not None
-        assert b64decode(address.partition(",")[2]) == file.content
+        assert b64decode(address.partition(",")[2]) == file[0]
 
 
 def test_text_cannot_leave_its_place() -> None:
     text = "</script><script>alert(1)</script><!-- head -->\u2028<!-- scripts -->"
-    html = standalone_page([{"source": {"text": text}}])
+    html = render_standalone_page([{"source": {"text": text}}])
     data, *scripts = inline(html, "script")
     assert json.loads(data) == [{"source": {"text": text}}]
     assert not any("alert" in script for script in scripts)
@@ -91,4 +91,4 @@ def test_text_cannot_leave_its_place() -> None:
 
 def test_what_is_no_number_is_refused() -> None:
     with pytest.raises(ValueError, match="not JSON compliant"):
-        standalone_page([{"score": float("nan")}])
+        render_standalone_page([{"score": float("nan")}])

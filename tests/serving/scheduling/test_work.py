@@ -10,15 +10,15 @@ from transduce.inspection import InspectionRequest
 from transduce.serving.errors import DeadlineExceeded, Unsatisfiable
 from transduce.serving.models import LoadedModel, ModelSettings
 from transduce.serving.scheduling.work import (
-    MOST_PARTS,
-    Inspecting,
+    MAX_PARTS,
+    InspectionTask,
     ScoredText,
-    Scoring,
+    ScoringTask,
     TranslatedSentence,
     TranslatedText,
-    Translating,
-    prepared_pairs,
-    prepared_texts,
+    TranslationTask,
+    prepare_pairs,
+    prepare_texts,
 )
 from transduce.serving.wishes import TranslationWish
 from transduce.text import rebuilt, split_document
@@ -28,7 +28,8 @@ DOCUMENT = split_document("One two.  Three!\n", "en")
 
 
 def sentence(source: str, *translations: tuple[str, float | None]) -> TranslatedSentence:
-    return TranslatedSentence(source, tuple(ScoredText(*one) for one in translations))
+    scored = tuple(ScoredText(*one, None) for one in translations)
+    return TranslatedSentence(source, scored, (), 1, None, None, (), None)
 
 
 def test_the_kth_alternative_is_made_of_the_kth_of_each_sentence() -> None:
@@ -36,20 +37,22 @@ def test_the_kth_alternative_is_made_of_the_kth_of_each_sentence() -> None:
         sentence("One two.", ("Eins zwei.", -1.0), ("Ein zwei.", -2.0), ("Eine.", -3.0)),
         sentence("Three!", ("Drei!", -0.5), ("Dritte!", -0.75)),
     )
-    found = TranslatedText.of(DOCUMENT, sentences)
+    found = TranslatedText.join(DOCUMENT, sentences, "en")
     assert (found.text, found.score) == ("Eins zwei.  Drei!\n", -1.5)
-    assert found.alternatives == (ScoredText("Ein zwei.  Dritte!\n", -2.75),)
+    assert found.alternatives == (ScoredText("Ein zwei.  Dritte!\n", -2.75, None),)
     assert found.sentences == sentences
 
 
 def test_a_score_that_one_sentence_does_not_have_the_text_does_not_have() -> None:
-    found = TranslatedText.of(DOCUMENT, (sentence("One two.", ("Eins.", None)), sentence("Three!", ("Drei!", -1.0))))
+    found = TranslatedText.join(
+        DOCUMENT, (sentence("One two.", ("Eins.", None)), sentence("Three!", ("Drei!", -1.0))), "en"
+    )
     assert found.score is None
 
 
 @pytest.mark.parametrize("text", ["", " \n", "?!"])
 def test_what_has_no_sentence_is_its_own_translation(text: str) -> None:
-    assert TranslatedText.of(split_document(text, "en"), ()) == TranslatedText(text, 0.0, (), ())
+    assert TranslatedText.join(split_document(text, "en"), (), "en") == TranslatedText(text, 0.0, (), (), "en", 1.0)
 
 
 TEXTS = ["Sun moon. River!\n", " \n ", "🙂", "", "\tBird\n"]
@@ -64,10 +67,10 @@ def model(bundle: Path) -> LoadedModel:
     "wish", [TranslationWish(), TranslationWish(split_sentences=False), TranslationWish(prefix="x")]
 )
 def test_texts_are_whole_again_when_their_sentences_are(model: LoadedModel, wish: TranslationWish) -> None:
-    prepared = prepared_texts(model, TEXTS, wish)
+    prepared = prepare_texts(model, TEXTS, wish)
     sources = [sentence for sentence, _ in prepared.sentences]
     assert sources == (["Sun moon.", "River!", "Bird"] if wish.splits else ["Sun moon. River!", "Bird"])
-    answers = prepared.answers([TranslatedSentence(source, (ScoredText(source, -1.0),)) for source in sources])
+    answers = prepared.join_translations([sentence(source, (source, -1.0)) for source in sources], "en")
     assert [answer.text for answer in answers] == TEXTS
     assert [len(answer.sentences) for answer in answers] == [2 if wish.splits else 1, 0, 0, 0, 1]
 
@@ -75,39 +78,39 @@ def test_texts_are_whole_again_when_their_sentences_are(model: LoadedModel, wish
 def test_lengths_are_tokens_with_the_end(model: LoadedModel, make_sentences: Callable[..., list[str]]) -> None:
     texts = make_sentences(20)
     encode = model.translator.tokenizer.encode
-    prepared = prepared_texts(model, texts, TranslationWish(split_sentences=False))
+    prepared = prepare_texts(model, texts, TranslationWish(split_sentences=False))
     assert prepared.sentences == tuple((text, len(encode(text)) + 1) for text in texts)
     pairs = list(zip(texts, reversed(texts), strict=True))
-    assert prepared_pairs(model, pairs) == tuple((pair, max(len(encode(text)) + 1 for text in pair)) for pair in pairs)
+    assert prepare_pairs(model, pairs) == tuple((pair, max(len(encode(text)) + 1 for text in pair)) for pair in pairs)
 
 
 def test_what_cannot_be_granted_never_waits(model: LoadedModel) -> None:
     with pytest.raises(ConfigError, match="repetition_penalty"):
-        prepared_texts(model, TEXTS, TranslationWish(repetition_penalty=0.5))
+        prepare_texts(model, TEXTS, TranslationWish(repetition_penalty=0.5))
 
 
 def test_a_prefix_is_no_longer_than_a_sentence_and_counts_for_each(model: LoadedModel) -> None:
     """Each of its tokens takes a step of the search."""
-    ((_, alone),) = prepared_texts(model, ["Sun."], TranslationWish(split_sentences=False)).sentences
-    ((_, length),) = prepared_texts(model, ["Sun."], TranslationWish(prefix="Moon")).sentences
+    ((_, alone),) = prepare_texts(model, ["Sun."], TranslationWish(split_sentences=False)).sentences
+    ((_, length),) = prepare_texts(model, ["Sun."], TranslationWish(prefix="Moon")).sentences
     assert length == alone + len(model.translator.tokenizer.encode("Moon")) + 1
     with pytest.raises(ConfigError, match="at most 40"):
-        prepared_texts(model, ["Sun."], TranslationWish(prefix="Moon " * 40))
+        prepare_texts(model, ["Sun."], TranslationWish(prefix="Moon " * 40))
 
 
 def test_a_sentence_of_very_many_parts_waits_in_turns(model: LoadedModel) -> None:
     """Unless something is asked of it as a whole: then it fails, whatever it waits for."""
     text = " Sun  moon,\triver" * 200 + " https://example.org/" + "a" * 100 + "\n"
-    prepared = prepared_texts(model, [text], TranslationWish())
+    prepared = prepare_texts(model, [text], TranslationWish())
     (document,) = prepared.documents
     assert rebuilt(document, document.sentences) == text
     *short, with_address = (length for _, length in prepared.sentences)
-    assert len(short) > MOST_PARTS
-    assert all(length <= model.languages.max_pieces + 1 for length in short)
-    assert with_address > model.languages.max_pieces + 1  # and is not cut
+    assert len(short) > MAX_PARTS
+    assert all(length <= model.info.max_pieces + 1 for length in short)
+    assert with_address > model.info.max_pieces + 1  # and is not cut
     for wish in (TranslationWish(prefix="Sun"), TranslationWish(require=("sun",))):
-        assert len(prepared_texts(model, [text], wish).sentences) == 1
-    assert len(prepared_texts(model, ["Sun moon, " * 30], TranslationWish()).sentences) == 1
+        assert len(prepare_texts(model, [text], wish).sentences) == 1
+    assert len(prepare_texts(model, ["Sun moon, " * 30], TranslationWish()).sentences) == 1
 
 
 @pytest.mark.parametrize(
@@ -124,10 +127,10 @@ def test_a_sentence_of_very_many_parts_waits_in_turns(model: LoadedModel) -> Non
 def test_no_payload_is_longer_than_some_parts(model: LoadedModel, long: str, wish: TranslationWish) -> None:
     """Whoever comes next waits for it; an address that is longer than that is kept as it is."""
     text = f"Sun and moon {long} river. Stone."
-    prepared = prepared_texts(model, [text], wish)
+    prepared = prepare_texts(model, [text], wish)
     (document,) = prepared.documents
     assert rebuilt(document, document.sentences) == text
-    assert max(length for _, length in prepared.sentences) <= (MOST_PARTS + 1) * model.languages.max_pieces
+    assert max(length for _, length in prepared.sentences) <= (MAX_PARTS + 1) * model.info.max_pieces
     assert document.sentences[0].startswith("Sun and moon")
 
 
@@ -145,28 +148,28 @@ def test_nothing_is_done_for_nobody(model: LoadedModel) -> None:
 
     is_over = Soon()
     with pytest.raises(DeadlineExceeded):
-        prepared_texts(model, ["a " * 30_000], TranslationWish(), is_over)
+        prepare_texts(model, ["a " * 30_000], TranslationWish(), is_over)
     assert is_over.asked == 10
 
 
 def test_what_waits_in_turns_is_translated_as_its_parts(model: LoadedModel) -> None:
     text = "Sun moon river " * 150
-    prepared = prepared_texts(model, [text], TranslationWish())
+    prepared = prepare_texts(model, [text], TranslationWish())
     sources = [sentence for sentence, _ in prepared.sentences]
-    (line,) = model.line_translator(TranslationWish()).translate([text.strip()])
+    (line,) = model.make_line_translator(TranslationWish()).translate([text.strip()])
     assert line.translation.num_parts == len(sources)
-    texts = [one.translation.text for one in model.line_translator(TranslationWish()).translate(sources)]
+    texts = [one.translation.text for one in model.make_line_translator(TranslationWish()).translate(sources)]
     assert " ".join(filter(None, texts)) == line.translation.text
 
 
 def test_work_is_equal_where_it_can_be_computed_together(model: LoadedModel, bundle: Path) -> None:
-    assert Translating(model, TranslationWish()) == Translating(model, TranslationWish())
-    assert Translating(model, TranslationWish()) != Translating(model, TranslationWish(beam=3))
-    assert Scoring(model) == Scoring(model)
-    assert hash(Scoring(model)) == hash(Scoring(model))
-    assert Scoring(model) != Inspecting(model)
+    assert TranslationTask(model, TranslationWish()) == TranslationTask(model, TranslationWish())
+    assert TranslationTask(model, TranslationWish()) != TranslationTask(model, TranslationWish(beam=3))
+    assert ScoringTask(model) == ScoringTask(model)
+    assert hash(ScoringTask(model)) == hash(ScoringTask(model))
+    assert ScoringTask(model) != InspectionTask(model)
     again = LoadedModel.load(bundle, ModelSettings(device="cpu"))
-    assert Scoring(model) != Scoring(again)
+    assert ScoringTask(model) != ScoringTask(again)
 
 
 @pytest.mark.parametrize(
@@ -179,35 +182,35 @@ def test_work_is_equal_where_it_can_be_computed_together(model: LoadedModel, bun
     ],
 )
 def test_width_is_the_number_of_hypotheses(model: LoadedModel, wish: TranslationWish, width: int) -> None:
-    assert Translating(model, wish).width == width
+    assert TranslationTask(model, wish).width == width
 
 
 def test_a_sentence_that_cannot_have_what_is_asked_fails_alone(model: LoadedModel) -> None:
-    work = Translating(model, TranslationWish(require=("lamp",)))
+    work = TranslationTask(model, TranslationWish(require=("lamp",)))
     good, bad = work.compute(["Sun moon.", "sun moon " * 30])
     assert isinstance(good, TranslatedSentence)
-    assert "lamp" in good.translation
+    assert "lamp" in good.translations[0].text
     assert isinstance(bad, Unsatisfiable)
 
 
 def test_alignments_are_those_of_the_last_layer(
     model: LoadedModel, bundle: Path, make_sentences: Callable[..., list[str]]
 ) -> None:
-    found = Translating(model, TranslationWish(align=True)).compute([*make_sentences(3), "sun moon " * 30])
+    found = TranslationTask(model, TranslationWish(align=True)).compute([*make_sentences(3), "sun moon " * 30])
     assert all(isinstance(one, TranslatedSentence) for one in found)
     whole = [one for one in found if isinstance(one, TranslatedSentence) and one.num_parts == 1]
     decoder = ForcedDecoder.of(Bundle.open(bundle), device="cpu")
-    expected = align_pairs(decoder, [(one.source, one.translation) for one in whole], AlignmentHead(0))
+    expected = align_pairs(decoder, [(one.source, one.translations[0].text) for one in whole], AlignmentHead(0))
     assert [one.alignment for one in whole] == list(map(str, expected))
     assert [one.alignment for one in found if isinstance(one, TranslatedSentence) and one.num_parts > 1] == [None]
 
 
 def test_an_inspection_that_nobody_waits_for_ends(model: LoadedModel) -> None:
-    work = Inspecting(model)
+    work = InspectionTask(model)
     request = InspectionRequest(text="Sun moon.", include=["search"])
     (document,) = work.compute([request])
     assert document["search"] is not None
     work.is_over.set()
     with pytest.raises(DeadlineExceeded):
         work.compute([request])
-    assert work == Inspecting(model)  # they wait in one queue
+    assert work == InspectionTask(model)  # they wait in one queue

@@ -1,27 +1,30 @@
 """DeepL's dialect, version 2, as its clients speak it: https://developers.deepl.com."""
 
+import json
 import re
 from collections.abc import Sequence
-from typing import Any
+from functools import partial
+from typing import Annotated, Any, ClassVar, Literal
 
 from fastapi import APIRouter, Request
-from starlette.responses import JSONResponse
+from pydantic import BaseModel, BeforeValidator, Field, ValidationInfo, WithJsonSchema, model_validator
+from pydantic.json_schema import SkipJsonSchema
 
-from transduce.serving.dialects import Parameters, read_parameters
-from transduce.serving.dialects import deepl_schemas as schemas
-from transduce.serving.errors import ParameterError
-from transduce.serving.markup import Rules
-from transduce.serving.models import find_language, name_of
-from transduce.serving.service import Order, Reception, reception_of
+from transduce.serving.dialects import Parameters, Text, Texts, admit_with_parameters, describe_body, describe_success
+from transduce.serving.errors import ParameterError, describe_errors
+from transduce.serving.markup import MarkupRules
+from transduce.serving.middleware import set_logged_pair
+from transduce.serving.models import Languages, find_language, get_language_name
+from transduce.serving.service import TranslationRequest
 from transduce.serving.wishes import TranslationWish
 
 UNLIMITED = 1_000_000_000_000
-"""What DeepL gives as the limit of those who have none."""
+"""The limit that DeepL gives to customers who have none."""
 
 _VARIANTS = {"EN": ("EN-GB", "EN-US"), "PT": ("PT-BR", "PT-PT")}
-"""As targets, DeepL's clients refuse these languages without a region; what a model writes is up to the model."""
+"""DeepL's clients refuse these targets without a region, whichever of them a model writes."""
 
-_REFUSED = (
+_UNSUPPORTED = (
     "glossary_id",
     "glossary_ids",
     "style_id",
@@ -29,138 +32,305 @@ _REFUSED = (
     "translation_memory_id",
     "translation_memory_threshold",
 )
-"""What would change a translation and is not offered."""
+"""Parameters that would change a translation and are not supported."""
 
+_FLAGS = {"0": False, "1": True, "false": False, "true": True}
 _LINES = re.compile(r"\s*\n\s*")
+_ERROR = {
+    "application/json": {
+        "schema": {
+            "type": "object",
+            "properties": {"message": {"type": "string"}},
+            "required": ["message"],
+            "examples": [{"message": "Parameter 'text' not specified"}],
+        }
+    }
+}
+_ERRORS = describe_errors(
+    {
+        400: "Something is missing or not supported.",
+        403: "A key is needed, or this one is not known.",
+        413: "The body is too large, or there are too many texts or characters.",
+        415: "The body is neither JSON nor a form.",
+    },
+    _ERROR,
+)
+
+
+def _check_flag(value: object, info: ValidationInfo) -> bool:
+    found = _FLAGS.get(value if isinstance(value, str) else json.dumps(value))
+    if found is None:
+        raise ParameterError(f"Invalid request: {info.field_name} must be true or false")
+    return found
+
+
+_LIST = {"type": "array", "items": {"type": "string"}}
+_TagNames = Annotated[Texts, WithJsonSchema({"anyOf": [_LIST, {"type": "string"}]})]
+_Unused = Annotated[Any, Field(description="Makes no difference.")]
+
+
+class DeepLRequest(Parameters):
+    """Texts to be translated."""
+
+    missing_message: ClassVar[str] = "Parameter '{}' not specified"
+    keeps_empty: ClassVar[frozenset[str]] = frozenset({"text"})
+
+    text: Annotated[
+        Texts, Field(min_length=1), WithJsonSchema({"anyOf": [{**_LIST, "minItems": 1}, {"type": "string"}]})
+    ]
+    """Texts, or one."""
+
+    target_lang: Annotated[Text, Field(json_schema_extra={"x-languages": "deepl-targets"})]
+    """Language code."""
+
+    source_lang: Annotated[Text | None, Field(json_schema_extra={"x-languages": "deepl-sources"})] = None
+    """Language code; each text's is detected unless given."""
+
+    split_sentences: Literal["0", "1", "nonewlines"] = "1"
+    """Whether texts are divided into sentences; nonewlines: line ends are spaces."""
+
+    tag_handling: Literal["xml", "html"] | None = None
+    """What kind of markup texts are."""
+
+    splitting_tags: _TagNames = Field(default=[])
+    """Elements that divide sentences."""
+
+    non_splitting_tags: _TagNames = Field(default=[])
+    """Elements that do not."""
+
+    ignore_tags: _TagNames = Field(default=[])
+    """Elements whose text is kept."""
+
+    outline_detection: Annotated[
+        bool,
+        BeforeValidator(_check_flag),
+        WithJsonSchema(
+            {"type": ["boolean", "integer", "string"], "enum": [True, False, 1, 0, "1", "0", "true", "false"]}
+        ),
+    ] = True
+    """0: no elements divide sentences but splitting_tags; else 1."""
+
+    formality: Literal["default", "prefer_more", "prefer_less"] = "default"
+    """Makes no difference."""
+
+    context: _Unused = None
+    enable_beta_languages: _Unused = None
+    model_type: _Unused = None
+    preserve_formatting: Annotated[Any, Field(description="Makes no difference: nothing is corrected.")] = None
+    show_billed_characters: Annotated[Any, Field(description="Makes no difference: they are always shown.")] = None
+    tag_handling_version: _Unused = None
+
+    auth_key: Text | None = None
+    """API key, if this service needs one: better in a header."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def refuse_unsupported(cls, values: dict[str, Any]) -> dict[str, Any]:
+        """Refuse parameters that would change a translation and are not supported."""
+        for name in _UNSUPPORTED:
+            if values.get(name, "") not in ("", None):
+                raise ParameterError(
+                    f"{name} is not offered by this service: leave it out; /v1/translate has a glossary"
+                )
+        return values
+
+    @property
+    def markup(self) -> MarkupRules | None:
+        """How markup is read; None for plain text."""
+        if self.tag_handling is None:
+            return None
+        is_xml = self.tag_handling == "xml"
+
+        def split_names(texts: list[str]) -> frozenset[str]:
+            names = [name.strip() for text in texts for name in text.split(",")]
+            return frozenset(names if is_xml else map(str.lower, names))
+
+        splitting, non_splitting = split_names(self.splitting_tags), split_names(self.non_splitting_tags)
+        return MarkupRules(is_xml, splitting, non_splitting, split_names(self.ignore_tags), self.outline_detection)
+
+
+class LanguagesRequest(Parameters):
+    """Which languages are listed."""
+
+    type: Literal["source", "target"] = "source"
+
+
+class DeepLTranslation(BaseModel):
+    """The translation of a text."""
+
+    detected_source_language: str
+    text: str
+    billed_characters: int
+
+
+class DeepLResponse(BaseModel):
+    """The translation of each text, in order."""
+
+    translations: list[DeepLTranslation]
+
+
+class DeepLLanguage(BaseModel):
+    """A source or a target language."""
+
+    language: str
+    name: str
+    supports_formality: Annotated[bool | SkipJsonSchema[None], Field(description="Of targets.")] = None
+
+
+class DeepLUsage(BaseModel):
+    """Characters that were translated, and how many may be."""
+
+    character_count: int
+    character_limit: int
+
+
+class DeepLGlossaryPairs(BaseModel):
+    """No pairs of languages."""
+
+    supported_languages: Annotated[list[str], Field(max_length=0)]
+
+
+class DeepLGlossaries(BaseModel):
+    """No glossaries."""
+
+    glossaries: Annotated[list[str], Field(max_length=0)]
+
 
 router = APIRouter(prefix="/v2", tags=["DeepL"])
 
 
-@router.post("/translate", summary="Translate", openapi_extra=schemas.TRANSLATE, responses=schemas.TRANSLATED)
-async def translate(request: Request) -> JSONResponse:
+@router.post(
+    "/translate",
+    summary="Translate",
+    openapi_extra=describe_body(
+        DeepLRequest, {"text": ["A man is riding a bike."], "target_lang": "DE"}, "application/x-www-form-urlencoded"
+    ),
+    responses=describe_success(
+        "A translation of each text, in order.",
+        {
+            "translations": [
+                {"detected_source_language": "EN", "text": "Ein Mann fährt Fahrrad.", "billed_characters": 23}
+            ]
+        },
+    )
+    | _ERRORS,
+)
+async def translate(request: Request) -> DeepLResponse:
     """Texts, as JSON or as a form in which `text` is repeated."""
-    reception = reception_of(request)
-    asked = await read_parameters(request)
-    with reception.admitted(request, asked.text("auth_key")):
-        _check(asked)
-        source, target = _pair(reception, asked)
-        split = asked.choice("split_sentences", ("0", "1", "nonewlines"), "1")
-        rules = _rules(asked)
-        texts = given = _texts(asked)
-        if split == "nonewlines" and rules is None:
-            texts = [_LINES.sub(" ", text) for text in given]
-        wish = TranslationWish(split_sentences=split != "0")
-        found = await reception.translate(request, Order(texts, source, target, wish, rules))
-        return JSONResponse(
+    async with admit_with_parameters(request, "auth_key") as (service, parameters):
+        asked = DeepLRequest.parse(parameters)
+        source, target = _find_pair(service.languages, asked)
+        markup, texts = asked.markup, asked.text
+        if asked.split_sentences == "nonewlines" and markup is None:
+            texts = [_LINES.sub(" ", text) for text in texts]
+        options = TranslationWish(split_sentences=asked.split_sentences != "0")
+        found = await service.translate(
+            TranslationRequest(texts, source, target, options, markup), partial(set_logged_pair, request)
+        )
+    return DeepLResponse(
+        translations=[
+            DeepLTranslation(
+                detected_source_language=_format_source(one.source), text=one.text, billed_characters=len(text)
+            )
+            for text, one in zip(asked.text, found.translations, strict=True)
+        ]
+    )
+
+
+@router.get(
+    "/languages",
+    summary="List languages",
+    response_model_exclude_none=True,
+    openapi_extra={
+        "parameters": [
             {
-                "translations": [
-                    {
-                        "detected_source_language": _base(one.source),
-                        "text": one.translated.text,
-                        "billed_characters": len(text),
-                    }
-                    for text, one in zip(given, found, strict=True)
-                ]
+                "name": "type",
+                "in": "query",
+                "schema": {"type": "string", "enum": ["source", "target", ""], "default": "source"},
+                "description": "May be in a form in the body, too, as the official client has it.",
             }
-        )
-
-
-@router.get("/languages", summary="List languages", openapi_extra=schemas.LIST, responses=schemas.LANGUAGES)
-async def languages(request: Request) -> JSONResponse:
+        ]
+    },
+    responses=describe_success("The languages.", [{"language": "DE", "name": "German", "supports_formality": False}])
+    | _ERRORS,
+)
+async def languages(request: Request) -> list[DeepLLanguage]:
     """What can be translated, or with `type=target` what it can be translated into."""
-    reception = reception_of(request)
-    asked = await read_parameters(request)
-    with reception.admitted(request, asked.text("auth_key")):
-        found = reception.languages
-        if asked.choice("type", ("source", "target"), "source") == "source":
-            return JSONResponse([{"language": _base(code), "name": name_of(code)} for code in found.sources])
-        targets = [(variant, code) for code in found.targets for variant in _variants(code)]
-        return JSONResponse(
-            [{"language": code, "name": name_of(name), "supports_formality": False} for code, name in targets]
-        )
+    async with admit_with_parameters(request, "auth_key") as (service, parameters):
+        found = service.languages
+        if LanguagesRequest.parse(parameters).type == "source":
+            return [
+                DeepLLanguage(language=_format_source(code), name=get_language_name(code)) for code in found.sources
+            ]
+        return [
+            DeepLLanguage(language=variant, name=get_language_name(code), supports_formality=False)
+            for code in found.targets
+            for variant in _format_targets(code)
+        ]
 
 
-@router.get("/usage", summary="Say how much was translated", responses=schemas.USAGE)
-async def usage(request: Request) -> JSONResponse:
+@router.get(
+    "/usage",
+    summary="Say how much was translated",
+    responses=describe_success(
+        "Characters that were translated, and how many may be.",
+        {"character_count": 1234, "character_limit": 1_000_000_000_000},
+    )
+    | _ERRORS,
+)
+async def usage(request: Request) -> DeepLUsage:
     """Characters since the service was started; there is no limit to them."""
-    reception = reception_of(request)
-    with reception.admitted(request, (await read_parameters(request)).text("auth_key")):
-        return JSONResponse({"character_count": reception.num_characters, "character_limit": UNLIMITED})
+    async with admit_with_parameters(request, "auth_key") as (service, _):
+        return DeepLUsage(character_count=service.num_characters, character_limit=UNLIMITED)
 
 
-@router.get("/glossary-language-pairs", summary="List pairs with glossaries", responses=schemas.GLOSSARY_PAIRS)
-async def glossary_pairs(request: Request) -> JSONResponse:
+@router.get(
+    "/glossary-language-pairs",
+    summary="List pairs with glossaries",
+    responses=describe_success("No pairs.", {"supported_languages": []}) | _ERRORS,
+)
+async def glossary_pairs(request: Request) -> DeepLGlossaryPairs:
     """None: glossaries are not kept here. `/v1/translate` takes one with each request."""
-    with reception_of(request).admitted(request, (await read_parameters(request)).text("auth_key")):
-        return JSONResponse({"supported_languages": []})
+    async with admit_with_parameters(request, "auth_key"):
+        return DeepLGlossaryPairs(supported_languages=[])
 
 
-@router.get("/glossaries", summary="List glossaries", responses=schemas.GLOSSARIES)
-async def glossaries(request: Request) -> JSONResponse:
+@router.get(
+    "/glossaries", summary="List glossaries", responses=describe_success("No glossaries.", {"glossaries": []}) | _ERRORS
+)
+async def glossaries(request: Request) -> DeepLGlossaries:
     """None, likewise."""
-    with reception_of(request).admitted(request, (await read_parameters(request)).text("auth_key")):
-        return JSONResponse({"glossaries": []})
+    async with admit_with_parameters(request, "auth_key"):
+        return DeepLGlossaries(glossaries=[])
 
 
-def _check(asked: Parameters) -> None:
-    """That nothing is asked that is not offered and would make a difference."""
-    for name in _REFUSED:
-        if name in asked:
-            raise ParameterError(f"{name} is not offered by this service: leave it out; /v1/translate has a glossary")
-    asked.choice("formality", ("default", "prefer_more", "prefer_less"), "default")
+def list_language_codes(codes: Sequence[str], side: Literal["sources", "targets"]) -> list[str]:
+    """List the codes that clients may write."""
+    plain = [code.upper() for code in codes]
+    return plain if side == "sources" else [*plain, *(variant for code in codes for variant in _format_targets(code))]
 
 
-def _texts(asked: Parameters) -> list[str]:
-    texts = asked.texts("text")
-    if not texts:
-        raise ParameterError("Parameter 'text' not specified")
-    return texts
-
-
-def _pair(reception: Reception, asked: Parameters) -> tuple[str | None, str]:
-    """Codes of the loaded models; no source where it is to be detected."""
-    languages = reception.languages
-    written = asked.text("source_lang")
-    source = None if written is None else find_language(written, languages.sources)
-    if written is not None and source is None:
-        raise ParameterError(f"Value for 'source_lang' not supported: there are {_list(languages.sources)}")
-    written = asked.text("target_lang")
-    if written is None:
-        raise ParameterError("Parameter 'target_lang' not specified")
-    targets = languages.targets if source is None else languages.targets_of(source)
-    target = find_language(written, targets)
+def _find_pair(languages: Languages, asked: DeepLRequest) -> tuple[str | None, str]:
+    """Find the language codes of the models; None for a source that is to be detected."""
+    source = None if asked.source_lang is None else find_language(asked.source_lang, languages.sources)
+    if asked.source_lang is not None and source is None:
+        raise ParameterError(f"Value for 'source_lang' not supported: there are {_join_codes(languages.sources)}")
+    targets = languages.targets if source is None else languages.get_targets(source)
+    target = find_language(asked.target_lang, targets)
     if target is None:
-        raise ParameterError(f"Value for 'target_lang' not supported: there are {_list(targets)}")
+        raise ParameterError(f"Value for 'target_lang' not supported: there are {_join_codes(targets)}")
     return source, target
 
 
-def _rules(asked: Parameters) -> Rules | None:
-    handling = asked.choice("tag_handling", ("xml", "html"), "")
-
-    def names(parameter: str) -> frozenset[str]:
-        found = [name.strip() for text in asked.texts(parameter) for name in text.split(",")]
-        return frozenset(name if handling == "xml" else name.lower() for name in found)
-
-    splitting, non_splitting, ignored = map(names, ("splitting_tags", "non_splitting_tags", "ignore_tags"))
-    detects_outline = asked.flag("outline_detection", default=True)
-    return Rules(handling == "xml", splitting, non_splitting, ignored, detects_outline) if handling else None
-
-
-def _base(code: str) -> str:
-    """As DeepL writes a source language."""
+def _format_source(code: str) -> str:
+    """Format a source language as DeepL does."""
     return code.partition("-")[0].upper()
 
 
-def _variants(code: str) -> Sequence[str]:
-    """As DeepL's clients write a target language."""
+def _format_targets(code: str) -> Sequence[str]:
+    """Format a target language in all ways that DeepL's clients know."""
     return _VARIANTS.get(code.upper(), (code.upper(),))
 
 
-def _list(codes: Sequence[str]) -> str:
+def _join_codes(codes: Sequence[str]) -> str:
     return ", ".join(code.upper() for code in codes)
-
-
-def language_codes(codes: Sequence[str], side: str) -> list[str]:
-    """What clients may write, for the OpenAPI document; `side` is "sources" or "targets"."""
-    plain: list[Any] = [code.upper() for code in codes]
-    return plain if side == "sources" else [*plain, *(variant for code in codes for variant in _variants(code))]

@@ -1,1 +1,1 @@
-"""Concurrent requests: their queue, and the batches that are computed of it."""
+"""Scheduling of concurrent requests: what is computed for them, and the queue that forms batches of it."""

@@ -1,10 +1,12 @@
-"""Work."""
+"""Translation, scoring and inspection as batch tasks, their preparation, and the translations of texts they give."""
 
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from threading import Event
-from typing import Any
+from typing import Annotated, Any, ClassVar
+
+from pydantic import ConfigDict, Field
 
 from transduce.inspection import InspectedModel, InspectionRequest, inspect_text
 from transduce.serving.errors import DeadlineExceeded, Unsatisfiable
@@ -14,242 +16,155 @@ from transduce.text import Document, rebuilt, segments, split_document, subdivid
 from transduce.translation import Line, PairScore, align_lines, score_pairs
 from transduce.translation.protection import How
 
+MAX_PARTS = 8
+"""Parts of a sentence that is longer than the model reads at a time. The parts of an even longer one are computed as
+sentences of their own, so that other requests have their turn in between, and the rest is not computed if the request
+is cancelled."""
+
 
 @dataclass(frozen=True)
 class Token:
-    """A piece of a translation, as in "▁Hund", and its log-probability in nats."""
+    """A piece of a translation."""
 
-    piece: str
+    __pydantic_config__: ClassVar = ConfigDict(use_attribute_docstrings=True)
+
+    piece: Annotated[str, Field(examples=["▁Mann"])]
+    """As the tokenizer spells it; `</s>` at the end."""
+
     log_probability: float
+    """After the pieces before it, in nats."""
 
 
 @dataclass(frozen=True)
 class Word:
-    """A word of a translation, and the probability, from 0 to 1, that it is right."""
+    """A word of a translation."""
+
+    __pydantic_config__: ClassVar = ConfigDict(use_attribute_docstrings=True)
 
     word: str
+    """As it stands there."""
+
     confidence: float
+    """The probability, from 0 to 1, that it is right."""
 
 
 @dataclass(frozen=True)
 class ScoredText:
-    """A translation.
+    """One of several translations."""
 
-    Args:
-        text: it.
-        score: log-probability in nats by length penalty, of a text the sum of its sentences'; None if unknown.
-        utility: of a sentence, mean chrF against the other samples; None unless it was chosen among them by that.
-    """
+    __pydantic_config__: ClassVar = ConfigDict(use_attribute_docstrings=True)
 
     text: str
+    """The translation."""
+
     score: float | None
-    utility: float | None = None
+    """Sum of its sentences' log-probabilities, each by its length penalty; null where it was put together otherwise."""
+
+    utility: float | None
+    """Of a sentence, mean chrF against the other samples, from 0 to 100; null unless chosen by minimum Bayes risk."""
 
 
 @dataclass(frozen=True)
 class TranslatedSentence:
-    """A sentence with its translations.
+    """A sentence of a text."""
 
-    Args:
-        source: the sentence.
-        translations: best first, at least one.
-        tokens: of the best one, `</s>` included; none where it was put together otherwise, which `how` says.
-        num_parts: above 1 where the sentence was too long for the model.
-        how: how protected spans and terms were kept, if there were any to keep: see `ProtectedTranslation`.
-        confidence: the chrF to expect, from 0 to 100; None unless the model is calibrated.
-        words: of the best one, with their confidence; none unless the model is calibrated.
-        alignment: words of both sides that translate each other, as in "0-0 2-1"; None unless asked for.
-    """
+    __pydantic_config__: ClassVar = ConfigDict(use_attribute_docstrings=True)
 
     source: str
-    translations: tuple[ScoredText, ...]
-    tokens: tuple[Token, ...] = ()
-    num_parts: int = 1
-    how: How | None = None
-    confidence: float | None = None
-    words: tuple[Word, ...] = ()
-    alignment: str | None = None
+    """The sentence."""
 
-    @property
-    def translation(self) -> str:
-        """The best."""
-        return self.translations[0].text
+    translations: tuple[ScoredText, ...]
+    """Best first."""
+
+    tokens: tuple[Token, ...]
+    """Of the best one; none where it was put together otherwise."""
+
+    num_parts: int
+    """Above 1 where the sentence was too long for the model to be read as a whole."""
+
+    how: How | None
+    """How spans and terms were kept: "free", "constrained", "in parts" or "copied"; null if nothing was to be kept."""
+
+    confidence: float | None
+    """The chrF to expect, from 0 to 100; null unless the model is calibrated."""
+
+    words: tuple[Word, ...]
+    """Of the best one; none unless the model is calibrated."""
+
+    alignment: str | None
+    """Words of both sides that translate each other, as in "0-0 2-1"; null unless asked for."""
 
 
 @dataclass(frozen=True)
 class TranslatedText:
-    """A text with its translation, and whatever stood between its sentences as it was.
+    """The translation of one text."""
 
-    Args:
-        text: the translation.
-        score: see `ScoredText`.
-        alternatives: others, best first; the k-th is made of the k-th of each sentence.
-        sentences: what was translated; none of a text that shows no letter or digit, which is its own translation.
-    """
+    __pydantic_config__: ClassVar = ConfigDict(use_attribute_docstrings=True)
 
-    text: str
+    text: Annotated[str, Field(examples=["Ein Mann fährt Fahrrad. Es ist spät."])]
+    """The best translation, with all that stood between the sentences."""
+
     score: float | None
+    """See alternatives."""
+
     alternatives: tuple[ScoredText, ...]
+    """Others, best first."""
+
     sentences: tuple[TranslatedSentence, ...]
+    """What was translated; none for markup, and for what has no letter or digit, which is given back."""
+
+    source: Annotated[str, Field(examples=["en"])]
+    """The text's language."""
+
+    source_probability: Annotated[float, Field(examples=[1.0])]
+    """From 0 to 1, if the language was detected; else 1."""
 
     @classmethod
-    def of(cls, document: Document, sentences: tuple[TranslatedSentence, ...]) -> "TranslatedText":
-        """Put together from the translations of the document's sentences."""
+    def join(cls, document: Document, sentences: tuple[TranslatedSentence, ...], source: str) -> "TranslatedText":
+        """Join translations of a document's sentences: the k-th alternative is made of the k-th of each sentence."""
         depth = min((len(sentence.translations) for sentence in sentences), default=1)
-        best, *others = (_ranked(document, sentences, rank) for rank in range(depth))
-        return cls(best.text, best.score, tuple(others), sentences)
+        best, *others = (_join_rank(document, sentences, rank) for rank in range(depth))
+        return cls(best.text, best.score, tuple(others), sentences, source, 1.0)
 
 
-def _ranked(document: Document, sentences: tuple[TranslatedSentence, ...], rank: int) -> ScoredText:
+def _join_rank(document: Document, sentences: tuple[TranslatedSentence, ...], rank: int) -> ScoredText:
     chosen = [sentence.translations[rank] for sentence in sentences]
     scores = [one.score for one in chosen if one.score is not None]
     score = math.fsum(scores) if len(scores) == len(chosen) else None
-    return ScoredText(rebuilt(document, [one.text for one in chosen]), score)
-
-
-MOST_PARTS = 8
-"""Of a sentence that is longer than the model reads at a time: with more, each is computed as a sentence of its own, so
-that others have their turn in between, and nothing more is computed of it once nobody waits for it."""
+    return ScoredText(rebuilt(document, [one.text for one in chosen]), score, None)
 
 
 @dataclass(frozen=True)
-class PreparedTexts:
-    """Texts in sentences.
-
-    Args:
-        documents: one for each text.
-        sentences: of all, in order, each with its number of source tokens.
-    """
-
-    documents: tuple[Document, ...]
-    sentences: tuple[tuple[str, int], ...]
-
-    def answers(self, found: Sequence[TranslatedSentence]) -> list[TranslatedText]:
-        """The texts with the translations of all sentences, in order."""
-        answers, start = [], 0
-        for document in self.documents:
-            end = start + len(document.sentences)
-            answers.append(TranslatedText.of(document, tuple(found[start:end])))
-            start = end
-        return answers
-
-
-def prepared_texts(
-    model: LoadedModel, texts: Sequence[str], wish: TranslationWish, is_over: Event | None = None
-) -> PreparedTexts:
-    """The texts in sentences, as the wish has it.
-
-    An address, tag or placeholder of more than `MOST_PARTS` parts is in none of them, and so is kept as it is.
-
-    Args:
-        model: what is going to translate them.
-        texts: anything.
-        wish: how they are translated.
-        is_over: set once nobody waits for them any more, so that no more is done.
-
-    Raises:
-        DeadlineExceeded: it was set.
-        ConfigError: the wish contradicts itself, asks for more than the model or its engine has, or has a prefix of
-            more tokens than the model reads at a time: each takes a step of the search.
-    """
-    model.line_translator(wish)
-    if wish.align:
-        model.decoder("alignments")
-    num_prefix = _num_tokens(model, [wish.prefix])[0] if wish.prefix else 0
-    turns = _Turns(model, is_over or Event())
-    divides = not (wish.prefix or wish.require)  # else there is no translation of parts
-    documents = []
-    for text in texts:
-        turns.checkpoint()
-        document = split_document(text, model.languages.source) if wish.splits else _whole(text)
-        documents.append(subdivided(document, turns.of) if divides else document)
-    sentences = [sentence for document in documents for sentence in document.sentences]
-    lengths = [length + num_prefix for length in _num_tokens(model, sentences)]
-    return PreparedTexts(tuple(documents), tuple(zip(sentences, lengths, strict=True)))
-
-
-def prepared_pairs(model: LoadedModel, pairs: Sequence[tuple[str, str]]) -> tuple[tuple[tuple[str, str], int], ...]:
-    """Each pair with the number of tokens of its longer side."""
-    sources, targets = (_num_tokens(model, [pair[side] for pair in pairs]) for side in (0, 1))
-    return tuple(zip(pairs, map(max, sources, targets), strict=True))
-
-
-class _Turns:
-    """Divides sentences of very many parts, each of which the model reads as a whole, until nobody waits for it."""
-
-    def __init__(self, model: LoadedModel, is_over: Event) -> None:
-        self._model, self._is_over = model, is_over
-
-    def of(self, sentence: str) -> list[str]:
-        """The parts, or the whole sentence if they are not very many."""
-        self.checkpoint()
-        most = MOST_PARTS * self._model.languages.max_pieces
-        tokenizer = self._model.translator.tokenizer
-        is_short = len(sentence.encode("utf-8", "replace")) <= most  # a token stands for at least a byte
-        if is_short or tokenizer.split_language(sentence)[0] or _num_tokens(self._model, [sentence])[0] <= most:
-            return [sentence]
-        return segments(sentence, self._model.languages.source, self._fits)
-
-    def checkpoint(self) -> None:
-        """That somebody waits.
-
-        Raises:
-            DeadlineExceeded: nobody does.
-        """
-        if self._is_over.is_set():
-            raise DeadlineExceeded("nobody waits for these texts any more")
-
-    def _fits(self, part: str) -> bool:
-        self.checkpoint()
-        return self._model.translator.fits(part)
-
-
-def _num_tokens(model: LoadedModel, texts: Sequence[str]) -> list[int]:
-    """Of each, `</s>` included."""
-    return [len(ids) + 1 for ids in model.translator.tokenizer.encode_all(texts)]
-
-
-def _whole(text: str) -> Document:
-    """The text as one sentence, if it shows a letter or digit; space around it is kept."""
-    stripped = text.strip()
-    if not any(map(str.isalnum, stripped)):
-        return Document((), (text,))
-    start = text.index(stripped)
-    return Document((stripped,), (text[:start], text[start + len(stripped) :]))
-
-
-@dataclass(frozen=True)
-class Translating:
-    """Sentences that one model translates with the same wish."""
+class TranslationTask:
+    """Translation of sentences by one model with the same options."""
 
     model: LoadedModel
-    wish: TranslationWish
-    takes_as_long_as_its_tokens: bool = True
+    options: TranslationWish
+    has_typical_speed: bool = True
 
     @property
     def width(self) -> int:
         """The beam, or the number of samples."""
-        own = self.model.translator.search
-        return int(self.wish.num_samples or self.wish.settings(own)["beam"])
+        return int(self.options.num_samples or self.options.settings(self.model.translator.search)["beam"])
 
     def compute(self, sentences: Sequence[str]) -> list[TranslatedSentence | Exception]:
-        """The translation of each, or why there is none."""
-        lines = self.model.line_translator(self.wish).translate(sentences)
-        alignments = self._alignments(lines) if self.wish.align else {}
+        """Translate sentences."""
+        lines = self.model.make_line_translator(self.options).translate(sentences)
+        alignments = self._align(lines) if self.options.align else [None] * len(lines)
         return [
             Unsatisfiable(
                 f"no translation of {line.source!r:.80} has what is asked for, or it is too long to be held to it"
             )
             if line.has_failed
-            else self._answer(line, alignments.get(place))
-            for place, line in enumerate(lines)
+            else self._describe(line, alignment)
+            for line, alignment in zip(lines, alignments, strict=True)
         ]
 
-    def _answer(self, line: Line, alignment: str | None) -> TranslatedSentence:
+    def _describe(self, line: Line, alignment: str | None) -> TranslatedSentence:
         best = line.translation.alternatives[0]
-        # Nobody has measured how sure what was put together of parts is.
-        is_measured = best.pieces and line.translation.num_parts == 1
-        confidence = self.model.confidence if is_measured else None
+        # The confidence of translations that were put together of parts has not been calibrated.
+        is_calibrated = best.pieces and line.translation.num_parts == 1
+        confidence = self.model.confidence if is_calibrated else None
         words = [] if confidence is None else confidence.words(best.pieces, best.token_scores)
         return TranslatedSentence(
             source=line.source,
@@ -265,45 +180,145 @@ class Translating:
             alignment=alignment,
         )
 
-    def _alignments(self, lines: Sequence[Line]) -> dict[int, str]:
-        """By number of the line; of those that the model reads as wholes."""
-        found = align_lines(self.model.decoder("alignments"), lines, self.model.alignment_head)
-        return {place: str(alignment) for place, alignment in enumerate(found) if alignment is not None}
+    def _align(self, lines: Sequence[Line]) -> list[str | None]:
+        """Align lines; None for those that the model did not read as a whole."""
+        found = align_lines(self.model.make_forced_decoder("alignments"), lines, self.model.alignment_head)
+        return [None if alignment is None else str(alignment) for alignment in found]
 
 
 @dataclass(frozen=True)
-class Scoring:
-    """Pairs of texts that one model scores."""
+class ScoringTask:
+    """Scoring of pairs of texts by one model."""
 
     model: LoadedModel
     width: int = 1
-    takes_as_long_as_its_tokens: bool = False  # no search
+    has_typical_speed: bool = False  # it does not search
 
     def compute(self, pairs: Sequence[tuple[str, str]]) -> list[PairScore]:
-        """The score of each."""
-        return score_pairs(self.model.decoder("scores"), pairs)
+        """Score pairs."""
+        return score_pairs(self.model.make_forced_decoder("scores"), pairs)
 
 
 @dataclass(frozen=True)
-class Inspecting:
-    """A sentence that one model is watched at.
+class InspectionTask:
+    """Inspection of what one model computes for a sentence.
 
     Args:
-        model: it.
-        is_over: set once nobody waits for the document any more, so that no more is computed of it.
+        model: the model.
+        is_over: set once nobody waits for the document any more, so that the rest is not computed.
     """
 
     model: LoadedModel
     is_over: Event = field(default_factory=Event, compare=False)
     width: int = 1
-    takes_as_long_as_its_tokens: bool = False
+    has_typical_speed: bool = False
 
     def compute(self, requests: Sequence[InspectionRequest]) -> list[dict[str, Any]]:
-        """The document of each."""
-        known = self.model.languages
-        about = InspectedModel(known.model, known.digest, self.model.confidence)
-        return [inspect_text(self.model.translator, one, about, checkpoint=self._checkpoint) for one in requests]
+        """Make inspection documents."""
+        info = self.model.info
+        about = InspectedModel(info.model, info.digest, self.model.confidence)
+        return [inspect_text(self.model.translator, one, about, checkpoint=self._check_waiting) for one in requests]
 
-    def _checkpoint(self) -> None:
+    def _check_waiting(self) -> None:
         if self.is_over.is_set():
             raise DeadlineExceeded("nobody waits for this inspection any more")
+
+
+@dataclass(frozen=True)
+class PreparedTexts:
+    """Texts divided into sentences.
+
+    Args:
+        documents: one for each text.
+        sentences: of all documents, in order, each with its number of source tokens.
+    """
+
+    documents: tuple[Document, ...]
+    sentences: tuple[tuple[str, int], ...]
+
+    def join_translations(self, sentences: Sequence[TranslatedSentence], source: str) -> list[TranslatedText]:
+        """Join the translations of all sentences, in order, to translations of the texts."""
+        texts, start = [], 0
+        for document in self.documents:
+            end = start + len(document.sentences)
+            texts.append(TranslatedText.join(document, tuple(sentences[start:end]), source))
+            start = end
+        return texts
+
+
+def prepare_texts(
+    model: LoadedModel, texts: Sequence[str], options: TranslationWish, is_over: Event | None = None
+) -> PreparedTexts:
+    """Divide texts into sentences, as the options say.
+
+    An address, tag or placeholder of more than `MAX_PARTS` parts is in none of them, and is kept as it is.
+
+    Args:
+        model: translates them.
+        texts: anything.
+        options: how they are translated.
+        is_over: set once nobody waits for them any more, so that the rest is not prepared.
+
+    Raises:
+        DeadlineExceeded: it was set.
+        ConfigError: options contradict each other, the model or its engine does not have them, or the prefix has more
+            tokens than the model reads at a time: each takes a step of the search.
+    """
+    model.make_line_translator(options)
+    if options.align:
+        model.make_forced_decoder("alignments")
+    num_prefix = _count_tokens(model, [options.prefix])[0] if options.prefix else 0
+    splitter = _LongSentenceSplitter(model, is_over or Event())
+    is_divisible = not (options.prefix or options.require)  # else parts have no translation of their own
+    documents = []
+    for text in texts:
+        splitter.check_waiting()
+        document = split_document(text, model.info.source) if options.splits else _make_single_sentence(text)
+        documents.append(subdivided(document, splitter.split) if is_divisible else document)
+    sentences = [sentence for document in documents for sentence in document.sentences]
+    lengths = [length + num_prefix for length in _count_tokens(model, sentences)]
+    return PreparedTexts(tuple(documents), tuple(zip(sentences, lengths, strict=True)))
+
+
+def prepare_pairs(model: LoadedModel, pairs: Sequence[tuple[str, str]]) -> tuple[tuple[tuple[str, str], int], ...]:
+    """Return each pair with the number of tokens of its longer side."""
+    sources, targets = (_count_tokens(model, [pair[side] for pair in pairs]) for side in (0, 1))
+    return tuple(zip(pairs, map(max, sources, targets), strict=True))
+
+
+class _LongSentenceSplitter:
+    """Splits sentences of more than `MAX_PARTS` parts into parts that the model reads as a whole."""
+
+    def __init__(self, model: LoadedModel, is_over: Event) -> None:
+        self._model, self._is_over = model, is_over
+
+    def split(self, sentence: str) -> list[str]:
+        self.check_waiting()
+        max_tokens = MAX_PARTS * self._model.info.max_pieces
+        tokenizer = self._model.translator.tokenizer
+        is_short = len(sentence.encode("utf-8", "replace")) <= max_tokens  # a token has at least a byte
+        if is_short or tokenizer.split_language(sentence)[0] or _count_tokens(self._model, [sentence])[0] <= max_tokens:
+            return [sentence]
+        return segments(sentence, self._model.info.source, self._fits)
+
+    def check_waiting(self) -> None:
+        if self._is_over.is_set():
+            raise DeadlineExceeded("nobody waits for these texts any more")
+
+    def _fits(self, part: str) -> bool:
+        self.check_waiting()
+        return self._model.translator.fits(part)
+
+
+def _count_tokens(model: LoadedModel, texts: Sequence[str]) -> list[int]:
+    """Count tokens of each text, `</s>` included."""
+    return [len(ids) + 1 for ids in model.translator.tokenizer.encode_all(texts)]
+
+
+def _make_single_sentence(text: str) -> Document:
+    """Make a document with the text as its only sentence, or with none if it has no letter or digit."""
+    stripped = text.strip()
+    if not any(map(str.isalnum, stripped)):
+        return Document((), (text,))
+    start = text.index(stripped)
+    return Document((stripped,), (text[:start], text[start + len(stripped) :]))
