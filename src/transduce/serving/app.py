@@ -124,7 +124,7 @@ _READY: dict[int | str, dict[str, Any]] = {
 @operations.get("/health", summary="Live?", responses=_LIVE)
 @operations.get("/v2/health/live", summary="Live?", responses=_LIVE)
 async def live() -> JSONResponse:
-    """Always, as long as it answers at all."""
+    """Succeeds as long as the server answers at all."""
     return JSONResponse(_OK)
 
 
@@ -133,7 +133,7 @@ async def live() -> JSONResponse:
 @operations.get("/readyz", summary="Ready?", responses=_READY)
 @operations.get("/v2/health/ready", summary="Ready?", responses=_READY)
 async def ready(request: Request) -> JSONResponse:
-    """All models are loaded and have translated something, and the service has not been told to end."""
+    """Succeeds once all models have translated something, and until the service is told to stop."""
     if get_service(request).is_ready:
         return JSONResponse(_OK)
     headers = {"Retry-After": "5", "Connection": "close"}

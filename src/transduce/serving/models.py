@@ -44,31 +44,31 @@ class ModelInfo:
     __pydantic_config__: ClassVar = ConfigDict(use_attribute_docstrings=True)
 
     source: Annotated[str, Field(examples=["en"])]
-    """Language code of what it translates."""
+    """Source language code."""
 
     target: Annotated[str, Field(examples=["de"])]
-    """Language code of its translations."""
+    """Target language code."""
 
     model: Annotated[str, Field(examples=["best"])]
-    """Its name."""
+    """Name of the model."""
 
     engine: Annotated[str, Field(examples=["native"])]
-    """What computes it."""
+    """Engine that computes the model."""
 
     precision: Annotated[str, Field(examples=["float32"])]
-    """Of the arithmetic."""
+    """Precision of the arithmetic."""
 
     digest: str | None
-    """SHA-256 of its weights; null where another engine has them."""
+    """SHA-256 of the weights; null for engines other than the native one."""
 
     num_parameters: int | None
-    """Of the network; null likewise."""
+    """Parameters of the network; null likewise."""
 
     max_pieces: int
-    """That it reads at a time."""
+    """Pieces of the longest sentence that is read as a whole; longer ones are translated in parts."""
 
     beam: int
-    """Hypotheses for a sentence, unless asked otherwise."""
+    """Hypotheses for a sentence, unless a request asks for others."""
 
     @property
     def pair(self) -> Pair:
@@ -78,14 +78,14 @@ class ModelInfo:
 
 @dataclass(frozen=True)
 class ModelSettings:
-    """How models are loaded; see `interop.load_translator`."""
+    """Settings with which models are loaded; see `interop.load_translator`."""
 
     engine: str = NATIVE
     device: str = "auto"
     precision: str = "float32"
     """Float32 gives a text the same translation whatever it is translated with."""
     source_language: str = ""
-    """Of models that do not name theirs."""
+    """Source language of models that do not name it."""
     target_language: str = ""
 
 

@@ -16,7 +16,7 @@ from transduce.errors import UserError
 from transduce.serving.service import Service
 
 MAX_HEAD_BYTES = 65_536
-"""Of a request's first line and headers, and of the chunk headers of its body beyond some bytes for each byte."""
+"""Most bytes of a request's head, and of its body's chunk headers beyond `_CHUNK_BYTES` for each byte."""
 
 HEAD_SECONDS = 30.0
 """Time for a connection's first request to begin, and for the headers of each request to arrive."""

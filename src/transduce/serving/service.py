@@ -83,10 +83,10 @@ class TranslationResponse:
     __pydantic_config__: ClassVar = ConfigDict(use_attribute_docstrings=True)
 
     target: Annotated[str, Field(examples=["de"])]
-    """Their language."""
+    """Language code of the translations."""
 
     translations: list[TranslatedText]
-    """One for each text, in order."""
+    """A translation for each text, in order."""
 
 
 @dataclass(frozen=True)

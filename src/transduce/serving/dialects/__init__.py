@@ -137,6 +137,12 @@ def describe_success(description: str, example: object) -> dict[int | str, dict[
     return {200: {"description": description, "content": {"application/json": {"example": example}}}}
 
 
+def describe_error(field: str, example: str) -> dict[str, Any]:
+    """Describe the body of an error for OpenAPI: an object with one field, the message."""
+    schema = {"type": "object", "properties": {field: {"type": "string"}}, "required": [field]}
+    return {"application/json": {"schema": {**schema, "examples": [{field: example}]}}}
+
+
 def describe_body(model: type[Parameters], example: dict[str, Any], *form_types: str) -> dict[str, Any]:
     """Describe a request body for OpenAPI: as JSON, and as forms, all of whose values are strings.
 

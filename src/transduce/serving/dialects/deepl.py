@@ -10,7 +10,15 @@ from fastapi import APIRouter, Request
 from pydantic import BaseModel, BeforeValidator, Field, ValidationInfo, WithJsonSchema, model_validator
 from pydantic.json_schema import SkipJsonSchema
 
-from transduce.serving.dialects import Parameters, Text, Texts, admit_with_parameters, describe_body, describe_success
+from transduce.serving.dialects import (
+    Parameters,
+    Text,
+    Texts,
+    admit_with_parameters,
+    describe_body,
+    describe_error,
+    describe_success,
+)
 from transduce.serving.errors import ParameterError, describe_errors
 from transduce.serving.markup import MarkupRules
 from transduce.serving.middleware import set_logged_pair
@@ -36,16 +44,6 @@ _UNSUPPORTED = (
 
 _FLAGS = {"0": False, "1": True, "false": False, "true": True}
 _LINES = re.compile(r"\s*\n\s*")
-_ERROR = {
-    "application/json": {
-        "schema": {
-            "type": "object",
-            "properties": {"message": {"type": "string"}},
-            "required": ["message"],
-            "examples": [{"message": "Parameter 'text' not specified"}],
-        }
-    }
-}
 _ERRORS = describe_errors(
     {
         400: "Something is missing or not supported.",
@@ -53,7 +51,7 @@ _ERRORS = describe_errors(
         413: "The body is too large, or there are too many texts or characters.",
         415: "The body is neither JSON nor a form.",
     },
-    _ERROR,
+    describe_error("message", "Parameter 'text' not specified"),
 )
 
 
@@ -90,7 +88,7 @@ class DeepLRequest(Parameters):
     """Whether texts are divided into sentences; nonewlines: line ends are spaces."""
 
     tag_handling: Literal["xml", "html"] | None = None
-    """What kind of markup texts are."""
+    """Kind of the texts' markup."""
 
     splitting_tags: _TagNames = Field(default=[])
     """Elements that divide sentences."""
@@ -136,7 +134,7 @@ class DeepLRequest(Parameters):
 
     @property
     def markup(self) -> MarkupRules | None:
-        """How markup is read; None for plain text."""
+        """Rules for the markup of the texts; None for plain text."""
         if self.tag_handling is None:
             return None
         is_xml = self.tag_handling == "xml"
@@ -150,7 +148,7 @@ class DeepLRequest(Parameters):
 
 
 class LanguagesRequest(Parameters):
-    """Which languages are listed."""
+    """Query for source or target languages."""
 
     type: Literal["source", "target"] = "source"
 
@@ -175,25 +173,6 @@ class DeepLLanguage(BaseModel):
     language: str
     name: str
     supports_formality: Annotated[bool | SkipJsonSchema[None], Field(description="Of targets.")] = None
-
-
-class DeepLUsage(BaseModel):
-    """Characters that were translated, and how many may be."""
-
-    character_count: int
-    character_limit: int
-
-
-class DeepLGlossaryPairs(BaseModel):
-    """No pairs of languages."""
-
-    supported_languages: Annotated[list[str], Field(max_length=0)]
-
-
-class DeepLGlossaries(BaseModel):
-    """No glossaries."""
-
-    glossaries: Annotated[list[str], Field(max_length=0)]
 
 
 router = APIRouter(prefix="/v2", tags=["DeepL"])
@@ -255,7 +234,7 @@ async def translate(request: Request) -> DeepLResponse:
     | _ERRORS,
 )
 async def languages(request: Request) -> list[DeepLLanguage]:
-    """What can be translated, or with `type=target` what it can be translated into."""
+    """Source languages, or with `type=target` target languages."""
     async with admit_with_parameters(request, "auth_key") as (service, parameters):
         found = service.languages
         if LanguagesRequest.parse(parameters).type == "source":
@@ -278,10 +257,10 @@ async def languages(request: Request) -> list[DeepLLanguage]:
     )
     | _ERRORS,
 )
-async def usage(request: Request) -> DeepLUsage:
+async def usage(request: Request) -> dict[str, int]:
     """Characters since the service was started; there is no limit to them."""
     async with admit_with_parameters(request, "auth_key") as (service, _):
-        return DeepLUsage(character_count=service.num_characters, character_limit=UNLIMITED)
+        return {"character_count": service.num_characters, "character_limit": UNLIMITED}
 
 
 @router.get(
@@ -289,19 +268,19 @@ async def usage(request: Request) -> DeepLUsage:
     summary="List pairs with glossaries",
     responses=describe_success("No pairs.", {"supported_languages": []}) | _ERRORS,
 )
-async def glossary_pairs(request: Request) -> DeepLGlossaryPairs:
-    """None: glossaries are not kept here. `/v1/translate` takes one with each request."""
+async def glossary_pairs(request: Request) -> dict[str, list[str]]:
+    """Always empty: glossaries are not stored. `/v1/translate` takes one with each request."""
     async with admit_with_parameters(request, "auth_key"):
-        return DeepLGlossaryPairs(supported_languages=[])
+        return {"supported_languages": []}
 
 
 @router.get(
     "/glossaries", summary="List glossaries", responses=describe_success("No glossaries.", {"glossaries": []}) | _ERRORS
 )
-async def glossaries(request: Request) -> DeepLGlossaries:
-    """None, likewise."""
+async def glossaries(request: Request) -> dict[str, list[str]]:
+    """Always empty: glossaries are not stored. `/v1/translate` takes one with each request."""
     async with admit_with_parameters(request, "auth_key"):
-        return DeepLGlossaries(glossaries=[])
+        return {"glossaries": []}
 
 
 def list_language_codes(codes: Sequence[str], side: Literal["sources", "targets"]) -> list[str]:

@@ -9,7 +9,15 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationIn
 from pydantic.alias_generators import to_camel
 from pydantic.json_schema import SkipJsonSchema
 
-from transduce.serving.dialects import Parameters, Text, Texts, admit_with_parameters, describe_body, describe_success
+from transduce.serving.dialects import (
+    Parameters,
+    Text,
+    Texts,
+    admit_with_parameters,
+    describe_body,
+    describe_error,
+    describe_success,
+)
 from transduce.serving.errors import ParameterError, describe_errors
 from transduce.serving.markup import MarkupRules
 from transduce.serving.middleware import get_service, set_logged_pair
@@ -20,16 +28,6 @@ from transduce.serving.wishes import TranslationWish
 AUTO = "auto"
 
 _FORMS = ("application/x-www-form-urlencoded", "multipart/form-data")
-_ERROR = {
-    "application/json": {
-        "schema": {
-            "type": "object",
-            "properties": {"error": {"type": "string"}},
-            "required": ["error"],
-            "examples": [{"error": "Invalid request: missing q parameter"}],
-        }
-    }
-}
 _ERRORS = describe_errors(
     {
         400: "Something is missing, not supported, or too long, or a key is needed.",
@@ -37,7 +35,7 @@ _ERRORS = describe_errors(
         413: "The body is too large.",
         415: "The body is neither JSON nor a form.",
     },
-    _ERROR,
+    describe_error("error", "Invalid request: missing q parameter"),
 )
 
 
@@ -69,14 +67,14 @@ class LibreTranslateRequest(Parameters):
     """Language code."""
 
     format: Literal["text", "html"] = "text"
-    """Of html, tags are kept."""
+    """Format of the text; tags of html are kept."""
 
     alternatives: Annotated[
         int,
         BeforeValidator(_check_alternatives),
         WithJsonSchema({"type": "integer", "minimum": 0, "maximum": 1, "default": 0, "x-limit": "max_alternatives"}),
     ] = 0
-    """How many other translations there are to be at most; none of html."""
+    """Number of other translations at most; html has none."""
 
     api_key: Text | None = None
     """API key, if this service needs one."""
@@ -119,29 +117,15 @@ class LanguageTargets(_Response):
     targets: list[str]
 
 
-class NamedLanguage(_Response):
-    """A language."""
-
-    code: str
-    name: str
-
-
-class LanguageChoice(_Response):
-    """The languages that a front end shows at first."""
-
-    source: NamedLanguage
-    target: NamedLanguage
-
-
 class FrontendSettings(_Response):
-    """What a front end shows."""
+    """Settings for a front end."""
 
     api_keys: bool
     char_limit: int
     files_translation: bool = False
     frontend_timeout: Annotated[int, Field(description="Milliseconds between typing and asking.")] = 500
     key_required: bool
-    language: LanguageChoice
+    language: dict[str, dict[str, str]]
     suggestions: bool = False
     supported_files_format: list[str] = []
 
@@ -195,7 +179,7 @@ async def translate(request: Request) -> LibreTranslateResponse:
     | _ERRORS,
 )
 async def detect(request: Request) -> list[Detection]:
-    """Which of the languages of the loaded models a text is in; best first."""
+    """Languages of the loaded models that a text may be in, the most probable first."""
     async with admit_with_parameters(request, "api_key") as (service, parameters):
         text = " ".join(DetectRequest.parse(parameters).q)
         ranked = service.detector.rank_languages(text, service.languages.all)
@@ -216,7 +200,7 @@ _LANGUAGES = (
 @router.get("/languages", summary="List languages", responses=_LANGUAGES)
 @router.post("/languages", summary="List languages", responses=_LANGUAGES)
 async def languages(request: Request) -> list[LanguageTargets]:
-    """What can be translated, and into what."""
+    """Languages of the loaded models, each with those that it is translated into."""
     found = get_service(request).languages
     return [
         LanguageTargets(code=code, name=get_language_name(code), targets=list(found.get_targets(code)))
@@ -246,18 +230,14 @@ async def settings(request: Request) -> FrontendSettings:
     """Limits, and what is offered; suggestions and files are not."""
     service = get_service(request)
     found = service.languages
-    source, target = (NamedLanguage(code=code, name=get_language_name(code)) for code in _get_first(found))
+    first = {"source": (*found.sources, "")[0], "target": (*found.targets, "")[0]}
     is_required = request.app.state.authorization.is_required
     return FrontendSettings(
         api_keys=is_required,
         char_limit=service.limits.max_characters,
         key_required=is_required,
-        language=LanguageChoice(source=source, target=target),
+        language={side: {"code": code, "name": get_language_name(code)} for side, code in first.items()},
     )
-
-
-def _get_first(languages: Languages) -> tuple[str, str]:
-    return (languages.sources or ("",))[0], (languages.targets or ("",))[0]
 
 
 def _find_pair(languages: Languages, asked: LibreTranslateRequest) -> tuple[str | None, str]:

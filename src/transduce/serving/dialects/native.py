@@ -34,18 +34,18 @@ _ResponseT = TypeVar("_ResponseT")
 
 @dataclass(frozen=True)
 class ScoredPair:
-    """How probable a translation is."""
+    """Score of a given translation."""
 
     __pydantic_config__: ClassVar = ConfigDict(use_attribute_docstrings=True)
 
     score: float
-    """Log-probability by length penalty, as a translation's score is; 0 for a pair of blanks."""
+    """Log-probability divided by the length penalty, as the score of a translation; 0 for a pair of blank texts."""
 
     log_probability: float
-    """Of all tokens, in nats."""
+    """Log-probability of all tokens, in nats."""
 
     tokens: tuple[Token, ...]
-    """Of the translation."""
+    """Tokens of the translation."""
 
     is_long: bool
     """Whether the text has more pieces than the model reads at a time, so that it would be translated in parts."""
@@ -64,47 +64,47 @@ class ScoreResponse:
     __pydantic_config__: ClassVar = ConfigDict(use_attribute_docstrings=True)
 
     scores: list[ScoredPair]
-    """One for each pair, in order."""
+    """A score for each pair, in order."""
 
 
 @dataclass(frozen=True)
 class ModelsResponse:
-    """All loaded models."""
+    """The loaded models."""
 
     __pydantic_config__: ClassVar = ConfigDict(use_attribute_docstrings=True)
 
     models: tuple[ModelInfo, ...]
-    """One for each pair of languages."""
+    """A model for each pair of languages."""
 
 
 class FieldProblem(BaseModel):
-    """A value that is not as it should be."""
+    """A field with an invalid value."""
 
     model_config = ConfigDict(use_attribute_docstrings=True)
 
     location: list[str] = Field(examples=[["body", "beam"]])
-    """Where it stands."""
+    """Path of the field."""
 
     message: str = Field(examples=["Input should be greater than or equal to 1"])
-    """The rule."""
+    """Rule that the value breaks."""
 
 
 class Problem(BaseModel):
-    """What is wrong with a request, or with its moment (RFC 9457)."""
+    """A problem with a request, or with its time (RFC 9457)."""
 
     model_config = ConfigDict(use_attribute_docstrings=True)
 
     title: str = Field(examples=["Unprocessable Entity"])
-    """Of the status."""
+    """Phrase of the status."""
 
     status: int = Field(examples=[422])
-    """As in the answer's first line."""
+    """HTTP status."""
 
     detail: str = Field(examples=["body.beam: Input should be greater than or equal to 1"])
-    """What was found, the rule, and what to do."""
+    """The value, the rule that it breaks, and the remedy."""
 
     errors: list[FieldProblem] | None = None
-    """All values that are not as they should be, if it is about values."""
+    """Fields with invalid values, if there are any."""
 
 
 PROBLEM_CONTENT = {"application/problem+json": {"schema": {"$ref": "#/components/schemas/Problem"}}}
@@ -180,7 +180,7 @@ async def translate(request: Request, service: _Admitted, asked: Annotated[Trans
 
 @router.post("/score", response_model=ScoreResponse, summary="Score given translations")
 async def score(request: Request, service: _Admitted, asked: Annotated[ScoreRequest, Body()]) -> Response:
-    """How probable the model finds translations; a score is what the same pieces would have as a translation."""
+    """Scores tell how probable the model finds translations, with the same pieces as if it had written them."""
     pair = _find_pair(service, request, asked.source, asked.target)
     pairs = [(one.text, one.translation) for one in asked.pairs]
     found = await service.score(pair, pairs, deadline_seconds=asked.deadline_seconds)
@@ -200,7 +200,7 @@ async def inspect(request: Request, service: _Admitted, asked: Annotated[Inspect
 
 @router.get("/models", response_model=ModelsResponse, summary="Say which models are loaded")
 async def models(service: _Admitted) -> Response:
-    """One for each pair of languages."""
+    """A model for each pair of languages."""
     return await _encode(_MODELS, ModelsResponse(service.models), 0)
 
 

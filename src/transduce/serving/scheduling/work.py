@@ -29,10 +29,10 @@ class Token:
     __pydantic_config__: ClassVar = ConfigDict(use_attribute_docstrings=True)
 
     piece: Annotated[str, Field(examples=["▁Mann"])]
-    """As the tokenizer spells it; `</s>` at the end."""
+    """Piece as the tokenizer spells it; `</s>` at the end."""
 
     log_probability: float
-    """After the pieces before it, in nats."""
+    """Log-probability after the pieces before it, in nats."""
 
 
 @dataclass(frozen=True)
@@ -42,7 +42,7 @@ class Word:
     __pydantic_config__: ClassVar = ConfigDict(use_attribute_docstrings=True)
 
     word: str
-    """As it stands there."""
+    """The word as it stands in the translation."""
 
     confidence: float
     """The probability, from 0 to 1, that it is right."""
@@ -58,10 +58,10 @@ class ScoredText:
     """The translation."""
 
     score: float | None
-    """Sum of its sentences' log-probabilities, each by its length penalty; null where it was put together otherwise."""
+    """Sum of its sentences' log-probabilities, each divided by its length penalty; null if it was joined from parts."""
 
     utility: float | None
-    """Of a sentence, mean chrF against the other samples, from 0 to 100; null unless chosen by minimum Bayes risk."""
+    """Mean chrF of a sentence against the other samples, from 0 to 100; null unless chosen by minimum Bayes risk."""
 
 
 @dataclass(frozen=True)
@@ -74,22 +74,22 @@ class TranslatedSentence:
     """The sentence."""
 
     translations: tuple[ScoredText, ...]
-    """Best first."""
+    """Translations, best first."""
 
     tokens: tuple[Token, ...]
-    """Of the best one; none where it was put together otherwise."""
+    """Pieces of the best translation; none if it was joined from parts."""
 
     num_parts: int
-    """Above 1 where the sentence was too long for the model to be read as a whole."""
+    """Parts that the sentence was divided into; above 1 if it is longer than the model reads at a time."""
 
     how: How | None
     """How spans and terms were kept: "free", "constrained", "in parts" or "copied"; null if nothing was to be kept."""
 
     confidence: float | None
-    """The chrF to expect, from 0 to 100; null unless the model is calibrated."""
+    """Expected chrF, from 0 to 100; null unless the model is calibrated."""
 
     words: tuple[Word, ...]
-    """Of the best one; none unless the model is calibrated."""
+    """Words of the best translation; none unless the model is calibrated."""
 
     alignment: str | None
     """Words of both sides that translate each other, as in "0-0 2-1"; null unless asked for."""
@@ -105,19 +105,19 @@ class TranslatedText:
     """The best translation, with all that stood between the sentences."""
 
     score: float | None
-    """See alternatives."""
+    """Score of the best translation, as in `alternatives`."""
 
     alternatives: tuple[ScoredText, ...]
-    """Others, best first."""
+    """Other translations, best first."""
 
     sentences: tuple[TranslatedSentence, ...]
-    """What was translated; none for markup, and for what has no letter or digit, which is given back."""
+    """Sentences; none for markup, and for a text without letter or digit, which is returned unchanged."""
 
     source: Annotated[str, Field(examples=["en"])]
-    """The text's language."""
+    """Language code of the text."""
 
     source_probability: Annotated[float, Field(examples=[1.0])]
-    """From 0 to 1, if the language was detected; else 1."""
+    """Probability of the language, from 0 to 1, if it was detected; else 1."""
 
     @classmethod
     def join(cls, document: Document, sentences: tuple[TranslatedSentence, ...], source: str) -> "TranslatedText":
