@@ -221,23 +221,23 @@ class Service:
             Unsatisfiable: a text has no translation that satisfies the options.
         """
         self._check_request(request)
+        inputs = await asyncio.to_thread(self._read_texts, request)
+        indices: defaultdict[str, list[int]] = defaultdict(list)
+        for index, one in enumerate(inputs):
+            indices[one.language.language].append(index)
+        report_pair(f"{next(iter(indices)) if len(indices) == 1 else '*'}-{request.target}")
+        translations: dict[int, TranslatedText] = {}
+
+        async def translate_from(source: str, deadline: float) -> None:
+            chosen = [inputs[index] for index in indices[source]]
+            if source == request.target and request.source is None:
+                found = [one.make_translation(one.text) for one in chosen]
+            else:
+                found = await self._translate_inputs((source, request.target), chosen, request, deadline)
+            translations.update(zip(indices[source], found, strict=True))
+
         async with self._limit_time(request.deadline_seconds) as deadline:
-            inputs = await asyncio.to_thread(self._read_texts, request)
-            indices: defaultdict[str, list[int]] = defaultdict(list)
-            for index, one in enumerate(inputs):
-                indices[one.language.language].append(index)
-            report_pair(f"{next(iter(indices)) if len(indices) == 1 else '*'}-{request.target}")
-            translations: dict[int, TranslatedText] = {}
-
-            async def translate_from(source: str) -> None:
-                chosen = [inputs[index] for index in indices[source]]
-                if source == request.target and request.source is None:
-                    found = [one.make_translation(one.text) for one in chosen]
-                else:
-                    found = await self._translate_inputs((source, request.target), chosen, request, deadline)
-                translations.update(zip(indices[source], found, strict=True))
-
-            await _gather_or_cancel([translate_from(source) for source in indices])
+            await _gather_or_cancel([translate_from(source, deadline) for source in indices])
         self.num_characters += sum(map(len, request.texts))
         return TranslationResponse(request.target, [translations[index] for index in range(len(inputs))])
 
