@@ -33,7 +33,7 @@ _DETECTED_CHARACTERS = 2_000
 """Characters of a text that language detection reads: more take time and change nothing."""
 
 Fingerprint = tuple[tuple[str, int, int, int], ...]
-Pair = tuple[str, str]
+LanguagePair = tuple[str, str]
 """Language codes of source and target."""
 
 
@@ -71,7 +71,7 @@ class ModelInfo:
     """Hypotheses for a sentence, unless a request asks for others."""
 
     @property
-    def pair(self) -> Pair:
+    def pair(self) -> LanguagePair:
         """Its languages."""
         return self.source, self.target
 
@@ -198,7 +198,7 @@ class Models:
             return 1
         return torch.get_num_threads()
 
-    def find(self, pair: Pair) -> LoadedModel | None:
+    def find(self, pair: LanguagePair) -> LoadedModel | None:
         """Find the model of a pair of languages."""
         return next((model for model in self._loaded.values() if model.info.pair == pair), None)
 
@@ -287,7 +287,7 @@ def _get_name(path: Path) -> str:
 class Languages:
     """Language codes of the loaded models, in their order."""
 
-    def __init__(self, pairs: Iterable[Pair]) -> None:
+    def __init__(self, pairs: Iterable[LanguagePair]) -> None:
         self._targets: dict[str, list[str]] = {}
         for source, target in pairs:
             self._targets.setdefault(source, []).append(target)

@@ -22,12 +22,12 @@ from transduce.serving.markup import MarkupRules, Passage, split_markup
 from transduce.serving.models import (
     DetectedLanguage,
     Detector,
+    LanguagePair,
     Languages,
     LoadedModel,
     ModelInfo,
     Models,
     ModelSettings,
-    Pair,
 )
 from transduce.serving.monitoring import Metrics
 from transduce.serving.scheduling.batching import Batcher
@@ -242,7 +242,7 @@ class Service:
         return TranslationResponse(request.target, [translations[index] for index in range(len(inputs))])
 
     async def score(
-        self, pair: Pair, pairs: Sequence[tuple[str, str]], *, deadline_seconds: float | None = None
+        self, pair: LanguagePair, pairs: Sequence[tuple[str, str]], *, deadline_seconds: float | None = None
     ) -> list[PairScore]:
         """Score each target as the translation of its source; see `transduce.translation.score_pairs`.
 
@@ -259,7 +259,7 @@ class Service:
                 prepared = await self._prepare(prepare_pairs, model, pairs)
                 return await self._batcher.submit(ScoringTask(model), prepared, deadline)
 
-    async def inspect(self, pair: Pair, request: dict[str, Any]) -> dict[str, Any]:
+    async def inspect(self, pair: LanguagePair, request: dict[str, Any]) -> dict[str, Any]:
         """Inspect a translation; for `request` and the returned document see `transduce.inspection`.
 
         One inspection at a time is computed, beside translations.
@@ -330,7 +330,7 @@ class Service:
         finally:
             self._num_waiting_characters -= num_characters
 
-    def _find_model(self, pair: Pair) -> LoadedModel:
+    def _find_model(self, pair: LanguagePair) -> LoadedModel:
         if not self._is_running:
             raise _make_closed_error()
         model = self._models.find(pair)
@@ -361,7 +361,7 @@ class Service:
         return next(one for one in ranked if one.language != request.target or one.probability > CERTAIN_PROBABILITY)
 
     async def _translate_inputs(
-        self, pair: Pair, inputs: Sequence[_InputText], request: TranslationRequest, deadline: float
+        self, pair: LanguagePair, inputs: Sequence[_InputText], request: TranslationRequest, deadline: float
     ) -> list[TranslatedText]:
         if request.markup is None:
             texts = [one.text for one in inputs]
@@ -378,7 +378,7 @@ class Service:
         ]
 
     async def _translate_passages(
-        self, pair: Pair, passages: Sequence[Passage], options: TranslationWish, deadline: float
+        self, pair: LanguagePair, passages: Sequence[Passage], options: TranslationWish, deadline: float
     ) -> list[str]:
         """Translate passages of markup, with tags where the words are that they mark if the engine can align them."""
         model = self._models.find(pair)
@@ -400,7 +400,7 @@ class Service:
         ]
 
     async def _translate_in_chunks(
-        self, pair: Pair, texts: Sequence[str], options: TranslationWish, deadline: float
+        self, pair: LanguagePair, texts: Sequence[str], options: TranslationWish, deadline: float
     ) -> list[str]:
         """Translate passages, of which one text may have more than a request may have texts."""
         size = self.limits.max_texts
@@ -411,7 +411,7 @@ class Service:
         return found
 
     async def _translate_texts(
-        self, pair: Pair, texts: Sequence[str], options: TranslationWish, deadline: float
+        self, pair: LanguagePair, texts: Sequence[str], options: TranslationWish, deadline: float
     ) -> list[TranslatedText]:
         """Divide plain texts into sentences, and translate these in batches with those of other requests."""
         model = self._find_model(pair)

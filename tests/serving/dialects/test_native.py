@@ -8,7 +8,7 @@ import httpx
 import pytest
 
 from transduce.serving.dialects import native
-from transduce.serving.native_requests import TranslateRequest
+from transduce.serving.dialects.native import TranslateRequest
 from transduce.serving.wishes import TranslationWish
 from transduce.text import Tokenizer
 from transduce.translation import ForcedDecoder, Translator, score_ids, score_pairs
