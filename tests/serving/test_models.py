@@ -18,6 +18,7 @@ from transduce.serving.models import (
     ModelSettings,
     compute_fingerprint,
     find_language,
+    get_language_name,
 )
 from transduce.serving.monitoring import Metrics
 from transduce.serving.wishes import TranslationWish

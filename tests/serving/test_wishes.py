@@ -95,7 +95,7 @@ def test_a_guard_searches_with_no_more_than_a_request_may_ask_for(wish: Translat
     """It tries again with more hypotheses than are asked for."""
     model = LoadedModel.load(bundle, ModelSettings(device="cpu"))
     guarding = replace(wish, guard=True)
-    beam = model.line_translator(guarding)._safer.search.beam
+    beam = model.make_line_translator(guarding)._safer.search.beam
     search = model.translator.search
     wish.check(Limits(max_beam=beam - 1), search)
     guarding.check(Limits(max_beam=beam), search)
