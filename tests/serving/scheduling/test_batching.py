@@ -67,7 +67,7 @@ def test_everything_is_taken_once_in_batches_that_are_not_too_large(
         assert (queue.num_items, queue.num_tokens) == (0, 0)
         for batch in batches:
             work = batch[0].job.task
-            assert all(item.job.work == work for item in batch)
+            assert all(item.job.task == work for item in batch)
             assert len(batch) == 1 or sum(item.num_tokens for item in batch) * work.width <= max_tokens
             assert len(batch) < max_items + TURN_SIZE
         for one in added:
@@ -204,10 +204,10 @@ def test_an_answer_has_the_results_in_order_or_the_first_error() -> None:
     def check() -> None:
         good, bad = make_job([1, 1, 1]), make_job([1, 1])
         for place in (2, 0, 1):
-            good.deliver(place, f"result {place}")
+            good.set_result(place, f"result {place}")
         assert good.answer.result() == ["result 0", "result 1", "result 2"]
-        bad.deliver(1, ValueError("first"))
-        bad.deliver(0, ValueError("second"))
+        bad.set_result(1, ValueError("first"))
+        bad.set_result(0, ValueError("second"))
         assert str(bad.answer.exception()) == "first"
 
     in_loop(check)
