@@ -428,8 +428,8 @@ def test_whoever_leaves_costs_nothing_more(make_running: Callable[..., Any], bun
         headers = ["Host: a", "Content-Type: application/json", f"Content-Length: {len(book)}"]
         head = "\r\n".join(["POST /v1/translate HTTP/1.1", *headers, "", ""])
         connection.sendall(head.encode() + book)
-        _wait_until(lambda: server.reception._num_requests == 1)
-    _wait_until(lambda: server.reception._num_requests == 0)
+        _wait_until(lambda: server.service._num_requests == 1)
+    _wait_until(lambda: server.service._num_requests == 0)
     assert httpx.post(f"{server.url}/v1/translate", json={"text": "Sun."}).status_code == 200
     metrics = httpx.get(f"{server.url}/metrics").text
     assert 'status="499"' in metrics
