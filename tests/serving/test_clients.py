@@ -39,7 +39,7 @@ def expected(both_ways: Any, tmp_path_factory: Any) -> Callable[[str, str], str]
     """What the model of a source language makes of one sentence, without a server."""
     translators = {
         source: Translator.load(path, device="cpu", precision="float32")
-        for source, path in zip(("en", "de"), both_ways.reception.service._models._paths, strict=True)
+        for source, path in zip(("en", "de"), both_ways.service._models._paths, strict=True)
     }
     return lambda source, text: translators[source].find_translations([text])[0].text
 
