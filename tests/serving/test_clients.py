@@ -181,8 +181,8 @@ def test_deepl_needs_the_key(both_ways: Any) -> None:
 
 def test_deepl_tries_again_while_the_server_is_not_ready(both_ways: Any, expected: Any) -> None:
     """The first answer is 503; the client comes back by itself, after a second."""
-    both_ways.reception._is_open = False
-    opening = threading.Timer(0.3, setattr, (both_ways.reception, "_is_open", True))
+    both_ways.service._is_open = False
+    opening = threading.Timer(0.3, setattr, (both_ways.service, "_is_open", True))
     opening.start()
     with deepl_client(both_ways.url) as client:
         assert client.translate_text("Sun.", source_lang="EN", target_lang="DE").text == expected("en", "Sun.")
