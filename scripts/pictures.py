@@ -9,7 +9,7 @@ from playwright.sync_api import sync_playwright
 
 from transduce.bundle import Bundle, find_bundle
 from transduce.inspection import QUICK, InspectedModel, InspectionRequest, inspect_text
-from transduce.serving.pages import standalone_page
+from transduce.serving.page import render_standalone_page
 from transduce.training import RunFolder, draw_learning_curve
 from transduce.translation import Translator
 
@@ -31,7 +31,7 @@ def main() -> None:
     document = inspect_text(translator, request, InspectedModel.of(bundle, "multi30k-en-de"))
     with tempfile.TemporaryDirectory() as folder, sync_playwright() as driver:
         path = Path(folder) / "page.html"
-        path.write_text(standalone_page([document]), encoding="utf-8")
+        path.write_text(render_standalone_page([document]), encoding="utf-8")
         browser = driver.chromium.launch(executable_path=shutil.which("chromium"), args=["--no-sandbox"])
         page = browser.new_page(viewport={"width": 1180, "height": 860}, color_scheme="light")
         for name in VIEWS:

@@ -15,7 +15,7 @@ A message names the value that was found, the rule it breaks and what to do abou
     ├── WriteError               a file or folder that could not be written, as on a full disk
     ├── TrainingError            training that cannot go on
     ├── EndedElsewhere           another rank of the run has ended, and says why
-    ├── Refusal                  a server does not do now what it was asked; its kinds are in serving/refusals.py
+    ├── Refusal                  a server does not do now what it was asked; its kinds are in serving/errors.py
     └── Interrupted              exit code 130: Ctrl-C or SIGTERM, after the state was saved
 """
 

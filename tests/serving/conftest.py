@@ -21,11 +21,9 @@ from transduce.bundle import BundleDescription, Languages, save_bundle
 from transduce.config import SearchConfig, TransformerConfig
 from transduce.model import Transformer
 from transduce.serving.app import make_app
-from transduce.serving.authorization import Authorization
-from transduce.serving.detection import Detector
 from transduce.serving.limits import Limits
-from transduce.serving.reception import Reception
-from transduce.serving.request_rate import RequestRate
+from transduce.serving.middleware import Authorization, RequestRate
+from transduce.serving.models import ModelSettings
 from transduce.serving.server import listen, make_server
 from transduce.serving.service import Service
 from transduce.text import Tokenizer
@@ -105,19 +103,14 @@ class RunningServer:
     """A service that listens, in a thread of this process, with its connections, and what it says of itself."""
 
     url: str
-    reception: Reception
+    service: Service
     loop: asyncio.AbstractEventLoop
     connections: set[Any]
     log: list[str] = field(default_factory=list)
 
 
-@pytest.fixture(scope="session")
-def detector() -> Detector:
-    return Detector()
-
-
 @pytest.fixture(scope="module")
-def make_running(detector: Detector) -> Iterator[Callable[..., RunningServer]]:
+def make_running() -> Iterator[Callable[..., RunningServer]]:
     """Starts servers, all of which end with the tests of a file."""
     stops: list[Callable[[], None]] = []
 
@@ -129,9 +122,8 @@ def make_running(detector: Detector) -> Iterator[Callable[..., RunningServer]]:
         cors: tuple[str, ...] = (),
     ) -> RunningServer:
         log: list[str] = []
-        service = Service(models, device="cpu", limits=limits, say=log.append)
-        reception = Reception(service, Authorization(keys), RequestRate(rate), detector)
-        server = make_server(make_app(reception, cors=cors))
+        service = Service(models, ModelSettings(device="cpu"), limits=limits, report=log.append)
+        server = make_server(make_app(service, Authorization(keys), RequestRate(rate), cors=cors))
         listening = listen("127.0.0.1", 0)
         loop = asyncio.new_event_loop()
         is_ready = threading.Event()
@@ -140,7 +132,7 @@ def make_running(detector: Detector) -> Iterator[Callable[..., RunningServer]]:
             await service.start()
             is_ready.set()
             await server.serve([listening])
-            await reception.close()
+            await service.drain()
 
         thread = threading.Thread(target=loop.run_until_complete, args=(serve(),))
         thread.start()
@@ -154,7 +146,7 @@ def make_running(detector: Detector) -> Iterator[Callable[..., RunningServer]]:
         stops.append(stop)
         assert is_ready.wait(30)
         return RunningServer(
-            f"http://127.0.0.1:{listening.getsockname()[1]}", reception, loop, server.server_state.connections, log
+            f"http://127.0.0.1:{listening.getsockname()[1]}", service, loop, server.server_state.connections, log
         )
 
     yield make

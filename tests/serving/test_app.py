@@ -1,5 +1,9 @@
 """What stands around all dialects: headers for browsers, methods, health, and metrics."""
 
+import os
+import subprocess
+import sys
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -55,7 +59,7 @@ def test_a_head_is_what_get_has_without_its_body(client: httpx.Client, path: str
 def test_ready_is_more_than_alive(client: httpx.Client, server: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     for path in ("/livez", "/readyz", "/health", "/v2/health/live", "/v2/health/ready"):
         assert (client.get(path).status_code, client.get(path).json()) == (200, {"status": "ok"})
-    monkeypatch.setattr(server.reception, "_is_open", False)
+    monkeypatch.setattr(server.service, "_is_open", False)
     for path in ("/livez", "/health", "/v2/health/live"):
         assert client.get(path).status_code == 200
     for path in ("/readyz", "/v2/health/ready"):
@@ -73,8 +77,8 @@ def test_ready_is_more_than_alive(client: httpx.Client, server: Any, monkeypatch
 def test_while_models_load_clients_are_told_to_come_again(
     client: httpx.Client, server: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(server.reception.service, "_takes_requests", False)
-    monkeypatch.setattr(server.reception.service._models, "_loaded", {})
+    monkeypatch.setattr(server.service, "_is_open", False)
+    monkeypatch.setattr(server.service._models, "_loaded", {})
     for path, asked in (
         ("/translate", {"q": "Sun.", "source": "en", "target": "de"}),
         ("/v2/translate", {"text": "Sun.", "target_lang": "DE"}),
@@ -95,5 +99,72 @@ def test_the_page_and_its_files(client: httpx.Client) -> None:
     page = client.get("/")
     assert page.headers["Content-Type"] == "text/html; charset=utf-8"
     assert client.get("/page/main.js").headers["Content-Type"].startswith("text/javascript")
-    for name in ("index.html", "..%2fpages.py", "nothing.js", "%2e%2e/app.py"):
+    for name in ("index.html", "..%2f__init__.py", "nothing.js", "%2e%2e/__init__.py"):
         assert client.get(f"/page/{name}").status_code == 404
+
+
+def test_it_does_what_it_says(serve: Any, tmp_path: Path) -> None:
+    """Some hundred requests, right and wrong; docs/serving.md has the command for some thousand."""
+    process, url = serve()
+    # A log that nobody reads would fill its pipe, and hold up the server.
+    threading.Thread(target=process.stderr.read, daemon=True).start()
+    config = Path(__file__).with_name("schemathesis.toml")
+    options = [
+        "--phases=examples,fuzzing",
+        "--checks=all",
+        "--max-examples=12",
+        "--seed=1",
+        "--request-timeout=60",
+        "--no-color",
+    ]
+    result = subprocess.run(
+        [
+            sys.executable,
+            "-m",
+            "schemathesis.cli",
+            f"--config-file={config}",
+            "run",
+            f"{url}/openapi.json",
+            *options,
+        ],
+        cwd=tmp_path,
+        env=os.environ | {"PYTHONUTF8": "1"},
+        capture_output=True,
+        encoding="utf-8",
+        check=False,
+    )
+    assert result.returncode == 0, result.stdout + result.stderr
+
+
+def test_languages_and_limits_are_those_of_the_service(client: httpx.Client) -> None:
+    document = client.get("/openapi.json").json()
+    asked = document["components"]["schemas"]["TranslateRequest"]["properties"]
+    assert asked["source"]["anyOf"][0]["enum"] == ["auto", "en"]
+    assert asked["target"]["anyOf"][0]["enum"] == ["de"]
+    assert (asked["beam"]["anyOf"][0]["maximum"], asked["num_best"]["maximum"]) == (16, 8)
+    assert "x-" not in client.get("/openapi.json").text.replace("x-www-form-urlencoded", "")
+
+
+def test_everything_is_described(client: httpx.Client) -> None:
+    document = client.get("/openapi.json").json()
+    for path, methods in document["paths"].items():
+        for method, operation in methods.items():
+            assert operation["summary"], (path, method)
+            assert operation["description"], (path, method)
+            for status, answer in operation["responses"].items():
+                assert answer["description"], (path, method, status)
+    for name, schema in document["components"]["schemas"].items():
+        if name.endswith(("Request", "Response")):
+            assert all(one.get("description") for one in schema["properties"].values()), name
+
+
+def test_its_page_needs_nothing_from_elsewhere(client: httpx.Client) -> None:
+    page = client.get("/docs").text
+    assert "://" not in page.replace("https://docs.libretranslate.com", "")
+    for name in ("reference.css", "reference.js"):
+        found = client.get(f"/docs/{name}")
+        assert found.status_code == 200
+        assert "://" not in found.text
+    for path in client.get("/openapi.json").json()["paths"]:
+        assert f" {path}</code>" in page
+    assert client.get("/docs/__init__.py").status_code == 404

@@ -39,7 +39,7 @@ def expected(both_ways: Any, tmp_path_factory: Any) -> Callable[[str, str], str]
     """What the model of a source language makes of one sentence, without a server."""
     translators = {
         source: Translator.load(path, device="cpu", precision="float32")
-        for source, path in zip(("en", "de"), both_ways.reception.service._models._paths, strict=True)
+        for source, path in zip(("en", "de"), both_ways.service._models._paths, strict=True)
     }
     return lambda source, text: translators[source].find_translations([text])[0].text
 
@@ -181,8 +181,8 @@ def test_deepl_needs_the_key(both_ways: Any) -> None:
 
 def test_deepl_tries_again_while_the_server_is_not_ready(both_ways: Any, expected: Any) -> None:
     """The first answer is 503; the client comes back by itself, after a second."""
-    both_ways.reception._is_open = False
-    opening = threading.Timer(0.3, setattr, (both_ways.reception, "_is_open", True))
+    both_ways.service._is_open = False
+    opening = threading.Timer(0.3, setattr, (both_ways.service, "_is_open", True))
     opening.start()
     with deepl_client(both_ways.url) as client:
         assert client.translate_text("Sun.", source_lang="EN", target_lang="DE").text == expected("en", "Sun.")

@@ -5,10 +5,78 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from transduce.serving.markup import Passage, Rules, divided
+from transduce.serving.markup import MarkupRules, Part, Passage, parse_markup, split_markup
 
-HTML, XML = Rules(), Rules(is_xml=True)
 FRAGMENTS = [
+    "<",
+    ">",
+    "</",
+    "/>",
+    "<b",
+    "<p>",
+    "<!--",
+    "-->",
+    "<![CDATA[",
+    "]]>",
+    "<?",
+    '="',
+    "='",
+    '"',
+    "'",
+    " ",
+    "=",
+    "a",
+    "<script>",
+    "</script>",
+    "<br>",
+    "&lt;",
+    "\n",
+    "é",
+]
+
+
+@settings(deadline=None)
+@given(st.lists(st.sampled_from(FRAGMENTS), max_size=40).map("".join), st.booleans())
+def test_nothing_is_lost(markup: str, is_xml: bool) -> None:
+    found = list(parse_markup(markup, is_xml=is_xml))
+    assert "".join(part.raw for part in found) == markup
+    assert all(part.raw for part in found)
+
+
+@pytest.mark.parametrize(
+    ("markup", "expected"),
+    [
+        ("a <b>c</b>", [("a ", "text", ""), ("<b>", "start", "b"), ("c", "text", ""), ("</b>", "end", "b")]),
+        ("<BR><x/>", [("<BR>", "single", "br"), ("<x/>", "single", "x")]),
+        ('<a title="1 > 0">b', [('<a title="1 > 0">', "start", "a"), ("b", "text", "")]),
+        ("<p don't>b", [("<p don't>", "start", "p"), ("b", "text", "")]),
+        ("<!-- <b> -->c", [("<!-- <b> -->", "other", ""), ("c", "text", "")]),
+        (
+            "<script>a<b></script>",
+            [("<script>", "start", "script"), ("a<b>", "text", ""), ("</script>", "end", "script")],
+        ),
+        ("1 < 2, <3 & <", [("1 < 2, <3 & <", "text", "")]),
+        ("a <b never closed", [("a <b never closed", "text", "")]),
+        ("<title><b></title>", [("<title>", "start", "title"), ("<b>", "text", ""), ("</title>", "end", "title")]),
+    ],
+)
+def test_html(markup: str, expected: list[tuple[str, str, str]]) -> None:
+    assert list(parse_markup(markup, is_xml=False)) == [Part(*one) for one in expected]  # type: ignore[arg-type]
+
+
+def test_names_of_xml_are_as_they_are_written() -> None:
+    found = list(parse_markup("<Br><script><a/></script></Br>", is_xml=True))
+    assert [(part.shape, part.name) for part in found] == [
+        ("start", "Br"),
+        ("start", "script"),
+        ("single", "a"),
+        ("end", "script"),
+        ("end", "Br"),
+    ]
+
+
+HTML, XML = MarkupRules(), MarkupRules(is_xml=True)
+PIECES_OF_PAGES = [
     "<p>",
     "</p>",
     "<b>",
@@ -35,9 +103,11 @@ FRAGMENTS = [
 ]
 
 
-def shown(markup: str, rules: Rules = HTML) -> str:
+def shown(markup: str, rules: MarkupRules = HTML) -> str:
     """The text with passages as they are translated in brackets."""
-    return "".join(f"[{one.marked()}]" if isinstance(one, Passage) else one for one in divided(markup, rules))
+    return "".join(
+        f"[{one.to_marked_text()}]" if isinstance(one, Passage) else one for one in split_markup(markup, rules)
+    )
 
 
 @pytest.mark.parametrize(
@@ -87,36 +157,40 @@ def test_passages_of_html(markup: str, expected: str) -> None:
     ("markup", "rules", "expected"),
     [
         ("<d><p>a <b>c</b></p><p>e</p></d>", XML, "<d><p>[a <m0>c</m0>]</p><p>[e]</p></d>"),
-        ("<d><k>a</k> <p>b</p></d>", Rules(is_xml=True, ignored=frozenset("k")), "<d><k>a</k> <p>[b]</p></d>"),
-        ("<d>a <k>b</k> c</d>", Rules(is_xml=True, splitting=frozenset("k")), "<d>[a] <k>[b]</k> [c]</d>"),
-        ("<d><k>a</k><k>b</k></d>", Rules(is_xml=True, non_splitting=frozenset("k")), "<d>[<m0>a</m0><m2>b</m2>]</d>"),
+        ("<d><k>a</k> <p>b</p></d>", MarkupRules(is_xml=True, ignored=frozenset("k")), "<d><k>a</k> <p>[b]</p></d>"),
+        ("<d>a <k>b</k> c</d>", MarkupRules(is_xml=True, splitting=frozenset("k")), "<d>[a] <k>[b]</k> [c]</d>"),
+        (
+            "<d><k>a</k><k>b</k></d>",
+            MarkupRules(is_xml=True, non_splitting=frozenset("k")),
+            "<d>[<m0>a</m0><m2>b</m2>]</d>",
+        ),
         ('<d><_e translate="no">a</_e> <p>b</p></d>', XML, '<d><_e translate="no">a</_e> <p>[b]</p></d>'),
-        ("<d><p>a</p><p>b</p></d>", Rules(is_xml=True, detects_outline=False), "[<m0><m1>a</m1><m3>b</m3></m0>]"),
+        ("<d><p>a</p><p>b</p></d>", MarkupRules(is_xml=True, detects_outline=False), "[<m0><m1>a</m1><m3>b</m3></m0>]"),
         (
             "<d><p>a</p><p>b</p></d>",
-            Rules(is_xml=True, splitting=frozenset("dp"), detects_outline=False),
+            MarkupRules(is_xml=True, splitting=frozenset("dp"), detects_outline=False),
             "<d><p>[a]</p><p>[b]</p></d>",
         ),
-        ("<p>a</p><p>b</p>", Rules(detects_outline=False), "[<m0>a</m0><m2>b</m2>]"),
-        ("a <b>c</b>", Rules(splitting=frozenset("b")), "[a] <b>[c]</b>"),
-        ("<p>a</p>", Rules(non_splitting=frozenset("p")), "[<m0>a</m0>]"),
+        ("<p>a</p><p>b</p>", MarkupRules(detects_outline=False), "[<m0>a</m0><m2>b</m2>]"),
+        ("a <b>c</b>", MarkupRules(splitting=frozenset("b")), "[a] <b>[c]</b>"),
+        ("<p>a</p>", MarkupRules(non_splitting=frozenset("p")), "[<m0>a</m0>]"),
     ],
 )
-def test_rules(markup: str, rules: Rules, expected: str) -> None:
+def test_rules(markup: str, rules: MarkupRules, expected: str) -> None:
     assert shown(markup, rules) == expected
 
 
 @settings(deadline=None)
-@given(st.lists(st.sampled_from(FRAGMENTS), max_size=30).map("".join), st.booleans())
+@given(st.lists(st.sampled_from(PIECES_OF_PAGES), max_size=30).map("".join), st.booleans())
 def test_what_is_not_changed_is_the_same_text(markup: str, is_xml: bool) -> None:
     """A translation that is its source gives the source, but for spaces and entities within passages."""
     rebuilt = []
-    for one in divided(markup, Rules(is_xml=is_xml)):
+    for one in split_markup(markup, MarkupRules(is_xml=is_xml)):
         if isinstance(one, Passage):
             raw = "".join(part.raw for part in one.parts)
-            again = one.rebuilt(one.marked())
+            again = one.restore_tags(one.to_marked_text())
             assert again is not None
-            assert again == one.rebuilt_from_parts(one.texts())
+            assert again == one.replace_texts(one.get_texts())
             assert [part.raw for part in one.parts if part.shape != "text"] == [
                 part.raw for part in one.parts if part.raw in again and part.shape != "text"
             ]
@@ -128,14 +202,14 @@ def test_what_is_not_changed_is_the_same_text(markup: str, is_xml: bool) -> None
 
 @pytest.mark.parametrize("translation", ["x", "<m0>x", "</m0>x<m0>", "<m0>x</m0><m0>", "<m0>x</m0> <m1/>"])
 def test_a_translation_that_loses_tags_is_none(translation: str) -> None:
-    (passage,) = (one for one in divided("a <b>c</b>", HTML) if isinstance(one, Passage))
-    assert passage.rebuilt(translation) is None
+    (passage,) = (one for one in split_markup("a <b>c</b>", HTML) if isinstance(one, Passage))
+    assert passage.restore_tags(translation) is None
 
 
 def test_what_a_translation_says_is_no_markup() -> None:
-    (passage,) = (one for one in divided("a <b>c</b>", HTML) if isinstance(one, Passage))
-    assert passage.rebuilt("<x> & <m0>1 < 2</m0>") == "&lt;x&gt; &amp; <b>1 &lt; 2</b>"
-    assert passage.rebuilt_from_parts(["<script>", "</b>"]) == "&lt;script&gt;<b>&lt;/b&gt;</b>"
+    (passage,) = (one for one in split_markup("a <b>c</b>", HTML) if isinstance(one, Passage))
+    assert passage.restore_tags("<x> & <m0>1 < 2</m0>") == "&lt;x&gt; &amp; <b>1 &lt; 2</b>"
+    assert passage.replace_texts(["<script>", "</b>"]) == "&lt;script&gt;<b>&lt;/b&gt;</b>"
 
 
 @pytest.mark.parametrize(
@@ -161,6 +235,6 @@ def test_what_a_translation_says_is_no_markup() -> None:
 )
 def test_hostile_markup_takes_linear_time(pattern: str, time_growth: Callable[..., float]) -> None:
     def work(markup: str) -> Any:
-        return [one.marked() for one in divided(markup, HTML) if isinstance(one, Passage)]
+        return [one.to_marked_text() for one in split_markup(markup, HTML) if isinstance(one, Passage)]
 
     assert time_growth(work, pattern * 500, pattern * 4_000) < 24  # 8 times the text; squares would be 64

@@ -10,8 +10,17 @@ from transduce.bundle import Bundle
 from transduce.errors import BundleError, ConfigError
 from transduce.interop import load_translator
 from transduce.serving import models
-from transduce.serving.metrics import Metrics
-from transduce.serving.models import LoadedModel, Models, ModelSettings, fingerprint
+from transduce.serving.models import (
+    Detector,
+    Languages,
+    LoadedModel,
+    Models,
+    ModelSettings,
+    compute_fingerprint,
+    find_language,
+    get_language_name,
+)
+from transduce.serving.monitoring import Metrics
 from transduce.translation import TranslationOptions, Translator
 
 SETTINGS = ModelSettings(device="cpu")
@@ -19,11 +28,11 @@ SETTINGS = ModelSettings(device="cpu")
 
 def test_a_model_says_what_it_is(bundle: Path) -> None:
     model = LoadedModel.load(bundle, SETTINGS)
-    languages = model.languages
-    assert (languages.source, languages.target, languages.model) == ("en", "de", "small")
-    assert languages.digest == Bundle.open(bundle).digest
-    assert (languages.engine, languages.precision, languages.beam, languages.max_pieces) == ("native", "float32", 2, 40)
-    assert languages.num_parameters == Bundle.open(bundle).load_model().num_parameters
+    info = model.info
+    assert (info.source, info.target, info.model) == ("en", "de", "small")
+    assert info.digest == Bundle.open(bundle).digest
+    assert (info.engine, info.precision, info.beam, info.max_pieces) == ("native", "float32", 2, 40)
+    assert info.num_parameters == Bundle.open(bundle).load_model().num_parameters
     assert model.confidence is None
     assert model.alignment_head.layer == 0
 
@@ -37,19 +46,19 @@ def test_languages_can_be_given_to_a_model_that_does_not_say_them(
     given = ModelSettings(device="cpu", source_language="sw", target_language="en")
     for path, expected in ((silent, ("sw", "en")), (bundle, ("en", "de"))):
         model = LoadedModel.load(path, given)
-        assert (model.languages.source, model.languages.target) == expected
+        assert (model.info.source, model.info.target) == expected
         assert (model.translator.source_language, model.translator.target_language) == expected
 
 
 def test_a_run_is_called_by_its_name(bundle: Path, tmp_path: Path) -> None:
     shutil.copytree(bundle, tmp_path / "my-run" / "best")
     for path in (tmp_path / "my-run", tmp_path / "my-run" / "best"):
-        assert LoadedModel.load(path, SETTINGS).languages.model == "my-run"
+        assert LoadedModel.load(path, SETTINGS).info.model == "my-run"
 
 
-def test_a_wish_changes_the_search_and_nothing_else(bundle: Path) -> None:
+def test_options_change_the_search_and_nothing_else(bundle: Path) -> None:
     model = LoadedModel.load(bundle, SETTINGS)
-    granted = model.line_translator(TranslationOptions(beam=5, length_penalty=1.5))
+    granted = model.make_line_translator(TranslationOptions(beam=5, length_penalty=1.5))
     assert (granted.translator.search.beam, granted.translator.search.length_penalty) == (5, 1.5)
     assert model.translator.search.beam == 2
     assert granted.translator.engine is model.translator.engine
@@ -57,12 +66,12 @@ def test_a_wish_changes_the_search_and_nothing_else(bundle: Path) -> None:
 
 def test_a_fingerprint_changes_with_the_files(make_bundle: Callable[..., Path], tmp_path: Path) -> None:
     path = make_bundle(tmp_path / "model")
-    first = fingerprint(path)
-    assert fingerprint(path) == first
+    first = compute_fingerprint(path)
+    assert compute_fingerprint(path) == first
     make_bundle(tmp_path / "model", seed=1)
-    assert fingerprint(path) != first
+    assert compute_fingerprint(path) != first
     with pytest.raises(BundleError, match="no such folder"):
-        fingerprint(tmp_path / "nothing")
+        compute_fingerprint(tmp_path / "nothing")
 
 
 def test_a_model_that_is_gone_stays_loaded_and_one_that_comes_back_is_not_loaded_again(
@@ -73,12 +82,12 @@ def test_a_model_that_is_gone_stays_loaded_and_one_that_comes_back_is_not_loaded
 
     def look(path: Path) -> models.Fingerprint:
         looks.put_nowait(path.exists())
-        return fingerprint(path)
+        return compute_fingerprint(path)
 
     async def run() -> None:
         served = Models([path], SETTINGS, Metrics(), said.append)
         served.load()
-        monkeypatch.setattr(models, "fingerprint", look)
+        monkeypatch.setattr(models, "compute_fingerprint", look)
         watching = asyncio.create_task(served.watch(0.001))
         for before, after in [(path, tmp_path / "aside"), (tmp_path / "aside", path)]:
             before.rename(after)
@@ -86,8 +95,8 @@ def test_a_model_that_is_gone_stays_loaded_and_one_that_comes_back_is_not_loaded
                 while await looks.get() != (after == path):
                     pass
         watching.cancel()
-        assert served.of(("en", "de")) is not None
-        assert served.of(("de", "en")) is None
+        assert served.find(("en", "de")) is not None
+        assert served.find(("de", "en")) is None
 
     asyncio.run(run())
     assert said == [f"{path}: translates en-de"]
@@ -109,4 +118,77 @@ def test_a_model_that_is_changed_while_it_is_loaded_is_refused(
     with pytest.raises(BundleError, match="was changed while it was loaded"):
         LoadedModel.load(path, SETTINGS)
     monkeypatch.undo()
-    assert LoadedModel.load(path, SETTINGS).languages.digest == Bundle.open(path).digest
+    assert LoadedModel.load(path, SETTINGS).info.digest == Bundle.open(path).digest
+
+
+def test_what_is_translated_into_what() -> None:
+    languages = Languages([("en", "de"), ("en", "fr"), ("de", "en")])
+    assert languages.sources == ("en", "de")
+    assert languages.targets == ("de", "fr", "en")
+    assert languages.all == ("en", "de", "fr")
+    assert languages.get_targets("en") == ("de", "fr")
+    assert languages.get_targets("fr") == ()
+    assert languages.get_sources("en") == ("de",)
+
+
+@pytest.mark.parametrize(
+    ("written", "codes", "expected"),
+    [
+        ("de", ["en", "de"], "de"),
+        ("DE", ["en", "de"], "de"),
+        ("en-US", ["en", "de"], "en"),
+        ("EN_us", ["en"], "en"),
+        ("en", ["en-GB"], "en-GB"),
+        ("en-GB", ["en", "en-GB"], "en-GB"),
+        ("en-US", ["en-GB"], None),
+        ("pt-BR", ["pb"], "pb"),
+        ("pb", ["pt", "pt-BR"], "pt-BR"),
+        ("zh-Hant", ["zh", "zh-TW"], "zh-TW"),
+        ("fr", ["en", "de"], None),
+        ("", ["en"], None),
+        ("e", ["en"], None),
+        ("\ud800", ["en"], None),
+    ],
+)
+def test_codes_as_clients_write_them(written: str, codes: list[str], expected: str | None) -> None:
+    assert find_language(written, codes) == expected
+
+
+def test_names() -> None:
+    assert [get_language_name(code) for code in ("de", "pt-BR", "x?")] == ["German", "Portuguese (Brazil)", "x?"]
+
+
+GERMAN = "Ein Mann und eine Frau gehen durch den Wald."
+
+
+@pytest.fixture(scope="module")
+def detector() -> Detector:
+    return Detector()
+
+
+def test_the_best_is_first(detector: Detector) -> None:
+    ranked = detector.rank_languages(GERMAN, ["en", "fr", "de"])
+    assert ranked[0].language == "de"
+    assert sum(one.probability for one in ranked) == pytest.approx(1, abs=1e-5)
+    assert [one.probability for one in ranked] == sorted((one.probability for one in ranked), reverse=True)
+
+
+def test_codes_come_back_as_they_are_written(detector: Detector) -> None:
+    assert detector.rank_languages(GERMAN, ["en-GB", "de-AT"])[0].language == "de-AT"
+
+
+def test_languages_that_it_does_not_know_are_last(detector: Detector) -> None:
+    ranked = detector.rank_languages(GERMAN, ["csb", "de"])
+    assert [(one.language, one.probability) for one in ranked] == [("de", pytest.approx(1)), ("csb", 0)]
+    assert detector.rank_languages(GERMAN, ["csb"]) == [("csb", 0)]
+
+
+@pytest.mark.parametrize("text", ["", " ", "12", "😀", "\ud800"])
+def test_without_letters_nothing_is_known(detector: Detector, text: str) -> None:
+    assert detector.rank_languages(text, ["en", "de"]) == [("en", 0), ("de", 0)]
+
+
+def test_an_answer_does_not_depend_on_those_before(detector: Detector) -> None:
+    first = detector.rank_languages(GERMAN, ["en", "de"])
+    detector.rank_languages(GERMAN, ["fr", "es"])
+    assert detector.rank_languages(GERMAN, ["en", "de"]) == first

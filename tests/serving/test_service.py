@@ -1,27 +1,44 @@
+"""In which language a text is taken to be, and what follows from it."""
+
 import asyncio
 import os
 import re
 import threading
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 import torch
 
 from transduce.errors import ConfigError, UserError
 from transduce.inspection import inspect_text
 from transduce.serving import service as service_module
-from transduce.serving import work
+from transduce.serving.errors import DeadlineExceeded, Draining, QueueFull, TooLong, UnknownPair
 from transduce.serving.limits import Limits
-from transduce.serving.preparation import PreparedTexts, prepared_texts
-from transduce.serving.refusals import DeadlineExceeded, Draining, QueueFull, TooLong, UnknownPair
-from transduce.serving.service import PREPARING, Service
+from transduce.serving.models import ModelSettings
+from transduce.serving.scheduling import work
+from transduce.serving.scheduling.work import PreparedTexts, TranslatedText, prepare_texts
+from transduce.serving.service import PREPARING_THREADS, Service, TranslationRequest
 from transduce.translation import ForcedDecoder, TranslationOptions, Translator, score_pairs
 
 EN_DE = ("en", "de")
 WHOLE = TranslationOptions(split_sentences=False)
 Sentences = Callable[..., list[str]]
+
+
+async def translate(
+    service: Service,
+    pair: tuple[str, str],
+    texts: Sequence[str],
+    options: TranslationOptions = TranslationOptions(),  # noqa: B008 - frozen
+    deadline_seconds: float | None = None,
+) -> list[TranslatedText]:
+    """Admits a request, as a dialect does, and gives its translations."""
+    with service.admit():
+        request = TranslationRequest(texts, *pair, options, deadline_seconds=deadline_seconds)
+        return (await service.translate(request)).translations
 
 
 def served(
@@ -31,7 +48,7 @@ def served(
     said: list[str] = []
 
     async def run() -> None:
-        service = Service(models, device="cpu", limits=limits, say=said.append, **options)
+        service = Service(models, ModelSettings(**{"device": "cpu"} | options), limits=limits, report=said.append)
         assert not service.is_ready
         torch.set_num_threads(2)  # two batches at a time, on any machine
         await service.start()
@@ -54,7 +71,7 @@ def test_whatever_is_asked_together_each_gets_what_it_would_get_alone(
     assert len({text for some in texts for text in offline.translate(some)}) > 20
 
     async def check(service: Service) -> None:
-        found = await asyncio.gather(*(service.translate(EN_DE, some, WHOLE) for some in texts))
+        found = await asyncio.gather(*(translate(service, EN_DE, some, WHOLE) for some in texts))
         for some, answers in zip(texts, found, strict=True):
             expected = offline.find_translations(some)
             assert [answer.text for answer in answers] == [one.text for one in expected]
@@ -62,7 +79,7 @@ def test_whatever_is_asked_together_each_gets_what_it_would_get_alone(
                 [one.alternatives[0].score for one in expected], abs=1e-4
             )
         for some, answers in zip(texts, found, strict=True):
-            (alone,) = await service.translate(EN_DE, some[:1], WHOLE)
+            (alone,) = await translate(service, EN_DE, some[:1], WHOLE)
             assert alone.text == answers[0].text
 
     served(check, bundle)
@@ -73,28 +90,28 @@ def test_a_text_keeps_what_stands_between_its_sentences(bundle: Path, offline: T
 
     async def check(service: Service) -> None:
         sun, river, bird = offline.translate(["Sun moon.", "River stone!", "Bird tree."])
-        (answer,) = await service.translate(EN_DE, [text])
+        (answer,) = await translate(service, EN_DE, [text])
         assert answer.text == f"{sun}  {river}\n\n - {bird} \n"
         assert [sentence.source for sentence in answer.sentences] == ["Sun moon.", "River stone!", "Bird tree."]
         assert sum(len(sentence.tokens) for sentence in answer.sentences) > 3
-        assert [one.text for one in await service.translate(EN_DE, ["", " \n", "?! …", "🙂"])] == [
+        assert [one.text for one in await translate(service, EN_DE, ["", " \n", "?! …", "🙂"])] == [
             "",
             " \n",
             "?! …",
             "🙂",
         ]
-        assert await service.translate(EN_DE, []) == []
+        assert await translate(service, EN_DE, []) == []
 
     served(check, bundle)
 
 
 def test_alternatives_are_those_of_the_search(bundle: Path, offline: Translator) -> None:
     async def check(service: Service) -> None:
-        wish = TranslationOptions(num_best=4, split_sentences=False)
-        (answer,) = await service.translate(EN_DE, ["Sun moon."], wish)
+        options = TranslationOptions(num_best=4, split_sentences=False)
+        (answer,) = await translate(service, EN_DE, ["Sun moon."], options)
         (expected,) = offline.find_translations(["Sun moon."], beam=4, num_best=4)
         assert [answer.text, *(one.text for one in answer.alternatives)] == [one.text for one in expected.alternatives]
-        both = (await service.translate(EN_DE, ["Sun moon. River stone!"], TranslationOptions(num_best=2)))[0]
+        both = (await translate(service, EN_DE, ["Sun moon. River stone!"], TranslationOptions(num_best=2)))[0]
         (second,) = both.alternatives
         assert second.text == " ".join(sentence.translations[1].text for sentence in both.sentences)
 
@@ -103,22 +120,22 @@ def test_alternatives_are_those_of_the_search(bundle: Path, offline: Translator)
 
 def test_what_is_asked_for_is_there(bundle: Path) -> None:
     async def check(service: Service) -> None:
-        (required,) = await service.translate(
-            EN_DE, ["Sun moon. River."], TranslationOptions(require=("lamp",), beam=8)
+        (required,) = await translate(
+            service, EN_DE, ["Sun moon. River."], TranslationOptions(require=("lamp",), beam=8)
         )
         assert required.text.split().count("lamp") + required.text.split().count("lamp.") == 1
         assert len(required.sentences) == 1
-        (prefixed,) = await service.translate(EN_DE, ["Sun moon."], TranslationOptions(prefix="Door"))
+        (prefixed,) = await translate(service, EN_DE, ["Sun moon."], TranslationOptions(prefix="Door"))
         assert prefixed.text.startswith("Door")
         url = "See https://example.org/x for sun."
-        (kept,) = await service.translate(EN_DE, [url], TranslationOptions(protect=("url",)))
+        (kept,) = await translate(service, EN_DE, [url], TranslationOptions(protect=("url",)))
         assert kept.text.count("https://example.org/x") == 1
         assert kept.sentences[0].how is not None
-        (term,) = await service.translate(EN_DE, ["The sun."], TranslationOptions(glossary={"sun": "Sonne"}))
+        (term,) = await translate(service, EN_DE, ["The sun."], TranslationOptions(glossary={"sun": "Sonne"}))
         assert "Sonne" in term.text
-        (aligned,) = await service.translate(EN_DE, ["Sun moon."], TranslationOptions(align=True))
+        (aligned,) = await translate(service, EN_DE, ["Sun moon."], TranslationOptions(align=True))
         assert re.fullmatch(r"\d+-\d+( \d+-\d+)*", aligned.sentences[0].alignment or "")
-        drawn = [await service.translate(EN_DE, ["Sun."], TranslationOptions(num_samples=3, seed=4)) for _ in range(2)]
+        drawn = [await translate(service, EN_DE, ["Sun."], TranslationOptions(num_samples=3, seed=4)) for _ in range(2)]
         assert drawn[0] == drawn[1]
 
     served(check, bundle)
@@ -127,19 +144,19 @@ def test_what_is_asked_for_is_there(bundle: Path) -> None:
 def test_what_cannot_be_granted_is_said(bundle: Path) -> None:
     async def check(service: Service) -> None:
         with pytest.raises(UserError, match=r"sun moon.*has what is asked for"):
-            await service.translate(EN_DE, ["sun moon " * 30], TranslationOptions(require=("lamp",)))
+            await translate(service, EN_DE, ["sun moon " * 30], TranslationOptions(require=("lamp",)))
         with pytest.raises(ConfigError, match="max_length = 1 leaves no room"):
-            await service.translate(EN_DE, ["Sun."], TranslationOptions(max_length=1))
+            await translate(service, EN_DE, ["Sun."], TranslationOptions(max_length=1))
         with pytest.raises(ConfigError, match="num_best = 3: must be from 1 to the beam, 2"):
-            await service.translate(EN_DE, ["Sun."], TranslationOptions(num_best=3, beam=2))
+            await translate(service, EN_DE, ["Sun."], TranslationOptions(num_best=3, beam=2))
         with pytest.raises(ConfigError, match="beam = 17: this service allows up to 16"):
-            await service.translate(EN_DE, ["Sun."], TranslationOptions(beam=17))
+            await translate(service, EN_DE, ["Sun."], TranslationOptions(beam=17))
         with pytest.raises(ConfigError, match="cannot be combined"):
-            await service.translate(EN_DE, ["Sun."], TranslationOptions(protect=("url",), forbid=("x",)))
+            await translate(service, EN_DE, ["Sun."], TranslationOptions(protect=("url",), forbid=("x",)))
         with pytest.raises(UnknownPair, match="no model translates from 'de' to 'en'; there are en-de"):
-            await service.translate(("de", "en"), ["Sun."])
+            await translate(service, ("de", "en"), ["Sun."])
         with pytest.raises(ConfigError, match="deadline_seconds = 61"):
-            await service.translate(EN_DE, ["Sun."], deadline_seconds=61.0)
+            await translate(service, EN_DE, ["Sun."], deadline_seconds=61.0)
 
     served(check, bundle)
 
@@ -147,15 +164,15 @@ def test_what_cannot_be_granted_is_said(bundle: Path) -> None:
 def test_size_is_checked_before_anything_is_done(bundle: Path) -> None:
     async def check(service: Service) -> None:
         with pytest.raises(TooLong, match="4 texts: this service takes up to 3"):
-            await service.translate(EN_DE, ["a"] * 4)
+            await translate(service, EN_DE, ["a"] * 4)
         with pytest.raises(TooLong, match="21 characters: this service takes up to 20"):
-            await service.translate(EN_DE, ["a" * 18], TranslationOptions(forbid=("abc",)))
+            await translate(service, EN_DE, ["a" * 18], TranslationOptions(forbid=("abc",)))
         with pytest.raises(TooLong, match="24 characters"):
             await service.score(EN_DE, [("a" * 12, "b" * 12)])
         with pytest.raises(TooLong, match="4 texts"):
             await service.score(EN_DE, [("a", "b")] * 4)
         assert len(await service.score(EN_DE, [("a", "b")] * 3)) == 3
-        await service.translate(EN_DE, ["a " * 10])
+        await translate(service, EN_DE, ["a " * 10])
 
     served(check, bundle, limits=Limits(max_texts=3, max_characters=20))
 
@@ -163,8 +180,8 @@ def test_size_is_checked_before_anything_is_done(bundle: Path) -> None:
 def test_a_deadline_ends_a_request_and_what_it_waits_for(bundle: Path, make_sentences: Sentences) -> None:
     async def check(service: Service) -> None:
         with pytest.raises(DeadlineExceeded, match=r"not done within 0\.001 s"):
-            await service.translate(EN_DE, make_sentences(200), WHOLE, deadline_seconds=0.001)
-        assert (await service.translate(EN_DE, ["Sun."]))[0].text
+            await translate(service, EN_DE, make_sentences(200), WHOLE, deadline_seconds=0.001)
+        assert (await translate(service, EN_DE, ["Sun."]))[0].text
         assert service.metrics.registry.get_sample_value("transduce_queue_sentences") == 0
 
     served(check, bundle)
@@ -172,7 +189,7 @@ def test_a_deadline_ends_a_request_and_what_it_waits_for(bundle: Path, make_sent
 
 def test_more_than_may_wait_is_refused(bundle: Path, make_sentences: Sentences) -> None:
     async def check(service: Service) -> None:
-        requests = [service.translate(EN_DE, make_sentences(10, seed), WHOLE) for seed in range(12)]
+        requests = [translate(service, EN_DE, make_sentences(10, seed), WHOLE) for seed in range(12)]
         found = await asyncio.gather(*requests, return_exceptions=True)
         refused = [one for one in found if isinstance(one, QueueFull)]
         assert refused
@@ -205,10 +222,10 @@ def test_scores_are_those_of_scoring_and_a_poisoned_pair_fails_alone(
 def test_an_inspection_is_the_document(bundle: Path) -> None:
     async def check(service: Service) -> None:
         document = await service.inspect(EN_DE, {"text": "Sun moon.", "include": ["search"]})
-        (answer,) = await service.translate(EN_DE, ["Sun moon."], WHOLE)
+        (answer,) = await translate(service, EN_DE, ["Sun moon."], WHOLE)
         assert document["target"]["text"] == answer.text
         assert document["model"]["name"] == "small"
-        assert document["model"]["digest"] == service.languages[0].digest
+        assert document["model"]["digest"] == service.models[0].digest
         with pytest.raises(ConfigError, match=r"include\.0: Input should be"):
             await service.inspect(EN_DE, {"text": "Sun.", "include": ["no_such_part"]})
         with pytest.raises(UserError, match="is blank"):
@@ -223,15 +240,15 @@ def test_draining_finishes_what_was_accepted_and_takes_nothing_more(
     texts = make_sentences(30)
 
     async def run() -> None:
-        service = Service([bundle], device="cpu")
+        service = Service([bundle], ModelSettings(device="cpu"))
         await service.start()
-        accepted = [asyncio.create_task(service.translate(EN_DE, [text], WHOLE)) for text in texts]
+        accepted = [asyncio.create_task(translate(service, EN_DE, [text], WHOLE)) for text in texts]
         await asyncio.sleep(0)
         draining = asyncio.create_task(service.drain())
         await asyncio.sleep(0)
         assert not service.is_ready
         with pytest.raises(Draining):
-            await service.translate(EN_DE, ["Sun."])
+            await translate(service, EN_DE, ["Sun."])
         found = await asyncio.gather(*accepted)
         await draining
         assert [answer.text for (answer,) in found] == offline.translate(texts)
@@ -241,9 +258,9 @@ def test_draining_finishes_what_was_accepted_and_takes_nothing_more(
 
 def test_what_does_not_end_in_time_is_told_so(bundle: Path, make_sentences: Sentences) -> None:
     async def run() -> None:
-        service = Service([bundle], device="cpu", limits=Limits(drain_seconds=0.01))
+        service = Service([bundle], ModelSettings(device="cpu"), limits=Limits(drain_seconds=0.01))
         await service.start()
-        accepted = asyncio.create_task(service.translate(EN_DE, make_sentences(200), WHOLE))
+        accepted = asyncio.create_task(translate(service, EN_DE, make_sentences(200), WHOLE))
         await asyncio.sleep(0)
         await service.drain()
         with pytest.raises(Draining):
@@ -270,24 +287,24 @@ def test_a_changed_model_takes_the_place_of_the_old_one_and_no_request_is_lost(
     assert old != new
 
     async def check(service: Service) -> None:
-        digest = service.languages[0].digest
+        digest = service.models[0].digest
         answers: list[str] = []
         stopped = False
 
         async def client(number: int) -> None:
             while not stopped:
-                (answer,) = await service.translate(EN_DE, [texts[number]], WHOLE)
+                (answer,) = await translate(service, EN_DE, [texts[number]], WHOLE)
                 assert answer.text in {old[number], new[number]}
                 answers.append(answer.text)
 
         clients = [asyncio.create_task(client(number)) for number in range(len(texts))]
         path.rename(tmp_path / "aside")
         new_path.rename(path)
-        await until(lambda: service.languages[0].digest != digest)
+        await until(lambda: service.models[0].digest != digest)
         stopped = True
         await asyncio.gather(*clients)
         assert len(answers) >= len(texts)
-        assert [answer.text for answer in await service.translate(EN_DE, texts, WHOLE)] == new
+        assert [answer.text for answer in await translate(service, EN_DE, texts, WHOLE)] == new
         assert service.metrics.registry.get_sample_value("transduce_reloads_total", {"outcome": "loaded"}) == 1
 
     said = served(check, path, limits=Limits(reload_seconds=0.05))
@@ -301,7 +318,7 @@ def test_a_new_model_that_does_not_do_is_refused_and_the_old_one_stays(
     path = make_bundle(tmp_path / "model")
 
     async def check(service: Service) -> None:
-        before = await service.translate(EN_DE, ["Sun moon."], WHOLE)
+        before = await translate(service, EN_DE, ["Sun moon."], WHOLE)
         new = make_bundle(tmp_path / "new", seed=1, target="fr")
         if damage == "damaged":
             os.truncate(new / "weights.safetensors", 1000)
@@ -311,7 +328,7 @@ def test_a_new_model_that_does_not_do_is_refused_and_the_old_one_stays(
             "transduce_reloads_total", {"outcome": "refused"}
         )
         await until(lambda: refused() == 1)
-        assert await service.translate(EN_DE, ["Sun moon."], WHOLE) == before
+        assert await translate(service, EN_DE, ["Sun moon."], WHOLE) == before
         await asyncio.sleep(0.2)
         assert refused() == 1
 
@@ -323,12 +340,12 @@ def test_several_pairs_are_served_and_each_by_one_model(make_bundle: Callable[..
     forth, back = make_bundle(tmp_path / "forth"), make_bundle(tmp_path / "back", seed=2, source="de", target="en")
 
     async def check(service: Service) -> None:
-        assert [(one.source, one.target, one.model) for one in service.languages] == [
+        assert [(one.source, one.target, one.model) for one in service.models] == [
             ("en", "de", "forth"),
             ("de", "en", "back"),
         ]
         for pair, path in ((EN_DE, forth), (("de", "en"), back)):
-            (answer,) = await service.translate(pair, ["Sun moon."], WHOLE)
+            (answer,) = await translate(service, pair, ["Sun moon."], WHOLE)
             assert [answer.text] == Translator.load(path, device="cpu", precision="float32").translate(["Sun moon."])
 
     served(check, forth, back)
@@ -339,20 +356,20 @@ def test_several_pairs_are_served_and_each_by_one_model(make_bundle: Callable[..
         ((), "there is no model to serve"),
     ):
         with pytest.raises(ConfigError, match=message):
-            asyncio.run(Service(models, device="cpu").start())
+            asyncio.run(Service(models, ModelSettings(device="cpu")).start())
 
 
 def test_another_engine_translates_and_does_not_look_inside(bundle: Path, offline: Translator, tmp_path: Path) -> None:
     pytest.importorskip("ctranslate2")
 
     async def check(service: Service) -> None:
-        (answer,) = await service.translate(EN_DE, ["Sun moon."], WHOLE)
+        (answer,) = await translate(service, EN_DE, ["Sun moon."], WHOLE)
         assert [answer.text] == offline.translate(["Sun moon."])
-        assert service.languages[0].engine == "ctranslate2"
+        assert service.models[0].engine == "ctranslate2"
         for request in (
             service.score(EN_DE, [("Sun.", "Moon.")]),
             service.inspect(EN_DE, {"text": "Sun."}),
-            service.translate(EN_DE, ["Sun."], TranslationOptions(protect=("url",))),
+            translate(service, EN_DE, ["Sun."], TranslationOptions(protect=("url",))),
         ):
             with pytest.raises(ConfigError, match="native"):
                 await request
@@ -365,17 +382,17 @@ def test_preparing_ends_with_the_request(bundle: Path, monkeypatch: pytest.Monke
     finished: list[str] = []
 
     def watched(*arguments: Any) -> PreparedTexts:
-        prepared = prepared_texts(*arguments)
+        prepared = prepare_texts(*arguments)
         finished.append(arguments[1][0])
         return prepared
 
-    monkeypatch.setattr(service_module, "prepared_texts", watched)
+    monkeypatch.setattr(service_module, "prepare_texts", watched)
 
     async def check(service: Service) -> None:
-        for _ in range(2 * PREPARING):
+        for _ in range(2 * PREPARING_THREADS):
             with pytest.raises(DeadlineExceeded):
-                await service.translate(EN_DE, ["a " * 50_000] * 9, deadline_seconds=0.05)
-        assert (await service.translate(EN_DE, ["Sun."]))[0].text
+                await translate(service, EN_DE, ["a " * 50_000] * 9, deadline_seconds=0.05)
+        assert (await translate(service, EN_DE, ["Sun."]))[0].text
         service._preparing.shutdown()  # waits for its threads
         assert finished == ["Sun."]
 
@@ -398,7 +415,7 @@ def test_an_inspection_holds_no_core_for_nobody(make_bundle: Callable[..., Path]
             await asking
         while service._inspector._num_busy:  # noqa: ASYNC110 - nobody tells
             await asyncio.sleep(0.001)
-        assert b"transduce_failed_sentences_total 1.0" in service.metrics.exposition()[0]
+        assert b"transduce_failed_sentences_total 1.0" in service.metrics.export()[0]
 
     served(check, slow, limits=Limits(deadline_seconds=60.0 if leaves else 0.3))
 
@@ -418,7 +435,7 @@ def test_nobody_waits_for_an_inspection_but_other_inspections(bundle: Path, monk
         asking = [asyncio.create_task(service.inspect(EN_DE, {"text": "Sun.", "include": []})) for _ in range(5)]
         await asyncio.to_thread(begun.acquire)
         for number in range(5):
-            assert (await service.translate(EN_DE, ["Moon " * number + "sun."], WHOLE))[0].text
+            assert (await translate(service, EN_DE, ["Moon " * number + "sun."], WHOLE))[0].text
         assert not begun.acquire(blocking=False)
         assert service.metrics.registry.get_sample_value("transduce_queue_sentences") == 4
         asking[4].cancel()
@@ -429,3 +446,45 @@ def test_nobody_waits_for_an_inspection_but_other_inspections(bundle: Path, monk
         await draining
 
     served(check, bundle)
+
+
+ENGLISH = "A man and a woman walk through the woods with their dog."
+GERMAN = "Ein Mann und eine Frau gehen mit ihrem Hund durch den Wald."
+FOREIGN = "<p title='der die das und nicht sich auf mit dem den ist im auch'></p>\n" * 60
+"""Attributes in German: more than the detector reads."""
+
+
+@pytest.mark.parametrize("head", ["", FOREIGN, "<style>" + GERMAN * 40 + "</style>", f"<!-- {GERMAN * 40} -->"])
+@pytest.mark.parametrize("markup", [("/translate", "q", "format"), ("/v2/translate", "text", "tag_handling")])
+def test_the_language_of_markup_is_that_of_its_text(
+    client: httpx.Client, head: str, markup: tuple[str, str, str]
+) -> None:
+    path, name, kind = markup
+    for text, language in ((ENGLISH, "en"), (GERMAN, "de")):
+        page = head + "".join(f"<p><b>{word}</b></p>" if "." in word else f"{word} " for word in text.split(" "))
+        asked: dict[str, object] = {name: [page], kind: "html"}
+        asked |= {"source": "auto", "target": "de"} if path == "/translate" else {"target_lang": "DE"}
+        found = client.post(path, json=asked).json()
+        if path == "/translate":
+            source, translated = found["detectedLanguage"][0]["language"], found["translatedText"][0]
+        else:
+            one = found["translations"][0]
+            source, translated = one["detected_source_language"].lower(), one["text"]
+        assert source == language
+        assert (translated == page) == (language == "de")
+        assert translated.startswith(head)
+
+
+@pytest.mark.parametrize("text", ["Password", "Winter", "Stop", "OK", "Hotel"])
+def test_a_word_that_may_be_of_the_target_language_is_translated(client: httpx.Client, text: str) -> None:
+    found = client.post("/translate", json={"q": text, "source": "auto", "target": "de"}).json()
+    assert found["detectedLanguage"]["language"] == "en"
+    assert found["detectedLanguage"]["confidence"] <= 50
+    direct = client.post("/translate", json={"q": text, "source": "en", "target": "de"}).json()
+    assert found["translatedText"] == direct["translatedText"]
+
+
+def test_a_sentence_of_the_target_language_is_its_own_translation(client: httpx.Client) -> None:
+    found = client.post("/translate", json={"q": GERMAN, "source": "auto", "target": "de"}).json()
+    assert found["detectedLanguage"]["language"] == "de"
+    assert found["translatedText"] == GERMAN

@@ -11,7 +11,7 @@ from transduce.bundle import Bundle, check_output_file, find_bundle, write_outpu
 from transduce.cli.console import say
 from transduce.errors import UserError
 from transduce.inspection import EVERYTHING, QUICK, Head, InspectedModel, InspectionRequest, inspect_text
-from transduce.serving.pages import is_standalone_page, standalone_page
+from transduce.serving.page import is_standalone_page, render_standalone_page
 from transduce.translation import Translator
 
 PAGE = "page of transduce inspect"
@@ -74,7 +74,7 @@ def inspect(
         raise UserError(f"--output {output}: must be a file in a folder that exists, as in page.html")
     check_output_file(output, is_standalone_page, PAGE, force=force)
     documents = [_document(path, request, device) for path in (model, *compare)]
-    page = standalone_page(documents).encode("utf-8")
+    page = render_standalone_page(documents).encode("utf-8")
     write_output_file(output, page, is_standalone_page, PAGE, force=force)
     say(f"{output} written in {time.monotonic() - started:.1f} s: {len(page) / 1e6:.1f} MB; open it in a browser")
 

@@ -32,8 +32,8 @@ _PACKAGES = {
 
 @Parameter(name="*")
 @dataclass(frozen=True)
-class Door:
-    """Where the service is, and who may come in.
+class AccessOptions:
+    """Address of the service, and who may use it.
 
     Args:
         host: address to listen at; 127.0.0.1 is for programs of this machine alone, 0.0.0.0 for all networks.
@@ -51,7 +51,7 @@ class Door:
     cors: Annotated[tuple[str, ...], Parameter(negative=())] = ()
 
     def check(self) -> None:
-        """That it can be opened.
+        """Check the values.
 
         Raises:
             ConfigError: a value is not as it must be.
@@ -65,14 +65,14 @@ class Door:
                 raise ConfigError(f"--cors {origin}: must be an origin, as in https://example.org, or * for all")
 
 
-_DOOR, _LIMITS, _COMPUTATION = Door(), Limits(), Computation()
+_ACCESS, _LIMITS, _COMPUTATION = AccessOptions(), Limits(), Computation()
 
 
 def serve(
     model: Path,
     /,
     *more: Path,
-    door: Door = _DOOR,
+    access: AccessOptions = _ACCESS,
     limits: Annotated[Limits, Parameter(name="*")] = _LIMITS,
     computation: Computation = _COMPUTATION,
     source_language: str = "",
@@ -84,51 +84,44 @@ def serve(
     Args:
         model: a bundle, the folder of a run, or for another engine what was exported to it.
         more: further ones, each for another pair of languages.
-        door: where the service is, and who may come in.
+        access: where the service is, and who may come in.
         limits: what requests may cost.
         computation: what computes.
         source_language: code of the source, as in en, of a model that does not say it.
         target_language: likewise of the target.
         log_format: of the lines on standard error: one about each request, none of which has a text, key or address.
     """
-    door.check()
+    access.check()
     for module, package in _PACKAGES.items():
         if find_spec(module) is None:
             raise MissingExtraError(package, "serve", "transduce serve")
     # These import the packages.
     from transduce.serving.app import make_app  # noqa: PLC0415
-    from transduce.serving.authorization import Authorization  # noqa: PLC0415
-    from transduce.serving.detection import Detector  # noqa: PLC0415
-    from transduce.serving.logs import log, start_logging  # noqa: PLC0415
-    from transduce.serving.reception import Reception  # noqa: PLC0415
-    from transduce.serving.request_rate import RequestRate  # noqa: PLC0415
+    from transduce.serving.middleware import Authorization, RequestRate  # noqa: PLC0415
+    from transduce.serving.models import ModelSettings  # noqa: PLC0415
+    from transduce.serving.monitoring import log, start_logging  # noqa: PLC0415
     from transduce.serving.server import is_local, listen, run  # noqa: PLC0415
     from transduce.serving.service import Service  # noqa: PLC0415
 
-    authorization = Authorization() if door.api_key_file is None else Authorization.read(door.api_key_file)
+    authorization = Authorization() if access.api_key_file is None else Authorization.read(access.api_key_file)
     start_logging(log_format)
-    with listen(door.host, door.port) as listening, _temporary_folder(computation.engine) as temporary:
-        service = Service(
-            (model, *more),
-            engine=computation.engine,
-            device=computation.device,
-            precision=computation.settled(),
-            languages=(source_language, target_language),
-            limits=limits,
-            say=log,
+    with listen(access.host, access.port) as listening, _temporary_folder(computation.engine) as temporary:
+        settings = ModelSettings(
+            computation.engine, computation.device, computation.settled(), source_language, target_language
         )
-        reception = Reception(service, authorization, RequestRate(door.requests_per_minute), Detector())
+        service = Service((model, *more), settings, limits=limits, report=log)
+        app = make_app(service, authorization, RequestRate(access.requests_per_minute), cors=access.cors)
         if not (is_local(listening) or authorization.is_required):
-            log(f"anybody who reaches {door.host} can use this service: --api-key-file asks for keys")
+            log(f"anybody who reaches {access.host} can use this service: --api-key-file asks for keys")
 
-        def leave(exit_code: int) -> None:
+        def exit_process(exit_code: int) -> None:
             if temporary is not None:
                 shutil.rmtree(temporary, ignore_errors=True)
             if exit_code:
                 say("transduce: interrupted")
             os._exit(exit_code)
 
-        run(make_app(reception, cors=door.cors), reception, listening, log, leave)
+        run(app, service, listening, log, exit_process)
 
 
 @contextmanager

@@ -1,36 +1,59 @@
-"""The app: dialects, and what stands around all of them."""
+"""The HTTP application: dialects, middleware, health checks, pages, and the OpenAPI document."""
 
 from collections.abc import Sequence
 from functools import partial
 from http import HTTPStatus
+from typing import Any
 
-from fastapi import FastAPI, Request
+from fastapi import APIRouter, FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
+from fastapi.openapi.utils import get_openapi
 from starlette.exceptions import HTTPException
 from starlette.middleware.cors import CORSMiddleware
-from starlette.responses import JSONResponse
+from starlette.responses import HTMLResponse, JSONResponse
 
 from transduce import __version__
 from transduce.errors import Refusal, UserError
-from transduce.serving import deepl, health, libretranslate, native, reference_page
-from transduce.serving.body_limit import BodyLimit
-from transduce.serving.disconnection import Disconnection
-from transduce.serving.error_answers import error_answer
-from transduce.serving.logs import RequestLog
-from transduce.serving.openapi import openapi_document
-from transduce.serving.rate_limit import RateLimit
-from transduce.serving.reception import Reception, reception_of
-from transduce.serving.security_headers import SecurityHeaders
+from transduce.serving.dialects import deepl, libretranslate, native
+from transduce.serving.errors import make_error_response
+from transduce.serving.middleware import (
+    PROBES,
+    Authorization,
+    BodyLimit,
+    CancelOnDisconnect,
+    RateLimit,
+    RequestLog,
+    RequestRate,
+    SecurityHeaders,
+    get_service,
+)
+from transduce.serving.page import (
+    REFERENCE_POLICY,
+    get_page_file,
+    get_reference_file,
+    make_page_policy,
+    render_page,
+    render_reference_page,
+)
+from transduce.serving.service import Service
 
 DESCRIPTION = """Translation by the Transformer of "Attention Is All You Need", for clients of LibreTranslate and DeepL,
 and with everything that the engine can do under `/v1`."""
 
 
-def make_app(reception: Reception, *, cors: Sequence[str] = ()) -> FastAPI:
-    """The app, whose service is started and ended by whoever runs it.
+def make_app(
+    service: Service,
+    authorization: Authorization | None = None,
+    rate: RequestRate | None = None,
+    *,
+    cors: Sequence[str] = (),
+) -> FastAPI:
+    """Make the application of a service, which is started and drained by the caller.
 
     Args:
-        reception: lets requests in.
+        service: answers requests.
+        authorization: API keys; none by default.
+        rate: of requests; not limited by default.
         cors: origins whose pages may use the service from a browser, as in "https://example.org", or "*" for all.
     """
     app = FastAPI(
@@ -39,42 +62,257 @@ def make_app(reception: Reception, *, cors: Sequence[str] = ()) -> FastAPI:
         description=DESCRIPTION,
         docs_url=None,
         redoc_url=None,
-        # Traces would have addresses, in which some clients put texts and keys.
+        # Traces would contain addresses, and these may contain texts and API keys.
         telemetry={"tracing": False, "metrics": False, "logs": False, "auto_configure": False},
     )
-    app.state.reception = reception
-    for router in (health.router, libretranslate.router, deepl.router, native.router, reference_page.router):
+    authorization = authorization or Authorization()
+    app.state.service, app.state.authorization = service, authorization
+    for router in (operations, libretranslate.router, deepl.router, native.router, pages):
         app.include_router(router)
     for kind in (HTTPException, RequestValidationError, UserError, Refusal):
-        app.add_exception_handler(kind, _answer)
-    app.openapi = partial(openapi_document, app, reception)  # type: ignore[method-assign]
+        app.add_exception_handler(kind, _handle_error)
+    app.openapi = partial(make_openapi_document, app)  # type: ignore[method-assign]
     # The last one is the outermost.
-    app.add_middleware(Disconnection)
-    limits, metrics = reception.service.limits, reception.service.metrics
-    app.add_middleware(
-        BodyLimit, max_bytes=limits.max_body_bytes, authorization=reception.authorization, metrics=metrics
-    )
-    app.add_middleware(RateLimit, rate=reception.rate, metrics=metrics)
+    metrics = service.metrics
+    app.add_middleware(CancelOnDisconnect)
+    app.add_middleware(BodyLimit, max_bytes=service.limits.max_body_bytes, authorization=authorization, metrics=metrics)
+    app.add_middleware(RateLimit, rate=rate or RequestRate(0), metrics=metrics)
     app.add_middleware(RequestLog, metrics=metrics)
     if cors:
-        headers = ["Authorization", "Content-Type", "X-Request-ID"]
         app.add_middleware(
             CORSMiddleware,
             allow_origins=list(cors),
             allow_methods=["GET", "POST"],
-            allow_headers=headers,
+            allow_headers=["Authorization", "Content-Type", "X-Request-ID"],
             expose_headers=["Retry-After", "X-Request-ID"],
         )
     app.add_middleware(SecurityHeaders)
     return app
 
 
-async def _answer(request: Request, error: Exception) -> JSONResponse:
-    answer = error_answer(error, request.url.path, reception_of(request).service.metrics)
-    if answer.status_code == HTTPStatus.METHOD_NOT_ALLOWED:
+async def _handle_error(request: Request, error: Exception) -> JSONResponse:
+    response = make_error_response(error, request.url.path, get_service(request).metrics)
+    if response.status_code == HTTPStatus.METHOD_NOT_ALLOWED:
         # Starlette names the methods of the first route of a path only.
         methods = request.app.openapi()["paths"].get(request.url.path)
         if methods:
-            also = ["HEAD"] if request.url.path in health.PROBES else []
-            answer.headers["Allow"] = ", ".join(sorted([*map(str.upper, methods), *also]))
-    return answer
+            also = ["HEAD"] if request.url.path in PROBES else []
+            response.headers["Allow"] = ", ".join(sorted([*map(str.upper, methods), *also]))
+    return response
+
+
+operations = APIRouter(tags=["Operation"])
+
+_OK = {"status": "ok"}
+_STATUS = {
+    "application/json": {
+        "schema": {"type": "object", "properties": {"status": {"type": "string"}}, "required": ["status"]},
+        "example": _OK,
+    }
+}
+_LIVE: dict[int | str, dict[str, Any]] = {200: {"description": "It answers.", "content": _STATUS}}
+_READY: dict[int | str, dict[str, Any]] = {
+    200: {"description": "Requests are taken.", "content": _STATUS},
+    503: {"description": "Models are loading, or the service is about to end.", "content": _STATUS},
+}
+
+
+@operations.head("/livez", include_in_schema=False)
+@operations.head("/health", include_in_schema=False)
+@operations.head("/v2/health/live", include_in_schema=False)
+@operations.get("/livez", summary="Live?", responses=_LIVE)
+@operations.get("/health", summary="Live?", responses=_LIVE)
+@operations.get("/v2/health/live", summary="Live?", responses=_LIVE)
+async def live() -> JSONResponse:
+    """Succeeds as long as the server answers at all."""
+    return JSONResponse(_OK)
+
+
+@operations.head("/readyz", include_in_schema=False)
+@operations.head("/v2/health/ready", include_in_schema=False)
+@operations.get("/readyz", summary="Ready?", responses=_READY)
+@operations.get("/v2/health/ready", summary="Ready?", responses=_READY)
+async def ready(request: Request) -> JSONResponse:
+    """Succeeds once all models have translated something, and until the service is told to stop."""
+    if get_service(request).is_ready:
+        return JSONResponse(_OK)
+    headers = {"Retry-After": "5", "Connection": "close"}
+    return JSONResponse({"status": "not ready"}, HTTPStatus.SERVICE_UNAVAILABLE, headers)
+
+
+@operations.get(
+    "/metrics",
+    summary="Count",
+    responses={
+        200: {"description": "In the format of Prometheus.", "content": {"text/plain": {}}},
+        401: {"description": "A key is needed.", "content": native.PROBLEM_CONTENT},
+        429: {"description": "This client asks too often: see Retry-After.", "content": native.PROBLEM_CONTENT},
+    },
+    response_class=Response,
+)
+async def metrics(request: Request) -> Response:
+    """Requests, latency, queue, batches, padding, models and reloads; nothing about clients or texts."""
+    request.app.state.authorization.check(request)
+    content, media_type = get_service(request).metrics.export()
+    return Response(content, headers={"Content-Type": media_type})
+
+
+pages = APIRouter(include_in_schema=False)
+
+
+@pages.head("/")
+@pages.get("/")
+async def page() -> HTMLResponse:
+    """Serve the page that shows the model at work."""
+    return HTMLResponse(render_page(), headers={"Content-Security-Policy": make_page_policy()})
+
+
+@pages.get("/docs")
+async def reference(request: Request) -> HTMLResponse:
+    """Serve the API reference."""
+    headers = {"Content-Security-Policy": REFERENCE_POLICY}
+    return HTMLResponse(render_reference_page(request.app.openapi()), headers=headers)
+
+
+@pages.get("/page/{name}")
+async def page_file(name: str) -> Response:
+    """Serve a style or a module of the page."""
+    return _make_file_response(get_page_file(name))
+
+
+@pages.get("/docs/{name}")
+async def reference_file(name: str) -> Response:
+    """Serve the style or the script of the API reference."""
+    return _make_file_response(get_reference_file(name))
+
+
+def _make_file_response(file: tuple[bytes, str] | None) -> Response:
+    if file is None:
+        raise HTTPException(HTTPStatus.NOT_FOUND, "Not Found")
+    content, media_type = file
+    return Response(content, media_type=media_type)
+
+
+_LIMITS = {
+    "TranslateRequest.num_best": "max_best",
+    "TranslateRequest.beam": "max_beam",
+    "TranslateRequest.num_samples": "max_beam",
+    "TranslateRequest.deadline_seconds": "deadline_seconds",
+    "ScoreRequest.deadline_seconds": "deadline_seconds",
+}
+_LANGUAGES = {
+    "TranslateRequest.source": "sources-or-auto",
+    "TranslateRequest.target": "targets",
+    "ScoreRequest.source": "sources",
+    "ScoreRequest.target": "targets",
+    "InspectionRequest.source": "sources",
+    "InspectionRequest.target": "targets",
+}
+_SCHEMES = {
+    "bearer": {"type": "http", "scheme": "bearer", "description": "An API key."},
+    "deepl_header": {
+        "type": "apiKey",
+        "in": "header",
+        "name": "Authorization",
+        "description": '"DeepL-Auth-Key KEY", as clients of DeepL have it.',
+    },
+    "api_key": {
+        "type": "apiKey",
+        "in": "query",
+        "name": "api_key",
+        "description": "As clients of LibreTranslate have it; or in the body, by the same name.",
+    },
+    "auth_key": {
+        "type": "apiKey",
+        "in": "query",
+        "name": "auth_key",
+        "description": "As old clients of DeepL have it; or in the body, by the same name.",
+    },
+}
+_Security = list[dict[str, list[str]]]
+_HEADER: _Security = [{"bearer": []}, {"deepl_header": []}]
+_SECURITY: dict[str, _Security] = {
+    "Transduce": _HEADER,
+    "DeepL": [*_HEADER, {"auth_key": []}],
+    "LibreTranslate": [*_HEADER, {"api_key": []}],
+}
+"""Ways to send an API key in each dialect; that it may be in the body, OpenAPI can only say by an empty way."""
+
+_WITHOUT_KEY = frozenset({"/languages", "/frontend/settings"})
+
+
+def make_openapi_document(app: FastAPI) -> dict[str, Any]:
+    """Make the OpenAPI document with the languages and limits of the service; once for the loaded models."""
+    service: Service = app.state.service
+    pairs = tuple(one.pair for one in service.models)
+    cached: tuple[tuple[tuple[str, str], ...], dict[str, Any]] | None = getattr(app.state, "openapi", None)
+    if cached is None or cached[0] != pairs:
+        cached = app.state.openapi = pairs, _build_document(app, service)
+    return cached[1]
+
+
+def _build_document(app: FastAPI, service: Service) -> dict[str, Any]:
+    document = get_openapi(
+        title=app.title, version=app.version, description=app.description, routes=app.routes, openapi_version="3.1.0"
+    )
+    languages, limits = service.languages, service.limits
+    codes = {
+        "sources": list(languages.sources),
+        "sources-or-auto": [libretranslate.AUTO, *languages.sources],
+        "targets": list(languages.targets),
+        "deepl-sources": [*deepl.list_language_codes(languages.sources, "sources"), ""],
+        "deepl-targets": deepl.list_language_codes(languages.targets, "targets"),
+    }
+    maxima: dict[str, int | float] = {
+        "max_alternatives": limits.most_alternatives,
+        "max_best": limits.most_alternatives + 1,
+        "max_beam": limits.max_beam,
+        "deadline_seconds": limits.deadline_seconds,
+    }
+    schemas = document["components"]["schemas"]
+    problem = native.Problem.model_json_schema(ref_template="#/components/schemas/{model}")
+    schemas |= {"Problem": problem, **problem.pop("$defs")}
+    for place, name in _LIMITS.items():
+        _get_property(schemas, place)["maximum"] = maxima[name]
+    for place, name in _LANGUAGES.items():
+        _get_property(schemas, place)["enum"] = codes[name]
+    document = dict(_fill(document, codes, maxima))
+    if app.state.authorization.is_required:
+        _describe_security(document)
+    return document
+
+
+def _describe_security(document: dict[str, Any]) -> None:
+    document["components"]["securitySchemes"] = _SCHEMES
+    for path, methods in document["paths"].items():
+        for operation in methods.values():
+            tag = operation["tags"][0]
+            if tag in _SECURITY and path not in _WITHOUT_KEY:
+                in_body: _Security = [{}] if "requestBody" in operation and tag != "Transduce" else []
+                operation["security"] = [*_SECURITY[tag], *in_body]
+    document["paths"]["/metrics"]["get"]["security"] = _HEADER
+
+
+def _get_property(schemas: dict[str, Any], place: str) -> dict[str, Any]:
+    """Return the schema of a property, without null."""
+    schema, _, name = place.partition(".")
+    found: dict[str, Any] = schemas[schema]["properties"][name]
+    return found["anyOf"][0] if "anyOf" in found else found
+
+
+def _fill(node: Any, codes: dict[str, list[str]], maxima: dict[str, int | float]) -> Any:  # noqa: ANN401 - any JSON
+    """Replace the names of languages and limits, which dialects give as `x-languages` and `x-limit`."""
+    if isinstance(node, list):
+        return [_fill(one, codes, maxima) for one in node]
+    if not isinstance(node, dict):
+        return node
+    filled = {name: _fill(value, codes, maxima) for name, value in node.items() if not name.startswith("x-")}
+    if "x-languages" in node:
+        filled["enum"] = [*codes[node["x-languages"]], *([None] if "null" in node["type"] else [])]
+    if "x-limit" in node:
+        limit = int(maxima[node["x-limit"]])
+        if node["type"] == "string":
+            filled["enum"] = [str(number) for number in range(limit + 1)]
+        else:
+            filled["maximum"] = limit
+    return filled

@@ -1,8 +1,11 @@
-"""What one request, and all of them together, may cost."""
+"""Limits of what one request, and all requests together, may cost."""
 
 from dataclasses import dataclass, fields
 
+from transduce.config import SearchConfig
 from transduce.errors import ConfigError
+from transduce.serving.errors import TooLong
+from transduce.translation import TranslationOptions, make_safer_settings
 
 
 @dataclass(frozen=True)
@@ -54,5 +57,40 @@ class Limits:
 
     @property
     def most_alternatives(self) -> int:
-        """That a request may ask for: those that a beam of `max_beam` holds beside the best."""
+        """Alternatives that a request may ask for: those that a beam of `max_beam` holds beside the best."""
         return min(self.max_alternatives, int(self.max_beam) - 1)
+
+    def check_options(self, options: TranslationOptions, search: SearchConfig | None = None) -> None:
+        """Check that options ask for no more than a request may.
+
+        Args:
+            options: those of the request.
+            search: the model's own settings, once it is known which model translates.
+
+        Raises:
+            ConfigError: the beam, the samples or the alternatives are too many.
+            TooLong: there are too many phrases and terms.
+        """
+        for name, value, most in (
+            ("num_best", options.num_best, self.most_alternatives + 1),
+            ("beam", options.beam or 1, self.max_beam),
+            ("num_samples", options.num_samples, self.max_beam),
+        ):
+            if value > most:
+                raise ConfigError(f"{name} = {value}: this service allows up to {most}")
+        if options.guard and search is not None and not options.num_samples:
+            beam = make_safer_settings(search.changed(options.widen_beam(search).search))["beam"]
+            if beam > self.max_beam:
+                raise ConfigError(
+                    f"guard = true: tries again with a beam of {beam}, and this service allows up to "
+                    f"{self.max_beam}: ask for a smaller beam"
+                )
+        num_terms = len(options.require) + len(options.forbid) + len(options.glossary)
+        if num_terms > self.max_terms:
+            raise TooLong(f"{num_terms} phrases and terms: this service allows up to {self.max_terms}")
+
+
+def count_characters(options: TranslationOptions) -> int:
+    """Count the characters of prefix, phrases and glossary."""
+    phrases = [options.prefix, *options.require, *options.forbid, *options.glossary, *options.glossary.values()]
+    return sum(map(len, phrases))

@@ -1,38 +1,132 @@
-"""HTML and XML: what of a text is translated, and what around and in it is kept, character for character."""
+"""HTML and XML: which parts of a markup text are translated, and which are kept, character for character.
+
+Tags, comments and text are found as a browser finds them (HTML Living Standard, 13.2.5), in linear time.
+"""
 
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from html import escape, unescape
-from typing import Literal
+from html.parser import HTMLParser
+from typing import Literal, NamedTuple
 
-from transduce.serving.markup_parts import Part, attributes, parts
+RAW = frozenset({"script", "style", "textarea", "title", "xmp"})
+"""Elements of HTML in which a browser reads text up to their end tag, whatever it looks like."""
+
+_VOID = frozenset("area base br col embed hr img input link meta source track wbr".split())  # noqa: SIM905 - a list of words
+_NAME = re.compile(r"</?([A-Za-z_][^\s/>]*)")
+# A tag from its "<" to its ">", which a quoted value may hold, too. Taken once and for all, so that time is linear.
+_TAG = re.compile(r"""</?[A-Za-z_][^\s/>]*+(?:[^>=]++|=\s*+(?:"[^"]*+"|'[^']*+')?)*+>""")
+_CLOSINGS = {"<!--": "-->", "<![CDATA[": "]]>", "<!": ">", "<?": ">"}
+
+Shape = Literal["start", "end", "single", "text", "other"]
+
+
+class Part(NamedTuple):
+    """A tag, a comment or a text.
+
+    Args:
+        raw: as it is written.
+        shape: of a tag, whether it opens or closes an element or is one by itself; text; or other, as a comment.
+        name: of the element, in small letters for HTML.
+    """
+
+    raw: str
+    shape: Shape
+    name: str = ""
+
+
+def parse_markup(markup: str, *, is_xml: bool) -> Iterator[Part]:
+    """Parse markup into parts; joined, they are the markup.
+
+    Args:
+        markup: anything. A tag or comment that is never closed is text, and so is all that follows.
+        is_xml: names are case-sensitive, and only `/>` makes an element of a single tag.
+    """
+    begin = place = 0
+    while (place := markup.find("<", place)) >= 0:
+        end, shape, name = _read_construct(markup, place, is_xml=is_xml)
+        if end < 0:
+            break
+        if end == place:
+            place += 1
+            continue
+        if begin < place:
+            yield Part(markup[begin:place], "text")
+        yield Part(markup[place:end], shape, name)
+        begin = place = end
+        if shape == "start" and name in RAW and not is_xml:
+            closing = re.compile(rf"</{name}(?=[\s/>])", re.IGNORECASE).search(markup, end)
+            place = closing.start() if closing else len(markup)
+    if begin < len(markup):
+        yield Part(markup[begin:], "text")
+
+
+def _read_construct(markup: str, place: int, *, is_xml: bool) -> tuple[int, Shape, str]:
+    """Find where the part that begins with the "<" at `place` ends, and its shape and name.
+
+    The end is -1 where nothing closes it, and `place` where the "<" is text.
+    """
+    for opening, closing in _CLOSINGS.items():
+        if markup.startswith(opening, place):
+            end = markup.find(closing, place + len(opening))
+            return (-1 if end < 0 else end + len(closing)), "other", ""
+    named = _NAME.match(markup, place)
+    if not named:
+        return place, "text", ""
+    tag = _TAG.match(markup, place)
+    if not tag:
+        return -1, "text", ""
+    name = named[1] if is_xml else named[1].lower()
+    if markup.startswith("/", place + 1):
+        return tag.end(), "end", name
+    is_single = markup.startswith("/>", tag.end() - 2) or (name in _VOID and not is_xml)
+    return tag.end(), "single" if is_single else "start", name
+
+
+def parse_attributes(tag: Part) -> dict[str, str]:
+    """Parse a start tag's attributes into values by names in small letters; the first of those that come twice."""
+    reader = _AttributeParser()
+    # Elements of XML may have names that are none in HTML.
+    reader.feed("<x" + tag.raw[1 + len(tag.name) :])
+    return reader.found
+
+
+class _AttributeParser(HTMLParser):
+    def __init__(self) -> None:
+        super().__init__()
+        self.found: dict[str, str] = {}
+
+    def handle_starttag(self, _tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        for name, value in reversed(attrs):
+            self.found[name] = value or ""
+
 
 # Names of elements of HTML; lists of words are easier to read than lists of strings.
 _INLINE = frozenset(
     "a abbr acronym b bdi bdo big cite code data del dfn em font i img ins kbd label mark math nobr q rb rp rt ruby s "  # noqa: SIM905
     "samp small span strike strong sub sup svg time tt u var wbr".split()
 )
-"""Those that stand in a sentence; any other begins and ends a paragraph."""
+"""Elements that stand in a sentence; any other begins and ends a paragraph."""
 
 _UNTRANSLATED = frozenset("code kbd math noscript samp script style svg template textarea var xmp".split())  # noqa: SIM905
 _ENDS_ITSELF = frozenset("dd dt li option p td th tr".split())  # noqa: SIM905
-"""Those whose end tag may be left out where the next one of them begins."""
+"""Elements whose end tag may be left out where the next one of them begins."""
 
 _Reason = Literal["name", "attribute"] | None
-"""Why the text of an element is kept: what it is called, or what its start tag says, which one inside may revoke."""
+"""Why the text of an element is kept: its name, or an attribute, which an element inside may revoke."""
 
 _SPACES = re.compile(r"[ \t\n\r\f]+")
 
 
 @dataclass(frozen=True)
-class Rules:
-    """How markup is read.
+class MarkupRules:
+    """How markup is divided into passages.
 
     Args:
-        is_xml: names are as they are written, and an element is inline where it stands beside text.
-        splitting: elements that begin and end a paragraph, beyond those that do anyway.
+        is_xml: names are case-sensitive, and an element is inline where it stands beside text.
+        splitting: further elements that begin and end a paragraph.
         non_splitting: elements that are inline in any case.
         ignored: elements whose text is kept.
         detects_outline: whether elements may begin and end a paragraph without being named in `splitting`.
@@ -45,7 +139,7 @@ class Rules:
     detects_outline: bool = True
 
     def is_inline(self, name: str, *, is_beside_text: bool) -> bool:
-        """Whether an element of that name stands in a sentence."""
+        """Return whether an element stands in a sentence."""
         if name in self.splitting:
             return False
         if name in self.non_splitting or not self.detects_outline:
@@ -55,7 +149,7 @@ class Rules:
 
 @dataclass(frozen=True)
 class Passage:
-    """What is translated together: text with inline tags in it.
+    """Text with inline tags that is translated as a whole.
 
     Args:
         parts: in order; no space is at either end.
@@ -65,68 +159,68 @@ class Passage:
     parts: tuple[Part, ...]
     keeps_spaces: bool = False
 
-    def texts(self) -> list[str]:
-        """What a reader sees of each part that is text."""
+    def get_texts(self) -> list[str]:
+        """Return the visible text of each part that is text."""
         shown = [unescape(part.raw) for part in self.parts if part.shape == "text"]
         return shown if self.keeps_spaces else [_SPACES.sub(" ", text) for text in shown]
 
-    def marks(self) -> list[str]:
-        """What stands for each tag in a translation: `<m0>` and `</m0>` for a pair, `<m1/>` for any other."""
-        everything = "".join(self.texts())
+    def get_marks(self) -> list[str]:
+        """Return a mark for each tag: `<m0>` and `</m0>` for a pair, `<m1/>` for any other."""
+        everything = "".join(self.get_texts())
         letters = "m"
         while f"<{letters}" in everything or f"</{letters}" in everything:  # a text about marks
             letters += "m"
         tags = [part for part in self.parts if part.shape != "text"]
         marks = [f"<{letters}{place}/>" for place in range(len(tags))]
-        for start, end in _pairs(tags):
+        for start, end in _pair_tags(tags):
             marks[start], marks[end] = f"<{letters}{start}>", f"</{letters}{start}>"
         return marks
 
-    def marked(self) -> str:
-        """The passage as it is translated, with marks for its tags."""
-        texts, marks = iter(self.texts()), iter(self.marks())
+    def to_marked_text(self) -> str:
+        """Return the visible text with marks in place of tags."""
+        texts, marks = iter(self.get_texts()), iter(self.get_marks())
         return "".join(next(texts) if part.shape == "text" else next(marks) for part in self.parts)
 
-    def rebuilt(self, translation: str) -> str | None:
-        """Markup of a translation of `marked`; None if a mark is missing, came twice or is in another place."""
-        marks = self.marks()
+    def restore_tags(self, translation: str) -> str | None:
+        """Replace the marks in a translation of `to_marked_text` by tags; None if a mark is missing, twice or moved."""
+        marks = self.get_marks()
         letters = marks[0].strip("</>0123456789") if marks else ""
         pieces = re.split(rf"(</?{letters}\d+/?>)", translation) if marks else [translation]
         if pieces[1::2] != marks:
             return None
         tags = [*(part.raw for part in self.parts if part.shape != "text"), ""]
-        return "".join(escaped(text) + tag for text, tag in zip(pieces[::2], tags, strict=True))
+        return "".join(escape_text(text) + tag for text, tag in zip(pieces[::2], tags, strict=True))
 
-    def rebuilt_from_parts(self, translations: Iterable[str]) -> str:
-        """Markup of translations of each of `texts`."""
+    def replace_texts(self, translations: Iterable[str]) -> str:
+        """Replace each of `get_texts` by its translation."""
         texts = iter(translations)
-        return "".join(escaped(next(texts)) if part.shape == "text" else part.raw for part in self.parts)
+        return "".join(escape_text(next(texts)) if part.shape == "text" else part.raw for part in self.parts)
 
 
-def escaped(text: str) -> str:
-    """Text as markup; quotation marks mean nothing between tags."""
+def escape_text(text: str) -> str:
+    """Escape text for markup; quotation marks mean nothing between tags."""
     return escape(text, quote=False)
 
 
-def divided(markup: str, rules: Rules) -> list[str | Passage]:
-    """The text in order: what is kept as it is, and what is translated; joined, they are the text again."""
+def split_markup(markup: str, rules: MarkupRules) -> list[str | Passage]:
+    """Split markup into passages, which are translated, and strings, which are kept; joined, they are the markup."""
     found: list[str | Passage] = []
     waiting: list[Part] = []
     keeps_spaces = False
-    for part, is_inline in _with_roles(list(parts(markup, is_xml=rules.is_xml)), rules):
+    for part, is_inline in _mark_inline(list(parse_markup(markup, is_xml=rules.is_xml)), rules):
         if is_inline:
             waiting.append(part)
             continue
-        found += [*_trimmed(waiting, keeps_spaces=keeps_spaces), part.raw]
+        found += [*_trim(waiting, keeps_spaces=keeps_spaces), part.raw]
         waiting = []
         if part.name == "pre":
             keeps_spaces = part.shape == "start"
-    return found + _trimmed(waiting, keeps_spaces=keeps_spaces)
+    return found + _trim(waiting, keeps_spaces=keeps_spaces)
 
 
-def _with_roles(all_parts: Sequence[Part], rules: Rules) -> Iterator[tuple[Part, bool]]:
-    """Each part, and whether it is inline; an element whose text is kept is one part."""
-    beside_text = _beside_text(all_parts) if rules.is_xml else frozenset[int]()
+def _mark_inline(all_parts: Sequence[Part], rules: MarkupRules) -> Iterator[tuple[Part, bool]]:
+    """Yield each part and whether it is inline; an element whose text is kept is one part."""
+    beside_text = _find_beside_text(all_parts) if rules.is_xml else frozenset[int]()
     elements = _OpenElements(rules)
     kept: list[str] = []
     is_inline = False
@@ -151,7 +245,7 @@ def _with_roles(all_parts: Sequence[Part], rules: Rules) -> Iterator[tuple[Part,
 class _OpenElements:
     """The elements that are open at a place, and whether their text is kept."""
 
-    def __init__(self, rules: Rules) -> None:
+    def __init__(self, rules: MarkupRules) -> None:
         self._kept = rules.ignored if rules.is_xml else rules.ignored | _UNTRANSLATED
         self._ends_itself = frozenset[str]() if rules.is_xml else _ENDS_ITSELF
         self._names: list[str] = []
@@ -163,13 +257,13 @@ class _OpenElements:
         return self._reasons[-1] is not None
 
     def read(self, part: Part) -> None:
-        """Go on behind a part."""
+        """Read the next part."""
         if part.shape == "start":
             if part.name in self._ends_itself and self._names[-1:] == [part.name]:
                 self._close()
             self._names.append(part.name)
             self._counts[part.name] += 1
-            self._reasons.append("name" if part.name in self._kept else _reason(part, self._reasons[-1]))
+            self._reasons.append("name" if part.name in self._kept else _find_reason(part, self._reasons[-1]))
         elif part.shape == "end" and self._counts[part.name]:
             while self._close() != part.name:
                 pass
@@ -181,19 +275,19 @@ class _OpenElements:
         return name
 
 
-def _reason(tag: Part, outer: _Reason) -> _Reason:
-    """Why the text of an element within another is kept, if it is: what its start tag says counts first."""
+def _find_reason(tag: Part, outer: _Reason) -> _Reason:
+    """Find why the text of an element within another is kept, if it is; its attributes count first."""
     if outer == "name" or "translate" not in tag.raw.lower():  # as of most: reading attributes takes a while
         return outer
-    found = attributes(tag)
+    found = parse_attributes(tag)
     says = found.get("translate", "").lower()
     if says == "no" or "notranslate" in found.get("class", "").lower().split():
         return "attribute"
     return None if says == "yes" else outer
 
 
-def _pairs(tags: Sequence[Part]) -> Iterator[tuple[int, int]]:
-    """Places of start tags and of the end tags that close them."""
+def _pair_tags(tags: Sequence[Part]) -> Iterator[tuple[int, int]]:
+    """Yield the indices of start tags and of the end tags that close them."""
     stack: list[int] = []
     for place, tag in enumerate(tags):
         if tag.shape == "start":
@@ -202,8 +296,8 @@ def _pairs(tags: Sequence[Part]) -> Iterator[tuple[int, int]]:
             yield stack.pop(), place
 
 
-def _beside_text(all_parts: Sequence[Part]) -> frozenset[int]:
-    """Places of tags of elements whose parent has text of its own, as sentences have."""
+def _find_beside_text(all_parts: Sequence[Part]) -> frozenset[int]:
+    """Find the indices of tags of elements whose parent has text of its own, as sentences have."""
     parents: dict[int, int] = {}
     with_text: set[int] = set()
     stack = [-1]
@@ -219,8 +313,8 @@ def _beside_text(all_parts: Sequence[Part]) -> frozenset[int]:
     return frozenset(place for place, parent in parents.items() if parent in with_text)
 
 
-def _trimmed(inline: Sequence[Part], *, keeps_spaces: bool) -> list[str | Passage]:
-    """A passage, and the space at its edges; all of it is kept where there is no text."""
+def _trim(inline: Sequence[Part], *, keeps_spaces: bool) -> list[str | Passage]:
+    """Make a passage and the space at its edges; parts without text are kept."""
     if not any(part.shape == "text" and part.raw.strip() for part in inline):
         return ["".join(part.raw for part in inline)] if inline else []
     first, last = inline[0].raw, inline[-1].raw

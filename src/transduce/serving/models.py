@@ -1,18 +1,22 @@
-"""Loaded models, one for each pair of languages, renewed when their files change."""
+"""Loaded models, one for each pair of languages: loading, renewal when their files change, languages, detection."""
 
 import asyncio
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Sequence
+from copy import copy
+from dataclasses import asdict, dataclass
+from functools import cache, lru_cache
 from pathlib import Path
+from typing import Annotated, Any, ClassVar, NamedTuple
 
 import torch
+from pydantic import ConfigDict, Field
 
 from transduce.bundle import Bundle, find_bundle
-from transduce.errors import BundleError, ConfigError
+from transduce.errors import BundleError, ConfigError, MissingExtraError
 from transduce.interop import NATIVE, load_translator
+from transduce.interop.argos.languages import argos_code, language_name
 from transduce.kernels.device import find_device
-from transduce.serving.answers import LanguagePair
-from transduce.serving.metrics import Metrics
+from transduce.serving.monitoring import Metrics
 from transduce.translation import (
     AlignmentHead,
     Confidence,
@@ -25,18 +29,63 @@ from transduce.translation import (
 
 _WARM_UP = ["1 2 3.", "A man, a plan, a canal."]
 
+_DETECTED_CHARACTERS = 2_000
+"""Characters of a text that language detection reads: more take time and change nothing."""
+
 Fingerprint = tuple[tuple[str, int, int, int], ...]
+LanguagePair = tuple[str, str]
+"""Language codes of source and target."""
+
+
+@dataclass(frozen=True)
+class ModelInfo:
+    """A loaded model."""
+
+    __pydantic_config__: ClassVar = ConfigDict(use_attribute_docstrings=True)
+
+    source: Annotated[str, Field(examples=["en"])]
+    """Source language code."""
+
+    target: Annotated[str, Field(examples=["de"])]
+    """Target language code."""
+
+    model: Annotated[str, Field(examples=["best"])]
+    """Name of the model."""
+
+    engine: Annotated[str, Field(examples=["native"])]
+    """Engine that computes the model."""
+
+    precision: Annotated[str, Field(examples=["float32"])]
+    """Precision of the arithmetic."""
+
+    digest: str | None
+    """SHA-256 of the weights; null for engines other than the native one."""
+
+    num_parameters: int | None
+    """Parameters of the network; null likewise."""
+
+    max_pieces: int
+    """Pieces of the longest sentence that is read as a whole; longer ones are translated in parts."""
+
+    beam: int
+    """Hypotheses for a sentence, unless a request asks for others."""
+
+    @property
+    def pair(self) -> LanguagePair:
+        """Its languages."""
+        return self.source, self.target
 
 
 @dataclass(frozen=True)
 class ModelSettings:
-    """How models are loaded; see `interop.load_translator`."""
+    """Settings with which models are loaded; see `interop.load_translator`."""
 
     engine: str = NATIVE
     device: str = "auto"
     precision: str = "float32"
+    """Float32 gives a text the same translation whatever it is translated with."""
     source_language: str = ""
-    """Of models that do not say theirs."""
+    """Source language of models that do not name it."""
     target_language: str = ""
 
 
@@ -45,33 +94,33 @@ class LoadedModel:
     """A model that has translated something.
 
     Args:
-        languages: what it translates.
-        translator: it, with its own settings of the search.
+        info: its description.
+        translator: the model with its own settings of the search.
         fingerprint: of the files that it was loaded from.
-        head: the one that its calibration names for alignment; None if none does.
-        confidence: how sure its translations are; None unless it is calibrated.
+        head: the attention head that its calibration names for alignment, if it is calibrated.
+        confidence: its calibration, if it is calibrated.
     """
 
-    languages: LanguagePair
+    info: ModelInfo
     translator: Translator
     fingerprint: Fingerprint
     head: AlignmentHead | None = None
     confidence: Confidence | None = None
 
     @classmethod
-    def load(cls, path: Path, settings: ModelSettings, say: Callable[[str], None] = lambda _: None) -> "LoadedModel":
-        """The model at `path`, once it has translated something.
+    def load(cls, path: Path, settings: ModelSettings, report: Callable[[str], None] = lambda _: None) -> "LoadedModel":
+        """Load a model and translate something with it.
 
         Raises:
             BundleError: it is missing, damaged, or was changed meanwhile.
-            ConfigError: it does not say its languages, or engine, device or precision are not there.
+            ConfigError: it does not name its languages, or engine, device or precision are not available.
             MissingExtraError: the engine is not installed.
         """
-        seen = fingerprint(path)
+        fingerprint = compute_fingerprint(path)
         precision = settings.precision
         if settings.engine != NATIVE and precision == "float32":
             precision = "auto"  # what an exported folder has
-        translator = load_translator(path, settings.engine, device=settings.device, precision=precision, say=say)
+        translator = load_translator(path, settings.engine, device=settings.device, precision=precision, say=report)
         source = translator.source_language = translator.source_language or settings.source_language
         target = translator.target_language = translator.target_language or settings.target_language
         if not source or not target:
@@ -80,137 +129,138 @@ class LoadedModel:
                 f"--source-language and --target-language, as in --source-language en --target-language de"
             )
         bundle = Bundle.open(find_bundle(path)) if settings.engine == NATIVE else None
-        languages = LanguagePair(
+        engine = translator.engine
+        info = ModelInfo(
             source=source,
             target=target,
-            model=_name(path),
+            model=_get_name(path),
             engine=settings.engine,
             precision=settings.precision,
             digest=None if bundle is None else bundle.digest,
-            num_parameters=translator.engine.model.num_parameters
-            if isinstance(translator.engine, NativeEngine)
-            else None,
+            num_parameters=engine.model.num_parameters if isinstance(engine, NativeEngine) else None,
             max_pieces=translator.search.max_pieces,
             beam=translator.search.beam,
         )
         translator.translate(_WARM_UP)
         head = None if bundle is None else AlignmentHead.load(bundle)
         confidence = None if bundle is None else Confidence.load(bundle)
-        if fingerprint(path) != seen:
+        if compute_fingerprint(path) != fingerprint:
             raise BundleError(f"{path}: was changed while it was loaded: load it again")
-        return cls(languages, translator, seen, head, confidence)
+        return cls(info, translator, fingerprint, head, confidence)
 
-    def line_translator(self, wish: TranslationOptions) -> LineTranslator:
-        """What grants the wish.
+    def make_line_translator(self, options: TranslationOptions) -> LineTranslator:
+        """Make a translator with the options.
 
         Raises:
-            ConfigError: it contradicts itself, or asks for more than the model or its engine has.
+            ConfigError: options contradict each other, or the model or its engine does not have them.
         """
-        return LineTranslator(self.translator, wish.widen_beam(self.translator.search), self.head)
+        return LineTranslator(self.translator, options.widen_beam(self.translator.search), self.head)
 
-    def decoder(self, purpose: str) -> ForcedDecoder:
-        """What reads translations that are given.
+    def make_forced_decoder(self, purpose: str) -> ForcedDecoder:
+        """Make a decoder of given translations.
 
         Raises:
             ConfigError: the engine is not the native one.
         """
         engine = self.translator.engine
         if not isinstance(engine, NativeEngine):
-            raise ConfigError(f"{purpose}: needs the engine {NATIVE}; this service has {self.languages.engine}")
+            raise ConfigError(f"{purpose}: needs the engine {NATIVE}; this service has {self.info.engine}")
         return ForcedDecoder(engine.model, self.translator.tokenizer, self.translator.search)
 
     @property
     def alignment_head(self) -> AlignmentHead:
-        """The mean of the last layer's unless the model is calibrated."""
-        return self.head or AlignmentHead(self.decoder("alignments").model.config.num_decoder_layers - 1)
+        """The calibrated head, or else the mean of the last layer's heads."""
+        return self.head or AlignmentHead(self.make_forced_decoder("alignments").model.config.num_decoder_layers - 1)
 
 
 class Models:
     """The models of a service."""
 
     def __init__(
-        self, paths: Sequence[Path], settings: ModelSettings, metrics: Metrics, say: Callable[[str], None]
+        self, paths: Sequence[Path], settings: ModelSettings, metrics: Metrics, report: Callable[[str], None]
     ) -> None:
         self._paths = tuple(paths)
-        self._settings, self._metrics, self._say = settings, metrics, say
+        self._settings, self._metrics, self._report = settings, metrics, report
         self._loaded: dict[Path, LoadedModel] = {}
-        self._seen: dict[Path, Fingerprint] = {}  # a change that may still be going on
+        self._seen: dict[Path, Fingerprint] = {}  # of a change that may still be going on
         self._refused: dict[Path, Fingerprint] = {}
 
     @property
-    def languages(self) -> tuple[LanguagePair, ...]:
-        """What is loaded, in the order of the paths."""
-        return tuple(model.languages for model in self._loaded.values())
+    def infos(self) -> tuple[ModelInfo, ...]:
+        """Descriptions of the loaded models, in the order of their paths."""
+        return tuple(model.info for model in self._loaded.values())
 
     @property
-    def num_lanes(self) -> int:
+    def num_workers(self) -> int:
         """Batches to compute at a time: one on each core of a processor; a GPU gains nothing from several."""
         is_native = self._settings.engine == NATIVE
         if is_native and find_device(self._settings.device).type != "cpu":
             return 1
         return torch.get_num_threads()
 
-    def of(self, pair: tuple[str, str]) -> LoadedModel | None:
-        """The model of a pair of languages."""
-        of_pair = (model for model in self._loaded.values() if _pair(model) == pair)
-        return next(of_pair, None)
+    def find(self, pair: LanguagePair) -> LoadedModel | None:
+        """Find the model of a pair of languages."""
+        return next((model for model in self._loaded.values() if model.info.pair == pair), None)
 
     def load(self) -> None:
-        """Load all.
+        """Load all models.
 
         Raises:
-            ConfigError: there is none, two have the same pair; see also `LoadedModel.load`.
+            ConfigError: there is none, or two have the same pair.
+            BundleError: a model is missing or damaged.
+            MissingExtraError: the engine is not installed.
         """
         if not self._paths:
             raise ConfigError("there is no model to serve: give a bundle")
         for path in self._paths:
-            model = LoadedModel.load(path, self._settings, self._say)
-            other = next((place for place, one in self._loaded.items() if _pair(one) == _pair(model)), None)
+            model = LoadedModel.load(path, self._settings, self._report)
+            pair = model.info.pair
+            other = next((place for place, one in self._loaded.items() if one.info.pair == pair), None)
             if other is not None:
-                raise ConfigError(f"{other} and {path} both translate {'-'.join(_pair(model))}: give one of them")
+                raise ConfigError(f"{other} and {path} both translate {'-'.join(pair)}: give one of them")
             self._loaded[path] = model
-            self._say(f"{path}: translates {'-'.join(_pair(model))}")
-        self._metrics.models_loaded(self.languages)
+            self._report(f"{path}: translates {'-'.join(pair)}")
+        self._metrics.set_models(map(asdict, self.infos))
 
     async def watch(self, seconds: float) -> None:
-        """Look at the models' files again and again, and load what has changed; never ends by itself.
+        """Check the models' files every so many seconds, and load those that have changed; never returns.
 
-        A model takes the place of the old one once it has translated something. One that cannot be loaded is refused,
-        and the old one stays.
+        A new model replaces the old one once it has translated something. If it cannot be loaded, the old one stays.
         """
         while True:
             await asyncio.sleep(seconds)
             for path in self._paths:
                 if self._has_changed(path):
-                    await self._renew(path)
+                    await self._reload(path)
 
     def _has_changed(self, path: Path) -> bool:
-        """Whether there are other files than were loaded or refused, the same as when they were last looked at."""
+        """Return whether files differ from those loaded or refused, and have not changed since the last check."""
         try:
-            found = fingerprint(path)
+            found = compute_fingerprint(path)
         except BundleError:  # for a moment, or for good: the old model stays
             return False
         before, self._seen[path] = self._seen.get(path), found
         return found == before and found not in (self._loaded[path].fingerprint, self._refused.get(path))
 
-    async def _renew(self, path: Path) -> None:
-        old = self._loaded[path]
+    async def _reload(self, path: Path) -> None:
+        old = self._loaded[path].info
         try:
             new = await asyncio.to_thread(LoadedModel.load, path, self._settings)
-            _check_pair(new, old)
-        except Exception as error:  # noqa: BLE001 - whatever it is, the old model goes on
+            if new.info.pair != old.pair:
+                raise ConfigError(f"it translates {'-'.join(new.info.pair)}, and not {'-'.join(old.pair)} any more")  # noqa: TRY301
+        except Exception as error:  # noqa: BLE001 - whatever it is, the old model stays
             self._refused[path] = self._seen[path]
-            self._metrics.reloaded("refused")
-            self._say(f"{path} was changed, and is refused: {error}; the old model stays")
+            self._metrics.count_reload("refused")
+            self._report(f"{path} was changed, and is refused: {error}; the old model stays")
             return
         self._loaded[path] = new
-        self._metrics.reloaded("loaded")
-        self._metrics.models_loaded(self.languages)
-        self._say(f"{path} was changed, and is loaded anew")
+        self._metrics.count_reload("loaded")
+        self._metrics.set_models(map(asdict, self.infos))
+        self._report(f"{path} was changed, and is loaded anew")
 
 
-def fingerprint(path: Path) -> Fingerprint:
-    """What tells the files of a model from others: name, size, time of change and place on the disk of each.
+def compute_fingerprint(path: Path) -> Fingerprint:
+    """Name, size, time of change and inode of each file of a model.
 
     Raises:
         BundleError: there is no model.
@@ -218,7 +268,7 @@ def fingerprint(path: Path) -> Fingerprint:
     try:
         folder = find_bundle(path)
     except BundleError:
-        if not (path.is_dir() and any(path.glob("*.json"))):  # what was exported to another engine has some
+        if not (path.is_dir() and any(path.glob("*.json"))):  # models of other engines have some
             raise
         folder = path
     try:
@@ -228,16 +278,123 @@ def fingerprint(path: Path) -> Fingerprint:
     return tuple((name, stat.st_size, stat.st_mtime_ns, stat.st_ino) for name, stat in stats.items())
 
 
-def _check_pair(new: LoadedModel, old: LoadedModel) -> None:
-    if _pair(new) != _pair(old):
-        raise ConfigError(f"it translates {'-'.join(_pair(new))}, and not {'-'.join(_pair(old))} any more")
-
-
-def _pair(model: LoadedModel) -> tuple[str, str]:
-    return model.languages.source, model.languages.target
-
-
-def _name(path: Path) -> str:
-    """The folder's name; of `best` or `last` of a run, the run's."""
+def _get_name(path: Path) -> str:
+    """Return the name of the model's folder, or of the run if the folder is its `best` or `last`."""
     folder = path.resolve()
     return folder.parent.name if folder.name in {"best", "last"} else folder.name
+
+
+class Languages:
+    """Language codes of the loaded models, in their order."""
+
+    def __init__(self, pairs: Iterable[LanguagePair]) -> None:
+        self._targets: dict[str, list[str]] = {}
+        for source, target in pairs:
+            self._targets.setdefault(source, []).append(target)
+
+    @property
+    def sources(self) -> tuple[str, ...]:
+        """Languages that are translated."""
+        return tuple(self._targets)
+
+    @property
+    def targets(self) -> tuple[str, ...]:
+        """Languages that are translated into."""
+        return tuple(dict.fromkeys(target for targets in self._targets.values() for target in targets))
+
+    @property
+    def all(self) -> tuple[str, ...]:
+        """Sources, and then targets that are no sources."""
+        return tuple(dict.fromkeys((*self.sources, *self.targets)))
+
+    def get_targets(self, source: str) -> tuple[str, ...]:
+        """Return the languages that a source is translated into."""
+        return tuple(self._targets.get(source, ()))
+
+    def get_sources(self, target: str) -> tuple[str, ...]:
+        """Return the languages that are translated into a target."""
+        return tuple(source for source, targets in self._targets.items() if target in targets)
+
+
+def find_language(code: str, codes: Iterable[str]) -> str | None:
+    """Find the code that a client means: "DE" is "de", "en-US" is "en" if there is no other English, "en" is "en-GB".
+
+    Args:
+        code: as the client writes it.
+        codes: as the models name their languages.
+    """
+    known = {_normalize_code(one): one for one in reversed(list(codes))}
+    normalized = _normalize_code(code)
+    base = normalized.partition("-")[0]
+    regions = {one.partition("-")[0]: name for one, name in known.items() if "-" in one}
+    return known.get(normalized) or known.get(base) or (regions.get(base) if normalized == base else None)
+
+
+def get_language_name(code: str) -> str:
+    """Return the English name of a language, as in "German", or its code if the name is not known."""
+    try:
+        return language_name(argos_code(code))
+    except BundleError:
+        return code
+
+
+def _normalize_code(code: str) -> str:
+    """Return the code of Argos packages, or else the code in small letters."""
+    try:
+        return argos_code(code.strip())
+    except BundleError:
+        return code.strip().lower()
+
+
+class DetectedLanguage(NamedTuple):
+    """A language and the probability, from 0 to 1, that a text is in it."""
+
+    language: str
+    probability: float
+
+
+@cache
+def _load_identifier() -> Any:  # noqa: ANN401 - a library without types
+    try:
+        from py3langid.langid import MODEL_FILE, LanguageIdentifier  # noqa: PLC0415 - an extra
+    except ImportError as error:
+        raise MissingExtraError("py3langid", "serve", "detecting languages") from error
+    return LanguageIdentifier.from_model_file(MODEL_FILE, norm_probs=True)
+
+
+class Detector:
+    """Language detection by py3langid, which knows 97 languages; others are never detected.
+
+    Raises:
+        MissingExtraError: py3langid is not installed.
+    """
+
+    def __init__(self) -> None:
+        self._identifier = _load_identifier()
+        self._known = frozenset(self._identifier.labels)
+        self._restrict_cached = lru_cache(maxsize=64)(self._restrict)
+
+    def rank_languages(self, text: str, languages: Sequence[str]) -> list[DetectedLanguage]:
+        """Rank languages by their probability among each other, best first.
+
+        Languages that py3langid does not know come last with probability 0, as do all for a text without letters.
+
+        Args:
+            text: anything; its beginning is read.
+            languages: codes, as in "de" or "pt-BR".
+        """
+        bases = {language.lower().partition("-")[0]: language for language in reversed(languages)}
+        known = frozenset(bases) & self._known
+        beginning = text[:_DETECTED_CHARACTERS]
+        if not known or not any(map(str.isalpha, beginning)):
+            return [DetectedLanguage(language, 0.0) for language in languages]
+        ranked = [
+            DetectedLanguage(bases[base], float(share)) for base, share in self._restrict_cached(known).rank(beginning)
+        ]
+        found = {one.language for one in ranked}
+        return [*ranked, *(DetectedLanguage(language, 0.0) for language in languages if language not in found)]
+
+    def _restrict(self, bases: frozenset[str]) -> Any:  # noqa: ANN401 - a library without types
+        identifier = copy(self._identifier)
+        identifier.set_languages(bases)
+        return identifier

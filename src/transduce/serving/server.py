@@ -1,4 +1,4 @@
-"""One process that carries the app: it listens, loads, says when it is ready, and ends when it is told to."""
+"""The server process: it listens, loads the models, and stops when it is told to, and it limits connections."""
 
 import asyncio
 import contextlib
@@ -10,41 +10,148 @@ from ipaddress import ip_address
 
 import uvicorn
 from fastapi import FastAPI
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from transduce.errors import UserError
-from transduce.serving.http_protocol import LimitedProtocol
-from transduce.serving.reception import Reception
+from transduce.serving.service import Service
+
+MAX_HEAD_BYTES = 65_536
+"""Most bytes of a request's head, and of its body's chunk headers beyond `_CHUNK_BYTES` for each byte."""
+
+HEAD_SECONDS = 30.0
+"""Time for a connection's first request to begin, and for the headers of each request to arrive."""
+
+WRITE_SECONDS = 60.0
+"""Time for a client to read some more of a response; 15 kB a second are enough, as systems send in portions."""
+
+_CHUNK_BYTES = 8
+"""Bytes for each byte of a body sent in chunks: the smallest chunk takes 6."""
+
+
+class LimitedProtocol(HttpToolsProtocol):
+    """HTTP protocol that closes connections with endless headers, requests that do not arrive or responses not read."""
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        """Wait for the first request."""
+        super().connection_made(transport)
+        self._num_bytes = self._num_body_bytes = 0
+        self._waiting: asyncio.TimerHandle | None = None
+        self._writing: asyncio.TimerHandle | None = None
+        transport.set_write_buffer_limits(high=0)  # `pause_writing` is then called for whatever cannot be sent
+        self._wait_for_head()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Stop all timers."""
+        self._stop_waiting()
+        self._stop_writing()
+        super().connection_lost(exc)
+
+    def data_received(self, data: bytes) -> None:
+        """Count bytes, and refuse endless headers."""
+        self._num_bytes += len(data)
+        super().data_received(data)
+        allowed = MAX_HEAD_BYTES + (1 + _CHUNK_BYTES) * self._num_body_bytes
+        if self._num_bytes > allowed and not self.transport.is_closing():
+            self.send_400_response("The headers of this request have more than 65,536 bytes.")
+
+    def on_message_begin(self) -> None:
+        """Wait for the headers of a request."""
+        super().on_message_begin()
+        if self._waiting is None:
+            self._wait_for_head()
+
+    def on_headers_complete(self) -> None:
+        """Stop to wait for headers."""
+        self._stop_waiting()
+        super().on_headers_complete()
+
+    def on_body(self, body: bytes) -> None:
+        """Count bytes of a body."""
+        self._num_body_bytes += len(body)
+        super().on_body(body)
+
+    def on_message_complete(self) -> None:
+        """Reset the counts for the next request."""
+        self._num_bytes = self._num_body_bytes = 0
+        self._stop_waiting()
+        super().on_message_complete()
+
+    def on_response_complete(self) -> None:
+        """Wait for the rest of a body whose response was sent before it arrived."""
+        super().on_response_complete()
+        if self.cycle.more_body and self._waiting is None and not self.transport.is_closing():
+            self._wait_for_head()  # the rest of its body has as long
+
+    def pause_writing(self) -> None:
+        """Wait for the client to read."""
+        super().pause_writing()
+        self._wait_for_reader()
+
+    def resume_writing(self) -> None:
+        """Stop to wait for the client to read."""
+        super().resume_writing()
+        self._stop_writing()
+
+    def _wait_for_head(self) -> None:
+        self._waiting = asyncio.get_running_loop().call_later(HEAD_SECONDS, self._give_up_waiting)
+
+    def _stop_waiting(self) -> None:
+        if self._waiting is not None:
+            self._waiting.cancel()
+            self._waiting = None
+
+    def _give_up_waiting(self) -> None:
+        if not getattr(self.cycle, "response_complete", True):  # there may have been none
+            self._wait_for_head()  # nothing is read until the request before it is answered
+        else:
+            self.transport.abort()
+
+    def _wait_for_reader(self) -> None:
+        num_unsent = self.transport.get_write_buffer_size()
+        self._writing = asyncio.get_running_loop().call_later(WRITE_SECONDS, self._give_up_writing, num_unsent)
+
+    def _stop_writing(self) -> None:
+        if self._writing is not None:
+            self._writing.cancel()
+            self._writing = None
+
+    def _give_up_writing(self, num_unsent: int) -> None:
+        if self.transport.get_write_buffer_size() < num_unsent:
+            self._wait_for_reader()
+        else:
+            self.transport.abort()
+
 
 _BACKLOG = 2048
-_GOODBYE_SECONDS = 5
-"""For answers to be sent, once all of them are there."""
+_SHUTDOWN_SECONDS = 5
+"""Time for the last responses to be sent."""
 
 _KEEP_ALIVE_SECONDS = 75
 """Longer than proxies keep connections, so that the service never closes one that is about to be used."""
 
 _SWITCH_SECONDS = 1e-4
-"""After which a thread of Python that others wait for gives way; 5e-3 is usual. A thread that computes lets go for each
-operation, and would wait so long for the loop each time: it would starve while the loop turns thousands away."""
+"""Interval after which Python switches threads; its default is 5e-3. A thread that computes releases the lock for each
+operation, and would wait so long for the event loop each time: it would starve while thousands are refused."""
 
 
 class _Server(uvicorn.Server):
-    """Leaves signals to `run`: uvicorn would close connections before what was accepted is done."""
+    """Leaves signals to `run`: uvicorn would close connections before admitted requests are done."""
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
-        """Nothing."""
+        """Capture no signals."""
         yield
 
 
 def listen(host: str, port: int) -> socket.socket:
-    """A socket that connections are taken from.
+    """Open a listening socket.
 
     Args:
         host: name or address of a network interface.
-        port: 0 is any that is free.
+        port: 0 for any that is free.
 
     Raises:
-        UserError: there is no such address here, or somebody else listens there.
+        UserError: there is no such address here, or it is in use.
     """
     try:
         ((family, _, _, _, place), *_) = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
@@ -55,89 +162,89 @@ def listen(host: str, port: int) -> socket.socket:
 
 
 def is_local(listening: socket.socket) -> bool:
-    """Whether only programs of the same machine can connect."""
+    """Return whether only programs on the same machine can connect."""
     return ip_address(listening.getsockname()[0]).is_loopback
 
 
 def make_server(app: FastAPI) -> uvicorn.Server:
-    """What carries the app; it leaves logs, signals and the service to others."""
+    """Make the uvicorn server of an application, without its logs and its signal handlers."""
     return _Server(
         uvicorn.Config(
             app,
             http=LimitedProtocol,
-            ws="none",  # nothing here speaks it, and it would pass by limits and logs
+            ws="none",  # it would bypass limits and logs
             log_config=None,
-            access_log=False,  # addresses may have texts and keys in them
+            access_log=False,  # addresses may contain texts and keys
             lifespan="off",
             server_header=False,
             timeout_keep_alive=_KEEP_ALIVE_SECONDS,
-            timeout_graceful_shutdown=_GOODBYE_SECONDS,
+            timeout_graceful_shutdown=_SHUTDOWN_SECONDS,
         )
     )
 
 
 def run(
     app: FastAPI,
-    reception: Reception,
+    service: Service,
     listening: socket.socket,
-    say: Callable[[str], None],
-    leave: Callable[[int], None],
+    report: Callable[[str], None],
+    exit_process: Callable[[int], None],
 ) -> None:
-    """Serve until SIGTERM or Ctrl-C, and then until all that was accepted is done; a second signal ends at once.
+    """Serve until SIGTERM or Ctrl-C, and then until admitted requests are done; a second signal ends it at once.
 
     Args:
         app: from `make_app`.
-        reception: the app's; its service is started and ended here.
+        service: the app's; it is started and drained here.
         listening: from `listen`.
-        say: is told what somebody should know who looks after the service.
-        leave: is called with the exit code, 0 when all is done and 130 at the second signal, to end the process: a
-            thread may be loading a model, or computing, and cannot be stopped.
+        report: is called with one line whenever whoever runs the service should know something.
+        exit_process: is called with the exit code, 0 when all is done and 130 at the second signal, as a thread that
+            loads a model or computes cannot be stopped.
 
     Raises:
-        TransduceError: a model cannot be loaded; see `Service.start`.
+        TransduceError: a model cannot be loaded.
     """
     sys.setswitchinterval(_SWITCH_SECONDS)
-    asyncio.run(_run(make_server(app), reception, listening, say, leave))
+    asyncio.run(_run(make_server(app), service, listening, report, exit_process))
 
 
 async def _run(
     server: uvicorn.Server,
-    reception: Reception,
+    service: Service,
     listening: socket.socket,
-    say: Callable[[str], None],
-    leave: Callable[[int], None],
+    report: Callable[[str], None],
+    exit_process: Callable[[int], None],
 ) -> None:
-    told = asyncio.Event()
+    stop_requested = asyncio.Event()
     loop = asyncio.get_running_loop()
 
-    def tell() -> None:
-        if told.is_set():
-            leave(130)
-        told.set()
+    def request_stop() -> None:
+        if stop_requested.is_set():
+            exit_process(130)
+        stop_requested.set()
 
     for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, tell)
-    # It answers from the beginning that it lives and is not ready, as whoever has started it may ask.
+        loop.add_signal_handler(number, request_stop)
+    # It serves from the beginning, so that health checks get an answer while models are loaded.
     serving = asyncio.create_task(server.serve([listening]))
-    ending = asyncio.create_task(told.wait())
-    starting = asyncio.create_task(reception.service.start())
+    ending = asyncio.create_task(stop_requested.wait())
+    starting = asyncio.create_task(service.start())
     try:
         await asyncio.wait({serving, starting, ending}, return_when=asyncio.FIRST_COMPLETED)
         if starting.done():
             starting.result()
-            _say_ready(reception, listening, say)
+            _report_ready(service, listening, report)
             await asyncio.wait({serving, ending}, return_when=asyncio.FIRST_COMPLETED)
-            say("taking nothing more, and finishing what was accepted")
-            await reception.close()
+            report("taking nothing more, and finishing what was accepted")
+            await service.drain()
     finally:
         ending.cancel()
         starting.cancel()
         server.should_exit = True
         await serving
-    leave(0)
+    exit_process(0)
 
 
-def _say_ready(reception: Reception, listening: socket.socket, say: Callable[[str], None]) -> None:
+def _report_ready(service: Service, listening: socket.socket, report: Callable[[str], None]) -> None:
     host, port = listening.getsockname()[:2]
-    pairs = ", ".join(f"{one.source}-{one.target}" for one in reception.service.languages)
-    say(f"translating {pairs} at http://{f'[{host}]' if ':' in host else host}:{port}")
+    pairs = ", ".join("-".join(one.pair) for one in service.models)
+    report(f"translating {pairs} at http://{f'[{host}]' if ':' in host else host}:{port}")

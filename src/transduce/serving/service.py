@@ -1,251 +1,444 @@
-"""The service: loaded models, and requests of many at a time, whoever carries them."""
+"""The service: admission of requests, their deadlines, and the way of a text from language and markup to its batch."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections import defaultdict
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager, contextmanager, suppress
+from dataclasses import dataclass, replace
 from pathlib import Path
 from threading import Event
-from typing import Any, TypeVar
+from typing import Annotated, Any, ClassVar, TypeVar
 
-from pydantic import ValidationError
+from pydantic import ConfigDict, Field, ValidationError
 
 from transduce.config import first_problem
 from transduce.errors import ConfigError
 from transduce.inspection import InspectionRequest
 from transduce.interop import NATIVE
-from transduce.serving.answers import LanguagePair, TranslatedText
-from transduce.serving.batching import Batcher
-from transduce.serving.limits import Limits
-from transduce.serving.metrics import Metrics
-from transduce.serving.models import LoadedModel, Models, ModelSettings
-from transduce.serving.preparation import prepared_pairs, prepared_texts
-from transduce.serving.refusals import DeadlineExceeded, Draining, TooLong, UnknownPair
-from transduce.serving.wishes import check_options, count_characters
-from transduce.serving.work import Inspecting, Scoring, Translating
+from transduce.serving.errors import DeadlineExceeded, Draining, TooLong, UnknownPair
+from transduce.serving.limits import Limits, count_characters
+from transduce.serving.markup import MarkupRules, Passage, split_markup
+from transduce.serving.models import (
+    DetectedLanguage,
+    Detector,
+    LanguagePair,
+    Languages,
+    LoadedModel,
+    ModelInfo,
+    Models,
+    ModelSettings,
+)
+from transduce.serving.monitoring import Metrics
+from transduce.serving.scheduling.batching import Batcher
+from transduce.serving.scheduling.work import (
+    InspectionTask,
+    ScoringTask,
+    TranslatedText,
+    TranslationTask,
+    prepare_pairs,
+    prepare_texts,
+)
 from transduce.translation import PairScore, TranslationOptions
 
-CHARACTERS_OF_A_TOKEN = 4
-"""About; fewer for what is rare. What waits for its tokens to be counted is measured so."""
+CHARACTERS_PER_TOKEN = 4
+"""Characters of a token, about: the size of texts that wait for their tokens to be counted is estimated so."""
 
-PREPARING = 4
-"""Requests that are divided into sentences at a time: a one-liner need not wait for a book."""
+PREPARING_THREADS = 4
+"""Requests that are divided into sentences at a time: a single sentence need not wait for a book."""
+
+CERTAIN_PROBABILITY = 0.9
+"""Probability above which a text is taken to be in the target language, and is not translated. A word or two that both
+languages have, such as "Hotel", get less; a sentence gets more."""
 
 _ResultT = TypeVar("_ResultT")
 
-_DEFAULTS = TranslationOptions()
+
+@dataclass(frozen=True)
+class TranslationRequest:
+    """Texts to be translated.
+
+    Args:
+        texts: anything: sentences, documents, nothing.
+        source: language code of a model; None: each text's is detected.
+        target: language code of a model.
+        options: how they are translated.
+        markup: how their markup is read; None for plain text.
+        deadline_seconds: for the whole request; not more than `Limits.deadline_seconds`, which is the default.
+    """
+
+    texts: Sequence[str]
+    source: str | None
+    target: str
+    options: TranslationOptions = TranslationOptions()  # noqa: RUF009 - frozen
+    markup: MarkupRules | None = None
+    deadline_seconds: float | None = None
+
+
+@dataclass(frozen=True)
+class TranslationResponse:
+    """The translations of all texts."""
+
+    __pydantic_config__: ClassVar = ConfigDict(use_attribute_docstrings=True)
+
+    target: Annotated[str, Field(examples=["de"])]
+    """Language code of the translations."""
+
+    translations: list[TranslatedText]
+    """A translation for each text, in order."""
+
+
+@dataclass(frozen=True)
+class _InputText:
+    """A text of a request, its language, and what its markup consists of (nothing for plain text)."""
+
+    text: str
+    parts: Sequence[str | Passage]
+    language: DetectedLanguage
+
+    def make_translation(self, translation: str) -> TranslatedText:
+        """Make the result for a text that was not translated as plain text."""
+        return TranslatedText(translation, None, (), (), *self.language)
 
 
 class Service:
-    """Translates, scores and inspects for many at a time, with one model for each pair of languages.
+    """Translates, scores and inspects for many requests at a time, with one model for each pair of languages.
 
     All methods are called in one event loop. A caller that is cancelled costs nothing more. Requests raise, besides
-    what each says:
-
-    - `Draining`: the service does not take requests (any more).
-    - `UnknownPair`: no model translates between these languages.
-    - `TooLong`: the texts have too many characters, or there are too many.
-    - `QueueFull`: too much is waiting.
-    - `DeadlineExceeded`: time was over before all was done.
+    what each method says: `UnknownPair` if no model has the languages, `TooLong`, `QueueFull` if too much is waiting,
+    `DeadlineExceeded`, and `Draining` if the service stops before they are done.
 
     Args:
         models: bundles, folders of runs, or for another engine what was exported to it.
-        engine: see `interop.load_translator`.
-        device: likewise.
-        precision: likewise; float32 gives a text the same translation whatever it is translated with.
-        languages: codes of source and target of models that do not say theirs.
+        settings: how they are loaded.
         limits: what requests may cost.
-        metrics: are told what happens.
-        say: is told in one line what somebody should know who looks after the service.
+        metrics: of this service.
+        report: is called with one line whenever whoever runs the service should know something.
     """
 
     def __init__(
         self,
         models: Sequence[Path],
+        settings: ModelSettings | None = None,
         *,
-        engine: str = NATIVE,
-        device: str = "auto",
-        precision: str = "float32",
-        languages: tuple[str, str] = ("", ""),
         limits: Limits | None = None,
         metrics: Metrics | None = None,
-        say: Callable[[str], None] = lambda _: None,
+        report: Callable[[str], None] = lambda _: None,
     ) -> None:
         self.limits = limits or Limits()
         self.metrics = metrics or Metrics()
-        self._models = Models(models, ModelSettings(engine, device, precision, *languages), self.metrics, say)
+        self.detector = Detector()
+        self.num_characters = 0
+        """Characters that were translated since the start."""
+        self._models = Models(models, settings or ModelSettings(), self.metrics, report)
         self._batcher = Batcher(self.limits, self.metrics)
         # One inspection takes as long as hundreds of sentences, which would wait for it.
         self._inspector = Batcher(self.limits, self.metrics)
-        self._preparing = ThreadPoolExecutor(PREPARING, "preparing")
-        self._num_characters = self._num_requests = 0  # in flight
+        self._preparing = ThreadPoolExecutor(PREPARING_THREADS, "preparing")
+        self._num_waiting_characters = self._num_requests = 0
         self._is_idle = asyncio.Event()
-        self._takes_requests = False
+        self._is_open = False  # for admission
+        self._is_running = False
         self._watcher: asyncio.Task[None] | None = None
 
     @property
-    def languages(self) -> tuple[LanguagePair, ...]:
-        """The pairs that are loaded, in the order of the models."""
-        return self._models.languages
+    def models(self) -> tuple[ModelInfo, ...]:
+        """The loaded models."""
+        return self._models.infos
+
+    @property
+    def languages(self) -> Languages:
+        """Languages of the loaded models."""
+        return Languages(one.pair for one in self.models)
 
     @property
     def is_ready(self) -> bool:
-        """Whether all models are loaded and have translated something, and requests are taken."""
-        return self._takes_requests
+        """Whether all models are loaded and have translated something, and requests are admitted."""
+        return self._is_open
 
     async def start(self) -> None:
-        """Load the models and have each translate something; then take requests.
+        """Load the models, have each translate something, and then admit requests.
 
         Raises:
             BundleError: a model is missing or damaged.
-            ConfigError: a model does not say its languages, two have the same pair, or the engine, device or precision
-                is not there.
+            ConfigError: a model does not name its languages, two have the same pair, or the engine, device or precision
+                is not available.
             MissingExtraError: the engine is not installed.
         """
         await asyncio.to_thread(self._models.load)
-        self._batcher.start(self._models.num_lanes)
+        self._batcher.start(self._models.num_workers)
         self._inspector.start(1)
         self._watcher = asyncio.create_task(self._models.watch(self.limits.reload_seconds))
         self._is_idle.set()
-        self._takes_requests = True
+        self._is_open = self._is_running = True
 
-    async def drain(self, seconds: float | None = None) -> None:
-        """Take nothing more, finish what was accepted within `seconds`, `Limits.drain_seconds` unless given, and end.
+    async def drain(self) -> None:
+        """Admit no more requests, finish those admitted within `Limits.drain_seconds`, and stop.
 
-        What is not done by then is cancelled, and raises `Draining` for whoever waits for it.
+        Requests that are not done by then raise `Draining`.
         """
-        self._takes_requests = False
+        self._is_open = False
         if self._watcher is not None:
             self._watcher.cancel()
         with suppress(TimeoutError):
-            async with asyncio.timeout(self.limits.drain_seconds if seconds is None else seconds):
+            async with asyncio.timeout(self.limits.drain_seconds):
                 await self._is_idle.wait()
+        self._is_running = False
         await self._batcher.stop()
         await self._inspector.stop()
         self._preparing.shutdown(wait=False, cancel_futures=True)
 
-    async def translate(
-        self,
-        pair: tuple[str, str],
-        texts: Sequence[str],
-        wish: TranslationOptions = _DEFAULTS,
-        *,
-        deadline_seconds: float | None = None,
-    ) -> list[TranslatedText]:
-        """The translation of each text from `pair[0]` to `pair[1]`.
-
-        Args:
-            pair: language codes of a model, as in ("en", "de").
-            texts: anything: sentences, documents, nothing.
-            wish: how.
-            deadline_seconds: for the whole; not more than `Limits.deadline_seconds`, which it is unless given.
+    @contextmanager
+    def admit(self) -> Iterator[None]:
+        """Admit a request, which may call the service several times within the context.
 
         Raises:
-            ConfigError: the wish contradicts itself, or asks for more than the model, its engine or the service has.
-            Unsatisfiable: a text has no translation with what was asked for.
+            Draining: the service is not open yet, or not any more.
         """
-        model = self._model(pair)
-        check_options(wish, self.limits, model.translator.search)
-        self._check_size(len(texts), texts, count_characters(wish))
-        async with self._accepted(texts, deadline_seconds) as deadline:
-            is_over = Event()
-            try:
-                prepared = await self._prepare(prepared_texts, model, texts, wish, is_over)
-            finally:
-                is_over.set()  # its time may be over, or its client have left
-            found = await self._batcher.submit(Translating(model, wish), prepared.sentences, deadline)
-            return prepared.answers(found)
+        if not self._is_open:
+            raise _make_closed_error()
+        self._num_requests += 1
+        self._is_idle.clear()
+        try:
+            yield
+        finally:
+            self._num_requests -= 1
+            if not self._num_requests:
+                self._is_idle.set()
+
+    async def translate(
+        self, request: TranslationRequest, report_pair: Callable[[str], None] = lambda _: None
+    ) -> TranslationResponse:
+        """Translate texts; a text that certainly is in the target language already is not changed.
+
+        Args:
+            request: its size, options and deadline are checked.
+            report_pair: is called with the languages once they are known, as in "en-de", or "*-de" for several sources.
+
+        Raises:
+            ConfigError: options contradict each other, or ask for more than model, engine or service have.
+            Unsatisfiable: a text has no translation that satisfies the options.
+        """
+        self._check_request(request)
+        inputs = await asyncio.to_thread(self._read_texts, request)
+        indices: defaultdict[str, list[int]] = defaultdict(list)
+        for index, one in enumerate(inputs):
+            indices[one.language.language].append(index)
+        report_pair(f"{next(iter(indices)) if len(indices) == 1 else '*'}-{request.target}")
+        translations: dict[int, TranslatedText] = {}
+
+        async def translate_from(source: str, deadline: float) -> None:
+            chosen = [inputs[index] for index in indices[source]]
+            if source == request.target and request.source is None:
+                found = [one.make_translation(one.text) for one in chosen]
+            else:
+                found = await self._translate_inputs((source, request.target), chosen, request, deadline)
+            translations.update(zip(indices[source], found, strict=True))
+
+        async with self._limit_time(request.deadline_seconds) as deadline:
+            await _gather_or_cancel([translate_from(source, deadline) for source in indices])
+        self.num_characters += sum(map(len, request.texts))
+        return TranslationResponse(request.target, [translations[index] for index in range(len(inputs))])
 
     async def score(
-        self, pair: tuple[str, str], pairs: Sequence[tuple[str, str]], *, deadline_seconds: float | None = None
+        self, pair: LanguagePair, pairs: Sequence[tuple[str, str]], *, deadline_seconds: float | None = None
     ) -> list[PairScore]:
-        """How probable each target is as the translation of its source; see `transduce.translation.score_pairs`.
+        """Score each target as the translation of its source; see `transduce.translation.score_pairs`.
 
         Raises:
             ConfigError: the engine is not the native one.
             UserError: a side is longer than the learned positions of the model.
         """
-        model = self._model(pair)
+        model = self._find_model(pair)
         sides = [side for sides in pairs for side in sides]
         self._check_size(len(pairs), sides)
-        model.decoder("scores")
-        async with self._accepted(sides, deadline_seconds) as deadline:
-            return await self._batcher.submit(
-                Scoring(model), await self._prepare(prepared_pairs, model, pairs), deadline
-            )
+        model.make_forced_decoder("scores")
+        async with self._limit_time(deadline_seconds) as deadline:
+            with self._reserve_room(sides):
+                prepared = await self._prepare(prepare_pairs, model, pairs)
+                return await self._batcher.submit(ScoringTask(model), prepared, deadline)
 
-    async def inspect(self, pair: tuple[str, str], request: dict[str, Any]) -> dict[str, Any]:
-        """What happens within the model as it translates; `request` and answer: see `transduce.inspection`.
+    async def inspect(self, pair: LanguagePair, request: dict[str, Any]) -> dict[str, Any]:
+        """Inspect a translation; for `request` and the returned document see `transduce.inspection`.
 
-        One at a time is computed, beside translations.
+        One inspection at a time is computed, beside translations.
 
         Raises:
-            ConfigError: the engine is not the native one, or the request is not as it must be.
+            ConfigError: the engine is not the native one, or the request is invalid.
             UserError: the text is longer than an inspection shows.
         """
-        model = self._model(pair)
-        model.decoder("inspections")
-        asked = _inspection(request)
-        self._check_size(1, [asked.text, asked.reference or ""])
-        work = Inspecting(model)
-        async with self._accepted([asked.text]) as deadline:
-            try:
-                # As long as a batch may be: it is one by itself.
-                documents = await self._inspector.submit(work, [(asked, self.limits.batch_tokens)], deadline)
-            finally:
-                work.is_over.set()  # its time may be over, or its client have left, while it is computed
-            return dict(documents[0])
+        model = self._find_model(pair)
+        model.make_forced_decoder("inspections")
+        try:
+            checked = InspectionRequest.model_validate(request)
+        except ValidationError as error:
+            raise ConfigError(first_problem(error)) from None
+        texts = [checked.text, checked.reference or ""]
+        self._check_size(1, texts)
+        task = InspectionTask(model)
+        async with self._limit_time(None) as deadline:
+            with self._reserve_room(texts[:1]):
+                try:
+                    # Its number of tokens is that of a whole batch, as it is one by itself.
+                    documents = await self._inspector.submit(task, [(checked, self.limits.batch_tokens)], deadline)
+                finally:
+                    task.is_over.set()  # its deadline may be over, or its client gone, while it is computed
+                return dict(documents[0])
 
-    def _model(self, pair: tuple[str, str]) -> LoadedModel:
-        if not self._takes_requests:
-            raise Draining("this service takes no requests now: it is starting, or about to end")
-        model = self._models.of(pair)
-        if model is None:
-            known = ", ".join(f"{one.source}-{one.target}" for one in self.languages)
-            raise UnknownPair(f"no model translates from {pair[0]!r} to {pair[1]!r}; there are {known}")
-        return model
+    def _check_request(self, request: TranslationRequest) -> None:
+        options = request.options
+        self._check_size(len(request.texts), request.texts)
+        self.limits.check_options(options)
+        if request.markup and (
+            options.num_best > 1 or options.prefix or options.require or options.forbid or options.align
+        ):
+            raise ConfigError("alternatives, prefixes, phrases and alignments are of plain text: leave the markup out")
 
-    def _check_size(self, num_texts: int, texts: Sequence[str], more: int = 0) -> None:
+    def _check_size(self, num_texts: int, texts: Sequence[str], num_more_characters: int = 0) -> None:
         limits = self.limits
-        num_characters = sum(map(len, texts)) + more
-        for count, what, most in (
+        num_characters = sum(map(len, texts)) + num_more_characters
+        for count, unit, limit in (
             (num_texts, "texts", limits.max_texts),
             (num_characters, "characters", limits.max_characters),
         ):
-            if count > most:
-                raise TooLong(f"{count:,} {what}: this service takes up to {most:,} in a request; divide it")
+            if count > limit:
+                raise TooLong(f"{count:,} {unit}: this service takes up to {limit:,} in a request; divide it")
 
     @asynccontextmanager
-    async def _accepted(self, texts: Sequence[str], deadline_seconds: float | None = None) -> AsyncIterator[float]:
-        """Within, the request is in flight and its time runs; gives the loop's time at which it is over."""
-        most = self.limits.deadline_seconds
-        seconds = most if deadline_seconds is None else deadline_seconds
-        if not 0 < seconds <= most:
-            raise ConfigError(f"deadline_seconds = {seconds}: must be above 0 and at most {most:g}")
-        num_characters = sum(map(len, texts))
-        if self._num_characters + num_characters > CHARACTERS_OF_A_TOKEN * self.limits.max_queue_tokens:
-            raise self._batcher.full()
-        self._num_characters += num_characters
-        self._num_requests += 1
-        self._is_idle.clear()
+    async def _limit_time(self, deadline_seconds: float | None) -> AsyncIterator[float]:
+        """Cancel the context at the deadline, which is given in the time of the event loop."""
+        limit = self.limits.deadline_seconds
+        seconds = limit if deadline_seconds is None else deadline_seconds
+        if not 0 < seconds <= limit:
+            raise ConfigError(f"deadline_seconds = {seconds}: must be above 0 and at most {limit:g}")
         try:
             async with asyncio.timeout(seconds) as timer:
                 yield timer.when() or 0.0
         except TimeoutError:
             raise DeadlineExceeded(f"not done within {seconds:g} s: ask for less, or when less is waiting") from None
+
+    @contextmanager
+    def _reserve_room(self, texts: Sequence[str]) -> Iterator[None]:
+        """Limit the characters of all texts that wait, as their tokens are not counted yet."""
+        num_characters = sum(map(len, texts))
+        if self._num_waiting_characters + num_characters > CHARACTERS_PER_TOKEN * self.limits.max_queue_tokens:
+            raise self._batcher.make_queue_full_error()
+        self._num_waiting_characters += num_characters
+        try:
+            yield
         finally:
-            self._num_characters -= num_characters
-            self._num_requests -= 1
-            if not self._num_requests:
-                self._is_idle.set()
+            self._num_waiting_characters -= num_characters
+
+    def _find_model(self, pair: LanguagePair) -> LoadedModel:
+        if not self._is_running:
+            raise _make_closed_error()
+        model = self._models.find(pair)
+        if model is None:
+            known = ", ".join("-".join(one.pair) for one in self.models)
+            raise UnknownPair(f"no model translates from {pair[0]!r} to {pair[1]!r}; there are {known}")
+        return model
+
+    def _read_texts(self, request: TranslationRequest) -> list[_InputText]:
+        """Split the markup of texts, and detect their languages if the request does not name one."""
+        inputs = []
+        for text in request.texts:
+            parts = split_markup(text, request.markup) if request.markup else []
+            shown = text
+            if request.markup:
+                shown = "\n".join("".join(part.get_texts()) for part in parts if isinstance(part, Passage))
+            inputs.append(_InputText(text, parts, self._detect_language(request, shown)))
+        return inputs
+
+    def _detect_language(self, request: TranslationRequest, text: str) -> DetectedLanguage:
+        """Detect a language; the target only if it is certain, as such a text is not translated."""
+        if request.source is not None:
+            return DetectedLanguage(request.source, 1.0)
+        sources = self.languages.get_sources(request.target)
+        if not sources:  # no model will be found, which is the error then
+            return DetectedLanguage("auto", 0.0)
+        ranked = self.detector.rank_languages(text, (*sources, request.target))
+        return next(one for one in ranked if one.language != request.target or one.probability > CERTAIN_PROBABILITY)
+
+    async def _translate_inputs(
+        self, pair: LanguagePair, inputs: Sequence[_InputText], request: TranslationRequest, deadline: float
+    ) -> list[TranslatedText]:
+        if request.markup is None:
+            texts = [one.text for one in inputs]
+            translated = await self._translate_texts(pair, texts, request.options, deadline)
+            return [
+                replace(text, source_probability=one.language.probability)
+                for text, one in zip(translated, inputs, strict=True)
+            ]
+        passages = [part for one in inputs for part in one.parts if isinstance(part, Passage)]
+        markups = iter(await self._translate_passages(pair, passages, request.options, deadline))
+        return [
+            one.make_translation("".join(part if isinstance(part, str) else next(markups) for part in one.parts))
+            for one in inputs
+        ]
+
+    async def _translate_passages(
+        self, pair: LanguagePair, passages: Sequence[Passage], options: TranslationOptions, deadline: float
+    ) -> list[str]:
+        """Translate passages of markup, with tags where the words are that they mark if the engine can align them."""
+        model = self._models.find(pair)
+        is_native = model is not None and model.info.engine == NATIVE
+        is_marked = [bool(passage.get_marks()) and is_native for passage in passages]
+        kept = options.model_copy(update={"protect": list(dict.fromkeys((*options.protect, "tag")))})
+        marked = [passage.to_marked_text() for passage, has_marks in zip(passages, is_marked, strict=True) if has_marks]
+        translations = iter(await self._translate_in_chunks(pair, marked, kept, deadline))
+        markups = [
+            passage.restore_tags(next(translations)) if has_marks else None
+            for passage, has_marks in zip(passages, is_marked, strict=True)
+        ]
+        in_parts = [passage for passage, markup in zip(passages, markups, strict=True) if markup is None]
+        texts = [text for passage in in_parts for text in passage.get_texts()]
+        parts = iter(await self._translate_in_chunks(pair, texts, options, deadline))
+        return [
+            passage.replace_texts(next(parts) for _ in passage.get_texts()) if markup is None else markup
+            for passage, markup in zip(passages, markups, strict=True)
+        ]
+
+    async def _translate_in_chunks(
+        self, pair: LanguagePair, texts: Sequence[str], options: TranslationOptions, deadline: float
+    ) -> list[str]:
+        """Translate passages, of which one text may have more than a request may have texts."""
+        size = self.limits.max_texts
+        found: list[str] = []
+        for start in range(0, len(texts), size):
+            chunk = await self._translate_texts(pair, texts[start : start + size], options, deadline)
+            found += [one.text for one in chunk]
+        return found
+
+    async def _translate_texts(
+        self, pair: LanguagePair, texts: Sequence[str], options: TranslationOptions, deadline: float
+    ) -> list[TranslatedText]:
+        """Divide plain texts into sentences, and translate these in batches with those of other requests."""
+        model = self._find_model(pair)
+        self.limits.check_options(options, model.translator.search)
+        self._check_size(len(texts), texts, count_characters(options))
+        with self._reserve_room(texts):
+            is_over = Event()
+            try:
+                prepared = await self._prepare(prepare_texts, model, texts, options, is_over)
+            finally:
+                is_over.set()  # the deadline may be over, or the client gone
+            sentences = await self._batcher.submit(TranslationTask(model, options), prepared.sentences, deadline)
+            return prepared.join_translations(sentences, pair[0])
 
     async def _prepare(self, function: Callable[..., _ResultT], *arguments: Any) -> _ResultT:  # noqa: ANN401
-        """Beside the loop: a book takes seconds to be divided into sentences."""
+        """Call a function in a thread: a book takes seconds to be divided into sentences."""
         return await asyncio.get_running_loop().run_in_executor(self._preparing, function, *arguments)
 
 
-def _inspection(request: dict[str, Any]) -> InspectionRequest:
+async def _gather_or_cancel(awaitables: Sequence[Awaitable[None]]) -> None:
+    """Wait for all; if one fails, cancel the others and raise the first error."""
+    tasks = [asyncio.ensure_future(one) for one in awaitables]
     try:
-        return InspectionRequest.model_validate(request)
-    except ValidationError as error:
-        raise ConfigError(first_problem(error)) from None
+        await asyncio.gather(*tasks)
+    finally:
+        for task in tasks:
+            task.cancel()
+
+
+def _make_closed_error() -> Draining:
+    return Draining("this service takes no requests now: it is starting, or about to end")

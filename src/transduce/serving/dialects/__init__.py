@@ -1,0 +1,232 @@
+"""HTTP dialects: one module each, with its routes and the models of its requests and responses.
+
+Clients of LibreTranslate and DeepL send parameters in the query, as a form or as JSON, in every mixture. What these two
+dialects share stands here: reading such parameters, validating them by a model, and describing the model in OpenAPI.
+"""
+
+import json
+import re
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from typing import Annotated, Any, ClassVar, Never, Self
+from urllib.parse import parse_qsl
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, ValidationError, ValidationInfo, model_validator
+from starlette.requests import Request
+
+from transduce.serving.errors import ParameterError, WrongMediaType
+from transduce.serving.middleware import admit_request
+from transduce.serving.service import Service
+
+_MAX_FIELDS = 1_000
+_LINE_END = re.compile(r"\r\n?")
+
+
+def _check_text(value: object, info: ValidationInfo) -> str:
+    return check_text(str(info.field_name), value)
+
+
+def _check_texts(value: object, info: ValidationInfo) -> list[str]:
+    return [_check_text(one, info) for one in (value if isinstance(value, list) else [value])]
+
+
+Text = Annotated[str, BeforeValidator(_check_text)]
+Texts = Annotated[list[str], BeforeValidator(_check_texts)]
+"""A list of texts, or a single one."""
+
+
+class Parameters(BaseModel):
+    """Base of the request models of dialects whose parameters are in the query, in a form or in JSON.
+
+    A parameter that is null or "" counts as absent, and unknown ones are ignored.
+    """
+
+    model_config = ConfigDict(frozen=True, use_attribute_docstrings=True)
+
+    missing_message: ClassVar[str] = "Invalid request: missing {} parameter"
+    keeps_empty: ClassVar[frozenset[str]] = frozenset()
+    """Names of parameters for which "" is a value."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def drop_absent(cls, values: dict[str, Any]) -> dict[str, Any]:
+        """Drop parameters that count as absent."""
+        return {
+            name: value
+            for name, value in values.items()
+            if value is not None and (value != "" or name in cls.keeps_empty)
+        }
+
+    @classmethod
+    def parse(cls, parameters: Mapping[str, Any], **context: object) -> Self:
+        """Validate parameters.
+
+        Args:
+            parameters: from `read_parameters`.
+            context: what validators of fields need to know.
+
+        Raises:
+            ParameterError: one is missing, or has a wrong value.
+        """
+        try:
+            return cls.model_validate(parameters, context=context)
+        except ValidationError as error:
+            problem = error.errors(include_url=False)[0]
+        cause = problem.get("ctx", {}).get("error")
+        if isinstance(cause, ParameterError):
+            raise cause
+        name, value = str(problem["loc"][0]), problem["input"]
+        if problem["type"] == "literal_error":
+            text = check_text(name, value)
+            choices = ", ".join(re.findall("'([^']*)'", problem["ctx"]["expected"]))
+            raise ParameterError(f"Invalid request: {name} = {text[:50]!r}: must be one of {choices}")
+        raise ParameterError(cls.missing_message.format(name))
+
+
+def check_text(name: str, value: object) -> str:
+    """Return the value of a parameter that must be text.
+
+    Raises:
+        ParameterError: it is something else, or has half of a character.
+    """
+    if not isinstance(value, str):
+        raise ParameterError(f"Invalid request: {name} must be text")
+    try:
+        value.encode("utf-8")
+    except UnicodeEncodeError:
+        raise ParameterError(f"Invalid request: {name} has half of a character (a lone surrogate)") from None
+    return value
+
+
+@asynccontextmanager
+async def admit_with_parameters(request: Request, key_name: str) -> AsyncIterator[tuple[Service, dict[str, Any]]]:
+    """Read the parameters of a request and admit it; `key_name` is the parameter that may have its API key."""
+    parameters = await read_parameters(request)
+    key = parameters.get(key_name)
+    with admit_request(request, None if key is None or key == "" else check_text(key_name, key)) as service:
+        yield service, parameters
+
+
+async def read_parameters(request: Request) -> dict[str, Any]:
+    """Read parameters from JSON, which counts first, from a form, and from the query.
+
+    Line ends are as in JSON: forms send two characters for each.
+
+    Raises:
+        ParameterError: the body is not what its media type says.
+        WrongMediaType: the body is neither JSON nor a form.
+    """
+    values = _group_fields(list(request.query_params.multi_items()))
+    body = await request.body()
+    media_type = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    if not body.strip():
+        return values
+    if media_type == "application/x-www-form-urlencoded":
+        return values | _group_fields(_parse_url_encoded(body))
+    if media_type == "multipart/form-data":
+        async with request.form(max_files=0, max_fields=_MAX_FIELDS, max_part_size=len(body)) as form:
+            fields = [(name, value) for name, value in form.multi_items() if isinstance(value, str)]
+            return values | _group_fields(fields)
+    if not media_type or media_type == "application/json" or media_type.endswith("+json"):
+        return values | _parse_json(body)
+    raise WrongMediaType(f"a body must be JSON or a form, and not {media_type[:50]}")
+
+
+def describe_success(description: str, example: object) -> dict[int | str, dict[str, Any]]:
+    """Describe a successful response for OpenAPI, whose schema FastAPI adds."""
+    return {200: {"description": description, "content": {"application/json": {"example": example}}}}
+
+
+def describe_error(field: str, example: str) -> dict[str, Any]:
+    """Describe the body of an error for OpenAPI: an object with one field, the message."""
+    schema = {"type": "object", "properties": {field: {"type": "string"}}, "required": [field]}
+    return {"application/json": {"schema": {**schema, "examples": [{field: example}]}}}
+
+
+def describe_body(model: type[Parameters], example: dict[str, Any], *form_types: str) -> dict[str, Any]:
+    """Describe a request body for OpenAPI: as JSON, and as forms, all of whose values are strings.
+
+    Args:
+        model: of the parameters.
+        example: of them.
+        form_types: media types of forms.
+    """
+    schema = model.model_json_schema()
+    required = schema["required"]
+    properties = {name: _simplify_schema(one) for name, one in schema["properties"].items()}
+    in_json = {name: one if name in required else _allow_absence(one) for name, one in properties.items()}
+    in_form = {name: _describe_form_field(one, name in required) for name, one in properties.items()}
+    contents = {"application/json": in_json} | dict.fromkeys(form_types, in_form)
+    return {
+        "requestBody": {
+            "required": True,
+            "description": "The same names may be in the query instead.",
+            "content": {
+                media_type: {
+                    "schema": {"type": "object", "properties": fields, "required": required},
+                    "example": example,
+                }
+                for media_type, fields in contents.items()
+            },
+        }
+    }
+
+
+def _simplify_schema(schema: dict[str, Any]) -> dict[str, Any]:
+    """Remove titles, null and defaults that are null from a schema of pydantic."""
+    schema = {name: value for name, value in schema.items() if name != "title" and (name, value) != ("default", None)}
+    kinds = [one for one in schema.get("anyOf", ()) if one != {"type": "null"}]
+    return {name: value for name, value in schema.items() if name != "anyOf"} | (
+        kinds[0] if len(kinds) == 1 else {"anyOf": kinds} if kinds else {}
+    )
+
+
+def _allow_absence(schema: dict[str, Any]) -> dict[str, Any]:
+    if "anyOf" in schema:
+        return {**schema, "anyOf": [*schema["anyOf"], {"type": "null"}]}
+    if "type" not in schema:
+        return schema
+    kinds = schema["type"] if isinstance(schema["type"], list) else [schema["type"]]
+    choices = {"enum": [*schema["enum"], "", None]} if "enum" in schema else {}
+    return {**schema, "type": [*kinds, "null"], **choices}
+
+
+def _describe_form_field(schema: dict[str, Any], is_required: bool) -> dict[str, Any]:
+    if "anyOf" in schema:
+        return schema
+    kept: dict[str, Any] = {
+        name: schema[name]
+        for name in ("description", "examples", "minLength", "x-languages", "x-limit")
+        if name in schema
+    }
+    choices = [one for one in schema.get("enum", ()) if isinstance(one, str)]
+    return {**kept, "type": "string", **({"enum": choices if is_required else [*choices, ""]} if choices else {})}
+
+
+def _group_fields(fields: list[tuple[str, str]]) -> dict[str, Any]:
+    """Map names to their only value, or to the list of their values."""
+    lists: dict[str, list[str]] = {}
+    for name, value in fields:
+        lists.setdefault(name, []).append(_LINE_END.sub("\n", value))
+    return {name: values[0] if len(values) == 1 else values for name, values in lists.items()}
+
+
+def _parse_url_encoded(body: bytes) -> list[tuple[str, str]]:
+    try:
+        return parse_qsl(body.decode("utf-8"), keep_blank_values=True, errors="strict", max_num_fields=_MAX_FIELDS)
+    except ValueError:
+        raise ParameterError(f"Invalid request: the form is not UTF-8, or has more than {_MAX_FIELDS} fields") from None
+
+
+def _parse_json(body: bytes) -> dict[str, Any]:
+    try:
+        value = json.loads(body, parse_constant=_refuse_constant)
+    except (ValueError, RecursionError):
+        raise ParameterError("Invalid request: the body is not JSON in UTF-8") from None
+    if not isinstance(value, dict):
+        raise ParameterError("Invalid request: the body must be a JSON object")
+    return value
+
+
+def _refuse_constant(constant: str) -> Never:
+    raise ValueError(constant)

@@ -1,0 +1,315 @@
+"""DeepL's dialect, version 2, as its clients speak it: https://developers.deepl.com."""
+
+import json
+import re
+from collections.abc import Sequence
+from functools import partial
+from typing import Annotated, Any, ClassVar, Literal
+
+from fastapi import APIRouter, Request
+from pydantic import BaseModel, BeforeValidator, Field, ValidationInfo, WithJsonSchema, model_validator
+from pydantic.json_schema import SkipJsonSchema
+
+from transduce.serving.dialects import (
+    Parameters,
+    Text,
+    Texts,
+    admit_with_parameters,
+    describe_body,
+    describe_error,
+    describe_success,
+)
+from transduce.serving.errors import ParameterError, describe_errors
+from transduce.serving.markup import MarkupRules
+from transduce.serving.middleware import set_logged_pair
+from transduce.serving.models import Languages, find_language, get_language_name
+from transduce.serving.service import TranslationRequest
+from transduce.translation import TranslationOptions
+
+UNLIMITED = 1_000_000_000_000
+"""The limit that DeepL gives to customers who have none."""
+
+_VARIANTS = {"EN": ("EN-GB", "EN-US"), "PT": ("PT-BR", "PT-PT")}
+"""DeepL's clients refuse these targets without a region, whichever of them a model writes."""
+
+_UNSUPPORTED = (
+    "glossary_id",
+    "glossary_ids",
+    "style_id",
+    "custom_instructions",
+    "translation_memory_id",
+    "translation_memory_threshold",
+)
+"""Parameters that would change a translation and are not supported."""
+
+_FLAGS = {"0": False, "1": True, "false": False, "true": True}
+_LINES = re.compile(r"\s*\n\s*")
+_ERRORS = describe_errors(
+    {
+        400: "Something is missing or not supported.",
+        403: "A key is needed, or this one is not known.",
+        413: "The body is too large, or there are too many texts or characters.",
+        415: "The body is neither JSON nor a form.",
+    },
+    describe_error("message", "Parameter 'text' not specified"),
+)
+
+
+def _check_flag(value: object, info: ValidationInfo) -> bool:
+    found = _FLAGS.get(value if isinstance(value, str) else json.dumps(value))
+    if found is None:
+        raise ParameterError(f"Invalid request: {info.field_name} must be true or false")
+    return found
+
+
+_LIST = {"type": "array", "items": {"type": "string"}}
+_TagNames = Annotated[Texts, WithJsonSchema({"anyOf": [_LIST, {"type": "string"}]})]
+_Unused = Annotated[Any, Field(description="Makes no difference.")]
+
+
+class DeepLRequest(Parameters):
+    """Texts to be translated."""
+
+    missing_message: ClassVar[str] = "Parameter '{}' not specified"
+    keeps_empty: ClassVar[frozenset[str]] = frozenset({"text"})
+
+    text: Annotated[
+        Texts, Field(min_length=1), WithJsonSchema({"anyOf": [{**_LIST, "minItems": 1}, {"type": "string"}]})
+    ]
+    """Texts, or one."""
+
+    target_lang: Annotated[Text, Field(json_schema_extra={"x-languages": "deepl-targets"})]
+    """Language code."""
+
+    source_lang: Annotated[Text | None, Field(json_schema_extra={"x-languages": "deepl-sources"})] = None
+    """Language code; each text's is detected unless given."""
+
+    split_sentences: Literal["0", "1", "nonewlines"] = "1"
+    """Whether texts are divided into sentences; nonewlines: line ends are spaces."""
+
+    tag_handling: Literal["xml", "html"] | None = None
+    """Kind of the texts' markup."""
+
+    splitting_tags: _TagNames = Field(default=[])
+    """Elements that divide sentences."""
+
+    non_splitting_tags: _TagNames = Field(default=[])
+    """Elements that do not."""
+
+    ignore_tags: _TagNames = Field(default=[])
+    """Elements whose text is kept."""
+
+    outline_detection: Annotated[
+        bool,
+        BeforeValidator(_check_flag),
+        WithJsonSchema(
+            {"type": ["boolean", "integer", "string"], "enum": [True, False, 1, 0, "1", "0", "true", "false"]}
+        ),
+    ] = True
+    """0: no elements divide sentences but splitting_tags; else 1."""
+
+    formality: Literal["default", "prefer_more", "prefer_less"] = "default"
+    """Makes no difference."""
+
+    context: _Unused = None
+    enable_beta_languages: _Unused = None
+    model_type: _Unused = None
+    preserve_formatting: Annotated[Any, Field(description="Makes no difference: nothing is corrected.")] = None
+    show_billed_characters: Annotated[Any, Field(description="Makes no difference: they are always shown.")] = None
+    tag_handling_version: _Unused = None
+
+    auth_key: Text | None = None
+    """API key, if this service needs one: better in a header."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def refuse_unsupported(cls, values: dict[str, Any]) -> dict[str, Any]:
+        """Refuse parameters that would change a translation and are not supported."""
+        for name in _UNSUPPORTED:
+            if values.get(name, "") not in ("", None):
+                raise ParameterError(
+                    f"{name} is not offered by this service: leave it out; /v1/translate has a glossary"
+                )
+        return values
+
+    @property
+    def markup(self) -> MarkupRules | None:
+        """Rules for the markup of the texts; None for plain text."""
+        if self.tag_handling is None:
+            return None
+        is_xml = self.tag_handling == "xml"
+
+        def split_names(texts: list[str]) -> frozenset[str]:
+            names = [name.strip() for text in texts for name in text.split(",")]
+            return frozenset(names if is_xml else map(str.lower, names))
+
+        splitting, non_splitting = split_names(self.splitting_tags), split_names(self.non_splitting_tags)
+        return MarkupRules(is_xml, splitting, non_splitting, split_names(self.ignore_tags), self.outline_detection)
+
+
+class LanguagesRequest(Parameters):
+    """Query for source or target languages."""
+
+    type: Literal["source", "target"] = "source"
+
+
+class DeepLTranslation(BaseModel):
+    """The translation of a text."""
+
+    detected_source_language: str
+    text: str
+    billed_characters: int
+
+
+class DeepLResponse(BaseModel):
+    """The translation of each text, in order."""
+
+    translations: list[DeepLTranslation]
+
+
+class DeepLLanguage(BaseModel):
+    """A source or a target language."""
+
+    language: str
+    name: str
+    supports_formality: Annotated[bool | SkipJsonSchema[None], Field(description="Of targets.")] = None
+
+
+router = APIRouter(prefix="/v2", tags=["DeepL"])
+
+
+@router.post(
+    "/translate",
+    summary="Translate",
+    openapi_extra=describe_body(
+        DeepLRequest, {"text": ["A man is riding a bike."], "target_lang": "DE"}, "application/x-www-form-urlencoded"
+    ),
+    responses=describe_success(
+        "A translation of each text, in order.",
+        {
+            "translations": [
+                {"detected_source_language": "EN", "text": "Ein Mann fährt Fahrrad.", "billed_characters": 23}
+            ]
+        },
+    )
+    | _ERRORS,
+)
+async def translate(request: Request) -> DeepLResponse:
+    """Texts, as JSON or as a form in which `text` is repeated."""
+    async with admit_with_parameters(request, "auth_key") as (service, parameters):
+        asked = DeepLRequest.parse(parameters)
+        source, target = _find_pair(service.languages, asked)
+        markup, texts = asked.markup, asked.text
+        if asked.split_sentences == "nonewlines" and markup is None:
+            texts = [_LINES.sub(" ", text) for text in texts]
+        options = TranslationOptions(split_sentences=asked.split_sentences != "0")
+        found = await service.translate(
+            TranslationRequest(texts, source, target, options, markup), partial(set_logged_pair, request)
+        )
+    return DeepLResponse(
+        translations=[
+            DeepLTranslation(
+                detected_source_language=_format_source(one.source), text=one.text, billed_characters=len(text)
+            )
+            for text, one in zip(asked.text, found.translations, strict=True)
+        ]
+    )
+
+
+@router.get(
+    "/languages",
+    summary="List languages",
+    response_model_exclude_none=True,
+    openapi_extra={
+        "parameters": [
+            {
+                "name": "type",
+                "in": "query",
+                "schema": {"type": "string", "enum": ["source", "target", ""], "default": "source"},
+                "description": "May be in a form in the body, too, as the official client has it.",
+            }
+        ]
+    },
+    responses=describe_success("The languages.", [{"language": "DE", "name": "German", "supports_formality": False}])
+    | _ERRORS,
+)
+async def languages(request: Request) -> list[DeepLLanguage]:
+    """Source languages, or with `type=target` target languages."""
+    async with admit_with_parameters(request, "auth_key") as (service, parameters):
+        found = service.languages
+        if LanguagesRequest.parse(parameters).type == "source":
+            return [
+                DeepLLanguage(language=_format_source(code), name=get_language_name(code)) for code in found.sources
+            ]
+        return [
+            DeepLLanguage(language=variant, name=get_language_name(code), supports_formality=False)
+            for code in found.targets
+            for variant in _format_targets(code)
+        ]
+
+
+@router.get(
+    "/usage",
+    summary="Say how much was translated",
+    responses=describe_success(
+        "Characters that were translated, and how many may be.",
+        {"character_count": 1234, "character_limit": 1_000_000_000_000},
+    )
+    | _ERRORS,
+)
+async def usage(request: Request) -> dict[str, int]:
+    """Characters since the service was started; there is no limit to them."""
+    async with admit_with_parameters(request, "auth_key") as (service, _):
+        return {"character_count": service.num_characters, "character_limit": UNLIMITED}
+
+
+@router.get(
+    "/glossary-language-pairs",
+    summary="List pairs with glossaries",
+    responses=describe_success("No pairs.", {"supported_languages": []}) | _ERRORS,
+)
+async def glossary_pairs(request: Request) -> dict[str, list[str]]:
+    """Always empty: glossaries are not stored. `/v1/translate` takes one with each request."""
+    async with admit_with_parameters(request, "auth_key"):
+        return {"supported_languages": []}
+
+
+@router.get(
+    "/glossaries", summary="List glossaries", responses=describe_success("No glossaries.", {"glossaries": []}) | _ERRORS
+)
+async def glossaries(request: Request) -> dict[str, list[str]]:
+    """Always empty: glossaries are not stored. `/v1/translate` takes one with each request."""
+    async with admit_with_parameters(request, "auth_key"):
+        return {"glossaries": []}
+
+
+def list_language_codes(codes: Sequence[str], side: Literal["sources", "targets"]) -> list[str]:
+    """List the codes that clients may write."""
+    plain = [code.upper() for code in codes]
+    return plain if side == "sources" else [*plain, *(variant for code in codes for variant in _format_targets(code))]
+
+
+def _find_pair(languages: Languages, asked: DeepLRequest) -> tuple[str | None, str]:
+    """Find the language codes of the models; None for a source that is to be detected."""
+    source = None if asked.source_lang is None else find_language(asked.source_lang, languages.sources)
+    if asked.source_lang is not None and source is None:
+        raise ParameterError(f"Value for 'source_lang' not supported: there are {_join_codes(languages.sources)}")
+    targets = languages.targets if source is None else languages.get_targets(source)
+    target = find_language(asked.target_lang, targets)
+    if target is None:
+        raise ParameterError(f"Value for 'target_lang' not supported: there are {_join_codes(targets)}")
+    return source, target
+
+
+def _format_source(code: str) -> str:
+    """Format a source language as DeepL does."""
+    return code.partition("-")[0].upper()
+
+
+def _format_targets(code: str) -> Sequence[str]:
+    """Format a target language in all ways that DeepL's clients know."""
+    return _VARIANTS.get(code.upper(), (code.upper(),))
+
+
+def _join_codes(codes: Sequence[str]) -> str:
+    return ", ".join(code.upper() for code in codes)

@@ -1,0 +1,261 @@
+"""LibreTranslate's dialect, as its clients speak it: https://docs.libretranslate.com."""
+
+import re
+from functools import partial
+from typing import Annotated, Any, Literal
+
+from fastapi import APIRouter, Request
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationInfo, WithJsonSchema
+from pydantic.alias_generators import to_camel
+from pydantic.json_schema import SkipJsonSchema
+
+from transduce.serving.dialects import (
+    Parameters,
+    Text,
+    Texts,
+    admit_with_parameters,
+    describe_body,
+    describe_error,
+    describe_success,
+)
+from transduce.serving.errors import ParameterError, describe_errors
+from transduce.serving.markup import MarkupRules
+from transduce.serving.middleware import get_service, set_logged_pair
+from transduce.serving.models import Languages, find_language, get_language_name
+from transduce.serving.service import TranslationRequest
+from transduce.translation import TranslationOptions
+
+AUTO = "auto"
+
+_FORMS = ("application/x-www-form-urlencoded", "multipart/form-data")
+_ERRORS = describe_errors(
+    {
+        400: "Something is missing, not supported, or too long, or a key is needed.",
+        403: "The key is not known.",
+        413: "The body is too large.",
+        415: "The body is neither JSON nor a form.",
+    },
+    describe_error("error", "Invalid request: missing q parameter"),
+)
+
+
+def _check_alternatives(value: object, info: ValidationInfo) -> int:
+    limit = (info.context or {})["max_alternatives"]
+    if isinstance(value, str) and re.fullmatch(r"[0-9]{1,9}", value):
+        value = int(value)
+    if isinstance(value, float) and value.is_integer():
+        value = int(value)
+    if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value <= limit:
+        raise ParameterError(f"Invalid request: {info.field_name} must be a whole number from 0 to {limit}")
+    return value
+
+
+_TEXT_SCHEMA = {"type": "string", "minLength": 1, "examples": ["A man is riding a bike."]}
+_TEXTS_SCHEMA = {"anyOf": [_TEXT_SCHEMA, {"type": "array", "items": {"type": "string"}, "minItems": 1}]}
+
+
+class LibreTranslateRequest(Parameters):
+    """A text, or a list of texts, to be translated."""
+
+    q: Annotated[Texts, Field(min_length=1), WithJsonSchema(_TEXTS_SCHEMA)]
+    """A text, or a list of texts."""
+
+    source: Annotated[Text, Field(json_schema_extra={"x-languages": "sources-or-auto"})]
+    """Language code, or auto to detect it."""
+
+    target: Annotated[Text, Field(json_schema_extra={"x-languages": "targets"})]
+    """Language code."""
+
+    format: Literal["text", "html"] = "text"
+    """Format of the text; tags of html are kept."""
+
+    alternatives: Annotated[
+        int,
+        BeforeValidator(_check_alternatives),
+        WithJsonSchema({"type": "integer", "minimum": 0, "maximum": 1, "default": 0, "x-limit": "max_alternatives"}),
+    ] = 0
+    """Number of other translations at most; html has none."""
+
+    api_key: Text | None = None
+    """API key, if this service needs one."""
+
+
+class DetectRequest(Parameters):
+    """A text whose language is to be detected."""
+
+    q: Annotated[Texts, Field(min_length=1), WithJsonSchema(_TEXT_SCHEMA)]
+    """A text."""
+
+    api_key: Text | None = None
+    """API key, if this service needs one."""
+
+
+class _Response(BaseModel):
+    model_config = ConfigDict(alias_generator=to_camel, validate_by_name=True)
+
+
+class Detection(_Response):
+    """A language that a text may be in."""
+
+    confidence: Annotated[float, Field(ge=0, le=100)]
+    language: str
+
+
+class LibreTranslateResponse(_Response):
+    """The translation of a text, or lists for a list of texts."""
+
+    translated_text: str | list[str]
+    detected_language: Detection | list[Detection] | SkipJsonSchema[None] = None
+    alternatives: list[str] | list[list[str]] | SkipJsonSchema[None] = None
+
+
+class LanguageTargets(_Response):
+    """A language, and those that it is translated into."""
+
+    code: str
+    name: str
+    targets: list[str]
+
+
+class FrontendSettings(_Response):
+    """Settings for a front end."""
+
+    api_keys: bool
+    char_limit: int
+    files_translation: bool = False
+    frontend_timeout: Annotated[int, Field(description="Milliseconds between typing and asking.")] = 500
+    key_required: bool
+    language: dict[str, dict[str, str]]
+    suggestions: bool = False
+    supported_files_format: list[str] = []
+
+
+router = APIRouter(tags=["LibreTranslate"])
+
+
+@router.post(
+    "/translate",
+    summary="Translate",
+    response_model_exclude_none=True,
+    openapi_extra=describe_body(
+        LibreTranslateRequest,
+        {"q": "A man is riding a bike.", "source": "en", "target": "de", "alternatives": 1},
+        *_FORMS,
+    ),
+    responses=describe_success(
+        "The translation; of a list, lists of everything.",
+        {"translatedText": "Ein Mann fährt Fahrrad.", "alternatives": ["Ein Mann fährt auf einem Fahrrad."]},
+    )
+    | _ERRORS,
+)
+async def translate(request: Request) -> LibreTranslateResponse:
+    """A text, or a list of them. Parameters may be JSON, a form or the query, or some of each: JSON counts first."""
+    async with admit_with_parameters(request, "api_key") as (service, parameters):
+        asked = LibreTranslateRequest.parse(parameters, max_alternatives=service.limits.most_alternatives)
+        source, target = _find_pair(service.languages, asked)
+        is_html = asked.format == "html"
+        options = TranslationOptions(num_best=1 if is_html else 1 + asked.alternatives)
+        found = await service.translate(
+            TranslationRequest(asked.q, source, target, options, MarkupRules() if is_html else None),
+            partial(set_logged_pair, request),
+        )
+    translations = found.translations
+    values: dict[str, list[Any]] = {"translated_text": [one.text for one in translations]}
+    if source is None:
+        values["detected_language"] = [_make_detection(one.source_probability, one.source) for one in translations]
+    if asked.alternatives:
+        values["alternatives"] = [[other.text for other in one.alternatives] for one in translations]
+    is_list = isinstance(parameters["q"], list)
+    return LibreTranslateResponse.model_validate(
+        values if is_list else {name: value[0] for name, value in values.items()}
+    )
+
+
+@router.post(
+    "/detect",
+    summary="Detect the language",
+    openapi_extra=describe_body(DetectRequest, {"q": "Ein Mann fährt Fahrrad."}, *_FORMS),
+    responses=describe_success("The languages that are likely, best first.", [{"confidence": 99.7, "language": "de"}])
+    | _ERRORS,
+)
+async def detect(request: Request) -> list[Detection]:
+    """Languages of the loaded models that a text may be in, the most probable first."""
+    async with admit_with_parameters(request, "api_key") as (service, parameters):
+        text = " ".join(DetectRequest.parse(parameters).q)
+        ranked = service.detector.rank_languages(text, service.languages.all)
+        likely = [one for rank, one in enumerate(ranked) if rank == 0 or one.probability >= 0.01]
+        return [_make_detection(one.probability, one.language) for one in likely]
+
+
+_LANGUAGES = (
+    describe_success(
+        "All languages; one that is only translated into has no targets.",
+        [{"code": "en", "name": "English", "targets": ["de"]}],
+    )
+    | _ERRORS
+)
+
+
+# Some clients use GET with a body, some POST without one.
+@router.get("/languages", summary="List languages", responses=_LANGUAGES)
+@router.post("/languages", summary="List languages", responses=_LANGUAGES)
+async def languages(request: Request) -> list[LanguageTargets]:
+    """Languages of the loaded models, each with those that it is translated into."""
+    found = get_service(request).languages
+    return [
+        LanguageTargets(code=code, name=get_language_name(code), targets=list(found.get_targets(code)))
+        for code in found.all
+    ]
+
+
+@router.get(
+    "/frontend/settings",
+    summary="Say what a front end needs to know",
+    responses=describe_success(
+        "What a front end shows.",
+        {
+            "apiKeys": False,
+            "charLimit": 500_000,
+            "filesTranslation": False,
+            "frontendTimeout": 500,
+            "keyRequired": False,
+            "language": {"source": {"code": "en", "name": "English"}, "target": {"code": "de", "name": "German"}},
+            "suggestions": False,
+            "supportedFilesFormat": [],
+        },
+    )
+    | _ERRORS,
+)
+async def settings(request: Request) -> FrontendSettings:
+    """Limits, and what is offered; suggestions and files are not."""
+    service = get_service(request)
+    found = service.languages
+    first = {"source": (*found.sources, "")[0], "target": (*found.targets, "")[0]}
+    is_required = request.app.state.authorization.is_required
+    return FrontendSettings(
+        api_keys=is_required,
+        char_limit=service.limits.max_characters,
+        key_required=is_required,
+        language={side: {"code": code, "name": get_language_name(code)} for side, code in first.items()},
+    )
+
+
+def _find_pair(languages: Languages, asked: LibreTranslateRequest) -> tuple[str | None, str]:
+    """Find the language codes of the models; None for a source that is to be detected."""
+    source = None if asked.source == AUTO else find_language(asked.source, languages.all)
+    if source is None and asked.source != AUTO:
+        raise ParameterError(f"{asked.source[:50]} is not supported")
+    target = find_language(asked.target, languages.targets if source is None else languages.get_targets(source))
+    if target is not None:
+        return source, target
+    known = find_language(asked.target, languages.all)
+    if known is None or source is None:
+        raise ParameterError(f"{asked.target[:50]} is not supported")
+    raise ParameterError(
+        f"{get_language_name(known)} ({known}) is not available as a target language from "
+        f"{get_language_name(source)} ({source})"
+    )
+
+
+def _make_detection(probability: float, language: str) -> Detection:
+    return Detection(confidence=round(100 * probability, 1), language=language)

@@ -1,0 +1,470 @@
+"""Middleware that every request passes before a dialect reads it: log, rate limit, body limit, API keys.
+
+From the outside to the inside: `SecurityHeaders`, CORS, `RequestLog`, `RateLimit`, `BodyLimit`, `CancelOnDisconnect`.
+"""
+
+import asyncio
+import hmac
+import logging
+import math
+import re
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from hashlib import sha256
+from http import HTTPStatus
+from ipaddress import IPv6Address, ip_address
+from pathlib import Path
+from typing import NamedTuple
+from uuid import uuid4
+
+from starlette.datastructures import Headers, MutableHeaders
+from starlette.requests import Request
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from transduce.errors import ConfigError
+from transduce.serving.errors import (
+    BodiesFull,
+    BodyTooLarge,
+    BodyTooSlow,
+    NotAuthorized,
+    RateExceeded,
+    is_native,
+    make_error_response,
+)
+from transduce.serving.monitoring import Metrics, describe_failure, log
+from transduce.serving.service import Service
+from transduce.text import read_lines
+
+PROBES = frozenset({"/livez", "/health", "/v2/health/live", "/readyz", "/v2/health/ready"})
+"""Paths of health checks, which may be requested with HEAD, too."""
+
+CLIENT_LEFT = 499
+"""Status that is logged where the client left before it got a response, as nginx does."""
+
+BODY_SECONDS = 30.0
+"""Time for a body to arrive, so that a slow client occupies no more than a connection."""
+
+UNKNOWN_BYTES = 262_144
+"""Most bytes of a body that may contain the API key, as LibreTranslate's does: it is read before the key is known."""
+
+_DISCARDED = 16
+"""Multiple of the limit that is read and thrown away, as clients read no response before they have sent everything."""
+
+_HELD = 32
+"""Multiple of the limit that the bodies of all requests may have together."""
+
+_MAX_CLIENTS = 10_000
+"""Clients whose rate is remembered; those whose last request is longest ago are forgotten first."""
+
+_UNCOUNTED = PROBES | {"/", "/docs", "/openapi.json", "/languages", "/frontend/settings"}
+_UNCOUNTED_BELOW = ("/page/", "/docs/")
+_SCHEMES = {"bearer", "deepl-auth-key"}
+_METHODS = frozenset({"DELETE", "GET", "HEAD", "OPTIONS", "PATCH", "POST", "PUT"})
+_REQUEST_ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
+_SECURITY_HEADERS = {
+    # Responses are data: a browser that shows one as a page may load and run nothing. Pages bring their own policy.
+    "Content-Security-Policy": "default-src 'none'; frame-ancestors 'none'",
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Permissions-Policy": "camera=(), geolocation=(), microphone=()",
+    "Referrer-Policy": "no-referrer",
+    "X-Content-Type-Options": "nosniff",
+    "X-Frame-Options": "DENY",
+    "Cache-Control": "no-store",
+}
+
+
+class SecurityHeaders:
+    """Middleware that adds security headers for browsers to responses that do not have them."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Handle one request."""
+
+        async def send_with_headers(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                headers = MutableHeaders(scope=message)
+                for name, value in _SECURITY_HEADERS.items():
+                    headers.setdefault(name, value)
+            await send(message)
+
+        await self._app(scope, receive, send_with_headers)
+
+
+class RequestLog:
+    """Middleware that logs and counts each request, gives it an id, and answers for unexpected errors.
+
+    Log and metrics have the route instead of the path, as paths may contain texts and API keys.
+    """
+
+    def __init__(self, app: ASGIApp, metrics: Metrics) -> None:
+        self._app = app
+        self._metrics = metrics
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Handle one request."""
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        given = Headers(scope=scope).get("x-request-id", "")
+        request_id = given if _REQUEST_ID.fullmatch(given) else uuid4().hex
+        started = time.monotonic()
+        status = CLIENT_LEFT
+
+        async def send_with_id(message: Message) -> None:
+            nonlocal status
+            if message["type"] == "http.response.start":
+                status = message["status"]
+                MutableHeaders(scope=message)["X-Request-ID"] = request_id
+            await send(message)
+
+        self._metrics.change_in_flight(1)
+        try:
+            await self._app(scope, receive, send_with_id)
+        except Exception as error:  # noqa: BLE001 - no request may end the service, and no text may reach the log
+            # Python's own traceback contains the text of the error, which may contain text of a user.
+            log("request failed", logging.ERROR, request_id=request_id, **describe_failure(error))
+            if status == CLIENT_LEFT:
+                await make_error_response(error, scope["path"], self._metrics)(scope, receive, send_with_id)
+        finally:
+            self._metrics.change_in_flight(-1)
+            seconds = time.monotonic() - started
+            route = getattr(scope.get("route"), "path", "")
+            pair = scope.get("state", {}).get("pair", "")
+            self._metrics.count_request(route, status, pair, seconds)
+            log(
+                "request",
+                logging.WARNING if status >= HTTPStatus.INTERNAL_SERVER_ERROR else logging.INFO,
+                request_id=request_id,
+                method=scope["method"] if scope["method"] in _METHODS else "",
+                route=route,
+                pair=pair,
+                status=status,
+                seconds=round(seconds, 4),
+            )
+
+
+class _Bucket(NamedTuple):
+    requests: float
+    at: float
+
+
+class RequestRate:
+    """Token bucket of requests for each client.
+
+    Args:
+        per_minute: requests of a client; as many may come at once. 0: any number.
+        clock: seconds since any moment.
+    """
+
+    def __init__(self, per_minute: int, clock: Callable[[], float] = time.monotonic) -> None:
+        self.per_minute = per_minute
+        self._clock = clock
+        self._buckets: OrderedDict[str, _Bucket] = OrderedDict()
+
+    def count(self, client: str) -> None:
+        """Count a request.
+
+        Args:
+            client: address; only the first 64 bits of an IPv6 address count, as a client chooses the others itself.
+
+        Raises:
+            RateExceeded: the client sends too many requests.
+        """
+        if not self.per_minute:
+            return
+        client, now = _find_network(client), self._clock()
+        requests, at = self._buckets.pop(client, _Bucket(self.per_minute, now))
+        requests = min(self.per_minute, requests + (now - at) * self.per_minute / 60)
+        is_exceeded = requests < 1
+        self._buckets[client] = _Bucket(requests if is_exceeded else requests - 1, now)
+        if len(self._buckets) > _MAX_CLIENTS:
+            self._buckets.popitem(last=False)
+        if is_exceeded:
+            seconds = math.ceil((1 - requests) * 60 / self.per_minute)
+            raise RateExceeded(f"more than {self.per_minute} requests a minute: ask again in {seconds} s", seconds)
+
+
+class RateLimit:
+    """Middleware that refuses clients with too many requests before a key is compared or a body read.
+
+    Keys therefore cannot be guessed one after the other. Paths that need no key and compute nothing are not counted.
+    """
+
+    def __init__(self, app: ASGIApp, rate: RequestRate, metrics: Metrics) -> None:
+        self._app = app
+        self._rate = rate
+        self._metrics = metrics
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Handle one request."""
+        path = scope.get("path", "")
+        if scope["type"] == "http" and path not in _UNCOUNTED and not path.startswith(_UNCOUNTED_BELOW):
+            client = Request(scope).client
+            try:
+                self._rate.count(client.host if client else "")
+            except RateExceeded as error:
+                await make_error_response(error, path, self._metrics)(scope, receive, send)
+                return
+        await self._app(scope, receive, send)
+
+
+class Authorization:
+    """API keys, compared in a time that does not depend on them.
+
+    Args:
+        keys: those that are accepted; if there are none, no key is needed.
+
+    Raises:
+        ConfigError: a key has characters that a header cannot have, or is short enough to be guessed.
+    """
+
+    def __init__(self, keys: Sequence[str] = ()) -> None:
+        for number, key in enumerate(keys, start=1):
+            if not re.fullmatch(r"[!-~]{16,}", key):
+                raise ConfigError(f"API key {number}: must be at least 16 letters, digits or signs of ASCII, unspaced")
+        self._digests = [_digest(key) for key in keys]
+
+    @classmethod
+    def read(cls, path: Path) -> "Authorization":
+        """Read keys from a file with one key a line; blank lines and lines that begin with # are skipped.
+
+        Raises:
+            ConfigError: the file has no key, or an invalid one.
+            CorpusError: the file is not text.
+        """
+        lines = (line.strip() for line in read_lines(path))
+        keys = [line for line in lines if line and not line.startswith("#")]
+        if not keys:
+            raise ConfigError(f"{path}: has no API key: write one in each line, or leave --api-key-file out")
+        return cls(keys)
+
+    @property
+    def is_required(self) -> bool:
+        """Whether a key is needed."""
+        return bool(self._digests)
+
+    def check(self, request: Request, key: str | None = None) -> None:
+        """Check the key of a request.
+
+        Args:
+            request: its header `Authorization` may have a key, as in "Bearer KEY" or "DeepL-Auth-Key KEY".
+            key: the key among its parameters, which counts if the header has none.
+
+        Raises:
+            NotAuthorized: the key is missing or not known.
+        """
+        if not self._digests:
+            return
+        given = _read_header_key(request) or key
+        if not given:
+            raise NotAuthorized(is_missing=True)
+        if not self._is_known(given):
+            raise NotAuthorized(is_missing=False)
+
+    def check_header(self, request: Request) -> bool | None:
+        """Return whether the header of a request has a known key; None if it has no key, but its body may."""
+        if not self._digests:
+            return True
+        key = _read_header_key(request)
+        if key:
+            return self._is_known(key)
+        return False if is_native(request.scope["path"]) else None
+
+    def _is_known(self, key: str) -> bool:
+        # All keys are compared, so that the time depends neither on the matching key nor on how much of it matches.
+        digest = _digest(key)
+        return sum(hmac.compare_digest(digest, known) for known in self._digests) > 0
+
+
+class _ClientLeft(Exception):  # noqa: N818 - nobody is there to be told of an error
+    """The connection was closed before the whole body had arrived."""
+
+
+class BodyLimit:
+    """Middleware that reads bodies, and refuses those that are too large or too slow.
+
+    The body of a request whose header shows that it has no known key is not read.
+
+    Args:
+        app: gets the body as one message.
+        max_bytes: of a body.
+        authorization: API keys.
+        metrics: count refusals.
+        seconds: for a body to arrive.
+    """
+
+    def __init__(
+        self,
+        app: ASGIApp,
+        max_bytes: int,
+        authorization: Authorization,
+        metrics: Metrics,
+        seconds: float = BODY_SECONDS,
+    ) -> None:
+        self._app = app
+        self._max_bytes = max_bytes
+        self._authorization = authorization
+        self._metrics = metrics
+        self._seconds = seconds
+        self._held = 0
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Handle one request."""
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        chunks: list[bytes] = []
+        is_known = self._authorization.check_header(Request(scope))
+        try:
+            if is_known is not False:
+                max_bytes = self._max_bytes if is_known else min(self._max_bytes, UNKNOWN_BYTES)
+                await self._read_in_time(scope, receive, chunks, max_bytes)
+        except _ClientLeft:
+            self._release(chunks)
+            return
+        except (BodyTooLarge, BodyTooSlow, BodiesFull) as error:
+            self._release(chunks)
+            response = make_error_response(error, scope["path"], self._metrics)
+            response.headers["Connection"] = "close"  # the rest of the body is not the next request
+            await response(scope, receive, send)
+            return
+        chunks[:] = [b"".join(chunks)]
+        messages: list[Message] = [{"type": "http.request", "body": chunks[0], "more_body": False}]
+
+        async def receive_body() -> Message:
+            if messages:
+                return messages.pop()
+            while (message := await receive())["type"] == "http.request":
+                pass  # part of a body that was not read
+            return message
+
+        try:
+            await self._app(scope, receive_body, send)
+        finally:
+            self._release(chunks)
+
+    async def _read_in_time(self, scope: Scope, receive: Receive, chunks: list[bytes], max_bytes: int) -> None:
+        try:
+            async with asyncio.timeout(self._seconds):
+                await self._read(scope, receive, chunks, max_bytes)
+        except TimeoutError:
+            raise BodyTooSlow(f"the body did not arrive within {self._seconds:g} s: send it again") from None
+
+    async def _read(self, scope: Scope, receive: Receive, chunks: list[bytes], max_bytes: int) -> None:
+        declared = dict(scope["headers"]).get(b"content-length", b"0")
+        remedy = "divide the request" if max_bytes == self._max_bytes else "send the key as Authorization: Bearer KEY"
+        too_large = BodyTooLarge(f"the body has more than {max_bytes:,} bytes: {remedy}")
+        if len(declared) > 18 or not declared.isdigit() or int(declared) > _DISCARDED * self._max_bytes:
+            raise too_large
+        size = 0
+        has_more = True
+        while has_more:
+            message = await receive()
+            if message["type"] != "http.request":
+                raise _ClientLeft
+            chunk, has_more = message.get("body", b""), message.get("more_body", False)
+            size += len(chunk)
+            if size > _DISCARDED * self._max_bytes:
+                raise too_large
+            if size > max_bytes:
+                self._release(chunks)
+                continue
+            if self._held + len(chunk) > _HELD * self._max_bytes:
+                raise BodiesFull("too many large requests arrive: ask again in a second")
+            self._held += len(chunk)
+            chunks.append(chunk)
+        if size > max_bytes:
+            raise too_large
+
+    def _release(self, chunks: list[bytes]) -> None:
+        self._held -= sum(map(len, chunks))
+        chunks.clear()
+
+
+class CancelOnDisconnect:
+    """Middleware that cancels the work on a request as soon as its connection is closed."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Handle one request."""
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        messages: asyncio.Queue[Message] = asyncio.Queue()
+
+        async def listen() -> None:
+            while True:
+                message = await receive()
+                messages.put_nowait(message)
+                if message["type"] == "http.disconnect":
+                    return
+
+        async def work() -> None:
+            await self._app(scope, messages.get, send)
+
+        working, listening = asyncio.create_task(work()), asyncio.create_task(listen())
+        try:
+            await asyncio.wait({working, listening}, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for task in (working, listening):
+                if not task.done():
+                    task.cancel()
+                    with suppress(asyncio.CancelledError):
+                        await task
+        if not working.cancelled():
+            working.result()  # raises the error of the app, if there is one
+
+
+def get_service(request: Request) -> Service:
+    """Return the service of the application that received the request."""
+    service: Service = request.app.state.service
+    return service
+
+
+@contextmanager
+def admit_request(request: Request, key: str | None = None) -> Iterator[Service]:
+    """Admit a request while the service is open, and give the service that answers it.
+
+    Args:
+        request: its header may have an API key.
+        key: the API key among its parameters.
+
+    Raises:
+        Draining: the service is not open yet, or not any more.
+        NotAuthorized: the key is missing or not known.
+    """
+    service = get_service(request)
+    with service.admit():
+        request.app.state.authorization.check(request, key)
+        yield service
+
+
+def set_logged_pair(request: Request, pair: str) -> None:
+    """Set the languages of a request for its log line and the metrics, as in "en-de"."""
+    request.state.pair = pair
+
+
+def _read_header_key(request: Request) -> str | None:
+    scheme, _, key = request.headers.get("authorization", "").strip().partition(" ")
+    return key.strip() if scheme.lower() in _SCHEMES else None
+
+
+def _digest(key: str) -> bytes:
+    """Digests of all keys have the same length."""
+    return sha256(key.encode("utf-8", "surrogatepass")).digest()
+
+
+def _find_network(address: str) -> str:
+    try:
+        found = ip_address(address)
+    except ValueError:  # a proxy may give names, and a Unix socket has none
+        return address
+    if not isinstance(found, IPv6Address):
+        return address
+    return str(found.ipv4_mapped or found.packed[:8].hex())

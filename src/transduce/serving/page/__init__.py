@@ -1,0 +1,268 @@
+"""Web pages: the page that shows the model at work, and the API reference at `/docs`.
+
+The page is made of `files/`: one HTML file, styles, and ES modules that import each other by names such as
+`transduce/state`. An import map resolves these names to files beside the page where it is served, or to `data:` URLs
+where the page is a single file that opens from disk. There is no build step, and nothing is loaded from elsewhere.
+"""
+
+import json
+from base64 import b64encode
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cache
+from hashlib import sha256
+from html import escape
+from importlib.resources import files
+from importlib.resources.abc import Traversable
+from pathlib import Path
+from typing import Any
+
+from transduce.bundle import is_marked
+
+_MEDIA_TYPES = {"css": "text/css; charset=utf-8", "js": "text/javascript; charset=utf-8"}
+_MARK = '<meta name="generator" content="transduce inspect, which replaces pages that have this line">'
+_ENTRY = 'import "transduce/main";'
+
+
+def render_page() -> str:
+    """Render the page that the server shows at `/`, which loads `page/NAME` and asks `v1/inspect` for documents."""
+    styles = "\n".join(f'<link rel="stylesheet" href="./page/{name}">' for name in _list_names("css"))
+    modules = "\n".join(f'<link rel="modulepreload" href="./page/{name}">' for name in _list_names("js"))
+    # A module that is there before the map is read could not find what it imports, and would never ask again.
+    import_map = f'<script type="importmap">{_make_served_import_map()}</script>'
+    return _fill_template(f"{import_map}\n{styles}\n{modules}", '<script type="module" src="./page/main.js"></script>')
+
+
+def get_page_file(name: str) -> tuple[bytes, str] | None:
+    """Return the content and media type of a style or module of the page, or None if there is no such file."""
+    kind = name.rpartition(".")[2]
+    if kind not in _MEDIA_TYPES or name not in _list_names(kind):
+        return None
+    return _read_text(name).encode("utf-8"), _MEDIA_TYPES[kind]
+
+
+def make_page_policy() -> str:
+    """Make the `Content-Security-Policy` of `render_page()`: its own files, its own server, and nothing else."""
+    return _make_policy(
+        script=f"'self' {_hash(_make_served_import_map())}", style="'self'", connect="'self'", frame_ancestors="'none'"
+    )
+
+
+def render_standalone_page(documents: Sequence[Mapping[str, Any]]) -> str:
+    """Render the page as one file that opens from disk, with all documents that it shows.
+
+    Args:
+        documents: what `transduce.inspection.inspect_text` computed, one for each model or sentence; the first one is
+            shown first, and any two can be looked at side by side.
+    """
+    style = "\n".join(_read_text(name) for name in _list_names("css"))
+    import_map = _make_import_map(
+        {name: f"data:text/javascript;base64,{_encode_base64(_read_text(name))}" for name in _list_names("js")}
+    )
+    policy = _make_policy(script=f"{_hash(import_map)} {_hash(_ENTRY)} data:", style=_hash(style), connect="'none'")
+    head = f'{_MARK}\n<meta http-equiv="Content-Security-Policy" content="{policy}">\n<style>{style}</style>'
+    scripts = (
+        f'<script type="application/json" id="documents">{_encode_documents(documents)}</script>\n'
+        f'<script type="importmap">{import_map}</script>\n<script type="module">{_ENTRY}</script>'
+    )
+    return _fill_template(head, scripts)
+
+
+def is_standalone_page(path: Path) -> bool:
+    """Return whether a file is a standalone page, which may be replaced by a newer one."""
+    return is_marked(path, _MARK.encode())
+
+
+def _folder() -> Traversable:
+    return files("transduce.serving.page") / "files"
+
+
+@cache
+def _list_names(kind: str) -> tuple[str, ...]:
+    return tuple(sorted(one.name for one in _folder().iterdir() if one.name.endswith(f".{kind}")))
+
+
+@cache
+def _read_text(name: str) -> str:
+    return (_folder() / name).read_text(encoding="utf-8")
+
+
+def _fill_template(head: str, scripts: str) -> str:
+    # Split and joined, not replaced: what is put in may contain the other mark.
+    before, _, rest = _read_text("index.html").partition("<!-- head -->")
+    between, _, after = rest.partition("<!-- scripts -->")
+    return f"{before}{head}{between}{scripts}{after}"
+
+
+@cache
+def _make_served_import_map() -> str:
+    return _make_import_map({name: f"./page/{name}" for name in _list_names("js")})
+
+
+def _make_import_map(addresses: Mapping[str, str]) -> str:
+    imports = {f"transduce/{name.removesuffix('.js')}": address for name, address in addresses.items()}
+    return json.dumps({"imports": imports}, separators=(",", ":"))
+
+
+def _encode_documents(documents: Sequence[Mapping[str, Any]]) -> str:
+    """Encode JSON in which nothing can end the element that it stands in, or a line of a script."""
+    text = json.dumps(list(documents), ensure_ascii=False, separators=(",", ":"), allow_nan=False)
+    return text.replace("<", "\\u003c").replace("\u2028", "\\u2028").replace("\u2029", "\\u2029")
+
+
+def _make_policy(*, script: str, style: str, connect: str, frame_ancestors: str = "") -> str:
+    # Frames can be ruled out by a header only: in a <meta> the directive would be a warning in the console.
+    directives = {
+        "default-src": "'none'",
+        "script-src": script,
+        "style-src": style,
+        "img-src": "data:",
+        "connect-src": connect,
+        "base-uri": "'none'",
+        "form-action": "'none'",
+        "frame-ancestors": frame_ancestors,
+    }
+    return "; ".join(f"{name} {sources}" for name, sources in directives.items() if sources)
+
+
+def _hash(text: str) -> str:
+    return f"'sha256-{b64encode(sha256(text.encode('utf-8')).digest()).decode('ascii')}'"
+
+
+def _encode_base64(text: str) -> str:
+    return b64encode(text.encode("utf-8")).decode("ascii")
+
+
+REFERENCE_POLICY = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; base-uri 'none'; "
+    "form-action 'none'; frame-ancestors 'none'"
+)
+_REFERENCE_TYPES = {"reference.css": "text/css; charset=utf-8", "reference.js": "text/javascript; charset=utf-8"}
+
+
+def get_reference_file(name: str) -> tuple[bytes, str] | None:
+    """Return the content and media type of the style or script of the API reference, or None for another name."""
+    if name not in _REFERENCE_TYPES:
+        return None
+    return (files("transduce.serving.page") / "reference" / name).read_bytes(), _REFERENCE_TYPES[name]
+
+
+def render_reference_page(document: dict[str, Any]) -> str:
+    """Render the API reference: all operations by tag, with parameters, responses, and a form to try them."""
+    operations = [
+        (path, method, operation)
+        for path, methods in document["paths"].items()
+        for method, operation in methods.items()
+    ]
+    tags = list(dict.fromkeys(operation["tags"][0] for _, _, operation in operations))
+    links = "".join(f'<li><a href="#{_make_anchor(tag)}">{escape(tag)}</a></li>' for tag in tags)
+    sections = "".join(
+        f'<section aria-labelledby="{_make_anchor(tag)}"><h2 id="{_make_anchor(tag)}">{escape(tag)}</h2>'
+        + "".join(_render_operation(document, *one) for one in operations if one[2]["tags"][0] == tag)
+        + "</section>"
+        for tag in tags
+    )
+    title = f"{document['info']['title']} {document['info']['version']}: API"
+    return (
+        f'<!doctype html><html lang="en"><head><meta charset="utf-8"><title>{escape(title)}</title>'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">'
+        '<link rel="stylesheet" href="./docs/reference.css"><script src="./docs/reference.js" defer></script></head>'
+        f"<body><header><h1>{escape(title)}</h1><p>{escape(document['info']['description'])}</p>"
+        '<p>The same for programs: <a href="./openapi.json">openapi.json</a>.</p>'
+        '<label>API key, if this service needs one <input id="key" type="password" autocomplete="off"></label>'
+        f'<nav aria-label="Dialects"><ul>{links}</ul></nav></header><main>{sections}</main></body></html>'
+    )
+
+
+def _render_operation(document: dict[str, Any], path: str, method: str, operation: dict[str, Any]) -> str:
+    name = f"<code>{escape(method.upper())} {escape(path)}</code>"
+    body, example = _render_body(document, operation)
+    query = "".join(
+        _render_row(one["name"], one["schema"] | {"description": one["description"]}, is_needed=False)
+        for one in operation.get("parameters", ())
+    )
+    answers = "".join(_render_response(status, one) for status, one in operation["responses"].items())
+    area = f'<label>Body <textarea rows="6" spellcheck="false">{escape(example)}</textarea></label>' if example else ""
+    return (
+        f'<details data-method="{escape(method)}" data-path="{escape(path)}"><summary>{name} '
+        f"{escape(operation['summary'])}</summary><p>{escape(operation.get('description', ''))}</p>"
+        f"{_render_table('Query', query)}{body}{area}<button type='button'>Send</button>"
+        f'<pre aria-live="polite" hidden></pre><h3>Answers</h3><dl>{answers}</dl></details>'
+    )
+
+
+def _render_body(document: dict[str, Any], operation: dict[str, Any]) -> tuple[str, str]:
+    """Render the table of a body's fields, and an example of it."""
+    contents = operation.get("requestBody", {}).get("content", {})
+    if not contents:
+        return "", ""
+    content = contents["application/json"]
+    schema = _resolve(document, content["schema"])
+    needed = schema.get("required", ())
+    rows = "".join(
+        _render_row(name, _resolve(document, one), is_needed=name in needed)
+        for name, one in schema["properties"].items()
+    )
+    example = content.get("example") or {
+        name: one["examples"][0] for name, one in schema["properties"].items() if one.get("examples")
+    }
+    table = _render_table(f"Body: {', '.join(contents)}", rows)
+    return table, json.dumps(example, ensure_ascii=False, indent=2)
+
+
+def _render_table(caption: str, rows: str) -> str:
+    if not rows:
+        return ""
+    head = "<tr><th scope='col'>Name</th><th scope='col'>Value</th><th scope='col'>Meaning</th></tr>"
+    return f"<table><caption>{escape(caption)}</caption><thead>{head}</thead><tbody>{rows}</tbody></table>"
+
+
+def _render_row(name: str, schema: dict[str, Any], *, is_needed: bool) -> str:
+    default = "" if schema.get("default") is None else f", {json.dumps(schema['default'])} unless given"
+    value = ("needed: " if is_needed else "") + " or ".join(_describe_types(schema)) + default
+    meaning = escape(schema.get("description", ""))
+    return f"<tr><th scope='row'><code>{escape(name)}</code></th><td>{escape(value)}</td><td>{meaning}</td></tr>"
+
+
+def _describe_types(schema: dict[str, Any]) -> Iterator[str]:
+    """Yield the types of a value in words."""
+    if "anyOf" in schema:
+        for one in schema["anyOf"]:
+            yield from _describe_types(one)
+        return
+    if "enum" in schema:
+        yield ", ".join(map(str, schema["enum"]))
+        return
+    bounds = [
+        f"{words} {schema[name]:g}"
+        for name, words in {
+            "minimum": "from",
+            "exclusiveMinimum": "above",
+            "maximum": "to",
+            "exclusiveMaximum": "below",
+        }.items()
+        if name in schema
+    ]
+    kinds = schema.get("type", schema.get("$ref", "").rpartition("/")[2] or "anything")
+    for kind in kinds if isinstance(kinds, list) else [kinds]:
+        of_items = (
+            f" of {' or '.join(_describe_types(schema['items']))}" if kind == "array" and "items" in schema else ""
+        )
+        yield " ".join([f"{kind}{of_items}", *([] if kind == "null" else bounds)])
+
+
+def _render_response(status: str, answer: dict[str, Any]) -> str:
+    example = next((one["example"] for one in answer.get("content", {}).values() if "example" in one), None)
+    shown = "" if example is None else f"<pre>{escape(json.dumps(example, ensure_ascii=False, indent=2))}</pre>"
+    return f"<dt>{escape(status)}</dt><dd>{escape(answer.get('description', ''))}{shown}</dd>"
+
+
+def _resolve(document: dict[str, Any], schema: dict[str, Any]) -> dict[str, Any]:
+    """Resolve a reference to a schema."""
+    found = document
+    for name in schema.get("$ref", "#").split("/")[1:]:
+        found = found[name]
+    return schema if found is document else found
+
+
+def _make_anchor(tag: str) -> str:
+    return tag.lower().replace(" ", "-")
