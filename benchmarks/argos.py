@@ -24,9 +24,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 from transduce.bundle import Bundle
-from transduce.interop.argos.archive import unpacked
 from transduce.interop.argos.export_format import FORMAT
-from transduce.interop.argos.languages import argos_code
+from transduce.interop.argos.package import argos_code, unpacked
 from transduce.text import Tokenizer
 from transduce.translation import NativeEngine
 

@@ -11,6 +11,7 @@ from transduce.translation import Translator
 
 pytest.importorskip("ctranslate2")
 
+
 TEXTS = ["sun moon", "", "river stone bird " * 4]
 
 

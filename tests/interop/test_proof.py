@@ -12,14 +12,15 @@ from transduce.bundle import Bundle, model_tensors, save_bundle
 from transduce.errors import ParityError
 from transduce.interop.ctranslate2.export_format import FORMAT
 from transduce.interop.export import proven
+from transduce.interop.formats import Runtime
 from transduce.interop.parity import TOLERANCES, read_parity, write_parity
 from transduce.interop.probe import Probe
 from transduce.interop.proof import Claim, _changed_tensors, prove
-from transduce.interop.runtime import Runtime
 from transduce.model import sinusoids
 from transduce.translation import ForcedDecoder
 
 pytest.importorskip("ctranslate2")
+
 
 TEXTS = ("sun moon", "river", "stone bird tree wind", "fish fish door")
 PROBE = Probe(TEXTS, "made for this test")

@@ -9,10 +9,10 @@ from typing import Any, cast, get_args
 from transduce.bundle import Bundle, find_bundle
 from transduce.errors import ConfigError
 from transduce.interop.ctranslate2 import engine as ctranslate2_engine
-from transduce.interop.ctranslate2 import settings as ctranslate2_settings
+from transduce.interop.ctranslate2 import runtime as ctranslate2_settings
 from transduce.interop.export import export_bundle
-from transduce.interop.onnx import engine as onnx_engine
-from transduce.interop.onnx import settings as onnx_settings
+from transduce.interop.onnx import runtime as onnx_engine
+from transduce.interop.onnx import runtime as onnx_settings
 from transduce.interop.parity import check_export
 from transduce.text import Tokenizer
 from transduce.translation import Engine, Translator

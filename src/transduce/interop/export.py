@@ -22,11 +22,10 @@ from transduce.bundle import (
 from transduce.bundle.bundle import DESCRIPTION
 from transduce.bundle.manifest import record_files
 from transduce.errors import BundleError, ConfigError, OutputError
-from transduce.interop.formats import find_format
+from transduce.interop.formats import ExportFormat, find_format
 from transduce.interop.parity import PARITY_FILE, Parity, read_parity, record_export, write_parity
 from transduce.interop.probe import NUM_SENTENCES, Probe, make_probe
 from transduce.interop.proof import Claim, prove
-from transduce.interop.runtime import ExportFormat
 from transduce.translation import ForcedDecoder
 
 

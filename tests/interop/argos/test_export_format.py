@@ -15,14 +15,15 @@ from transduce.bundle import Bundle, Languages, RecordedScore, model_tensors, sa
 from transduce.errors import BundleError, ConfigError, MissingExtraError
 from transduce.interop.argos.export_format import FORMAT
 from transduce.interop.export import export_bundle, proven
+from transduce.interop.formats import ExportFormat, Runtime
 from transduce.interop.probe import make_probe
 from transduce.interop.proof import Claim
-from transduce.interop.runtime import ExportFormat, Runtime
 from transduce.text import Tokenizer
 from transduce.translation import ForcedDecoder, Translator
 
 pytest.importorskip("ctranslate2")
 pytest.importorskip("onnx")
+
 
 WORKER = Path(__file__).parents[3] / "benchmarks" / "argos_worker.py"
 ARGOS_PYTHON = os.environ.get("PYTHON_WITH_ARGOSTRANSLATE", "")

@@ -13,8 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from transduce.errors import MissingExtraError
-from transduce.interop.argos.rules import UNKNOWN_BELONGS, character_sets, ends, exceptions
-from transduce.interop.argos.splitter import splitter_model
+from transduce.interop.argos.splitter import UNKNOWN_BELONGS, character_sets, ends, exceptions, splitter_model
 from transduce.text import sentences
 
 onnx = pytest.importorskip("onnx")

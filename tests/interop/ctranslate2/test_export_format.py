@@ -14,13 +14,13 @@ from transduce.bundle import Bundle, Languages, model_tensors, save_bundle
 from transduce.interop import load_translator
 from transduce.interop.ctranslate2.engine import load
 from transduce.interop.ctranslate2.export_format import FORMAT
-from transduce.interop.ctranslate2.file import read_model_file
-from transduce.interop.ctranslate2.settings import adds_source_end, read_settings
+from transduce.interop.ctranslate2.model_file import read_model_file
+from transduce.interop.ctranslate2.runtime import adds_source_end, read_settings
 from transduce.interop.export import proven
+from transduce.interop.formats import ExportFormat
 from transduce.interop.parity import record_export, write_parity
 from transduce.interop.probe import Probe, make_probe
 from transduce.interop.proof import Claim
-from transduce.interop.runtime import ExportFormat
 from transduce.text import Tokenizer
 from transduce.translation import Engine, ForcedDecoder, NativeEngine, Translator
 

@@ -20,12 +20,12 @@ from transduce.bundle import (
 from transduce.config import load_run_config
 from transduce.errors import BundleError, UserError
 from transduce.interop import import_model
+from transduce.interop.conversion import in_halves
 from transduce.interop.ctranslate2.export_format import FORMAT as EXPORT
-from transduce.interop.ctranslate2.file import read_model_file
 from transduce.interop.ctranslate2.import_format import FORMAT
+from transduce.interop.ctranslate2.model_file import read_model_file
+from transduce.interop.formats import ImportedModel, ImportFormat
 from transduce.interop.parity import TOLERANCES, Parity
-from transduce.interop.residual_channels import in_halves
-from transduce.interop.runtime import ImportedModel, ImportFormat
 from transduce.model import NEVER, Transformer, sinusoids
 from transduce.text import TARGET_MODEL, VOCABULARY, Tokenizer
 from transduce.training import train

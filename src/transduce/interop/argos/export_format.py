@@ -1,13 +1,4 @@
-"""Bundles as packages of Argos Translate, which LibreTranslate uses, too: one file that works without a network.
-
-A package is a zip file of one folder:
-
-    translate-en_de-1_0/metadata.json        the languages
-                        README.md
-                        sentencepiece.model  divides sources, puts targets together
-                        model/               a CTranslate2 model
-                        minisbd/en.onnx      divides text into sentences
-"""
+"""The README.md of an Argos package: what the model is and what is known about it."""
 
 import json
 import tempfile
@@ -16,15 +7,39 @@ from pathlib import Path
 
 from torch import Tensor
 
-from transduce.bundle import Bundle
+from transduce.bundle import Bundle, BundleDescription
 from transduce.errors import BundleError
-from transduce.interop.argos.archive import TOKENIZER, pack, unpacked
-from transduce.interop.argos.card import argos_card
-from transduce.interop.argos.languages import argos_code, language_name
+from transduce.interop.argos.package import TOKENIZER, argos_code, language_name, pack, unpacked
 from transduce.interop.argos.splitter import splitter_model
 from transduce.interop.ctranslate2 import export_format as ctranslate2_format
-from transduce.interop.runtime import Runtime
+from transduce.interop.formats import Runtime
 from transduce.text import Tokenizer
+
+_CARD = """\
+# {source} to {target}
+
+A translation model for Argos Translate and LibreTranslate, exported by Transduce {version}, weights in {precision}.
+{scores}
+It was made for sentences of at most {max_pieces} pieces: of a longer one, it may leave something out.
+
+`minisbd/` divides text into sentences, for Argos Translate without a network. It goes by punctuation, capital letters,
+digits and common abbreviations; nothing in it was trained.
+"""
+
+
+def argos_card(description: BundleDescription, codes: tuple[str, str], precision: str) -> str:
+    """The card in Markdown; `codes` are the languages as Argos writes them."""
+    scores = [f"{score.metric} {score.value:.2f} on {score.data} ({score.signature})" for score in description.scores]
+    source, target = map(language_name, codes)
+    return _CARD.format(
+        source=source,
+        target=target,
+        version=description.library_version,
+        precision=precision,
+        scores="".join(f"\n- {score}" for score in scores) + "\n" if scores else "",
+        max_pieces=description.search.max_pieces,
+    )
+
 
 PACKAGE_VERSION = "1.0"
 ARGOS_VERSION = "1.9.0"

@@ -1,19 +1,16 @@
-"""The sentence splitter of an Argos package: the rules of `rules` as a network in ONNX, which MiniSBD runs.
+"""Abbreviations whose full stop does not end a sentence, for the larger languages.
 
-MiniSBD (github.com/LibreTranslate/MiniSBD) looks up a number for every character of a paragraph and asks a network at
-which characters a sentence ends. Ours is a table and two convolutions:
-
-    table: number of a character -> sets it is in                        [batch, characters, sets]
-    convolution over neighbours: the rules that hold at a character      [batch, rules, characters]
-    convolution of width 1: an end, unless an exception holds, too       [batch, 3, characters]
-
-Argos Translate fetches a splitter from the network where a package has none.
+Listed are those that are hardly ever the last word of a sentence, and no words themselves; "etc." and "usw." are not.
+Single letters, as in "z. B." and "J. S. Bach", need no list. A hyphen in front says that it may be the end of a longer
+word, as in "Goethestr. 5".
 """
 
 import json
 import re
+import string
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import product
 from types import ModuleType
 from typing import Any
 
@@ -21,8 +18,159 @@ import numpy as np
 import numpy.typing as npt
 
 from transduce import __version__
-from transduce.interop.argos.rules import UNKNOWN_BELONGS, character_sets, ends, exceptions
-from transduce.interop.onnx.package import import_onnx
+from transduce.interop.onnx.graph import import_onnx
+
+_ALWAYS = {
+    "cs": "bc cca dr ing mgr mudr např phdr prof resp rndr st sv tj tzv ul",
+    "da": "bl ca cand dr dvs eks f.eks fr hr jf kgl ltd maks mht pga prof skt vedr",
+    "de": "bspw bzw ca dipl dr evtl exkl fa fr geb gegr gest ggf hl hr hrsg ing inkl jr kath mag mio mrd nr prof sog "
+    "st std tel vgl zzgl",
+    "el": "αγ βλ δρ καθ",
+    "en": "approx capt cf col dept dr est fr gen gov hon lt maj messrs mr mrs ms msgr mt pres prof rep rev sen sgt st "
+    "supt vs viz",
+    "es": "aprox av avda dr dra dña ee ej ing lic prof profa sr sra sres sras srta tel ud uds vd vds",
+    "fi": "dipl esim fil huom ks mm mr ns os prof puh rva st synt toim tri ts vrt",
+    "fr": "apr av bd bld cf dr drs env ex me mgr mlle mlles mm mme mmes mr p.ex prof st ste tél",
+    "hi": "डॉ प्रो",
+    "hu": "dr ifj ill kb ld özv prof stb szt tel ui ún",
+    "it": "avv arch dott dott.ssa dr gen geom ing mons on prof sen sig sigg sigra tel",
+    "nb": "bl ca cand dr dvs eks evt f.eks fr frk hr iht inkl jf kgl maks mht pga prof st tlf vedr",
+    "nl": "bijv blz ca dhr dr drs excl incl ing ir jhr jl mevr mr mw prof resp st tel vgl",
+    "pl": "al bp dr gen hab in inż ks lek m.in mgr np os pl płk prof śp św tel tzn tzw ul",
+    "pt": "aprox av dr dra drs eng exma exmo ex prof profa sr sra srs sras srta tel",
+    "ro": "dl dna dr ex ing nr prof sf st str tel",
+    "ru": "акад др доц напр просп проф св см ср ул",
+    "sv": "bl ca dr dvs ex forts inkl jfr obs prof resp st t.ex tel",
+    "tr": "alb av bkz cad doç dr gen mah örn prof sn sok",
+    "uk": "акад вул див доц ім напр просп проф св",
+}
+
+_BEFORE_NUMBERS = {
+    "cs": "čl kap obr odst str tab",
+    "da": "afsn art fig kap kl nr pkt tlf",
+    "de": "abb abs apr art aug bd dez feb fig jan kap okt nov sept -str tab ziff",
+    "el": "αρ εικ κεφ σελ τηλ",
+    "en": "apr art aug ch dec eq feb fig figs jan jul jun mar no nos nov oct pp sec sep sept vol vols",
+    "es": "art arts cap fig núm pág págs vol",
+    "fi": "kpl kuv luku nro",
+    "fr": "art chap fig no num pp vol",
+    "hu": "sz",
+    "it": "art artt cap fig pag pagg vol",
+    "nb": "art fig kap kl nr pkt",
+    "nl": "art fig hfst nr tab",
+    "pl": "art godz nr pkt poz rozdz rys str tab ust",
+    "pt": "art arts cap fig núm pág págs vol",
+    "ro": "art cap fig pag vol",
+    "ru": "гл илл рис стр табл тел",
+    "sv": "fig kap kl nr sid",
+    "tr": "md no sf",
+    "uk": "гл мал рис стор табл тел",
+}
+
+_SAME = {"nn": "nb", "no": "nb", "pb": "pt", "gl": "es", "ca": "es", "sk": "cs", "be": "ru"}
+"""Languages that have no list of their own, with one whose list suits them."""
+
+
+def abbreviations(language: str) -> tuple[list[str], list[str]]:
+    """Those that never end a sentence, and those that do not in front of a number; none for other languages.
+
+    Args:
+        language: a code without region, as in "de".
+    """
+    listed = _SAME.get(language, language)
+    return _ALWAYS.get(listed, "").split(), _BEFORE_NUMBERS.get(listed, "").split()
+
+
+UNKNOWN_BELONGS = ("character", "letter-before", "word-before", "starter")
+"""The sets to which a character belongs that is not known: most likely one of a script without capitals."""
+
+_ORDINALS = "be bs cs da de dsb et eu fi fo hr hsb hu is lb lv me nb nn no pl sk sl sr tr"
+"""Languages that write a full stop behind the number in "3. Mai"."""
+
+_STOPS = ".!?…‽؟۔।॥።"
+_STOPS_OF = {"el": ".!?…;", "hy": ".!?…։"}
+_WIDE_STOPS = "。！？｡．"
+_QUOTES = "'’‘‚\"“”„«»‹›"
+_WIDE_CLOSING = "」』）】》〉”’］｣\"')]"
+_DASHES = "-–—"
+_FRONT = "#$%&*+<=@_~§€£•"
+"""Signs that a sentence may begin with."""
+
+
+def character_sets(language: str) -> dict[str, frozenset[str]]:
+    """All characters that are known, in sets by name.
+
+    Args:
+        language: a code without region, as in "de".
+    """
+    stops = _STOPS_OF.get(language, _STOPS)
+    every = [chr(number) for number in range(0x10000)]
+    # Georgian has had capitals since Unicode 11, and begins no sentence with one.
+    all_letters = [one for one in every if (one.islower() or one.isupper()) and not "\u10d0" <= one <= "\u10ff"]
+    digits = [one for one in every if one.isdecimal()]
+    signs = set(string.punctuation + _STOPS + stops + _WIDE_STOPS + _QUOTES + _WIDE_CLOSING + _DASHES + _FRONT + "¿¡ ")
+    capitals = [letter for letter in all_letters if not letter.islower()]
+    sets = {
+        "character": [*all_letters, *digits, *signs],
+        "space": " ",
+        "digit": digits,
+        "letter": all_letters,
+        "letter-before": [*all_letters, *digits, *"'’/@_"],  # what makes a letter part of something longer
+        "word-before": [*all_letters, *digits, *"./@_"],  # and a word, as in the name of a site
+        "starter": [*capitals, *digits, *_FRONT],
+        "stop": stops,
+        "opening": _QUOTES + "([{<¿¡",
+        "closing": _QUOTES + ")]}>",
+        "apart": _DASHES + "«",  # with a space behind it, as French has it behind its opening quotation mark
+        "wide-stop": _WIDE_STOPS,
+        "wide-closing": _WIDE_CLOSING,
+        "wide-continuing": _WIDE_STOPS + _WIDE_CLOSING + stops,
+    }
+    return {name: frozenset(characters) for name, characters in sets.items()}
+
+
+def ends() -> list[str]:
+    """The rules by which a sentence ends."""
+    last = ["stop*", "stop closing*", "stop closing closing*", "stop closing closing closing*", "stop space »*"]
+    next_sentence = [
+        "space starter",
+        "space opening starter",
+        "space opening opening starter",
+        "space apart space starter",
+    ]
+    wide = ["wide-stop*", "wide-stop wide-closing*", "wide-stop wide-closing wide-closing*"]
+    return [
+        *(f"{one} {other}" for one, other in product(last, next_sentence)),
+        # Chinese and Japanese put no space between sentences.
+        *(f"{one} !wide-continuing" for one in wide),
+    ]
+
+
+def exceptions(language: str) -> list[str]:
+    """The rules by which it does not, whatever the others say.
+
+    Args:
+        language: a code without region, as in "de".
+    """
+    always, before_numbers = abbreviations(language)
+    found = [
+        "!letter-before letter .*",  # J. S. Bach, z. B., e.g.
+        "!character digit .*",  # the first of a numbered list
+        "!character digit digit .*",
+        "wide-stop wide-closing* と",  # Japanese: 「はい。」と言った
+        *(f"{_spelled(word)} .*" for word in always),
+        *(f"{_spelled(word)} .* space digit" for word in before_numbers),
+    ]
+    # In "Nr. 3. Dann", the number belongs to what is in front of it.
+    ordinals = ["!. space digit .*", "!. space digit digit .*"]
+    return [*found, *ordinals] if language in _ORDINALS.split() else found
+
+
+def _spelled(abbreviation: str) -> str:
+    """The words of a rule for it; a hyphen in front says that it may be the end of a longer word."""
+    start, letters = ("letter", abbreviation[1:]) if abbreviation.startswith("-") else ("!word-before", abbreviation)
+    return " ".join([start, *letters])
+
 
 OPSET, IR_VERSION = 13, 8
 """Of ONNX: no newer than needed, as splitters are run by whatever onnxruntime is installed."""

@@ -9,8 +9,7 @@ import torch
 from transduce.config import SearchConfig
 from transduce.errors import BundleError, ConfigError
 from transduce.interop.ctranslate2.export_format import num_positions
-from transduce.interop.ctranslate2.package import compute_type, import_ctranslate2
-from transduce.interop.ctranslate2.settings import adds_source_end, read_settings
+from transduce.interop.ctranslate2.runtime import adds_source_end, compute_type, import_ctranslate2, read_settings
 from transduce.search import Constraints, Hypothesis, Sampling, length_penalty
 from transduce.text import Tokenizer
 from transduce.translation import batches_by_length

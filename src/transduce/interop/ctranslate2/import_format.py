@@ -15,26 +15,29 @@ from torch import Tensor
 from transduce.bundle import Languages
 from transduce.config import SearchConfig, TransformerConfig, first_problem
 from transduce.errors import BundleError
-from transduce.interop.argos.archive import is_package, unpacked
-from transduce.interop.ctranslate2.file import MODEL_FILE, read_model_file
-from transduce.interop.ctranslate2.layout import OUTPUT_BIAS, POSITIONS, from_variables
-from transduce.interop.ctranslate2.network import (
+from transduce.interop.argos.package import is_package, unpacked
+from transduce.interop.conversion import SPECIAL, TheirTokens, in_turn, make_tokenizer, numbered
+from transduce.interop.ctranslate2.layout import (
     EMBEDDINGS,
+    OUTPUT_BIAS,
+    POSITIONS,
     PROJECTION,
     embedding_scale,
+    from_variables,
     network_settings,
     obstacles,
+    positions,
     unknown,
 )
-from transduce.interop.ctranslate2.positions import positions
-from transduce.interop.ctranslate2.runtime import CTranslate2Runtime
-from transduce.interop.ctranslate2.settings import CONFIG_FILE, SECTION, ExportedSettings, read_settings
-from transduce.interop.ctranslate2.variables import Variables
-from transduce.interop.ctranslate2.vocabulary import SPECIAL, TheirTokens, make_tokenizer, read_tokens
-from transduce.interop.refusal import refuse_import
-from transduce.interop.residual_channels import in_turn
-from transduce.interop.runtime import ImportedModel
-from transduce.interop.token_rows import numbered
+from transduce.interop.ctranslate2.model_file import MODEL_FILE, Variables, read_model_file
+from transduce.interop.ctranslate2.runtime import (
+    CONFIG_FILE,
+    SECTION,
+    CTranslate2Runtime,
+    ExportedSettings,
+    read_settings,
+)
+from transduce.interop.formats import ImportedModel, refuse_import
 from transduce.model import NEVER
 from transduce.model.normalization import EPSILON
 from transduce.text import Tokenizer
@@ -240,3 +243,40 @@ def _with_start(
     else:
         row = tensors[name][tokenizer.pieces(range(tokenizer.pad_id)).index(token)]
     return {name: torch.cat([tensors[name][:-1], row[None]])}
+
+
+def read_tokens(folder: Path) -> TheirTokens:
+    """The vocabularies in `folder`.
+
+    Raises:
+        BundleError: there is none, or it is damaged, or lacks `<unk>` or `</s>`, or has a token twice.
+    """
+    shared = _find(folder, "shared_vocabulary")
+    source, target = (shared or _find(folder, f"{side}_vocabulary") for side in ("source", "target"))
+    if source is None or target is None:
+        raise BundleError(f"{folder}: has no shared_vocabulary.json, and not both source_ and target_vocabulary.json")
+    return TheirTokens(_read_token_list(source), _read_token_list(target))
+
+
+def _find(folder: Path, name: str) -> Path | None:
+    return next((path for ending in (".json", ".txt") if (path := folder / f"{name}{ending}").is_file()), None)
+
+
+def _read_token_list(path: Path) -> list[str]:
+    """A JSON list, or a line for each token."""
+    try:
+        content = path.read_bytes()
+        tokens: Any = content.decode("utf-8").removesuffix("\n").split("\n")
+        if path.suffix == ".json":
+            tokens = json.loads(content)
+    except OSError as error:
+        raise BundleError(f"{path}: cannot be read: {error.strerror}") from None
+    except (ValueError, RecursionError) as error:
+        raise BundleError(f"{path}: is no list of tokens: {error}; use an undamaged copy") from None
+    if not isinstance(tokens, list) or not all(isinstance(token, str) and token for token in tokens):
+        raise BundleError(f"{path}: is no list of tokens; use an undamaged copy")
+    if len(set(tokens)) < len(tokens):
+        raise BundleError(f"{path}: has a token twice among its {len(tokens):,}: each must have one row")
+    if missing := [name for name in SPECIAL if name not in tokens]:
+        raise BundleError(f"{path}: has no token {missing[0]!r}: models without it cannot be imported")
+    return tokens

@@ -1,14 +1,98 @@
-"""CTranslate2 with a model loaded, as a proof wants it: on the CPU, on one thread."""
+"""The package `ctranslate2`, which not everybody has installed."""
 
+import json
 from collections.abc import Sequence
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import sentencepiece
+from pydantic import ValidationError
 
-from transduce.interop.ctranslate2.package import import_ctranslate2
-from transduce.interop.ctranslate2.settings import adds_source_end
+from transduce.bundle import BundleDescription, Languages
+from transduce.config import SearchConfig, Settings, TransformerConfig
+from transduce.errors import BundleError, MissingExtraError
 from transduce.text import SOURCE_MODEL, TARGET_MODEL, Tokenizer
+
+
+def import_ctranslate2(purpose: str) -> ModuleType:
+    """The package; `purpose` says what needs it.
+
+    Raises:
+        MissingExtraError: it is not installed.
+    """
+    try:
+        import ctranslate2  # noqa: PLC0415 - optional
+        import ctranslate2.specs  # noqa: PLC0415
+    except ImportError:
+        raise MissingExtraError("ctranslate2", "ctranslate2", purpose) from None
+    package: ModuleType = ctranslate2
+    return package
+
+
+def compute_type(precision: str, device: str) -> str:
+    """The arithmetic for weights in `precision`, as CTranslate2 calls it: float32 where `device` has no other for them.
+
+    CTranslate2 would choose the same, and complain about it on standard error.
+
+    Raises:
+        MissingExtraError: CTranslate2 is not installed.
+    """
+    known = import_ctranslate2("running a model in CTranslate2").get_supported_compute_types(device)
+    return precision if precision in known else "float32"
+
+
+CONFIG_FILE = "config.json"
+SECTION = "transduce"
+
+
+class ExportedSettings(Settings):
+    """CTranslate2 has no words for these; it passes over them."""
+
+    model: TransformerConfig
+    """The network, in our words."""
+
+    search: SearchConfig
+    """How the model translates unless told otherwise."""
+
+    languages: Languages
+    """From which language to which."""
+
+    precision: str
+    """Of the weights, as CTranslate2 calls it."""
+
+    @classmethod
+    def of(cls, description: BundleDescription, precision: str) -> "ExportedSettings":
+        """Those of a bundle."""
+        languages, search = description.languages, description.search
+        return cls(model=description.model, search=search, languages=languages, precision=precision)
+
+
+def read_settings(folder: Path) -> ExportedSettings:
+    """Those in the config.json of `folder`.
+
+    Raises:
+        BundleError: there is no such file, or `transduce export` has not written it.
+    """
+    path = folder / CONFIG_FILE
+    try:
+        section = json.loads(path.read_bytes())[SECTION]
+        # As JSON, in which pydantic's strict mode takes what Python's types would not let pass.
+        return ExportedSettings.model_validate_json(json.dumps(section))
+    except OSError as error:
+        raise BundleError(f"{path}: cannot be read ({error.strerror}): give a folder that was exported") from None
+    except (ValueError, KeyError, TypeError, RecursionError, ValidationError):
+        raise BundleError(
+            f"{path}: has no section {SECTION!r}, or not its settings: give a folder that "
+            f"transduce export --to ctranslate2 has written"
+        ) from None
+
+
+def adds_source_end(folder: Path) -> bool:
+    """Whether CTranslate2 itself puts `</s>` behind every source of the model in `folder`."""
+    path = folder / CONFIG_FILE  # which CTranslate2 before version 3 did not write
+    return path.exists() and bool(json.loads(path.read_bytes()).get("add_source_eos", False))
+
 
 BATCH_TOKENS = 4096
 

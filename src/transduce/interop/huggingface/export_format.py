@@ -1,4 +1,4 @@
-"""Bundles as folders of Transformers: post-norm as a Marian model, pre-norm as a Pegasus model."""
+"""The README.md of an exported Transformers folder: what it is and how it is used, in lines that can be copied."""
 
 import json
 import math
@@ -9,25 +9,77 @@ import torch
 from safetensors.torch import save_file
 from torch import Tensor
 
-from transduce.bundle import Bundle, model_tensors
+from transduce.bundle import Bundle, BundleDescription, model_tensors
 from transduce.bundle.weights import read_tensors
 from transduce.config import TransformerConfig
 from transduce.errors import ParityError
-from transduce.interop.huggingface.card import huggingface_card
-from transduce.interop.huggingface.layout import POSITIONS, from_huggingface, query_scale, to_huggingface
-from transduce.interop.huggingface.runtime import TransformersRuntime, load_folder
-from transduce.interop.huggingface.settings import (
+from transduce.interop.conversion import position_kind
+from transduce.interop.formats import Runtime, source_obstacles
+from transduce.interop.huggingface.layout import (
+    POSITIONS,
     SECTION,
     ExportedSettings,
+    from_huggingface,
     generation_settings,
     model_settings,
     num_positions,
+    query_scale,
+    to_huggingface,
     tokenizer_settings,
 )
-from transduce.interop.position_tables import position_kind
-from transduce.interop.refusal import source_obstacles
-from transduce.interop.runtime import Runtime
+from transduce.interop.huggingface.runtime import TransformersRuntime, load_folder
 from transduce.text import Tokenizer
+
+_CARD = """\
+---
+{languages}pipeline_tag: translation
+library_name: transformers
+tags:
+- translation
+---
+
+# Translation model for Transformers{direction}
+
+Exported by Transduce {version}, weights in {precision}. `parity.json` says how far Transformers was found to compute
+the same as the original.
+
+```
+pip install "transformers>=5" torch sentencepiece sacremoses
+```
+
+```python
+from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
+
+folder = "."
+tokenizer = AutoTokenizer.from_pretrained(folder)
+model = AutoModelForSeq2SeqLM.from_pretrained(folder)
+
+texts = ["One sentence.", "And another."]
+sources = tokenizer(texts, return_tensors="pt", padding=True)
+print(tokenizer.batch_decode(model.generate(**sources), skip_special_tokens=True))
+```
+
+- It translates sentence by sentence, of at most {max_pieces} pieces each; divide longer text.
+- Beam search in Transformers divides the log-probability of n tokens by n^{alpha}, the original by
+  ((5 + n) / 6)^{alpha}: where a longer and a shorter translation are almost equally good, they may choose differently.
+- The tokenizer takes `>>...<<` at the beginning of a text for the name of a language.
+"""
+
+
+def huggingface_card(description: BundleDescription, precision: str) -> str:
+    """The card in Markdown, with the front matter that the Hugging Face Hub reads."""
+    source, target = description.languages.source, description.languages.target
+    # Quoted, because YAML takes a bare "no" (Norwegian) for a false.
+    codes = [f"- {json.dumps(code, ensure_ascii=False)}\n" for code in dict.fromkeys([source, target]) if code]
+    return _CARD.format(
+        languages=f"language:\n{''.join(codes)}" if codes else "",
+        direction=f", from {source} to {target}" if source and target else "",
+        version=description.library_version,
+        precision=precision,
+        max_pieces=description.search.max_pieces,
+        alpha=description.search.length_penalty,
+    )
+
 
 WEIGHTS = "model.safetensors"
 

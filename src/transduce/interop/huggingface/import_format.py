@@ -2,7 +2,7 @@
 
 import json
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 import torch
@@ -10,17 +10,13 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from transduce.config import SearchConfig, TransformerConfig
-from transduce.errors import UserError
-from transduce.interop.huggingface.layout import OUTPUT_BIAS, POSITIONS, from_huggingface
-from transduce.interop.huggingface.package import Foreign
-from transduce.interop.huggingface.runtime import TransformersRuntime, load_folder
-from transduce.interop.huggingface.settings import SECTION, ExportedSettings
-from transduce.interop.huggingface.vocabulary import TheirIds, read_vocabulary
-from transduce.interop.position_tables import position_kind
-from transduce.interop.refusal import refuse_import
-from transduce.interop.runtime import ImportedModel
-from transduce.interop.token_rows import numbered
+from transduce.errors import BundleError, UserError
+from transduce.interop.conversion import numbered, position_kind
+from transduce.interop.formats import ImportedModel, refuse_import
+from transduce.interop.huggingface.layout import OUTPUT_BIAS, POSITIONS, SECTION, ExportedSettings, from_huggingface
+from transduce.interop.huggingface.runtime import Foreign, TheirIds, TransformersRuntime, load_folder
 from transduce.model import NEVER
+from transduce.text import Tokenizer
 
 NORM_ORDERS = {"marian": "post", "pegasus": "pre"}
 ACTIVATIONS = {"relu": "relu", "gelu": "gelu", "swish": "swish", "silu": "swish"}
@@ -178,3 +174,84 @@ def _renumbered(state: Mapping[str, Tensor], ids: TheirIds, theirs: Foreign) -> 
         "lm_head.weight": numbered(state["lm_head.weight"], targets),
         OUTPUT_BIAS: numbered(state[OUTPUT_BIAS][0], targets, NEVER)[None],
     }
+
+
+def read_vocabulary(folder: Path, model: Foreign, tokenizer: Foreign) -> tuple[Tokenizer, TheirIds]:
+    """Our tokenizer for a model of Transformers, and how its tokens are numbered there.
+
+    Our ids are `<unk>`, `</s>`, the other pieces of both sides in the order that they have there, those of the source
+    alone, those of the target alone, and `<pad>`.
+
+    Args:
+        folder: where they are from, for messages.
+        model: as Transformers loaded it.
+        tokenizer: likewise; what has no name there is given one.
+
+    Raises:
+        BundleError: it is not Marian's tokenizer, or does not belong to the model.
+        UserError: SentencePiece cannot read its models.
+    """
+    if type(tokenizer).__name__ != "MarianTokenizer":
+        raise BundleError(
+            f"{folder}: its tokenizer is a {type(tokenizer).__name__}, must be a MarianTokenizer, with source.spm, "
+            f"target.spm and vocab.json: only models with one can be imported"
+        )
+    special = _special(folder, model.config, tokenizer)
+    bias = model.final_logits_bias[0].tolist()
+    num_rows = model.get_encoder().embed_tokens.num_embeddings
+    source = _numbered(folder / "vocab.json", tokenizer.encoder, special, num_rows)
+    if tokenizer.separate_vocabs:
+        target = _numbered(folder / "target_vocab.json", tokenizer.target_encoder, special, len(bias))
+        target = _with_unnamed(target, special, bias)
+    elif len(bias) == num_rows:
+        source = target = _with_unnamed(source, special, bias)
+    else:
+        raise BundleError(f"{folder}: has {num_rows} embeddings for sources, {len(bias)} outputs and one vocabulary")
+    # Else it could not decode those.
+    tokenizer.decoder |= {index: piece for piece, index in target.items()}
+    shared = ("<unk>", "</s>", *(piece for piece in source if piece in target))
+    source_only, target_only = (
+        tuple(piece for piece in one if piece not in other) for one, other in ((source, target), (target, source))
+    )
+    source_model, target_model = (Path(path).read_bytes() for path in tokenizer.spm_files)
+    ours = Tokenizer.with_vocabulary(
+        source_model, target_model, shared, str(folder), source_only=source_only, target_only=target_only
+    )
+    pieces = (*shared, *source_only, *target_only, "<pad>")
+    sources, targets = ([(side | special).get(piece) for piece in pieces] for side in (source, target))
+    return ours, TheirIds(sources, targets)
+
+
+def _special(folder: Path, config: Foreign, tokenizer: Foreign) -> dict[str, int]:
+    """The ids of the tokens that have no text, under the names that we have for them."""
+    names = {"<unk>": tokenizer.unk_token, "</s>": tokenizer.eos_token, "<pad>": tokenizer.pad_token}
+    sides = [tokenizer.encoder, tokenizer.target_encoder] if tokenizer.separate_vocabs else [tokenizer.encoder]
+    expected = {"</s>": config.eos_token_id, "<pad>": config.pad_token_id}
+    found: dict[str, int] = {}
+    for ours, theirs in names.items():
+        ids = {side.get(theirs) for side in sides} | ({expected[ours]} if ours in expected else set())
+        (index, *others) = ids
+        if others or index is None:
+            raise BundleError(
+                f"{folder}: the id of {theirs!r} is {' and '.join(map(str, ids))} in its files; config.json and each "
+                f"vocabulary must have the same"
+            )
+        found[ours] = index
+    return found
+
+
+def _numbered(path: Path, vocabulary: Mapping[str, int], special: Mapping[str, int], num_rows: int) -> dict[str, int]:
+    """The ids of all pieces with texts; the model has `num_rows`."""
+    pieces = {index: piece for piece, index in vocabulary.items()}
+    if len(pieces) < len(vocabulary):
+        raise BundleError(f"{path}: gives {len(vocabulary):,} pieces {len(pieces):,} ids: each must have its own")
+    if max(pieces) >= num_rows:
+        raise BundleError(f"{path}: has the id {max(pieces)}; the model ends at {num_rows - 1}: it is another model's")
+    return {pieces[index]: index for index in sorted(pieces.keys() - special.values())}
+
+
+def _with_unnamed(target: Mapping[str, int], special: Mapping[str, int], bias: Sequence[float]) -> dict[str, int]:
+    """With the ids that have no piece, but a probability: they are part of the softmax."""
+    pieces = {index: piece for piece, index in target.items()}
+    written = [index for index, added in enumerate(bias) if index in pieces or added > NEVER / 2]
+    return {pieces.get(index, f"<id {index}>"): index for index in written if index not in special.values()}

@@ -1,21 +1,169 @@
-"""Which tensors of a Marian or Pegasus model of Transformers hold which tensors of ours.
+"""The JSON files of a folder of Transformers: what the network is, how it translates, and what its tokenizer is."""
 
-Matrices have the same layout in both, [outputs, inputs]; Transformers keeps queries, keys and values apart and has the
-channels between the layers in halves. Marian is post-norm, Pegasus pre-norm; otherwise they are the same network, but
-that Marian computes its table of positions itself and Pegasus has it among its weights.
-"""
-
+import json
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from typing import Optional
 
 import torch
+from pydantic import JsonValue
 from torch import Tensor
 
+from transduce.bundle import BundleDescription
 from transduce.bundle.weights import empty_tensors
-from transduce.config import TransformerConfig
-from transduce.interop.residual_channels import in_halves, in_turn
+from transduce.config import SearchConfig, Settings, TransformerConfig
+from transduce.interop.conversion import in_halves, in_turn
 from transduce.model import sinusoids
+from transduce.text import Tokenizer
+from transduce.text.tokenizer_files import VOCABULARY
+
+NUM_POSITIONS = 512
+"""Rows of the table of positions, where ours has no end: as Marian's models on the Hub have it. Transformers computes
+the table number by number whenever it loads such a model, which takes seconds already."""
+
+SECTION = "transduce"
+"""The part of config.json that is ours; Transformers passes over it, and writes it again."""
+
+JsonObject = dict[str, JsonValue]
+
+
+class ExportedSettings(Settings):
+    """What Transformers has no words for."""
+
+    model: TransformerConfig
+    """The network, in our words."""
+
+    search: SearchConfig
+    """How it translates unless told otherwise."""
+
+    @classmethod
+    def of_section(cls, section: object) -> Optional["ExportedSettings"]:
+        """Those in that part of config.json; None if there is none, or it is not as we write it."""
+        try:
+            # As JSON, in which pydantic's strict mode takes what Python's types would not let pass.
+            return cls.model_validate_json(json.dumps(section))
+        except (TypeError, ValueError):
+            return None
+
+
+def num_positions(description: BundleDescription) -> int:
+    """Rows of the table of positions: tokens of the longest sentence that Transformers can read or write."""
+    if description.model.positions == "learned":
+        return description.model.max_positions
+    return max(NUM_POSITIONS, _longest_target(description))
+
+
+def model_settings(description: BundleDescription, end_id: int, precision: str) -> JsonObject:
+    """What config.json says."""
+    config = description.model
+    pre = config.norm_order == "pre"
+    pad_id = config.vocabulary - 1
+    return {
+        "architectures": ["PegasusForConditionalGeneration" if pre else "MarianMTModel"],
+        "model_type": "pegasus" if pre else "marian",
+        "dtype": precision,
+        "vocab_size": config.vocabulary,
+        "d_model": config.d_model,
+        "encoder_layers": config.num_encoder_layers,
+        "decoder_layers": config.num_decoder_layers,
+        "num_hidden_layers": config.num_encoder_layers,
+        "encoder_attention_heads": config.num_heads,
+        "decoder_attention_heads": config.num_heads,
+        "encoder_ffn_dim": config.d_ff,
+        "decoder_ffn_dim": config.d_ff,
+        "activation_function": config.activation,
+        "dropout": config.dropout,
+        "attention_dropout": 0.0,
+        "activation_dropout": 0.0,
+        "scale_embedding": True,
+        "tie_word_embeddings": config.tied_embeddings != "none",
+        "share_encoder_decoder_embeddings": config.tied_embeddings == "three_way",
+        "max_position_embeddings": num_positions(description),
+        "static_position_embeddings": config.positions == "sinusoidal",
+        # Transformers needs none of these three, converters from it do.
+        "normalize_before": pre,
+        "add_final_layer_norm": pre,
+        "normalize_embedding": False,
+        "is_encoder_decoder": True,
+        "bos_token_id": None,
+        "eos_token_id": end_id,
+        "pad_token_id": pad_id,
+        "decoder_start_token_id": pad_id,
+        "forced_eos_token_id": None,
+        SECTION: ExportedSettings(model=config, search=description.search).model_dump(mode="json"),
+    }
+
+
+def generation_settings(description: BundleDescription, end_id: int) -> JsonObject:
+    """What generation_config.json says: the search of the bundle, as far as Transformers has words for it.
+
+    Transformers divides a log-probability by n^length_penalty and not by ((5 + n) / 6)^length_penalty, so that the
+    same exponent favours long translations a little more.
+    """
+    config, search = description.model, description.search
+    pad_id = config.vocabulary - 1
+    settings: JsonObject = {
+        "bos_token_id": None,
+        "eos_token_id": end_id,
+        "pad_token_id": pad_id,
+        "decoder_start_token_id": pad_id,
+        "max_length": _longest_target(description),
+        "num_beams": search.beam,
+    }
+    if search.beam > 1:
+        settings["length_penalty"] = search.length_penalty
+    if search.no_repeat_ngram:
+        settings["no_repeat_ngram_size"] = search.no_repeat_ngram
+    if search.repetition_penalty != 1:
+        settings["repetition_penalty"] = search.repetition_penalty
+    if search.min_length > 1:
+        settings["min_new_tokens"] = search.min_length - 1  # Transformers does not count </s>
+    return settings
+
+
+def tokenizer_settings(description: BundleDescription, tokenizer: Tokenizer) -> dict[str, JsonObject]:
+    """The files of Marian's tokenizer, which Pegasus gets too, because its ids are ours; by name."""
+    shared, source_only, target_only = _lists(tokenizer)
+    separate = bool(source_only or target_only)
+    unknown, end, pad = tokenizer.pieces([tokenizer.unknown_id, tokenizer.end_id, tokenizer.pad_id])
+    settings: JsonObject = {
+        "tokenizer_class": "MarianTokenizer",
+        "source_lang": description.languages.source or None,
+        "target_lang": description.languages.target or None,
+        "unk_token": unknown,
+        "eos_token": end,
+        "pad_token": pad,
+        "model_max_length": num_positions(description),
+        "separate_vocabs": separate,
+        # "</s>" in a text is spelled like any word, and what is decoded is left as it is.
+        "split_special_tokens": True,
+        "clean_up_tokenization_spaces": False,
+    }
+    ids = {piece: index for index, piece in enumerate(tokenizer.pieces(range(tokenizer.vocabulary)))}
+    files: dict[str, JsonObject] = {
+        "tokenizer_config.json": settings,
+        "vocab.json": {one: ids[one] for one in (*shared, *source_only, pad)},
+    }
+    if separate:
+        files["target_vocab.json"] = {one: ids[one] for one in (*shared, *target_only, pad)}
+    return files
+
+
+def _lists(tokenizer: Tokenizer) -> tuple[Sequence[str], Sequence[str], Sequence[str]]:
+    """All pieces but `<pad>`: those of both sides, of the source alone, of the target alone."""
+    if tokenizer.is_joint:
+        return tokenizer.pieces(range(tokenizer.pad_id)), [], []
+    lists = json.loads(tokenizer.files[VOCABULARY])
+    return lists["shared"], lists["source"], lists["target"]
+
+
+def _longest_target(description: BundleDescription) -> int:
+    """Tokens of the longest translation; one more than that, as Transformers counts the start symbol."""
+    config, search = description.model, description.search
+    longest = search.most_tokens(search.max_pieces + 1) + 1
+    return min(longest, config.max_positions) if config.positions == "learned" else longest
+
 
 OUTPUT_BIAS = "final_logits_bias"
 POSITIONS = ("model.encoder.embed_positions.weight", "model.decoder.embed_positions.weight")

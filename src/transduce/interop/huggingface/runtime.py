@@ -1,23 +1,86 @@
-"""Transformers with a translation model loaded, as a proof wants it: on the CPU."""
+"""The package `transformers`, which not everybody has installed, and its noise."""
 
+import warnings
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
+from types import ModuleType
+from typing import Any
 
 import torch
 from jaxtyping import Int
 from torch import Tensor
 
-from transduce.errors import BundleError, UserError
-from transduce.interop.huggingface.package import Foreign, import_transformers, quiet
-from transduce.interop.huggingface.vocabulary import TheirIds
+from transduce.errors import BundleError, MissingExtraError, UserError
 from transduce.model import NEVER
 from transduce.translation import batches_by_length
+
+Foreign = Any
+"""An object of Transformers."""
+
+
+def import_transformers(purpose: str) -> ModuleType:
+    """The package; `purpose` says what needs it.
+
+    Raises:
+        MissingExtraError: it is not installed.
+    """
+    try:
+        import transformers  # noqa: PLC0415 - optional
+    except ImportError:
+        raise MissingExtraError("transformers", "huggingface", purpose) from None
+    package: ModuleType = transformers
+    return package
+
+
+@contextmanager
+def quiet(transformers: ModuleType) -> Iterator[None]:
+    """Within, Transformers draws no progress bars and logs errors alone: the caller checks what it would report."""
+    logging = transformers.utils.logging
+    verbosity, bars = logging.get_verbosity(), logging.is_progress_bar_enabled()
+    logging.set_verbosity_error()
+    logging.disable_progress_bar()
+    try:
+        with warnings.catch_warnings():
+            # Marian's tokenizer wants to have sacremoses for a method that it does not call.
+            warnings.filterwarnings("ignore", message="Recommended: pip install sacremoses")
+            yield
+    finally:
+        logging.set_verbosity(verbosity)
+        if bars:
+            logging.enable_progress_bar()
+
 
 BATCH_TOKENS = 4096
 MOST_LOGITS = 2**26
 """Logits of a batch, padding included: a quarter of a gigabyte, and as much again for their softmax."""
 
 Rows = Sequence[Sequence[int]]
+
+
+@dataclass(frozen=True)
+class TheirIds:
+    """Which token of a model of Transformers each of our ids is.
+
+    Args:
+        sources: the id that it has in a source, for each id of ours; None if in sources there is no such token.
+        targets: the same in a target.
+    """
+
+    sources: Sequence[int | None]
+    targets: Sequence[int | None]
+
+    @cached_property
+    def ours_in_sources(self) -> dict[int | None, int]:
+        """Our id of each of theirs in a source."""
+        return {theirs: ours for ours, theirs in enumerate(self.sources)}
+
+    @cached_property
+    def ours_in_targets(self) -> dict[int | None, int]:
+        """Our id of each of theirs in a target."""
+        return {theirs: ours for ours, theirs in enumerate(self.targets)}
 
 
 class TransformersRuntime:

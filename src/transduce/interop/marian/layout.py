@@ -4,17 +4,21 @@ Marian's matrices are [inputs, outputs] and its vectors [1, width]; queries, key
 between the layers are in halves. Its tokens begin with `</s>` and `<unk>`, and it has no `<pad>`.
 """
 
+import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
 
 import torch
+from jaxtyping import Float
+from pydantic import ValidationError
 from torch import Tensor
 
 from transduce.bundle import blank_model, model_tensors
-from transduce.config import TransformerConfig
-from transduce.interop.marian.settings import MarianSettings
-from transduce.interop.residual_channels import in_halves, in_turn
-from transduce.interop.token_rows import numbered
+from transduce.config import TransformerConfig, first_problem
+from transduce.errors import BundleError
+from transduce.interop.conversion import in_halves, in_turn, numbered, position_kind
+from transduce.interop.marian.files import Archive, MarianSettings
 
 POSITIONS = "Wpos"
 OUTPUT_BIAS = "decoder_ff_logit_out_b"
@@ -155,3 +159,192 @@ def _turned(name: str, part: Tensor) -> Tensor:
     if name.endswith(("gain", "bias")):
         return part[0]
     return part if name in (*ROWS_ARE_TOKENS, "positions.table") else part.T
+
+
+NEW_POSITIONS = "positionEmbedding->embeddings"
+"""What the names of the two tables of positions end with."""
+
+_LAYERS = {
+    "encoder": ("TransformerEncoderLayer", "selfAttentionBlock"),
+    "decoder": ("TransformerDecoderLayerWithCrossAttention", "autoRegressiveBlock"),
+}
+_ARRAY = re.compile(r"(encoder|decoder)_(?:l(\d+)_(\w+?)_|top_)(\w+)")
+_MATRIX = re.compile(r".*_W.")
+
+
+def to_new_arrays(config: TransformerConfig, arrays: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """`arrays` of the type `transformer` for the type `transformer-new`."""
+    found: dict[str, Tensor] = {}
+    for name, array in arrays.items():
+        if name == POSITIONS:
+            found |= {f"{_root(stack)}->{NEW_POSITIONS}": array for stack in _LAYERS}
+        elif name.endswith("Wemb"):
+            found[name] = array * math.sqrt(config.d_model)
+        elif name.startswith("decoder_ff_logit"):
+            found[name] = array
+        else:
+            is_matrix = _MATRIX.fullmatch(name) is not None
+            found[_new_name(config, name)] = array if is_matrix else array[0]
+    shared = {"three_way": "Wemb", "two_way": "decoder_Wemb"}.get(config.tied_embeddings)
+    return found if shared is None else {**found, OUTPUT: arrays[shared]}
+
+
+def _root(stack: str) -> str:
+    return f"TransformerBatch{stack.title()}->{stack}"
+
+
+def _new_name(config: TransformerConfig, name: str) -> str:
+    found = _ARRAY.fullmatch(name)
+    if found is None:
+        raise KeyError(name)
+    stack, layer, part, array = found.groups()
+    kind = "weight" if _MATRIX.fullmatch(name) or "_ln_scale" in name else "bias"
+    if layer is None:
+        return f"{_root(stack)}->postprocessor->norm->{kind}"
+    kind_of_layer, self_attention_block = _LAYERS[stack]
+    block = {"self": self_attention_block, "context": "crossAttentionBlock", "ffn": "filterBlock"}[part]
+    if "_ln_" in array:
+        inside = f"{'pre' if config.norm_order == 'pre' else 'post'}processor->norm"
+    elif part == "ffn":
+        inside = _filter_part(config, array)
+    else:
+        attention = "crossAttention" if part == "context" else "selfAttention"
+        inside = f"{attention}->{array[-1]}Proj"
+    return f"{_root(stack)}->layers->at({int(layer) - 1})->as<marian::nn::{kind_of_layer}>()->{block}->{inside}->{kind}"
+
+
+def _filter_part(config: TransformerConfig, array: str) -> str:
+    """A linear layer of the feed-forward network; Marian has relu in one layer with what is in front of it."""
+    has_relu = config.activation == "relu"
+    if array[-1] == "1":
+        return f"layers->at(0)->as<marian::nn::{'LinearReluDropout' if has_relu else 'Linear'}>()"
+    return f"layers->at({1 if has_relu else 3})->as<marian::nn::Linear>()"
+
+
+ACTIVATIONS = ("relu", "swish")
+
+NUM_POSITIONS = 2048
+"""Rows that are made of Marian's formula, which has no end."""
+
+_NEEDED = {
+    "type": ("transformer",),
+    "transformer-decoder-autoreg": ("self-attention", ""),
+    "transformer-ffn-depth": ("2",),
+    "transformer-decoder-ffn-depth": ("", "0", "2"),
+    "transformer-postprocess-emb": ("d", ""),
+    "transformer-attention-mask": ("", "default"),
+    "transformer-ffn-activation": ACTIVATIONS,
+    "lemma-dim-emb": ("", "0"),
+}
+_NEVER_SET = (
+    *("transformer-no-projection", "transformer-train-position-embeddings", "transformer-disable-position-embeddings"),
+    *("transformer-no-bias", "transformer-no-affine", "transformer-pool", "transformer-rnn-projection"),
+    *("right-left", "ulr", "input-join-fields"),
+)
+_EMPTY = ("transformer-tied-layers", "input-types")
+
+
+class Tokens(NamedTuple):
+    """Of each id of ours, the row in matrices of Marian's, -1 where it has none.
+
+    Args:
+        sources: among source embeddings.
+        targets: among target embeddings and outputs.
+    """
+
+    sources: list[int]
+    targets: list[int]
+
+
+def problems(archive: Archive) -> Iterator[str]:
+    """What the model has that ours cannot express."""
+    settings, arrays = archive.settings, archive.arrays
+    if found := list(_other_values(settings)):
+        yield from found
+        return
+    if not settings.norm_order():
+        yield (
+            "transformer-preprocess, transformer-postprocess and transformer-postprocess-top must be '', 'dan' and '', "
+            "or 'n', 'da' and 'n'"
+        )
+    if settings.text("transformer-decoder-dim-ffn", "0") not in {"0", settings.text("transformer-dim-ffn")}:
+        yield "transformer-decoder-dim-ffn differs from transformer-dim-ffn: ours has one width for both"
+    for stack, name in (("encoder", "enc-depth"), ("decoder", "dec-depth")):
+        last = f"{stack}_l{settings.number(name)}_ffn_W1"
+        if last not in arrays:
+            yield f"{name} = {settings.number(name)}: there is no array {last!r}"
+    for name in (name for name, array in arrays.items() if array.ndim not in {1, 2}):
+        yield f"{name} has {arrays[name].ndim} axes: must have one or two"
+
+
+def network(archive: Archive, tokens: Tokens) -> TransformerConfig:
+    """Its shape, `archive` having positions.
+
+    Raises:
+        BundleError: it is an impossible one.
+        KeyError: an array is missing.
+    """
+    settings, arrays = archive.settings, archive.arrays
+    inner = arrays["encoder_l1_ffn_W1"]
+    kind = position_kind(arrays[POSITIONS])
+    shape: dict[str, Any] = {
+        "vocabulary": len(tokens.sources),
+        "num_encoder_layers": settings.number("enc-depth"),
+        "num_decoder_layers": settings.number("dec-depth"),
+        "d_model": inner.size(0),
+        "d_ff": inner.size(1),
+        "num_heads": settings.number("transformer-heads"),
+        "activation": settings.text("transformer-ffn-activation"),
+        "norm_order": settings.norm_order(),
+        "tied_embeddings": _tying(settings, tokens),
+        "output_bias": _has_bias(archive, tokens),
+        "positions": kind,
+    }
+    if kind == "learned":
+        shape["max_positions"] = len(arrays[POSITIONS])
+    try:
+        return TransformerConfig(**shape)
+    except ValidationError as error:
+        raise BundleError(f"{settings.name}: {first_problem(error)}") from None
+
+
+def with_positions(arrays: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """`arrays` with a table of positions; a file that has none means the sinusoids that Marian computes."""
+    table = {POSITIONS: marian_sinusoids(NUM_POSITIONS, arrays["encoder_l1_ffn_W1"].size(0))}
+    return {**table, **arrays}
+
+
+def marian_sinusoids(length: int, d_model: int) -> Float[Tensor, "{length} {d_model}"]:
+    """What Marian adds to embeddings: in float32, sines before cosines, frequencies from 1 down to 1/10000 itself.
+
+    The paper's last frequency is a little higher, as are those that Transformers and CTranslate2 take for Marian's.
+    """
+    half = d_model // 2
+    steps = torch.arange(half, dtype=torch.float32) * -(math.log(10_000) / max(half - 1, 1))
+    angles = torch.arange(length, dtype=torch.float32)[:, None] * steps.exp()
+    return torch.cat([angles.sin(), angles.cos()], dim=1)
+
+
+def _other_values(settings: MarianSettings) -> Iterator[str]:
+    for name, values in _NEEDED.items():
+        if (found := settings.text(name)) not in values:
+            yield f"{name} = {found!r}: must be {' or '.join(repr(value) for value in values if value)}"
+    for name in filter(settings.flag, _NEVER_SET):
+        yield f"{name} = true: ours has no such layers"
+    for name in filter(settings.texts, _EMPTY):
+        yield f"{name} = {settings.texts(name)}: must be an empty list"
+
+
+def _tying(settings: MarianSettings, tokens: Tokens) -> str:
+    """Which matrices are one."""
+    is_one = settings.flag("tied-embeddings-all")
+    if not (is_one or settings.flag("tied-embeddings")):
+        return "none"
+    inputs_are_one = is_one or settings.flag("tied-embeddings-src")
+    return "three_way" if inputs_are_one and tokens.sources == tokens.targets else "two_way"
+
+
+def _has_bias(archive: Archive, tokens: Tokens) -> bool:
+    """Whether there is one, or a token that targets never have; of `<pad>`, the last, nobody asks."""
+    has_own = OUTPUT_BIAS in archive.arrays and not archive.settings.flag("output-omit-bias")
+    return has_own or -1 in tokens.targets[:-1]

@@ -1,17 +1,50 @@
-"""Marian with a model loaded, as a proof wants it: on the CPU, on one thread, one sentence at a time."""
+"""Texts as Marian reads and writes them: divided by SentencePiece models, and looked up in its vocabularies."""
 
 import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from transduce.errors import TransduceError
-from transduce.interop.marian.archive import read_archive_settings
-from transduce.interop.marian.pieces import MarianPieces
+import sentencepiece
+
+from transduce.errors import BundleError, TransduceError
+from transduce.interop.ctranslate2.runtime import CTranslate2Runtime, import_ctranslate2
+from transduce.interop.marian.files import read_archive_settings
 from transduce.text import Tokenizer
+
+
+class MarianPieces:
+    """The tokenizer that travels with a model of Marian's, with the ids of ours.
+
+    Args:
+        models: the SentencePiece models of source and target.
+        sources: the pieces in the vocabulary of the source; any other is unknown to it, the target's own among them.
+        tokenizer: whose ids are returned and read.
+    """
+
+    def __init__(self, models: tuple[bytes, bytes], sources: Collection[str], tokenizer: Tokenizer) -> None:
+        self._source, self._target = (sentencepiece.SentencePieceProcessor(model_proto=model) for model in models)
+        self._tokenizer = tokenizer
+        pieces, known = tokenizer.pieces(range(tokenizer.pad_id)), frozenset(sources)
+        self._ids = {piece: index for index, piece in enumerate(pieces) if piece in known}
+
+    def encode(self, texts: Sequence[str]) -> list[list[int]]:
+        """Ids of each text, `</s>` included."""
+        languages, rests = zip(*map(self._tokenizer.split_language, texts), strict=True) if texts else ((), ())
+        rows = self._source.encode(list(rests), out_type=str)
+        unknown = self._tokenizer.unknown_id
+        return [
+            [self._ids.get(piece, unknown) for piece in (*language.split(), *row, "</s>")]
+            for language, row in zip(languages, rows, strict=True)
+        ]
+
+    def decode(self, ids: Sequence[Sequence[int]]) -> list[str]:
+        """The text of each row of ids, without spaces at its ends where our tokenizer leaves them out."""
+        texts = [self._target.decode_pieces(self._tokenizer.pieces(row)[:-1]) for row in ids]
+        return texts if self._tokenizer.is_joint else [text.strip() for text in texts]
 
 
 def find_marian() -> Path | None:
@@ -121,3 +154,54 @@ class MarianRuntime:
 
     def _to_ids(self, pieces: Sequence[str]) -> list[int]:
         return [self._ids.get(piece, self._tokenizer.unknown_id) for piece in pieces]
+
+
+class ConvertedRuntime:
+    """See `Runtime`.
+
+    Args:
+        model: an .npz file.
+        vocabularies: of source and target, as YAML.
+        tokenizer: whose ids are read and returned.
+        pieces: divides texts and puts them together.
+
+    Raises:
+        BundleError: CTranslate2 cannot convert the model.
+        MissingExtraError: CTranslate2 is not installed.
+    """
+
+    def __init__(
+        self, model: Path, vocabularies: tuple[Path, Path], tokenizer: Tokenizer, pieces: MarianPieces
+    ) -> None:
+        import_ctranslate2(f"running {model}")
+        from ctranslate2.converters import MarianConverter  # noqa: PLC0415 - optional
+
+        with TemporaryDirectory() as temporary:
+            folder = Path(temporary) / "converted"
+            try:
+                MarianConverter(str(model), [str(path) for path in vocabularies]).convert(str(folder))
+            except (ValueError, KeyError, RuntimeError) as error:
+                raise BundleError(f"{model}: CTranslate2 cannot convert it: {error}") from error
+            self._runtime = CTranslate2Runtime(folder, tokenizer, "float32")
+        self._pieces = pieces
+
+    @property
+    def name(self) -> str:
+        """See `Runtime`."""
+        return f"{self._runtime.name}, through its converter of Marian models"
+
+    def encode(self, texts: Sequence[str]) -> list[list[int]]:
+        """See `Runtime`."""
+        return self._pieces.encode(texts)
+
+    def decode(self, ids: Sequence[Sequence[int]]) -> list[str]:
+        """See `Runtime`."""
+        return self._pieces.decode(ids)
+
+    def forced_scores(self, sources: Sequence[Sequence[int]], targets: Sequence[Sequence[int]]) -> list[list[float]]:
+        """See `Runtime`."""
+        return self._runtime.forced_scores(sources, targets)
+
+    def greedy(self, sources: Sequence[Sequence[int]], max_lengths: Sequence[int]) -> list[list[int]]:
+        """See `Runtime`."""
+        return self._runtime.greedy(sources, max_lengths)

@@ -15,6 +15,7 @@ from transduce.interop.ctranslate2.import_format import CTranslate2Import
 from transduce.interop.parity import PARITY_FILE, read_parity
 
 pytest.importorskip("ctranslate2")
+
 import_model = partial(interop.import_model, num_sentences=12)
 
 

@@ -2,7 +2,7 @@ import pytest
 
 from transduce.bundle import BundleDescription
 from transduce.config import SearchConfig, TransformerConfig
-from transduce.interop.huggingface.settings import generation_settings, num_positions
+from transduce.interop.huggingface.layout import generation_settings, num_positions
 
 TOKENS = {"eos_token_id": 1, "pad_token_id": 36_999, "decoder_start_token_id": 36_999, "bos_token_id": None}
 

@@ -18,11 +18,10 @@ from transduce.bundle import (
     save_bundle,
 )
 from transduce.config import SearchConfig
-from transduce.interop.import_formats import find_import_format
+from transduce.interop.formats import ImportedModel, find_import_format
 from transduce.interop.parity import PARITY_FILE, Parity, write_parity
 from transduce.interop.probe import NUM_SENTENCES, make_probe
 from transduce.interop.proof import Claim, prove
-from transduce.interop.runtime import ImportedModel
 from transduce.model import Transformer
 from transduce.translation import ForcedDecoder
 

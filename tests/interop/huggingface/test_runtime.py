@@ -4,7 +4,7 @@ import warnings
 import pytest
 
 from transduce.errors import MissingExtraError
-from transduce.interop.huggingface.package import import_transformers, quiet
+from transduce.interop.huggingface.runtime import import_transformers, quiet
 
 
 def test_its_noise_is_back_afterwards() -> None:

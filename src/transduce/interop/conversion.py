@@ -1,0 +1,179 @@
+"""Two orders of the d_model channels between the layers: sines and cosines in turn, or in two halves.
+
+The paper's positions (3.5) have the sine of a frequency at an even channel and its cosine at the next one. Marian, and
+what descends from it, has first all sines, then all cosines, of the same frequencies. Nothing else in the network
+depends on the order of these channels: with the rows or columns of every matrix that writes or reads them rearranged in
+the same way, both are the same model, and no number changes.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from transduce.errors import BundleError, UserError
+from transduce.model import sinusoids
+from transduce.text import SOURCE_MODEL, TARGET_MODEL, VOCABULARY, Tokenizer
+
+# By the ends of the names of a bundle's tensors: those whose columns are these channels, whose rows, and all others.
+_COLUMNS = ("embedding.weight", "positions.table", "projection.weight", "inner.weight")
+_ROWS = (
+    *("output.weight", "output.bias", "outer.weight", "outer.bias"),
+    *("gain", "normalization.bias", "final.bias", "running_mean", "running_variance"),
+)
+_NEITHER = ("projection.bias", "inner.bias", "query_weight", "key_weight", "hidden_weight")
+
+
+def in_halves(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """The tensors of a bundle with their channels in two halves instead of in turn.
+
+    Raises:
+        ValueError: a name is not that of a bundle's tensor.
+    """
+    return {name: _rearranged(name, tensor, back=False) for name, tensor in tensors.items()}
+
+
+def in_turn(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """The inverse of `in_halves`: tensors under the names of a bundle's, their channels in turn instead of in halves.
+
+    Raises:
+        ValueError: a name is not that of a bundle's tensor.
+    """
+    return {name: _rearranged(name, tensor, back=True) for name, tensor in tensors.items()}
+
+
+def _rearranged(name: str, tensor: Tensor, *, back: bool) -> Tensor:
+    axis = _axis(name)
+    if axis is None:
+        return tensor
+    halves = _halves(tensor.size(axis))
+    return tensor.index_select(axis, halves.argsort() if back else halves)
+
+
+def _axis(name: str) -> int | None:
+    """The axis along which the channels lie in the tensor of this name, if any."""
+    if name.endswith(_COLUMNS):
+        return 1
+    if name.endswith(_ROWS):
+        return 0
+    if name.endswith(_NEITHER):
+        return None
+    raise ValueError(f"{name}: is not the name of a tensor of a bundle")
+
+
+def _halves(d_model: int) -> Int[Tensor, " {d_model}"]:
+    """For each place in the order of halves, the place in turn: even ones, then odd ones."""
+    in_order = torch.arange(d_model)
+    return torch.cat([in_order[0::2], in_order[1::2]])
+
+
+_MOST_DIFFERENT = 1e-6
+"""Between sinusoids that two programs have computed."""
+
+
+def position_kind(
+    table: Float[Tensor, "positions d_model"], *, is_in_halves: bool = True, rounding: float = 0.0
+) -> str:
+    """What `model.positions` calls it: "sinusoidal", "none" if all is zero, or "learned", which is any other table.
+
+    Args:
+        table: what is added to embeddings.
+        is_in_halves: whether all sines would stand before all cosines.
+        rounding: most that a number may have lost.
+    """
+    if not table.any():
+        return "none"
+    if table.size(1) % 2:
+        return "learned"
+    ours = sinusoids(*table.shape)
+    if is_in_halves:
+        ours = in_halves({"positions.table": ours})["positions.table"]
+    return "sinusoidal" if torch.allclose(table, ours, rtol=0, atol=max(rounding, _MOST_DIFFERENT)) else "learned"
+
+
+def numbered(
+    numbers: Float[Tensor, "theirs *width"], rows: Sequence[int], missing: float = 0.0
+) -> Float[Tensor, "ours *width"]:
+    """The given rows of a matrix, or numbers of a vector; `missing` for row -1."""
+    return torch.cat([numbers, torch.full_like(numbers[:1], missing)])[torch.tensor(rows)]
+
+
+SPECIAL = ("<unk>", "</s>")
+
+
+MODELS = ((SOURCE_MODEL, TARGET_MODEL), ("source.spm", "target.spm"), (SOURCE_MODEL,), ("sentencepiece.model",))
+"""Names of the SentencePiece model, or of those of source and target, by which they are looked for."""
+
+
+@dataclass(frozen=True)
+class TheirTokens:
+    """The tokens of a folder, in the order of the rows of its matrices, behind which `<pad>` may have one more."""
+
+    sources: list[str]
+    targets: list[str]
+    has_pad: bool = False
+
+    def without_pad(self) -> "TheirTokens":
+        """The same, if `<pad>` is the last, with `<pad>` as no token."""
+        return TheirTokens(self.sources[:-1], self.targets[:-1], has_pad=True)
+
+    def rows(self, pieces: Sequence[str]) -> tuple[list[int], list[int]]:
+        """Of each of `pieces`, the row that it has in sources, and that in targets; -1 where it has none."""
+        sources, targets = ({token: row for row, token in enumerate(side)} for side in (self.sources, self.targets))
+        return [sources.get(piece, -1) for piece in pieces], [targets.get(piece, -1) for piece in pieces]
+
+
+def make_tokenizer(tokens: TheirTokens, folder: Path, given: Path | None, *, ends_sources: bool = True) -> Tokenizer:
+    """Our tokenizer: `<unk>`, `</s>`, the other tokens of both sides, those of one side alone, and `<pad>`.
+
+    Args:
+        tokens: of the folder.
+        folder: in which, or beside which, SentencePiece models are looked for.
+        given: a SentencePiece model, or a folder in which they are looked for instead.
+        ends_sources: whether `</s>` stands behind a source.
+
+    Raises:
+        BundleError: the vocabulary beside the models is another one.
+        UserError: there is no SentencePiece model, or it is damaged.
+    """
+    if given is not None and given.is_file():
+        source = target = given
+    else:
+        places = [given] if given is not None else [folder, folder.absolute().parent]
+        source, target = _find_models(places, folder, given)
+    if target.name == TARGET_MODEL and (target.parent / VOCABULARY).exists():  # of a bundle that was exported
+        tokenizer = Tokenizer.load(target.parent)
+        if tokens.sources != tokens.targets or tokenizer.pieces(range(tokenizer.pad_id)) != tokens.sources:
+            raise BundleError(f"{target.parent / VOCABULARY}: has other pieces than the vocabulary of {folder}")
+        return tokenizer
+    known = set(tokens.sources), set(tokens.targets)
+    shared = [token for token in tokens.sources if token in known[1] and token not in SPECIAL]
+    return Tokenizer.with_vocabulary(
+        _bytes(source),
+        _bytes(target),
+        [*SPECIAL, *shared],
+        str(folder),
+        source_only=[token for token in tokens.sources if token not in known[1]],
+        target_only=[token for token in tokens.targets if token not in known[0]],
+        ends_sources=ends_sources,
+    )
+
+
+def _find_models(places: Sequence[Path], folder: Path, given: Path | None) -> tuple[Path, Path]:
+    for place in places:
+        for names in MODELS:
+            if all((place / name).is_file() for name in names):
+                return place / names[0], place / names[-1]
+    looked_for = " or ".join(" and ".join(names) for names in MODELS)
+    where = "neither in it nor beside it" if given is None else f"not in {given}"
+    raise UserError(f"{folder}: its SentencePiece model is {where} ({looked_for}): give it with --tokenizer")
+
+
+def _bytes(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise UserError(f"{path}: cannot be read ({error.strerror}); give a SentencePiece model") from None

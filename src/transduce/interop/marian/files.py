@@ -1,0 +1,459 @@
+"""The YAML that Marian writes: settings, and vocabularies of one piece a line.
+
+It is a small part of YAML, read strictly and without any guessing: a value is the text that stands there, so that
+`no` is a language and no truth value.
+"""
+
+import json
+import re
+import zipfile
+import zlib
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from numpy.lib.npyio import NpzFile
+from torch import Tensor
+
+from transduce.bundle import BundleDescription
+from transduce.config import TransformerConfig
+from transduce.errors import BundleError
+from transduce.text.sentencepiece_model import open_model
+
+Value = str | list[str]
+
+_ENTRY = re.compile(r"""("(?:[^"\\]|\\.)*"|'(?:[^']|'')*'|[^\s'"\[{#&*!|>%@`][^:]*?)\s*:(?:\s+(.*))?""")
+_ESCAPE = re.compile(r"\\(?:x([0-9a-fA-F]{2})|u([0-9a-fA-F]{4})|U([0-9a-fA-F]{8})|(.))", re.DOTALL)
+_ESCAPED = {
+    "0": "\0",
+    "a": "\a",
+    "b": "\b",
+    "t": "\t",
+    "n": "\n",
+    "v": "\v",
+    "f": "\f",
+    "r": "\r",
+    "e": "\x1b",
+    " ": " ",
+    '"': '"',
+    "/": "/",
+    "\\": "\\",
+    "N": "\x85",
+    "_": "\xa0",
+    "L": "\u2028",
+    "P": "\u2029",
+}
+
+
+def parse_settings(text: str, name: str) -> dict[str, Value]:
+    """Names, each with a value or a list of values.
+
+    Args:
+        text: what was in the file.
+        name: what errors call it.
+
+    Raises:
+        BundleError: there is anything else; names the line.
+    """
+    found: dict[str, Value] = {}
+    last: Value = ""
+    for number, raw in enumerate(text.split("\n"), start=1):
+        line = raw.rstrip()
+        content = line.lstrip()
+        place = f"{name}, line {number}"
+        if not content or content.startswith("#") or line == "---":
+            continue
+        if isinstance(last, list) and content.startswith("- "):
+            last.append(_scalar(content[2:].strip(), place))
+        elif isinstance(last, list) and content.startswith("[") and line != content:
+            last.extend(_flow(content, place))
+        elif line == content and (entry := _ENTRY.fullmatch(line)):
+            key, value = _scalar(entry[1], place), (entry[2] or "").strip()
+            if key in found:
+                raise BundleError(f"{place}: {key!r} stands there twice")
+            # Without a value, it has those of the following lines.
+            last = found[key] = _parse_value(value, place) if value else []
+        else:
+            raise BundleError(f"{place}: {line[:80]!r} is neither a name with a value nor a value of a list")
+    return found
+
+
+def read_numbered(text: str, name: str) -> Iterator[tuple[str, int]]:
+    """Pieces with their numbers.
+
+    Args:
+        text: what was in the file.
+        name: what errors call it.
+
+    Raises:
+        BundleError: there is anything else; names the line.
+    """
+    waiting: str | None = None  # a long piece has a line of its own, "? piece", and the next one has the number
+    for number, raw in enumerate(text.split("\n"), start=1):
+        line = raw.removesuffix("\r")
+        place = f"{name}, line {number}"
+        if waiting is None and line.startswith("? "):
+            waiting = _scalar(line[2:], place)
+            continue
+        piece, colon, digits = line.rpartition(":")
+        if not line.strip() or (waiting is None and (line.startswith("# ") or line == "---")):
+            continue
+        if not colon or not digits.strip().isascii() or not digits.strip().isdigit() or bool(piece) == bool(waiting):
+            raise BundleError(f"{place}: {line[:80]!r} is no piece with its number, as in '</s>: 0'")
+        yield (_scalar(piece, place) if waiting is None else waiting), int(digits)
+        waiting = None
+
+
+def quoted(text: str) -> str:
+    """`text` as YAML, Marian and CTranslate2 alike read it."""
+    return "'" + text.replace("'", "''") + "'"
+
+
+def _parse_value(text: str, place: str) -> Value:
+    return _flow(text, place) if text.startswith("[") else _scalar(text, place)
+
+
+def _flow(text: str, place: str) -> list[str]:
+    """A list in one line, as in `[1, 2]`."""
+    if not text.endswith("]"):
+        raise BundleError(f"{place}: {text[:80]!r} is a list without end")
+    inside = text[1:-1].strip()
+    return [_scalar(item.strip(), place) for item in inside.split(",")] if inside else []
+
+
+def _scalar(text: str, place: str) -> str:
+    quote = text[:1]
+    if quote not in {"'", '"'}:
+        return text
+    inside = text[1:-1]
+    if len(text) < 2 or text[-1] != quote:
+        raise BundleError(f"{place}: {text[:80]!r} has a quotation mark at one end only")
+    return inside.replace("''", "'") if quote == "'" else _ESCAPE.sub(lambda found: _unescaped(found, place), inside)
+
+
+def _unescaped(found: re.Match[str], place: str) -> str:
+    code = found[1] or found[2] or found[3]
+    if code is None and found[4] in _ESCAPED:
+        return _ESCAPED[found[4]]
+    if code is None or int(code, 16) > 0x10FFFF:
+        raise BundleError(f"{place}: {found[0]!r} stands for no character")
+    return chr(int(code, 16))
+
+
+MODEL_FILE = "model.npz"
+NEW_MODEL_FILE = "transformer-new.npz"
+DECODER_FILE = "decoder.yml"
+
+NORM_ORDERS = {("", "dan", ""): "post", ("n", "da", "n"): "pre"}
+"""By `transformer-preprocess`, `-postprocess` and `-postprocess-top`: d is dropout, a the sum, n the normalisation."""
+
+_NORMS = ("transformer-preprocess", "transformer-postprocess", "transformer-postprocess-top")
+
+
+@dataclass(frozen=True)
+class MarianSettings:
+    """Settings as Marian names them.
+
+    Args:
+        values: by name.
+        name: what errors call the place that they are from.
+    """
+
+    values: Mapping[str, Value]
+    name: str
+
+    @classmethod
+    def parsed(cls, text: str, name: str) -> "MarianSettings":
+        """Those in `text`.
+
+        Raises:
+            BundleError: it is not written as Marian writes it.
+        """
+        return cls(parse_settings(text, name), name)
+
+    def text(self, key: str, default: str = "") -> str:
+        """One value.
+
+        Raises:
+            BundleError: it is a list.
+        """
+        value = self.values.get(key, default)
+        if isinstance(value, list):
+            raise BundleError(f"{self.name}: {key} is a list, must be one value")
+        return value
+
+    def texts(self, key: str) -> list[str]:
+        """A list; empty where there is none."""
+        value = self.values.get(key, [])
+        return [value] if isinstance(value, str) else value
+
+    def number(self, key: str) -> int:
+        """A whole number.
+
+        Raises:
+            BundleError: there is none.
+        """
+        value = self.text(key)
+        if not (value.isascii() and value.isdigit()):
+            raise BundleError(f"{self.name}: {key} = {value!r}, must be a whole number")
+        return int(value)
+
+    def flag(self, key: str) -> bool:
+        """Whether it is set.
+
+        Raises:
+            BundleError: it is neither true nor false.
+        """
+        value = self.text(key, "false")
+        if value not in {"true", "false"}:
+            raise BundleError(f"{self.name}: {key} = {value!r}, must be true or false")
+        return value == "true"
+
+    def norm_order(self) -> str:
+        """Ours, "post" or "pre"; empty where the layers are of neither kind."""
+        before, after, top = (self.text(name) for name in _NORMS)
+        return NORM_ORDERS.get((before, after, top), "")
+
+
+def model_settings(config: TransformerConfig, num_positions: int) -> str:
+    """The settings in a model of the type `transformer`, as YAML."""
+    orders = {order: norms for norms, order in NORM_ORDERS.items()}
+    return _yaml(
+        {
+            "type": "transformer",
+            "dim-vocabs": [config.vocabulary - 1] * 2,
+            "dim-emb": config.d_model,
+            "enc-depth": config.num_encoder_layers,
+            "dec-depth": config.num_decoder_layers,
+            "transformer-heads": config.num_heads,
+            "transformer-dim-ffn": config.d_ff,
+            "transformer-ffn-depth": 2,
+            "transformer-ffn-activation": config.activation,
+            **dict(zip(_NORMS, orders[config.norm_order], strict=True)),
+            "transformer-postprocess-emb": "d",
+            "transformer-decoder-autoreg": "self-attention",
+            "transformer-no-projection": False,
+            "transformer-tied-layers": [],
+            "transformer-guided-alignment-layer": "last",
+            "transformer-train-position-embeddings": False,
+            "tied-embeddings": config.tied_embeddings == "two_way",
+            "tied-embeddings-src": False,
+            "tied-embeddings-all": config.tied_embeddings == "three_way",
+            # The array is there all the same, as older Marians ask for it.
+            "output-omit-bias": not config.output_bias,
+            "input-types": [],
+            "right-left": False,
+            "max-length": num_positions,
+            "version": "v1.12.0",
+        }
+    )
+
+
+def new_model_settings(config: TransformerConfig, num_positions: int) -> str:
+    """The settings in a model of the type `transformer-new`, whose table of positions is among its weights."""
+    changed = {
+        "type": "transformer-new",
+        "transformer-train-position-embeddings": True,
+        "tied-embeddings": False,
+        "tied-embeddings-src": config.tied_embeddings == "three_way",
+        "tied-embeddings-all": False,
+    }
+    lines = model_settings(config, num_positions).splitlines()
+    kept = [line for line in lines if line.partition(":")[0] not in changed]
+    return "\n".join(kept) + "\n" + _yaml(changed)
+
+
+def decoder_settings(description: BundleDescription, vocabularies: Sequence[str]) -> str:
+    """What decoder.yml says: how Marian translates with the exact model, as far as it has words for our search."""
+    search = description.search
+    return (
+        "# Usage: marian-decoder -c decoder.yml < input > output\n"
+        "# More than one sentence at a time gives wrong translations: Marian 1.12 takes the mask of another batch.\n"
+        + _yaml(
+            {
+                "relative-paths": True,
+                "models": [NEW_MODEL_FILE],
+                "vocabs": list(vocabularies),
+                "mini-batch": 1,
+                "maxi-batch": 1,
+                "cpu-threads": 1,
+                "beam-size": search.beam,
+                "normalize": search.length_penalty,
+                "word-penalty": 0,
+                "max-length-crop": True,
+            }
+        )
+    )
+
+
+def _yaml(settings: Mapping[str, object]) -> str:
+    """Values of JSON are values of YAML; so quoted, "n" is no truth value."""
+    return "".join(f"{name}: {json.dumps(value)}\n" for name, value in settings.items())
+
+
+_SETTINGS = "special:model.yml"
+
+_DAMAGE = (
+    *(ValueError, KeyError, EOFError, AttributeError, TypeError, OverflowError, MemoryError, RuntimeError),
+    *(zipfile.BadZipFile, zlib.error),
+)
+"""What NumPy raises for files of any content."""
+
+
+class Archive(NamedTuple):
+    """What such a file has.
+
+    Args:
+        settings: of the network.
+        arrays: its weights by Marian's names, in float32.
+        text: the settings as they stand there.
+    """
+
+    settings: MarianSettings
+    arrays: dict[str, Tensor]
+    text: str
+
+
+def write_archive(path: Path, settings: str, arrays: Mapping[str, Tensor]) -> None:
+    """Write `arrays`, and `settings`, which are YAML."""
+    contents: dict[str, Any] = {name: np.ascontiguousarray(array.detach().numpy()) for name, array in arrays.items()}
+    # Marian wants to find the end of the text marked.
+    contents[_SETTINGS] = np.frombuffer(settings.encode() + b"\0", dtype=np.int8)
+    np.savez(path, **contents)
+
+
+def read_archive(path: Path) -> Archive:
+    """What is in the file at `path`; pickles are refused.
+
+    Raises:
+        BundleError: it cannot be read, is no such file, or has arrays of another type.
+    """
+    with _opened(path) as file:
+        text = _text(file, path)
+        arrays = {name: file[name] for name in file.files if not name.startswith("special:")}
+    for name, array in arrays.items():
+        if array.dtype not in (np.float32, np.float16):
+            raise BundleError(f"{path}: {name} is of type {array.dtype}, must be float32 or float16")
+    tensors = {name: torch.from_numpy(array.astype(np.float32)) for name, array in arrays.items()}
+    return Archive(_parsed(text, path), tensors, text)
+
+
+def read_archive_settings(path: Path) -> MarianSettings:
+    """The settings alone.
+
+    Raises:
+        BundleError: it cannot be read, or is no such file.
+    """
+    with _opened(path) as file:
+        return _parsed(_text(file, path), path)
+
+
+@contextmanager
+def _opened(path: Path) -> Iterator[NpzFile]:
+    try:
+        with path.open("rb") as stream, np.load(stream, allow_pickle=False) as file:
+            yield file
+    except BundleError:
+        raise
+    except OSError as error:
+        raise BundleError(f"{path}: cannot be read: {error.strerror or error}") from None
+    except _DAMAGE as error:
+        raise BundleError(f"{path}: is no archive of arrays: {error}; give a model of Marian (.npz)") from None
+
+
+def _text(file: NpzFile, path: Path) -> str:
+    if _SETTINGS not in file:
+        raise BundleError(f"{path}: has no {_SETTINGS}; give a model of Marian, with its settings inside")
+    try:
+        return file[_SETTINGS].tobytes().partition(b"\0")[0].decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise BundleError(f"{path}: {_SETTINGS} is no text: {error}; use an undamaged copy") from None
+
+
+def _parsed(text: str, path: Path) -> MarianSettings:
+    return MarianSettings.parsed(text, f"{path}, {_SETTINGS}")
+
+
+SENTENCEPIECE = ".spm"
+"""What makes Marian take a vocabulary for a SentencePiece model, and divide texts itself."""
+
+_LISTS = {".yml", ".yaml", ".json"}
+
+_REMEDY = "give the vocabulary that the model was trained with"
+
+
+def write_vocabulary(path: Path, pieces: Sequence[str]) -> None:
+    """Write `pieces` with their numbers as YAML."""
+    lines = [f"{quoted(piece)}: {number}\n" for number, piece in enumerate(pieces)]
+    path.write_text("".join(lines), encoding="utf-8", newline="\n")
+
+
+def read_vocabulary(path: Path, num_rows: int) -> list[str]:
+    """The piece of each of `num_rows` rows; one without a piece is called by its number.
+
+    Raises:
+        BundleError: it cannot be read, is none, or has a piece twice or two for one row.
+    """
+    try:
+        content = path.read_bytes()
+    except OSError as error:
+        raise BundleError(f"{path}: cannot be read ({error.strerror}); {_REMEDY}") from None
+    if path.suffix not in _LISTS:
+        processor = open_model(content, str(path), _REMEDY)
+        numbers = [(processor.id_to_piece(number), number) for number in range(processor.get_piece_size())]
+    else:
+        numbers = _numbers(content, path)
+    rows: dict[int, str] = {}
+    for piece, number in numbers:
+        if number in rows:
+            raise BundleError(f"{path}: {piece!r} and {rows[number]!r} have one number, {number}; {_REMEDY}")
+        rows[number] = piece
+    pieces = [rows.get(number) or nameless(number) for number in range(num_rows)]
+    if len(set(pieces)) < num_rows:
+        twice = next(piece for place, piece in enumerate(pieces) if piece in pieces[:place])
+        raise BundleError(f"{path}: has the piece {twice!r} twice; {_REMEDY}")
+    if missing := {"<unk>", "</s>"}.difference(pieces):
+        raise BundleError(f"{path}: has no {min(missing)!r} among its first {num_rows:,} pieces; {_REMEDY}")
+    return pieces
+
+
+def nameless(number: int) -> str:
+    """What stands for a piece in a row without one: no text has it."""
+    return f"<id {number}>"
+
+
+def in_marian_order(model: bytes) -> bytes:
+    """A SentencePiece model of ours with `</s>` as 0 and `<unk>` as 1; it divides texts into the same pieces.
+
+    Pieces are messages one after the other, each behind a byte 10 and its length, and begin the file.
+    """
+    first = _end_of_piece(model, 0)
+    second = _end_of_piece(model, first)
+    return model[first:second] + model[:first] + model[second:]
+
+
+def _numbers(content: bytes, path: Path) -> list[tuple[str, int]]:
+    try:
+        text = content.decode("utf-8")
+        if path.suffix != ".json":
+            return list(read_numbered(text, str(path)))
+        found = json.loads(text)
+    except (UnicodeDecodeError, json.JSONDecodeError, RecursionError) as error:
+        raise BundleError(f"{path}: is no vocabulary: {error}; {_REMEDY}") from None
+    if not isinstance(found, dict) or not all(type(number) is int for number in found.values()):
+        raise BundleError(f"{path}: is no JSON object of pieces with their numbers; {_REMEDY}")
+    return list(found.items())
+
+
+def _end_of_piece(model: bytes, start: int) -> int:
+    """Behind the message at `start`: its length is a number of 7 bits a byte, the last one below 128."""
+    length, place = 0, start + 1
+    while True:
+        length |= (model[place] & 0x7F) << (7 * (place - start - 1))
+        place += 1
+        if model[place - 1] < 0x80:
+            return place + length
