@@ -18,8 +18,8 @@ from transduce.inspection import (
     InspectionRequest,
     inspect_text,
 )
-from transduce.inspection.head_switches import all_heads
-from transduce.inspection.sentence_searches import SentenceSearches
+from transduce.inspection.head_mask import all_heads
+from transduce.inspection.searches import SentenceSearches
 from transduce.model import Transformer
 from transduce.text import Tokenizer
 from transduce.translation import Confidence, NativeEngine, Translator, score_ids, score_pairs
@@ -255,7 +255,7 @@ def test_long_sides_are_refused(
     learned = make_translator(make_model("learned"), max_pieces=200)
     with pytest.raises(UserError, match=r"reference: has \d+ tokens, </s> included, and at most 60 "):
         inspect_text(learned, InspectionRequest(text=SENTENCE, reference="moon " * 70))
-    monkeypatch.setattr("transduce.inspection.checked_request.MOST_TOKENS", 6)
+    monkeypatch.setattr("transduce.inspection.request.MOST_TOKENS", 6)
     with pytest.raises(UserError, match=r"translation: has \d tokens, </s> included, and at most 6 can be looked at"):
         inspect_text(translator, InspectionRequest(text=SENTENCE, beam=1))
 

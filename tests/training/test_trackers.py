@@ -45,7 +45,7 @@ def test_a_full_disk_stops_no_report_for_long(
 ) -> None:
     config = make_config(**SHORT)
     folder = Path(config.output)
-    writing = import_module("transduce.bundle.written_file")
+    writing = import_module("transduce.bundle.output")
     flush = writing.write_through
     seen: list[str] = []
 

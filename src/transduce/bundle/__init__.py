@@ -2,13 +2,6 @@
 with its size and SHA-256, each folder written beside its place and then renamed into it.
 """
 
-from transduce.bundle.atomic_folder import (
-    recover_folders,
-    remove_folder,
-    standing_folder,
-    written_folder,
-)
-from transduce.bundle.averaging import average_weights
 from transduce.bundle.bundle import (
     Bundle,
     check_new_bundle,
@@ -17,6 +10,8 @@ from transduce.bundle.bundle import (
     foreign_files,
     is_bundle,
     save_bundle,
+    started,
+    with_its_ways,
 )
 from transduce.bundle.calibration import (
     Calibration,
@@ -37,21 +32,27 @@ from transduce.bundle.checkpoint import (
     remove_checkpoints,
     save_checkpoint,
 )
-from transduce.bundle.description import BundleDescription, Languages, RecordedScore
-from transduce.bundle.folder_lock import locked
+from transduce.bundle.manifest import BundleDescription, Languages, RecordedScore
 from transduce.bundle.model_card import model_card
 from transduce.bundle.output import (
     OTHERWISE,
+    UNFINISHED,
     check_output_file,
     check_writable,
     failed_writing,
     is_marked,
+    is_stream,
+    locked,
+    recover_folders,
+    remove_folder,
+    standing_folder,
     write_output_file,
+    write_through,
+    written_file,
+    written_folder,
 )
 from transduce.bundle.overview import Overview, overview
-from transduce.bundle.start import started, with_its_ways
-from transduce.bundle.weights import blank_model, check_tensors, load_tensors, model_tensors
-from transduce.bundle.written_file import UNFINISHED, is_stream, write_through, written_file
+from transduce.bundle.weights import average_weights, blank_model, check_tensors, load_tensors, model_tensors
 
 __all__ = [
     "OTHERWISE",

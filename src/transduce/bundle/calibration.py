@@ -11,10 +11,15 @@ from typing import Literal
 from pydantic import Field
 
 from transduce.bundle.bundle import DESCRIPTION, Bundle
-from transduce.bundle.description import BundleDescription
-from transduce.bundle.folder_lock import locked
-from transduce.bundle.manifest import FolderDescription, description_bytes, read_description
-from transduce.bundle.output import check_output_file, check_writable, failed_writing, is_marked, write_output_file
+from transduce.bundle.manifest import BundleDescription, FolderDescription, description_bytes, read_description
+from transduce.bundle.output import (
+    check_output_file,
+    check_writable,
+    failed_writing,
+    is_marked,
+    locked,
+    write_output_file,
+)
 from transduce.config import Settings
 from transduce.errors import BundleError
 

@@ -11,14 +11,8 @@ from typing import Literal
 from pydantic import Field, JsonValue
 from torch import Tensor
 
-from transduce.bundle.atomic_folder import recover_folders, remove_folder, written_folder
-from transduce.bundle.manifest import (
-    FolderDescription,
-    check_files,
-    read_description,
-    record_files,
-    write_description,
-)
+from transduce.bundle.manifest import FolderDescription, check_files, read_description, record_files, write_description
+from transduce.bundle.output import recover_folders, remove_folder, written_folder
 from transduce.bundle.weights import read_tensors, write_tensors
 from transduce.errors import BundleError
 

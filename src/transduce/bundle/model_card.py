@@ -3,7 +3,7 @@
 import json
 from collections.abc import Mapping
 
-from transduce.bundle.description import BundleDescription
+from transduce.bundle.manifest import BundleDescription
 from transduce.text import TARGET_MODEL
 
 USE = """\

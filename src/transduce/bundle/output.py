@@ -1,24 +1,133 @@
-"""The rule by which every command writes, so that nobody loses what another command, program or person has made.
-
-1. What is there and was not written by this kind of command stays, unless `--force` is given.
-2. A folder that holds anything but a model or an export stays even then: it would go as a whole.
-3. Devices and pipes are written to and never replaced; a disk is not even written to.
-4. A symbolic link stays: what it names is written, by the same rule.
-5. A place that cannot be written is found before anything is computed, and a failure leaves what was there.
-
-What is empty holds nothing to lose. Each command asks before it computes, and once more before it replaces.
-"""
+"""Writing a whole file or nothing."""
 
 import errno
+import glob
 import os
 import re
-from collections.abc import Callable
-from contextlib import suppress
+import shutil
+import socket
+import stat
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from tempfile import TemporaryFile
+from uuid import uuid4
 
-from transduce.bundle.written_file import is_stream, written_file
-from transduce.errors import OutputError, WriteError
+from filelock import FileLock, Timeout
+from safetensors import SafetensorError
+
+from transduce.errors import BusyError, OutputError, WriteError
+
+UNFINISHED = r"\.transduce-tmp-[0-9a-f]{12}"
+"""What follows the name of a file in that of its unfinished successor, as a regular expression."""
+
+
+@contextmanager
+def written_file(path: Path) -> Iterator[Path]:
+    """A file beside `path` to write, which takes its place when the block ends, and is gone if that raises.
+
+    Of a symbolic link, the place is that of the file that it names: the link stays. A file that is replaced hands on
+    its permissions. A device or a pipe is never replaced: `path` itself is what there is to write then. The temporary
+    name, `<name>.transduce-tmp-<12 hexadecimal digits>`, is nobody else's.
+
+    Raises:
+        OSError: writing failed; what was at `path` is still there.
+    """
+    if is_stream(path):
+        yield path
+        return
+    place = path.resolve()
+    # Cut, as the longest name that a file may have leaves no room for more.
+    beside = place.with_name(f"{place.name[:50]}.transduce-tmp-{uuid4().hex[:12]}")
+    beside.touch(exist_ok=False)
+    try:
+        if place.exists():
+            shutil.copymode(place, beside)
+        yield beside
+        write_through(beside)  # a power cut must not leave the name without the bytes
+        beside.replace(place)
+    except BaseException:
+        with suppress(OSError):
+            beside.unlink(missing_ok=True)
+        raise
+
+
+def is_stream(path: Path) -> bool:
+    """Whether `path` is, or names, a terminal or another device, a pipe or a socket: what is written there is gone."""
+    return path.exists() and not stat.S_ISREG(mode := path.stat().st_mode) and not stat.S_ISDIR(mode)
+
+
+def write_through(path: Path) -> None:
+    """Wait until a file's bytes, or a folder's names, are on the disk itself, so that a power cut cannot undo them."""
+    if os.name == "nt":  # Windows can neither open a folder nor flush a file opened for reading.
+        return
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+_SIGNED = "process "
+"""How a lock begins that says who holds it."""
+
+
+@contextmanager
+def locked(folder: Path, lock: Path, patience: float = 0) -> Iterator[None]:
+    """Keep every other process out of such a block of its own.
+
+    Args:
+        folder: what is kept, for the message.
+        lock: a file that is made for this, says which process holds it, and is removed again. One that a killed
+            process left behind locks nobody out.
+        patience: seconds to wait for another process to leave such a block.
+
+    Raises:
+        BusyError: another process is in such a block.
+        OutputError: a file of somebody's own has the name of the lock.
+        OSError: `lock` cannot be written, or its file system knows no locks.
+    """
+    if _is_foreign(lock):
+        raise OutputError(
+            f"{lock}: is in the place of a lock, which would remove it: move it, or choose another folder"
+        )
+    holder = FileLock(lock, timeout=patience, on_acquired=_sign)
+    try:
+        holder.acquire()
+    except Timeout:
+        raise BusyError(
+            f"{folder}: is in use by {_signature(lock)}; wait until that ends, or choose another folder"
+        ) from None
+    try:
+        yield
+    finally:
+        # While it is held: whoever opened it meanwhile finds that the file has lost its name, and does not take it.
+        with suppress(OSError):
+            lock.unlink()
+        holder.release()
+
+
+def _sign(descriptor: int) -> None:
+    with suppress(OSError):  # a full disk: nobody will know the name, but the lock holds
+        os.truncate(descriptor, 0)
+        os.write(descriptor, f"{_SIGNED}{os.getpid()} on {socket.gethostname()}".encode())
+
+
+def _is_foreign(lock: Path) -> bool:
+    try:
+        content = lock.read_bytes()
+    except OSError:  # it is not there, or Windows lets nobody read it while it is held
+        return False
+    return bool(content) and not content.startswith(_SIGNED.encode())
+
+
+def _signature(lock: Path) -> str:
+    try:
+        return lock.read_text(encoding="utf-8") or "another process"
+    except OSError:
+        return "another process"
+
 
 OTHERWISE = "move it, choose another name, or replace it with --force"
 """What the user can do about a place that is refused without `--force`."""
@@ -135,3 +244,114 @@ def _remedy(error: Exception) -> str:
     if _number(error) in _NO_ROOM:
         return "make room there, or choose another place"
     return "see to it that it can be written, or choose another place"
+
+
+PATIENCE = 10.0
+"""Seconds to wait while another process writes the same folder, which takes about one."""
+
+
+@contextmanager
+def written_folder(folder: Path, marker: str) -> Iterator[Path]:
+    """An empty folder to write into, which takes the place of `folder` when the block ends without an exception.
+
+    It lies beside `folder` as `<name>.transduce-tmp-<process id>`; a folder that is replaced is, for a moment,
+    `<name>.transduce-old-<process id>`. What a killed process left so is put right before (`recover_folders`).
+
+    Args:
+        folder: the place; its parents are made where they are missing.
+        marker: name of the file by which a folder of this kind is known. No other folder is ever replaced.
+
+    Raises:
+        OutputError: `folder` is no folder, or holds files and no `marker`.
+        BusyError: another process is writing it, and does not come to an end.
+        WriteError: writing failed, as on a full disk; `folder` is as it was before.
+    """
+    check_replaceable(folder, marker)
+    place = folder.resolve()
+    temporary = _aside(place, "tmp")
+    try:
+        place.parent.mkdir(parents=True, exist_ok=True)
+        with locked(folder, place.with_name(f".{place.name}.lock"), PATIENCE):
+            recover_folders(place.parent, re.escape(place.name))
+            try:
+                temporary.mkdir()
+                yield temporary
+                for path in [*temporary.rglob("*"), temporary]:
+                    write_through(path)
+                check_replaceable(folder, marker)  # minutes may have passed
+                _replace(place, temporary)
+            finally:
+                shutil.rmtree(temporary, ignore_errors=True)
+    except (OSError, SafetensorError) as error:
+        raise failed_writing(folder, error) from error
+
+
+def remove_folder(folder: Path) -> None:
+    """Remove `folder` and all in it; what a crash leaves has another name and is not taken for the folder."""
+    aside = _aside(folder, "removed")
+    shutil.rmtree(aside, ignore_errors=True)
+    folder.rename(aside)
+    shutil.rmtree(aside)
+
+
+def recover_folders(parent: Path, names: str) -> None:
+    """Put right what killed processes left in `parent` of folders whose names match the regular expression `names`.
+
+    A folder that was set aside and not yet replaced is put back; what was half written or half removed is removed.
+    The caller sees to it that no other process is writing there.
+    """
+    for path in sorted(parent.iterdir()):
+        found = re.fullmatch(rf"({names})\.transduce-(tmp|old|removed)-\d+", path.name, re.ASCII)
+        if found is None or not path.is_dir():
+            continue
+        place = parent / found[1]
+        if found[2] == "old" and not place.exists():
+            path.rename(place)
+        else:
+            shutil.rmtree(path, ignore_errors=True)
+
+
+def standing_folder(folder: Path) -> Path:
+    """Where to read `folder`: in its place, or where a process that was killed while replacing it had set it aside."""
+    aside: list[Path] = []
+    for _ in range(20):
+        if folder.exists():
+            return folder
+        aside = list(folder.parent.glob(f"{glob.escape(folder.name)}.transduce-old-*"))
+        if not aside:  # it never was there, or is by now
+            return folder
+        time.sleep(0.005)  # a process that lives puts the new one into its place at once
+    return aside[0]
+
+
+def check_replaceable(folder: Path, marker: str) -> None:
+    """That `folder` is not there, empty, or of the kind that is known by a file called `marker`.
+
+    Raises:
+        OutputError: it is something else.
+    """
+    if folder.is_dir():
+        if any(folder.iterdir()) and not (folder / marker).is_file():
+            raise OutputError(f"{folder}: holds other files and no {marker}; it is not replaced: choose another folder")
+    elif folder.exists():
+        raise OutputError(f"{folder}: is no folder; it is not replaced: choose the name of a folder")
+
+
+def _replace(place: Path, new: Path) -> None:
+    old = _aside(place, "old")
+    if place.exists():
+        place.rename(old)
+    try:
+        new.rename(place)
+    except BaseException:  # Ctrl-C, too
+        if old.exists():
+            old.rename(place)
+        raise
+    write_through(place.parent)
+    # Not before: until the new folder is in its place, the one aside is the only one there is.
+    shutil.rmtree(old, ignore_errors=True)
+
+
+def _aside(folder: Path, kind: str) -> Path:
+    # A name that nobody gives to a copy of his own: what has it is removed unasked.
+    return folder.with_name(f"{folder.name}.transduce-{kind}-{os.getpid()}")

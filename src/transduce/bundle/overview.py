@@ -4,10 +4,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from transduce.bundle.bundle import Bundle, find_bundle
-from transduce.bundle.description import BundleDescription
+from transduce.bundle.bundle import Bundle, find_bundle, started
+from transduce.bundle.manifest import BundleDescription
 from transduce.bundle.model_card import fact_text
-from transduce.bundle.start import started
 from transduce.bundle.weights import blank_model, empty_tensors
 from transduce.config import PRESETS, RunConfig, TransformerConfig, load_run_config, to_toml
 from transduce.errors import ConfigError, UserError

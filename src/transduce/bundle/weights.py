@@ -1,6 +1,6 @@
 """The tensors of a model: each shared one once, each checked by name, shape and type before it is used."""
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
 from transduce.config import TransformerConfig
-from transduce.errors import BundleError
+from transduce.errors import BundleError, UserError
 from transduce.model import Transformer
 
 
@@ -114,3 +114,33 @@ class _NoRandomValues(TorchFunctionMode):
 
 def _kind(tensor: Tensor) -> str:
     return f"{str(tensor.dtype).removeprefix('torch.')} {list(tensor.shape)}"
+
+
+def average_weights(models: Iterable[Mapping[str, Tensor]]) -> dict[str, Tensor]:
+    """The mean of each tensor, as the paper averages its last checkpoints (6.1).
+
+    Sums are kept in float64. Integers, which count something, are the last model's.
+
+    Args:
+        models: tensors by name; taken one after the other, so that a generator never has all of them in memory.
+
+    Raises:
+        BundleError: names, shapes or types differ from the first model's.
+        UserError: there is no model.
+    """
+    sums: dict[str, Tensor] = {}
+    last: Mapping[str, Tensor] = {}
+    count = 0
+    for count, tensors in enumerate(models, start=1):
+        check_tensors(tensors, last or tensors, f"model {count} of those to average")
+        for name, tensor in tensors.items():
+            if tensor.is_floating_point():
+                double = tensor.detach().to("cpu", torch.float64, copy=True)
+                sums[name] = sums[name].add_(double) if name in sums else double
+        last = tensors
+    if not count:
+        raise UserError("there are no weights to average: give at least one model")
+    return {
+        name: (sums[name] / count).to(tensor.dtype) if name in sums else tensor.detach().clone()
+        for name, tensor in last.items()
+    }

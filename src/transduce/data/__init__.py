@@ -2,12 +2,10 @@
 dealt out in batches whose order is a pure function of seed and epoch.
 """
 
-from transduce.data.batch import Batch
-from transduce.data.digest import file_digest
+from transduce.data.batch import Batch, longest_sides, plan_batches
+from transduce.data.cache import file_digest, scratch_folder
 from transduce.data.epochs import batches, epoch_pairs, epoch_store, most_times, remove_epochs
-from transduce.data.folder import scratch_folder
 from transduce.data.inputs import open_corpus
-from transduce.data.plan import longest_sides, plan_batches
 from transduce.data.preparation import PreparedCorpus, PreparedData, prepare, prepared_tokenizer
 from transduce.data.store import TokenStore, TokenStoreWriter, create_store
 

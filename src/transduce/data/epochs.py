@@ -10,11 +10,10 @@ import numpy as np
 from jaxtyping import Int
 
 from transduce.data.batch import Batch
-from transduce.data.chunks import in_chunks
-from transduce.data.encoding import read_pairs
-from transduce.data.folder import writable_cache
-from transduce.data.preparation import PreparedData
+from transduce.data.cache import writable_cache
+from transduce.data.preparation import PreparedData, read_pairs
 from transduce.data.store import TokenStore, create_store
+from transduce.data.training_text import in_chunks
 from transduce.errors import RunError
 
 MOST_REMOVALS = 3

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import BinaryIO
 
 from transduce.config import CorpusConfig, DataConfig, TextConfig
-from transduce.data.chunks import Pair
-from transduce.data.folder import scratch_folder
+from transduce.data.cache import scratch_folder
+from transduce.data.training_text import Pair
 from transduce.errors import ConfigError, CorpusError
 from transduce.text import SOURCE_MODEL, ParallelCorpus, parallel_corpus, tokenizer_files, write_standard_input
 

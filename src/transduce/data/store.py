@@ -13,8 +13,7 @@ from jaxtyping import Int, Integer
 from pydantic import Field, ValidationError
 
 from transduce.config import Settings
-from transduce.data.digest import file_digest
-from transduce.data.folder import complete_folder
+from transduce.data.cache import complete_folder, file_digest
 from transduce.errors import RunError
 
 _IDS = "ids.bin"

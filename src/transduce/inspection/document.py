@@ -1,14 +1,258 @@
-"""What an inspection says, part by part: one JSON object, which the page draws and `/v1/inspect` answers with.
+"""The parts of an inspection that are about the network: its attentions, heads, positions and layers, from 0."""
 
-Layers, heads and positions count from 0. Row t of what the decoder does belongs to the position that reads token t - 1
-and predicts token t; row 0 reads the zero vector. Log-probabilities are natural ones.
-"""
+import re
+from base64 import b64encode
+from typing import Any, Literal, cast
 
-from typing import Any, Literal
+import numpy as np
+from jaxtyping import Float
+from pydantic import Field
+from torch import Tensor
 
 from transduce.config import Settings
-from transduce.inspection.network_parts import AllMaps, Head, HeadArithmetic, HeadOff, LayerPredictions, PositionTable
-from transduce.inspection.text_parts import Alternative, Continuation, Side, TextConfidence
+from transduce.errors import ConfigError
+
+AttentionName = Literal["encoder", "decoder", "encoder_decoder"]
+"""The three uses of attention (paper 3.2.3): within the source, within the target so far, from target to source."""
+
+
+class Head(Settings):
+    """A head of one attention, from 0."""
+
+    attention: AttentionName
+    """Which of the three."""
+
+    layer: int = Field(ge=0)
+    """From 0."""
+
+    head: int = Field(ge=0)
+    """From 0."""
+
+    @classmethod
+    def parse(cls, text: str) -> "Head":
+        """The head that `str` writes so: "encoder_decoder.1.3" is the third head of the first layer.
+
+        Raises:
+            ConfigError: it is no such text.
+        """
+        found = re.fullmatch(r"(encoder|decoder|encoder_decoder)\.([1-9]\d{0,3})\.([1-9]\d{0,3})", text, flags=re.ASCII)
+        if found is None:
+            raise ConfigError(
+                f"head = {text!r}: must be ATTENTION.LAYER.HEAD, the attention encoder, decoder or encoder_decoder, "
+                f"and numbers from 1, as in encoder_decoder.1.3"
+            )
+        name, layer, head = found.groups()
+        return cls(attention=cast("AttentionName", name), layer=int(layer) - 1, head=int(head) - 1)
+
+    def __str__(self) -> str:
+        """From 1, as people count."""
+        return f"{self.attention}.{self.layer + 1}.{self.head + 1}"
+
+
+class PackedArray(Settings):
+    """Numbers in C order: value = stored * scale."""
+
+    dtype: Literal["float32", "uint16", "uint8"]
+    """How a number is stored, little-endian."""
+
+    shape: list[int]
+    """Length of each axis."""
+
+    scale: float
+    """What a stored number is multiplied by; 1 for float32."""
+
+    data: str
+    """The bytes, in base64."""
+
+
+class Maps(Settings):
+    """All heads of one attention."""
+
+    layers: int
+    heads: int
+    queries: int
+    keys: int
+    weights: PackedArray
+    """[layers, heads, queries, keys]; softmax(score(Q, K))."""
+
+    norms: PackedArray
+    """[layers, heads, queries, keys]; length of weight * value W^O, what is really added (Kobayashi et al. 2020)."""
+
+
+class AllMaps(Settings):
+    """The three attentions."""
+
+    encoder: Maps
+    decoder: Maps
+    encoder_decoder: Maps
+
+
+class PositionTable(Settings):
+    """What is added to the embeddings (paper 3.5)."""
+
+    kind: Literal["sinusoidal", "learned", "none"]
+    table: PackedArray | None
+    """[length, d_model], as long as the longer side; null if there are none."""
+
+
+class Prediction(Settings):
+    """A token that a layer would predict."""
+
+    piece: str
+    probability: float
+
+
+class LayerPredictions(Settings):
+    """How the prediction forms from layer to layer of the decoder (the logit lens, nostalgebraist 2020)."""
+
+    predictions: list[list[list[Prediction]]]
+    """[layer][position]: the three most probable tokens, if the output projection, behind the stack's final
+    normalisation where it has one, is applied to what the layer hands on."""
+
+    norms: list[list[float]]
+    """[layer][position]: the length of the vector that the layer hands on."""
+
+
+class HeadArithmetic(Settings):
+    """All numbers of one head: weights = softmax(mask(scale * queries keys^T)), attended = weights values.
+
+    What the head adds at a query is attended @ output.
+    """
+
+    attention: AttentionName
+    layer: int
+    head: int
+    d_k: int
+    d_v: int
+    scale: float
+    """1 / sqrt(d_k), or 1 if the scores are not divided."""
+
+    query: PackedArray
+    """[queries, d_k]."""
+
+    keys: PackedArray
+    """[keys, d_k]."""
+
+    values: PackedArray
+    """[keys, d_v]."""
+
+    output: PackedArray
+    """[d_v, d_model], the head's rows of W^O."""
+
+    weights: PackedArray
+    """[queries, keys], float32."""
+
+    attended: PackedArray
+    """[queries, d_v]."""
+
+    contribution_norms: list[float]
+    """The length of attended @ output of each query."""
+
+
+class HeadOff(Settings):
+    """What the translation becomes without one head."""
+
+    attention: AttentionName
+    layer: int
+    head: int
+    text: str
+    log_probability: float
+    """Of `text`, without the head."""
+
+    changed: bool
+    """Whether `text` is another one than with all heads."""
+
+    log_probability_of_target: float
+    """Of the translation with all heads, without the head."""
+
+
+class Choice(Settings):
+    """A token and how probable it is."""
+
+    token: int
+    """Its id."""
+
+    piece: str
+    """How it is spelled."""
+
+    probability: float
+    """From 0 to 1."""
+
+
+class Step(Settings):
+    """What the model thought of a position before the token was there."""
+
+    chosen_rank: int
+    """1 if the token that is there was the most probable one, 2 if the second, and so on."""
+
+    entropy: float
+    """Of all probabilities, in nats: 0 if only one token was possible."""
+
+    alternatives: list[Choice]
+    """The five most probable tokens, best first."""
+
+
+class Side(Settings):
+    """A text and its tokens."""
+
+    text: str
+    """As people read it."""
+
+    pieces: list[str]
+    """The spelling of each token, `</s>` included."""
+
+    ids: list[int]
+    """The tokens."""
+
+    words: list[int]
+    """For each token the number of its word; `</s>` has one of its own."""
+
+    log_probabilities: list[float] | None
+    """Of each token after those before it; null for a source."""
+
+    steps: list[Step] | None
+    """For each token, what else could have stood there; null for a source."""
+
+
+class Alternative(Settings):
+    """A hypothesis that the search has finished."""
+
+    text: str
+    score: float
+    """`log_probability` divided by the length penalty."""
+
+    log_probability: float
+    pieces: list[str]
+    log_probabilities: list[float]
+
+
+class WordConfidence(Settings):
+    """A word and the probability, from 0 to 1, that it is right."""
+
+    word: str
+    confidence: float
+
+
+class TextConfidence(Settings):
+    """How far the translation can be trusted, as the bundle's calibration says."""
+
+    sentence: float
+    """The chrF to expect, from 0 to 100."""
+
+    words: list[WordConfidence]
+    """Those of the target, in order."""
+
+
+class Continuation(Settings):
+    """Another token taken at a position, and the translation that follows from it, word by word the most probable."""
+
+    position: int
+    token: int
+    piece: str
+    probability: float
+    text: str
+    pieces: list[str]
+    log_probabilities: list[float]
 
 
 class ModelFacts(Settings):
@@ -115,3 +359,30 @@ class InspectionDocument(Settings):
 
     continuations: list[Continuation]
     code: dict[str, CodePlace]
+
+
+_FINEST_SHARE = 65_535
+
+
+def exact(values: Float[Tensor, "*shape"]) -> PackedArray:
+    """Every number as it is, in float32."""
+    return _packed(values.float().cpu().numpy().astype("<f4"), "float32", 1.0)
+
+
+def shares(values: Float[Tensor, "*shape"]) -> PackedArray:
+    """Numbers from 0 to 1 in two bytes each, exact to 1 / 131,070."""
+    stored = np.rint(values.cpu().double().numpy() * _FINEST_SHARE).clip(0, _FINEST_SHARE).astype("<u2")
+    return _packed(stored, "uint16", 1 / _FINEST_SHARE)
+
+
+def sizes(values: Float[Tensor, "*shape"]) -> PackedArray:
+    """Numbers from 0 on in a byte each, exact to 1/510 of the largest."""
+    numbers = values.cpu().double().numpy()
+    largest = float(numbers.max(initial=0.0))
+    scale = largest / 255 if largest else 1.0
+    return _packed(np.rint(numbers / scale).clip(0, 255).astype("u1"), "uint8", scale)
+
+
+def _packed(stored: np.ndarray, dtype: str, scale: float) -> PackedArray:
+    data = b64encode(np.ascontiguousarray(stored).tobytes()).decode("ascii")
+    return PackedArray.model_validate({"dtype": dtype, "shape": list(stored.shape), "scale": scale, "data": data})

@@ -8,24 +8,30 @@ import torch
 from torch import Tensor
 
 from transduce.bundle import Bundle
-from transduce.inspection.attention_maps import all_maps
-from transduce.inspection.attention_records import AttentionRecord, Recorder
-from transduce.inspection.checked_request import asked_searches, check_heads, check_length, one_model
-from transduce.inspection.code_places import code_places
-from transduce.inspection.continuations import continuations
-from transduce.inspection.document import InspectionDocument, ModelFacts
-from transduce.inspection.head_arithmetic import arithmetic
-from transduce.inspection.head_switches import all_heads
-from transduce.inspection.heads_off import without_each_head
-from transduce.inspection.layer_predictions import layer_predictions
-from transduce.inspection.network_parts import Head
-from transduce.inspection.passes import Place, forced, log_probabilities
-from transduce.inspection.position_table import position_table
-from transduce.inspection.request import InspectionRequest
-from transduce.inspection.search_tree import search_tree
-from transduce.inspection.sentence_searches import SentenceSearches
-from transduce.inspection.sides import rounded, source_side, target_side
-from transduce.inspection.text_parts import Alternative, Side, TextConfidence, WordConfidence
+from transduce.inspection.attention import AttentionRecord, Recorder, all_maps, arithmetic
+from transduce.inspection.document import (
+    Alternative,
+    Head,
+    InspectionDocument,
+    ModelFacts,
+    Side,
+    TextConfidence,
+    WordConfidence,
+)
+from transduce.inspection.forward_pass import Place, forced, log_probabilities
+from transduce.inspection.head_mask import all_heads
+from transduce.inspection.parts import (
+    code_places,
+    continuations,
+    layer_predictions,
+    position_table,
+    rounded,
+    source_side,
+    target_side,
+    without_each_head,
+)
+from transduce.inspection.request import InspectionRequest, asked_searches, check_heads, check_length, one_model
+from transduce.inspection.searches import SentenceSearches, search_tree
 from transduce.model import Transformer
 from transduce.search import Hypothesis
 from transduce.translation import Confidence, Translator

@@ -1,13 +1,11 @@
 """Text on its way in and out: parallel corpora, which pairs training leaves out, the tokenizer, long texts in parts."""
 
-from transduce.text.arriving import arriving_blocks
 from transduce.text.cleaning import Cleaner
 from transduce.text.corpus import ParallelCorpus, parallel_corpus, write_standard_input
-from transduce.text.documents import Document, rebuilt, split_document, subdivided
-from transduce.text.fitting_places import fitting_places
 from transduce.text.glossary import Glossary, Term, count_whole, find_whole
 from transduce.text.language_names import LANGUAGE_NAMES
-from transduce.text.lines import read_document, read_lines, read_stream
+from transduce.text.lines import arriving_blocks, read_document, read_lines, read_stream
+from transduce.text.pieces import SOURCE_MODEL, TARGET_MODEL, VOCABULARY, tokenizer_files
 from transduce.text.protected_spans import (
     USUAL_KINDS,
     Kind,
@@ -20,10 +18,17 @@ from transduce.text.protected_spans import (
     run_before,
     run_behind,
 )
-from transduce.text.segmentation import segments, sentences
-from transduce.text.tagged_sentences import tagged_sentences
+from transduce.text.segmentation import (
+    Document,
+    fitting_places,
+    rebuilt,
+    segments,
+    sentences,
+    split_document,
+    subdivided,
+    tagged_sentences,
+)
 from transduce.text.tokenizer import Tokenizer, fitted_vocabulary
-from transduce.text.tokenizer_files import SOURCE_MODEL, TARGET_MODEL, VOCABULARY, tokenizer_files
 
 __all__ = [
     "LANGUAGE_NAMES",

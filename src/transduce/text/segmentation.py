@@ -1,10 +1,17 @@
 """Long texts in parts that a model can read; no character is lost or changed."""
 
 import re
-from collections.abc import Callable
+import unicodedata
+from bisect import bisect_left, bisect_right
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from functools import partial
+from itertools import accumulate, pairwise
 
 import sentencex
+
+from transduce.errors import UserError
+from transduce.text.protected_spans import ProtectedSpan, elements, find_protected_spans
 
 # sentencex panics at a wide space before a full stop, as in "A\u00a0.", and refuses lone surrogates.
 # Both are shown to it as one plain character each, and the text itself is cut where it cuts its copy.
@@ -85,3 +92,335 @@ def _end_of_run(pieces: list[str], start: int, length: int, fits: Callable[[str]
             end = max(most - step, (least + most) // 2)
         step *= 2
     return least
+
+
+Place = tuple[int, int]
+
+
+def fitting_places(
+    text: str, hidden: Sequence[Place], whole: Sequence[Place], language: str, fits: Callable[[str], bool]
+) -> list[Place]:
+    """Where each part of a text that fits begins and ends, without space around it: the text, or else its sentences.
+
+    A sentence that does not fit is divided as `segments` divides it, and what must stay together is a part that may be
+    too long.
+
+    Args:
+        text: anything.
+        hidden: the characters that the model does not get to see, by where they begin and end.
+        whole: what must stay together likewise, from left to right.
+        language: see `sentences`.
+        fits: whether the model can read a part; it is given spaces for hidden characters.
+    """
+    shown = list(text)
+    for start, end in hidden:
+        shown[start:end] = " " * (end - start)
+    divided = _Divided(text, "".join(shown), whole, language, fits)
+    if fits(divided.shown):
+        return divided.between([0, len(text)])
+    cuts = outside([0, *accumulate(map(len, sentences(text, language)))], whole)
+    return [part for place in divided.between(cuts) for part in divided.fitting(place)]
+
+
+def outside(cuts: Sequence[int], whole: Sequence[Place]) -> list[int]:
+    """The cuts, with those that are within something whole moved in front of it, or behind it at the least."""
+    moved = [cuts[0]]
+    for cut in cuts[1:]:
+        before = bisect_right(whole, cut, key=lambda one: one[0]) - 1
+        start, end = whole[before] if before >= 0 else (cut, cut)
+        chosen = cut if not start < cut < end else start if start > moved[-1] else end
+        if chosen > moved[-1]:
+            moved.append(chosen)
+    return moved
+
+
+@dataclass(frozen=True)
+class _Divided:
+    """See `fitting_places`; `shown` is the text with spaces for hidden characters."""
+
+    text: str
+    shown: str
+    whole: Sequence[Place]
+    language: str
+    fits: Callable[[str], bool]
+
+    def fitting(self, place: Place) -> list[Place]:
+        """The parts of a place."""
+        start, end = place
+        part = self.shown[start:end]
+        if self.fits(part):
+            return [place]
+        ends = accumulate(map(len, segments(part, self.language, self.fits)))
+        places = self.between(outside([start, *(start + length for length in ends)], self.whole))
+        # A part that begins earlier than it was to begin may be too long.
+        return [one for other in places for one in self.fitting(other)] if len(places) > 1 else places
+
+    def between(self, cuts: Sequence[int]) -> list[Place]:
+        """What is between cuts, without space at its ends; nothing where there is only space."""
+        places = []
+        for start, end in pairwise(cuts):
+            part = self.text[start:end]
+            if shown := part.strip():
+                first = start + part.index(shown)
+                places.append((first, first + len(shown)))
+        return places
+
+
+# What a line may begin with: spaces, and in front of a space what marks quotations, headings and entries of lists.
+_MARGIN = re.compile(
+    r"""(?: \s++
+          | (?: [-+*•‣◦▪●○–—] | >++ | \#{1,6}+ | \[[ xX]\] | \(? (?: \d{1,3}+ | [A-Za-z] ) \) ) (?=\s)
+        )*+""",
+    re.VERBOSE,
+)
+# The same with full stops, which may also be the end of a sentence, or of "3." in "3. Mai": the language decides.
+_NUMBER = re.compile(r"\d{1,3}(?:\.\d{1,3})*\.")
+
+
+@dataclass(frozen=True)
+class Document:
+    """A text in parts.
+
+    Args:
+        sentences: what is to be translated: each has a letter or digit, and no space at either end.
+        separators: what stands in front of each sentence, and behind the last; one more than there are sentences.
+    """
+
+    sentences: tuple[str, ...]
+    separators: tuple[str, ...]
+
+
+def split_document(text: str, language: str) -> Document:
+    """The sentences of a text and what stands between them: joined in turn, they are `text` again.
+
+    Every end of a line ends a sentence: a text with lines that are broken at some width should be joined before.
+    Indentation, the marks of lists, headings and quotations, and whatever has no letter or digit are kept between
+    sentences. No cut falls within an address, a tag or a placeholder.
+
+    Args:
+        text: anything.
+        language: see `transduce.text.sentences`.
+    """
+    return _document(_document_parts(text, language))
+
+
+def subdivided(document: Document, divide: Callable[[str], Sequence[str]]) -> Document:
+    """The same text with each sentence in the parts that `divide` cuts it into, but for cuts within a protected span.
+
+    Where `divide` cuts a sentence, a span that it would cut even if it stood alone, as an image within its address, is
+    no part of any sentence: it is kept as it is, and what is before and behind it is divided.
+
+    Args:
+        document: from `split_document`.
+        divide: gives consecutive parts of a sentence: joined, they are the sentence.
+    """
+    return _document(_subdivided_parts(document, divide))
+
+
+def rebuilt(document: Document, translations: Sequence[str]) -> str:
+    """The document with translations in place of its sentences.
+
+    Chinese and Japanese have no space between sentences: behind a translation into a script that has them, one is put
+    in. Nothing else is changed, so that a document rebuilt from its own sentences is its text.
+
+    Args:
+        document: from `split_document`.
+        translations: one for each sentence, in order.
+
+    Raises:
+        UserError: there are more or fewer translations than sentences.
+    """
+    if len(translations) != len(document.sentences):
+        raise UserError(
+            f"{len(translations)} translations for a document of {len(document.sentences)} sentences: "
+            f"give one for each, in order"
+        )
+    parts = [document.separators[0]]
+    last = len(translations) - 1
+    for place, (sentence, translation) in enumerate(zip(document.sentences, translations, strict=True)):
+        separator = document.separators[place + 1]
+        is_glued = translation and not separator and place < last
+        parts += [translation, " " if is_glued and _is_wide(sentence) and not _is_wide(translation) else separator]
+    return "".join(parts)
+
+
+def _document(parts: Iterable[tuple[str, bool]]) -> Document:
+    """Of consecutive parts, and whether each is a sentence."""
+    found: list[str] = []
+    between: list[list[str]] = [[]]
+    for part, is_sentence in parts:
+        if is_sentence:
+            found.append(part)
+            between.append([])
+        else:
+            between[-1].append(part)
+    return Document(tuple(found), tuple(map("".join, between)))
+
+
+def _document_parts(text: str, language: str) -> Iterator[tuple[str, bool]]:
+    """Consecutive parts of `text`, and whether each is a sentence."""
+    spans = find_protected_spans(text)
+    start = 0
+    for line in _joined_within_spans(text.splitlines(keepends=True), 0, spans):
+        margin = _MARGIN.match(line)
+        indent = margin.end() if margin else 0
+        yield line[:indent], False
+        for place, part in enumerate(_joined_within_spans(sentences(line[indent:], language), start + indent, spans)):
+            if place == 0 and _NUMBER.fullmatch(part.strip()):
+                yield part, False
+            else:
+                yield from _bared(part)
+        start += len(line)
+
+
+def _subdivided_parts(document: Document, divide: Callable[[str], Sequence[str]]) -> Iterator[tuple[str, bool]]:
+    """The same of the sentences of a document."""
+    yield document.separators[0], False
+    for sentence, behind in zip(document.sentences, document.separators[1:], strict=True):
+        parts = divide(sentence)
+        if len(parts) == 1:
+            yield sentence, True
+        else:
+            yield from _divided(sentence, parts, divide)
+        yield behind, False
+
+
+def _divided(sentence: str, parts: Sequence[str], divide: Callable[[str], Sequence[str]]) -> Iterator[tuple[str, bool]]:
+    """The same of one sentence, which `divide` cuts into `parts`."""
+    spans = [(span.start, span.end) for span in find_protected_spans(sentence)]
+    start = 0
+    for span_start, span_end in spans:
+        kept = sentence[span_start:span_end]
+        if len(divide(kept)) == 1:
+            continue
+        yield from _cut_outside(sentence, start, divide(sentence[start:span_start]), spans)
+        yield kept, False
+        start = span_end
+    yield from _cut_outside(sentence, start, divide(sentence[start:]) if start else parts, spans)
+
+
+def _cut_outside(sentence: str, start: int, parts: Sequence[str], spans: Sequence[Place]) -> Iterator[tuple[str, bool]]:
+    """The same of `parts` of a sentence, the first of which is at `start`, but for cuts within a span."""
+    for place in pairwise(outside([*accumulate(map(len, parts), initial=start)], spans)):
+        yield from _bared(sentence[slice(*place)])
+
+
+def _bared(part: str) -> Iterator[tuple[str, bool]]:
+    """A part that may have space at its ends, in parts: a sentence without it, if it shows a letter or digit."""
+    sentence = part.strip()
+    if not any(map(str.isalnum, sentence)):
+        yield part, False
+        return
+    begin = part.index(sentence)
+    yield part[:begin], False
+    yield sentence, True
+    yield part[begin + len(sentence) :], False
+
+
+def _joined_within_spans(parts: Sequence[str], start: int, spans: Sequence[ProtectedSpan]) -> Iterator[str]:
+    """`parts`, the first of which is at `start`, joined wherever they are cut within a span."""
+    waiting: list[str] = []
+    for part in parts:
+        waiting.append(part)
+        start += len(part)
+        before = bisect_left(spans, start, key=lambda span: span.start) - 1  # the last span that begins before the cut
+        if before < 0 or spans[before].end <= start:
+            yield "".join(waiting)
+            waiting = []
+
+
+def _is_wide(text: str) -> bool:
+    """Whether `text` ends in a character of the East Asian scripts, whose full stops bring their own space."""
+    return bool(text) and unicodedata.east_asian_width(text[-1]) in "WF"
+
+
+# Tags of HTML that no sentence goes on across.
+_DIVIDING = re.compile(
+    r"""</?(?: address | article | aside | blockquote | body | br | caption | center | dd | details | dialog | div | dl
+             | dt | fieldset | figcaption | figure | footer | form | h[1-6] | head | header | hr | html | legend | li
+             | main | nav | ol | option | p | pre | section | select | summary | table | tbody | td | tfoot | th | thead
+             | title | tr | ul )(?=[\s/>])""",
+    re.VERBOSE | re.IGNORECASE,
+)
+
+
+def tagged_sentences(text: str, tags: Sequence[ProtectedSpan], language: str) -> list[tuple[int, int]]:
+    """Where each part of a text that is to be translated by itself begins and ends, without space around it.
+
+    The text is divided where tags stand between two sentences, or one of them begins or ends a paragraph, a cell, a
+    line or the like; but not within an element that begins or ends in the middle of a sentence. A tag belongs to the
+    sentence that it begins or ends. Without tags the text is one part.
+
+    Args:
+        text: a line.
+        tags: those in it, in order.
+        language: see `transduce.text.sentences`.
+    """
+    if not tags:
+        return _stripped(text, 0, len(text))
+    groups = _grouped(text, tags)
+    cuts = [
+        _place_to_cut(text, group)
+        for group, divides in zip(groups, _dividing(text, groups, language), strict=True)
+        if divides
+    ]
+    return [place for start, end in pairwise([0, *cuts, len(text)]) for place in _stripped(text, start, end)]
+
+
+def _stripped(text: str, start: int, end: int) -> list[tuple[int, int]]:
+    """The place without space at its ends; none if it is all space."""
+    part = text[start:end]
+    shown = part.strip()
+    start += part.find(shown)
+    return [(start, start + len(shown))] if shown else []
+
+
+def _grouped(text: str, tags: Sequence[ProtectedSpan]) -> list[list[ProtectedSpan]]:
+    """The tags, those together that have nothing but space between them."""
+    groups: list[list[ProtectedSpan]] = []
+    for tag in tags:
+        if groups and not text[groups[-1][-1].end : tag.start].strip():
+            groups[-1].append(tag)
+        else:
+            groups.append([tag])
+    return groups
+
+
+def _dividing(text: str, groups: Sequence[Sequence[ProtectedSpan]], language: str) -> list[bool]:
+    """Whether the text is divided within each group of tags."""
+    tags = [tag for group in groups for tag in group]
+    bare = list(text)
+    for tag in tags:
+        bare[tag.start : tag.end] = " " * (tag.end - tag.start)
+    ends = list(accumulate(map(len, sentences("".join(bare), language))))
+    divides = []
+    for group in groups:
+        first, last = _with_space(text, group)
+        is_at_edge = first == 0 or last == len(text)
+        named = any(_DIVIDING.match(text, tag.start) for tag in group)
+        divides.append(is_at_edge or named or bisect_left(ends, first) < bisect_left(ends, last + 1))
+
+    number_of = [number for number, group in enumerate(groups) for _ in group]
+    depth = [0] * (len(groups) + 1)  # of elements within sentences, that begin or end at each group
+    for begin, end in elements([text[tag.start : tag.end] for tag in tags]):
+        first, last = number_of[begin], number_of[end]
+        if first < last and not (divides[first] and divides[last]):
+            depth[first + 1] += 1
+            depth[last] -= 1
+    return [one and not inside for one, inside in zip(divides, accumulate(depth), strict=False)]
+
+
+def _with_space(text: str, group: Sequence[ProtectedSpan]) -> tuple[int, int]:
+    """Where a group of tags begins and ends with the space around it."""
+    first, last = group[0].start, group[-1].end
+    while first and text[first - 1].isspace():
+        first -= 1
+    while last < len(text) and text[last].isspace():
+        last += 1
+    return first, last
+
+
+def _place_to_cut(text: str, group: Sequence[ProtectedSpan]) -> int:
+    """Behind the last tag of the group that ends an element, else in front of it."""
+    ends = [tag.end for tag in group if text.startswith("</", tag.start)]
+    return ends[-1] if ends else group[0].start

@@ -63,7 +63,7 @@ def translate_protected(
     elements that have words keep some. Each term's target is there in whole words as often as the term, more often only
     where the source has these words, too. Where a span and a term overlap, the longer one counts.
 
-    Sentences with tags between them are translated each by itself (see `transduce.text.tagged_sentences`), and so are
+    Sentences with tags between them are translated each by itself (see `transduce.text.segmentation`), and so are
     those of a line with something to keep that is too long for the model.
 
     Args:

@@ -16,7 +16,7 @@ from transduce.config import SearchConfig, Settings, TransformerConfig
 from transduce.interop.conversion import in_halves, in_turn
 from transduce.model import sinusoids
 from transduce.text import Tokenizer
-from transduce.text.tokenizer_files import VOCABULARY
+from transduce.text.pieces import VOCABULARY
 
 NUM_POSITIONS = 512
 """Rows of the table of positions, where ours has no end: as Marian's models on the Hub have it. Transformers computes
