@@ -20,11 +20,11 @@ from transduce.bundle import (
     check_writable,
     failed_writing,
     is_marked,
+    output,
     write_output_file,
     written_file,
     written_folder,
 )
-from transduce.bundle import output
 from transduce.bundle.output import recover_folders, remove_folder, standing_folder
 from transduce.errors import BusyError, OutputError, TransduceError, WriteError
 

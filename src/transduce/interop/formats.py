@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib import import_module
 from pathlib import Path
-from typing import Protocol, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
 
 from torch import Tensor
 
@@ -188,3 +188,27 @@ def refuse_import(place: Path, problems: Iterable[str]) -> None:
 def source_obstacles(tokenizer: Tokenizer, program: str) -> list[str]:
     """Why `program`, which puts `</s>` behind every source, cannot have a model that learned from sources without."""
     return [] if tokenizer.ends_sources else [f"sources do not end with </s>: {program} always puts it there"]
+
+
+def render_card(module: str, about: Any, precision: str, **values: Any) -> str:  # noqa: ANN401
+    """The model card of an export, in Markdown, from the template `card.md.jinja` beside a module.
+
+    Args:
+        module: the `__file__` of the module.
+        about: the description of the bundle, or settings with its `library_version`, `languages` and `search`.
+        precision: of the exported weights.
+        values: further values that the template uses.
+    """
+    import jinja2  # noqa: PLC0415 - only exports need it
+
+    environment = jinja2.Environment(
+        loader=jinja2.FileSystemLoader(Path(module).parent),
+        autoescape=False,  # noqa: S701 - the result is Markdown
+        trim_blocks=True,
+        keep_trailing_newline=True,
+        undefined=jinja2.StrictUndefined,
+    )
+    source, target = about.languages.source, about.languages.target
+    direction = f", from {source} to {target}" if source and target else ""
+    template = environment.get_template("card.md.jinja")
+    return template.render(about=about, precision=precision, direction=direction, **values)

@@ -180,4 +180,4 @@ def test_what_is_left_is_named_and_the_rest_counted() -> None:
     assert problems == [f"{ATTENTION}/relative_position_keys: relative positions", "zzz: ours has no such thing"]
     many = list(unknown(network_variables()))
     assert len(many) == 6
-    assert many[-1] == f"and {len(WHOLE) - 5} more network_variables that ours has no place for"
+    assert many[-1] == f"and {len(WHOLE) - 5} more variables that ours has no place for"

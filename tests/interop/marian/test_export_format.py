@@ -15,9 +15,9 @@ from transduce.bundle import Bundle, BundleDescription, Languages, model_tensors
 from transduce.config import SearchConfig, TransformerConfig
 from transduce.errors import ParityError
 from transduce.interop.export import proven
-from transduce.interop.formats import ExportFormat
+from transduce.interop.formats import ExportFormat, render_card
 from transduce.interop.marian import export_format as marian_format
-from transduce.interop.marian.export_format import FORMAT, marian_card
+from transduce.interop.marian.export_format import FORMAT
 from transduce.interop.marian.files import read_archive, read_vocabulary
 from transduce.interop.marian.runtime import find_marian
 from transduce.interop.probe import make_probe
@@ -32,7 +32,7 @@ pytest.importorskip("ctranslate2")
 def card(*, is_joint: bool, **languages: str) -> str:
     search = SearchConfig(max_pieces=77, length_penalty=0.9)
     description = BundleDescription(model=TransformerConfig(), search=search, languages=Languages(**languages))
-    return marian_card(description, "float16", is_joint=is_joint)
+    return render_card(marian_format.__file__, description, "float16", is_joint=is_joint)
 
 
 def test_it_says_what_the_model_is() -> None:

@@ -7,39 +7,13 @@ from pathlib import Path
 
 from torch import Tensor
 
-from transduce.bundle import Bundle, BundleDescription
+from transduce.bundle import Bundle
 from transduce.errors import BundleError
 from transduce.interop.argos.package import TOKENIZER, argos_code, language_name, pack, unpacked
 from transduce.interop.argos.splitter import splitter_model
 from transduce.interop.ctranslate2 import export_format as ctranslate2_format
-from transduce.interop.formats import Runtime
+from transduce.interop.formats import Runtime, render_card
 from transduce.text import Tokenizer
-
-_CARD = """\
-# {source} to {target}
-
-A translation model for Argos Translate and LibreTranslate, exported by Transduce {version}, weights in {precision}.
-{scores}
-It was made for sentences of at most {max_pieces} pieces: of a longer one, it may leave something out.
-
-`minisbd/` divides text into sentences, for Argos Translate without a network. It goes by punctuation, capital letters,
-digits and common abbreviations; nothing in it was trained.
-"""
-
-
-def argos_card(description: BundleDescription, codes: tuple[str, str], precision: str) -> str:
-    """The card in Markdown; `codes` are the languages as Argos writes them."""
-    scores = [f"{score.metric} {score.value:.2f} on {score.data} ({score.signature})" for score in description.scores]
-    source, target = map(language_name, codes)
-    return _CARD.format(
-        source=source,
-        target=target,
-        version=description.library_version,
-        precision=precision,
-        scores="".join(f"\n- {score}" for score in scores) + "\n" if scores else "",
-        max_pieces=description.search.max_pieces,
-    )
-
 
 PACKAGE_VERSION = "1.0"
 ARGOS_VERSION = "1.9.0"
@@ -73,7 +47,7 @@ class ArgosFormat:
             BundleError: the bundle does not say its languages.
             MissingExtraError: CTranslate2 or the package `onnx` is not installed.
         """
-        source, target = codes = _codes(bundle)
+        source, target = _codes(bundle)
         metadata = {
             "package_version": PACKAGE_VERSION,
             "argos_version": ARGOS_VERSION,
@@ -95,7 +69,9 @@ class ArgosFormat:
             (folder / TOKENIZER).write_bytes(bundle.load_tokenizer().model_bytes)
             texts = {
                 "metadata.json": json.dumps(metadata, indent=2) + "\n",
-                "README.md": argos_card(bundle.description, codes, precision),
+                "README.md": render_card(
+                    __file__, bundle.description, precision, source=language_name(source), target=language_name(target)
+                ),
             }
             for name, text in texts.items():
                 (folder / name).write_text(text, encoding="utf-8", newline="\n")

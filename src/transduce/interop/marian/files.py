@@ -5,7 +5,6 @@ It is a small part of YAML, read strictly and without any guessing: a value is t
 """
 
 import json
-import re
 import zipfile
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
@@ -16,6 +15,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
+import yaml
 from numpy.lib.npyio import NpzFile
 from torch import Tensor
 
@@ -26,122 +26,105 @@ from transduce.text.pieces import open_model
 
 Value = str | list[str]
 
-_ENTRY = re.compile(r"""("(?:[^"\\]|\\.)*"|'(?:[^']|'')*'|[^\s'"\[{#&*!|>%@`][^:]*?)\s*:(?:\s+(.*))?""")
-_ESCAPE = re.compile(r"\\(?:x([0-9a-fA-F]{2})|u([0-9a-fA-F]{4})|U([0-9a-fA-F]{8})|(.))", re.DOTALL)
-_ESCAPED = {
-    "0": "\0",
-    "a": "\a",
-    "b": "\b",
-    "t": "\t",
-    "n": "\n",
-    "v": "\v",
-    "f": "\f",
-    "r": "\r",
-    "e": "\x1b",
-    " ": " ",
-    '"': '"',
-    "/": "/",
-    "\\": "\\",
-    "N": "\x85",
-    "_": "\xa0",
-    "L": "\u2028",
-    "P": "\u2029",
-}
+_MOST_CHARACTERS = 2**20
+_PLAIN_TAGS = {"tag:yaml.org,2002:str", "tag:yaml.org,2002:seq", "tag:yaml.org,2002:map"}
 
 
 def parse_settings(text: str, name: str) -> dict[str, Value]:
-    """Names, each with a value or a list of values.
+    """Settings in YAML: names, each with a value or a list of values.
+
+    Every value is the text that stands there, so that `no` is a language and not false. PyYAML composes nodes and
+    constructs no objects from them.
 
     Args:
-        text: what was in the file.
-        name: what errors call it.
+        text: the content of the file.
+        name: the name of the file in error messages.
 
     Raises:
-        BundleError: there is anything else; names the line.
+        BundleError: the text is longer than 1 MiB, is not YAML, or is anything but names with values; names the line.
     """
+    if len(text) > _MOST_CHARACTERS:
+        raise BundleError(f"{name}: has {len(text):,} characters, more than the {_MOST_CHARACTERS:,} of any settings")
+    try:
+        root = yaml.compose(text, Loader=yaml.BaseLoader)
+    except (yaml.YAMLError, ValueError, OverflowError, RecursionError) as error:
+        mark = getattr(error, "problem_mark", None)
+        problem = getattr(error, "problem", None) or str(error)
+        raise BundleError(f"{name}, line {1 if mark is None else mark.line + 1}: is not YAML: {problem}") from None
+    if root is None:
+        return {}
+    if not isinstance(root, yaml.MappingNode) or root.flow_style:
+        raise BundleError(f"{name}, line 1: must be names with values, as in 'type: transformer'")
     found: dict[str, Value] = {}
-    last: Value = ""
-    for number, raw in enumerate(text.split("\n"), start=1):
-        line = raw.rstrip()
-        content = line.lstrip()
-        place = f"{name}, line {number}"
-        if not content or content.startswith("#") or line == "---":
-            continue
-        if isinstance(last, list) and content.startswith("- "):
-            last.append(_scalar(content[2:].strip(), place))
-        elif isinstance(last, list) and content.startswith("[") and line != content:
-            last.extend(_flow(content, place))
-        elif line == content and (entry := _ENTRY.fullmatch(line)):
-            key, value = _scalar(entry[1], place), (entry[2] or "").strip()
-            if key in found:
-                raise BundleError(f"{place}: {key!r} stands there twice")
-            # Without a value, it has those of the following lines.
-            last = found[key] = _parse_value(value, place) if value else []
+    for key_node, value_node in root.value:
+        key = _node_text(key_node, name)
+        if key in found:
+            raise BundleError(f"{name}, line {key_node.start_mark.line + 1}: {key!r} stands there twice")
+        if isinstance(value_node, yaml.SequenceNode) and value_node.tag in _PLAIN_TAGS:
+            found[key] = [_node_text(item, name) for item in value_node.value]
         else:
-            raise BundleError(f"{place}: {line[:80]!r} is neither a name with a value nor a value of a list")
+            found[key] = _node_text(value_node, name)
     return found
 
 
+def _node_text(node: yaml.Node, name: str) -> str:
+    if not isinstance(node, yaml.ScalarNode) or node.tag not in _PLAIN_TAGS:
+        raise BundleError(
+            f"{name}, line {node.start_mark.line + 1}: has something else than values and lists of values"
+        )
+    text: str = node.value
+    return text
+
+
 def read_numbered(text: str, name: str) -> Iterator[tuple[str, int]]:
-    """Pieces with their numbers.
+    """Pieces with their numbers, a line each, as Marian writes a vocabulary.
+
+    Lines are read one by one and not by PyYAML, which takes pieces such as "#" for comments and folds the line
+    separators of Unicode within pieces; CTranslate2 reads vocabularies in the same way.
 
     Args:
-        text: what was in the file.
-        name: what errors call it.
+        text: the content of the file.
+        name: the name of the file in error messages.
 
     Raises:
-        BundleError: there is anything else; names the line.
+        BundleError: a line is no piece with its number; names the line.
     """
     waiting: str | None = None  # a long piece has a line of its own, "? piece", and the next one has the number
     for number, raw in enumerate(text.split("\n"), start=1):
         line = raw.removesuffix("\r")
         place = f"{name}, line {number}"
         if waiting is None and line.startswith("? "):
-            waiting = _scalar(line[2:], place)
+            waiting = _unquoted(line[2:], place)
             continue
         piece, colon, digits = line.rpartition(":")
         if not line.strip() or (waiting is None and (line.startswith("# ") or line == "---")):
             continue
         if not colon or not digits.strip().isascii() or not digits.strip().isdigit() or bool(piece) == bool(waiting):
             raise BundleError(f"{place}: {line[:80]!r} is no piece with its number, as in '</s>: 0'")
-        yield (_scalar(piece, place) if waiting is None else waiting), int(digits)
+        yield (_unquoted(piece, place) if waiting is None else waiting), int(digits)
         waiting = None
+
+
+def _unquoted(text: str, place: str) -> str:
+    quote = text[:1]
+    if quote not in {"'", '"'}:
+        return text
+    if len(text) < 2 or text[-1] != quote:
+        raise BundleError(f"{place}: {text[:80]!r} has a quotation mark at one end only")
+    if quote == "'":
+        return text[1:-1].replace("''", "'")
+    if "\\" not in text:
+        return text[1:-1]
+    try:
+        unescaped: str = yaml.compose(text, Loader=yaml.BaseLoader).value
+    except (yaml.YAMLError, ValueError, OverflowError) as error:
+        raise BundleError(f"{place}: {text[:80]!r} is not YAML: {getattr(error, 'problem', None) or error}") from None
+    return unescaped
 
 
 def quoted(text: str) -> str:
     """`text` as YAML, Marian and CTranslate2 alike read it."""
     return "'" + text.replace("'", "''") + "'"
-
-
-def _parse_value(text: str, place: str) -> Value:
-    return _flow(text, place) if text.startswith("[") else _scalar(text, place)
-
-
-def _flow(text: str, place: str) -> list[str]:
-    """A list in one line, as in `[1, 2]`."""
-    if not text.endswith("]"):
-        raise BundleError(f"{place}: {text[:80]!r} is a list without end")
-    inside = text[1:-1].strip()
-    return [_scalar(item.strip(), place) for item in inside.split(",")] if inside else []
-
-
-def _scalar(text: str, place: str) -> str:
-    quote = text[:1]
-    if quote not in {"'", '"'}:
-        return text
-    inside = text[1:-1]
-    if len(text) < 2 or text[-1] != quote:
-        raise BundleError(f"{place}: {text[:80]!r} has a quotation mark at one end only")
-    return inside.replace("''", "'") if quote == "'" else _ESCAPE.sub(lambda found: _unescaped(found, place), inside)
-
-
-def _unescaped(found: re.Match[str], place: str) -> str:
-    code = found[1] or found[2] or found[3]
-    if code is None and found[4] in _ESCAPED:
-        return _ESCAPED[found[4]]
-    if code is None or int(code, 16) > 0x10FFFF:
-        raise BundleError(f"{place}: {found[0]!r} stands for no character")
-    return chr(int(code, 16))
 
 
 MODEL_FILE = "model.npz"
@@ -189,7 +172,9 @@ class MarianSettings:
     def texts(self, key: str) -> list[str]:
         """A list; empty where there is none."""
         value = self.values.get(key, [])
-        return [value] if isinstance(value, str) else value
+        if isinstance(value, list):
+            return value
+        return [value] if value else []
 
     def number(self, key: str) -> int:
         """A whole number.

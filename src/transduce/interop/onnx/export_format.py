@@ -11,7 +11,7 @@ from torch import Tensor
 from transduce.bundle import Bundle
 from transduce.bundle.bundle import WEIGHTS
 from transduce.errors import BundleError
-from transduce.interop.formats import Runtime, source_obstacles
+from transduce.interop.formats import Runtime, render_card, source_obstacles
 from transduce.interop.onnx.graph import CONSTANT, OPSET, import_onnx
 from transduce.interop.onnx.network import decoder_step_graph, encoder_graph
 from transduce.interop.onnx.runtime import (
@@ -24,56 +24,6 @@ from transduce.interop.onnx.runtime import (
 )
 from transduce.text import Tokenizer
 
-_CARD = """\
-# Translation model for ONNX Runtime{languages}
-
-Exported by Transduce {version}, weights in {precision}. `parity.json` says how far ONNX Runtime was found to compute
-the same as the original.
-
-```
-pip install onnxruntime numpy sentencepiece
-python translate.py < source.txt > translation.txt
-```
-
-`translate.py` needs nothing but this folder, and is short: begin with it to write a program of your own. It translates
-a sentence a line; `python translate.py 4` keeps four hypotheses instead of one. The model was made for sentences of at
-most {max_pieces} pieces: divide longer ones before.
-
-## The graphs
-
-Opset {opset}. Ids are int64, masks bool, all else float32. `config.json` has the ids of `<unk>`, `</s>` and `<pad>`,
-the names of all inputs and outputs, and the shape of the model. N is a layer of the decoder, from 0 to {last_layer}.
-
-| `encoder.onnx`, once for a source | axes |
-|---|---|
-| in: `source_ids`, each source ending with `</s>` and filled up with `<pad>` | sentences, source |
-| out: `source_mask`, true at real tokens | sentences, source |
-| out: `memory_keys_N`, `memory_values_N` | sentences, {num_heads}, source, {widths} |
-
-| `decoder_step.onnx`, once for a token of the targets | axes |
-|---|---|
-| in: `last_ids`, the last token of each target so far, at first `<pad>` | rows |
-| in: all that the encoder gives | |
-| in: `past_keys_N`, `past_values_N`, at first of 0 positions | rows, {num_heads}, past, {widths} |
-| out: `log_probabilities` of the next token, natural; of `<pad>`, -inf | rows, {vocabulary} |
-| out: `present_keys_N`, `present_values_N`: the past of the next step | rows, {num_heads}, past + 1, {widths} |
-
-Rows are the hypotheses of one sentence after the other: one for each sentence, or several, equally many for all.
-{limit}{precision_note}
-"""
-
-_NO_LIMIT = "Lengths have no limit."
-_LIMIT = "No source and no target may have more than {} tokens, `</s>` included."
-
-_PRECISION_NOTES = {
-    "float32": "",
-    "float16": "\nMatrices are kept in 16 bits; everything is computed in float32.\n",
-    "int8": (
-        "\nMatrices are kept in 8 bits, and what they are multiplied with is rounded to 8 bits, too, by the largest "
-        "number\nof the batch: a translation depends, a little, on what is translated together with it.\n"
-    ),
-}
-
 _JOINT_TOKENIZER = """\
 TOKENIZER = SentencePieceProcessor(model_file=str(FOLDER / "tokenizer.model"))
 encode, decode = TOKENIZER.encode, TOKENIZER.decode
@@ -81,23 +31,10 @@ encode, decode = TOKENIZER.encode, TOKENIZER.decode
 
 
 def onnx_card(settings: OnnxSettings) -> str:
-    """The README.md."""
-    model, languages = settings.model, settings.languages
-    limit = settings.max_positions
-    card = _CARD.format(
-        languages=f", from {languages.source} to {languages.target}" if languages.source and languages.target else "",
-        version=settings.library_version,
-        precision=settings.precision,
-        max_pieces=settings.search.max_pieces,
-        opset=OPSET,
-        last_layer=model.num_decoder_layers - 1,
-        num_heads=model.num_heads,
-        widths=model.d_k if model.d_k == model.d_v else f"{model.d_k} (keys) or {model.d_v}",
-        vocabulary=model.vocabulary,
-        limit=_NO_LIMIT if limit is None else _LIMIT.format(limit),
-        precision_note=_PRECISION_NOTES[settings.precision],
-    )
-    return card.rstrip() + "\n"
+    """The README.md of an exported folder."""
+    d_k, d_v = settings.model.d_k, settings.model.d_v
+    widths = d_k if d_k == d_v else f"{d_k} (keys) or {d_v}"
+    return render_card(__file__, settings, settings.precision, opset=OPSET, widths=widths)
 
 
 def example_programs(*, is_joint: bool) -> Mapping[str, str]:
