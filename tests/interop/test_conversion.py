@@ -8,7 +8,14 @@ import torch
 from transduce.bundle import load_tensors, model_tensors
 from transduce.config import TransformerConfig
 from transduce.errors import BundleError, UserError
-from transduce.interop.conversion import TheirTokens, in_halves, in_turn, make_tokenizer, numbered, position_kind
+from transduce.interop.conversion import (
+    ForeignVocabulary,
+    classify_positions,
+    interleave_channels,
+    make_tokenizer,
+    select_rows,
+    split_channels,
+)
 from transduce.interop.ctranslate2.import_format import read_tokens
 from transduce.model import Transformer, sinusoids
 from transduce.text import Tokenizer
@@ -45,7 +52,7 @@ def halves_of_sinusoids(length: int) -> torch.Tensor:
 @torch.no_grad()
 def test_it_is_the_same_model(settings: dict[str, Any]) -> None:
     model, other = make_model(0, settings), make_model(1, settings)
-    load_tensors(other, in_halves(model_tensors(model)), "rearranged")
+    load_tensors(other, split_channels(model_tensors(model)), "rearranged")
     if other.config.positions == "sinusoidal":
         other.positions.table = halves_of_sinusoids(9)
     source, target = torch.randint(1, 19, (2, 3, 9))
@@ -57,47 +64,47 @@ def test_it_is_the_same_model(settings: dict[str, Any]) -> None:
 @pytest.mark.parametrize("settings", SETTINGS, ids=str)
 def test_there_and_back_is_bit_equal(settings: dict[str, Any]) -> None:
     tensors = model_tensors(make_model(0, settings))
-    back = in_turn(in_halves(tensors))
+    back = interleave_channels(split_channels(tensors))
     assert back.keys() == tensors.keys()
     assert all(torch.equal(back[name], tensor) for name, tensor in tensors.items())
 
 
 def test_even_channels_come_first() -> None:
-    assert in_halves({"encoder.final.gain": torch.arange(6)})["encoder.final.gain"].tolist() == [0, 2, 4, 1, 3, 5]
+    assert split_channels({"encoder.final.gain": torch.arange(6)})["encoder.final.gain"].tolist() == [0, 2, 4, 1, 3, 5]
 
 
 def test_the_bias_of_the_logits_is_left_alone() -> None:
-    assert in_halves({"projection.bias": torch.arange(4)})["projection.bias"].tolist() == [0, 1, 2, 3]
+    assert split_channels({"projection.bias": torch.arange(4)})["projection.bias"].tolist() == [0, 1, 2, 3]
 
 
 def test_a_foreign_name_is_refused() -> None:
     with pytest.raises(ValueError, match=r"lm_head\.scale: is not the name"):
-        in_turn({"lm_head.scale": torch.ones(3)})
+        interleave_channels({"lm_head.scale": torch.ones(3)})
 
 
 def halves() -> torch.Tensor:
-    return in_halves({"positions.table": sinusoids(9, 8)})["positions.table"].clone()
+    return split_channels({"positions.table": sinusoids(9, 8)})["positions.table"].clone()
 
 
 def test_kinds() -> None:
-    assert position_kind(halves()) == position_kind(sinusoids(9, 8), is_in_halves=False) == "sinusoidal"
-    assert position_kind(halves(), is_in_halves=False) == position_kind(sinusoids(9, 8)) == "learned"
-    assert position_kind(torch.zeros(9, 8)) == position_kind(torch.zeros(9, 7)) == "none"
-    assert position_kind(torch.rand(9, 7)) == "learned"
+    assert classify_positions(halves()) == classify_positions(sinusoids(9, 8), is_split=False) == "sinusoidal"
+    assert classify_positions(halves(), is_split=False) == classify_positions(sinusoids(9, 8)) == "learned"
+    assert classify_positions(torch.zeros(9, 8)) == classify_positions(torch.zeros(9, 7)) == "none"
+    assert classify_positions(torch.rand(9, 7)) == "learned"
 
 
 @pytest.mark.parametrize("place", [(0, 0), (8, 7)])
 def test_one_number_that_is_another_is_noticed_unless_rounding_explains_it(place: tuple[int, int]) -> None:
     table = halves()
     table[place] += 1e-3
-    assert position_kind(table) == "learned"
-    assert position_kind(table, rounding=2e-3) == "sinusoidal"
+    assert classify_positions(table) == "learned"
+    assert classify_positions(table, rounding=2e-3) == "sinusoidal"
 
 
 def test_rows_are_taken_and_what_is_missing_is_said() -> None:
     matrix, vector = torch.tensor([[1.0, 2.0], [3.0, 4.0]]), torch.tensor([5.0, 6.0])
-    assert numbered(matrix, [1, -1, 0]).tolist() == [[3, 4], [0, 0], [1, 2]]
-    assert numbered(vector, [-1, 0, 0, 1], -9.0).tolist() == [-9, 5, 5, 6]
+    assert select_rows(matrix, [1, -1, 0]).tolist() == [[3, 4], [0, 0], [1, 2]]
+    assert select_rows(vector, [-1, 0, 0, 1], -9.0).tolist() == [-9, 5, 5, 6]
 
 
 SPECIAL = ["<unk>", "</s>"]
@@ -111,7 +118,7 @@ def write(folder: Path, **vocabularies: list[str]) -> Path:
 
 def test_one_vocabulary_is_that_of_both_sides(tmp_path: Path) -> None:
     found = read_tokens(write(tmp_path, shared=[*SPECIAL, "a"], source=["never read"]))
-    assert found == TheirTokens([*SPECIAL, "a"], [*SPECIAL, "a"])
+    assert found == ForeignVocabulary([*SPECIAL, "a"], [*SPECIAL, "a"])
 
 
 def test_each_side_may_have_its_own(tmp_path: Path) -> None:
@@ -127,7 +134,7 @@ def test_one_side_alone_is_not_enough(tmp_path: Path, name: str) -> None:
 
 def test_the_numbering_is_ours(tokenizer: Tokenizer, tmp_path: Path) -> None:
     """`<unk>`, `</s>`, what both have, what the source has, what the target has."""
-    tokens = TheirTokens(["x", "</s>", "y", "<unk>", "z"], ["z", "w", "<unk>", "y", "</s>"])
+    tokens = ForeignVocabulary(["x", "</s>", "y", "<unk>", "z"], ["z", "w", "<unk>", "y", "</s>"])
     (tmp_path / "sentencepiece.model").write_bytes(tokenizer.model_bytes)
     found = make_tokenizer(tokens, tmp_path, None)
     assert found.pieces(range(found.vocabulary)) == ["<unk>", "</s>", "y", "z", "x", "w", "<pad>"]
@@ -138,7 +145,7 @@ def test_the_model_is_looked_for_in_the_folder_and_beside_it(tokenizer: Tokenize
     folder = tmp_path / "model"
     folder.mkdir()
     pieces = tokenizer.pieces(range(tokenizer.pad_id))
-    tokens = TheirTokens(pieces, pieces)
+    tokens = ForeignVocabulary(pieces, pieces)
     with pytest.raises(UserError, match=r"neither in it nor beside it \(tokenizer\.model and target_tokenizer\.model"):
         make_tokenizer(tokens, folder, None)
     (tmp_path / "sentencepiece.model").write_bytes(tokenizer.model_bytes)
@@ -158,7 +165,7 @@ def test_the_vocabulary_of_an_export_must_be_that_of_its_tokenizer(tokenizer: To
     separate = Tokenizer.with_vocabulary(model, model, pieces[:-1], "separate", target_only=pieces[-1:])
     for name, content in separate.files.items():
         (tmp_path / name).write_bytes(content)
-    assert make_tokenizer(TheirTokens(pieces, pieces), tmp_path, None).files == separate.files
+    assert make_tokenizer(ForeignVocabulary(pieces, pieces), tmp_path, None).files == separate.files
     for sources in (pieces[:-1], pieces[::-1]):
         with pytest.raises(BundleError, match="has other pieces than the vocabulary"):
-            make_tokenizer(TheirTokens(sources, pieces), tmp_path, None)
+            make_tokenizer(ForeignVocabulary(sources, pieces), tmp_path, None)

@@ -78,7 +78,6 @@ class Recorder:
         keys_and_values: KeysAndValues,
         mask: Mask,
     ) -> Float[Tensor, "batch query d_model"]:
-        """See `passes.Attend`."""
         on = self.switches.on[place.attention][0, place.layer]
         self.records[place] = AttentionRecord(attention, queries, keys_and_values, mask, on)
         return self.switches(place, attention, queries, keys_and_values, mask)

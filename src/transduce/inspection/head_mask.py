@@ -47,7 +47,6 @@ class HeadSwitches:
         keys_and_values: KeysAndValues,
         mask: Mask,
     ) -> Float[Tensor, "batch query d_model"]:
-        """See `passes.Attend`."""
         attended = attention.score.attend(queries, *with_room(*keys_and_values, mask))
         attended = attended * self.on[place.attention][:, place.layer, :, None, None]
         outputs: Tensor = attention.output(attended.transpose(1, 2).flatten(2))
@@ -91,7 +90,6 @@ class SwitchedState:
     length: int = 0
 
     def select(self, sentences: Int[Tensor, " kept"] | None, parents: Int[Tensor, "kept width"]) -> "SwitchedState":
-        """See `search.SearchState`."""
         if sentences is None:
             index = parents[:, :, None].expand(-1, -1, self.visible.size(2))
             return replace(self, visible=self.visible.gather(1, index))
@@ -121,7 +119,6 @@ class SwitchedNetwork:
     def start(
         self, source_ids: Int[Tensor, "sentences source"], source_mask: Bool[Tensor, "sentences source"]
     ) -> SwitchedState:
-        """See `Network`."""
         memory = encode(self.model, source_ids, source_mask, self.switches)
         state = self.model.start(memory, source_mask)
         return SwitchedState(
@@ -131,7 +128,6 @@ class SwitchedNetwork:
     def step(
         self, last_ids: Int[Tensor, "sentences width"], state: SwitchedState
     ) -> tuple[Float[Tensor, "sentences width vocabulary"], SwitchedState]:
-        """See `Network`."""
         model, width = self.model, last_ids.size(1)
         own = torch.eye(width, dtype=torch.bool, device=last_ids.device).expand(len(last_ids), -1, -1)
         visible = torch.cat([state.visible.expand(-1, width, -1), own], dim=2)

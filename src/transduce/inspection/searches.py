@@ -52,13 +52,11 @@ class TracedSearch(SentenceSearch):
         self._of_live: list[int | None] = [None]
 
     def advance(self, scores: list[float], parents: list[int], ids: list[int]) -> None:
-        """See `SentenceSearch`."""
         before = self.live
         super().advance(scores, parents, ids)
         self._record(before, zip(scores, parents, ids, strict=True))
 
     def take_up(self, candidates: Iterable[Candidate], first_of_bank: frozenset[int] | None = None) -> None:
-        """See `SentenceSearch`."""
         before, given = self.live, list(candidates)
         super().take_up(given, first_of_bank)
         self._record(before, ((one.score, one.parent, one.id) for one in given))

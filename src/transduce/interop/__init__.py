@@ -1,4 +1,4 @@
-"""Models of other runtimes: exported with a proof that they are the same model, imported with the same proof."""
+"""Models of other programs: export and import, each with a proof that both programs compute the same."""
 
 from transduce.interop.engines import ENGINES, NATIVE, load_translator
 from transduce.interop.export import check_exportable, export_bundle

@@ -1,9 +1,9 @@
-"""Two orders of the d_model channels between the layers: sines and cosines in turn, or in two halves.
+"""Steps that several formats share: order of channels, numbers of tokens, tables of positions, tokenizers.
 
-The paper's positions (3.5) have the sine of a frequency at an even channel and its cosine at the next one. Marian, and
-what descends from it, has first all sines, then all cosines, of the same frequencies. Nothing else in the network
-depends on the order of these channels: with the rows or columns of every matrix that writes or reads them rearranged in
-the same way, both are the same model, and no number changes.
+The paper's positions (3.5) interleave sines and cosines: the sine of a frequency is at an even channel, its cosine at
+the next one. Marian and its descendants split the channels: all sines come before all cosines. Nothing else in the
+network depends on the order of the d_model channels between the layers. With the rows or columns of every matrix that
+writes or reads these channels reordered in the same way, both are the same model, and no number changes.
 """
 
 from collections.abc import Mapping, Sequence
@@ -27,33 +27,33 @@ _ROWS = (
 _NEITHER = ("projection.bias", "inner.bias", "query_weight", "key_weight", "hidden_weight")
 
 
-def in_halves(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+def split_channels(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """The tensors of a bundle with their channels in two halves instead of in turn.
 
     Raises:
         ValueError: a name is not that of a bundle's tensor.
     """
-    return {name: _rearranged(name, tensor, back=False) for name, tensor in tensors.items()}
+    return {name: _reorder_channels(name, tensor, back=False) for name, tensor in tensors.items()}
 
 
-def in_turn(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """The inverse of `in_halves`: tensors under the names of a bundle's, their channels in turn instead of in halves.
+def interleave_channels(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """The inverse of `split_channels`.
 
     Raises:
         ValueError: a name is not that of a bundle's tensor.
     """
-    return {name: _rearranged(name, tensor, back=True) for name, tensor in tensors.items()}
+    return {name: _reorder_channels(name, tensor, back=True) for name, tensor in tensors.items()}
 
 
-def _rearranged(name: str, tensor: Tensor, *, back: bool) -> Tensor:
-    axis = _axis(name)
+def _reorder_channels(name: str, tensor: Tensor, *, back: bool) -> Tensor:
+    axis = _channel_axis(name)
     if axis is None:
         return tensor
-    halves = _halves(tensor.size(axis))
+    halves = _split_order(tensor.size(axis))
     return tensor.index_select(axis, halves.argsort() if back else halves)
 
 
-def _axis(name: str) -> int | None:
+def _channel_axis(name: str) -> int | None:
     """The axis along which the channels lie in the tensor of this name, if any."""
     if name.endswith(_COLUMNS):
         return 1
@@ -64,7 +64,7 @@ def _axis(name: str) -> int | None:
     raise ValueError(f"{name}: is not the name of a tensor of a bundle")
 
 
-def _halves(d_model: int) -> Int[Tensor, " {d_model}"]:
+def _split_order(d_model: int) -> Int[Tensor, " {d_model}"]:
     """For each place in the order of halves, the place in turn: even ones, then odd ones."""
     in_order = torch.arange(d_model)
     return torch.cat([in_order[0::2], in_order[1::2]])
@@ -74,14 +74,14 @@ _MOST_DIFFERENT = 1e-6
 """Between sinusoids that two programs have computed."""
 
 
-def position_kind(
-    table: Float[Tensor, "positions d_model"], *, is_in_halves: bool = True, rounding: float = 0.0
+def classify_positions(
+    table: Float[Tensor, "positions d_model"], *, is_split: bool = True, rounding: float = 0.0
 ) -> str:
     """What `model.positions` calls it: "sinusoidal", "none" if all is zero, or "learned", which is any other table.
 
     Args:
         table: what is added to embeddings.
-        is_in_halves: whether all sines would stand before all cosines.
+        is_split: whether all sines would stand before all cosines.
         rounding: most that a number may have lost.
     """
     if not table.any():
@@ -89,12 +89,12 @@ def position_kind(
     if table.size(1) % 2:
         return "learned"
     ours = sinusoids(*table.shape)
-    if is_in_halves:
-        ours = in_halves({"positions.table": ours})["positions.table"]
+    if is_split:
+        ours = split_channels({"positions.table": ours})["positions.table"]
     return "sinusoidal" if torch.allclose(table, ours, rtol=0, atol=max(rounding, _MOST_DIFFERENT)) else "learned"
 
 
-def numbered(
+def select_rows(
     numbers: Float[Tensor, "theirs *width"], rows: Sequence[int], missing: float = 0.0
 ) -> Float[Tensor, "ours *width"]:
     """The given rows of a matrix, or numbers of a vector; `missing` for row -1."""
@@ -109,16 +109,16 @@ MODELS = ((SOURCE_MODEL, TARGET_MODEL), ("source.spm", "target.spm"), (SOURCE_MO
 
 
 @dataclass(frozen=True)
-class TheirTokens:
+class ForeignVocabulary:
     """The tokens of a folder, in the order of the rows of its matrices, behind which `<pad>` may have one more."""
 
     sources: list[str]
     targets: list[str]
     has_pad: bool = False
 
-    def without_pad(self) -> "TheirTokens":
+    def without_pad(self) -> "ForeignVocabulary":
         """The same, if `<pad>` is the last, with `<pad>` as no token."""
-        return TheirTokens(self.sources[:-1], self.targets[:-1], has_pad=True)
+        return ForeignVocabulary(self.sources[:-1], self.targets[:-1], has_pad=True)
 
     def rows(self, pieces: Sequence[str]) -> tuple[list[int], list[int]]:
         """Of each of `pieces`, the row that it has in sources, and that in targets; -1 where it has none."""
@@ -126,7 +126,9 @@ class TheirTokens:
         return [sources.get(piece, -1) for piece in pieces], [targets.get(piece, -1) for piece in pieces]
 
 
-def make_tokenizer(tokens: TheirTokens, folder: Path, given: Path | None, *, ends_sources: bool = True) -> Tokenizer:
+def make_tokenizer(
+    tokens: ForeignVocabulary, folder: Path, given: Path | None, *, ends_sources: bool = True
+) -> Tokenizer:
     """Our tokenizer: `<unk>`, `</s>`, the other tokens of both sides, those of one side alone, and `<pad>`.
 
     Args:
@@ -152,8 +154,8 @@ def make_tokenizer(tokens: TheirTokens, folder: Path, given: Path | None, *, end
     known = set(tokens.sources), set(tokens.targets)
     shared = [token for token in tokens.sources if token in known[1] and token not in SPECIAL]
     return Tokenizer.with_vocabulary(
-        _bytes(source),
-        _bytes(target),
+        _read_bytes(source),
+        _read_bytes(target),
         [*SPECIAL, *shared],
         str(folder),
         source_only=[token for token in tokens.sources if token not in known[1]],
@@ -172,7 +174,7 @@ def _find_models(places: Sequence[Path], folder: Path, given: Path | None) -> tu
     raise UserError(f"{folder}: its SentencePiece model is {where} ({looked_for}): give it with --tokenizer")
 
 
-def _bytes(path: Path) -> bytes:
+def _read_bytes(path: Path) -> bytes:
     try:
         return path.read_bytes()
     except OSError as error:

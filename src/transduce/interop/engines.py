@@ -1,4 +1,4 @@
-"""Translation by another program's engine, with a model that was exported to it, or is for the occasion."""
+"""Translation by the engine of another program, with an exported model or a bundle that is exported for one use."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -96,16 +96,16 @@ def load_translator(
     if ensemble:
         raise ConfigError(f"--ensemble: the engine {engine} computes with one model; use the engine {NATIVE}")
     if (model / ENGINES[engine].file).is_file():
-        return _exported(model, engine, device, precision)
+        return _load_exported(model, engine, device, precision)
     say(f"{model} is exported to {engine}, to be used once: transduce export --to {engine} keeps it")
     with TemporaryDirectory() as temporary:
         folder = Path(temporary) / engine
         wanted = None if precision == "auto" else precision
         export_bundle(Bundle.open(find_bundle(model)), engine, folder, precision=wanted, num_sentences=NUM_SENTENCES)
-        return _exported(folder, engine, device, "auto")
+        return _load_exported(folder, engine, device, "auto")
 
 
-def _exported(folder: Path, engine: str, device: str, precision: str) -> Translator:
+def _load_exported(folder: Path, engine: str, device: str, precision: str) -> Translator:
     """The translator of an exported folder, which is not needed any more when it is loaded."""
     check_export(folder)
     settings = ENGINES[engine].read_settings(folder)

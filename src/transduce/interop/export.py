@@ -1,4 +1,4 @@
-"""A bundle in the format of another program, with the proof that this program computes the same."""
+"""The export of a bundle to the format of another program, with a parity proof."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -77,11 +77,11 @@ def export_bundle(  # noqa: PLR0913 - each is a choice of whoever exports
     decoder = ForcedDecoder.of(bundle, device="cpu")
     sentences = make_probe(decoder, probe, reference, num_sentences)
     say(f"probe: {len(sentences.texts):,} sentences, {sentences.origin}")
-    with _written(output, chosen, force=force) as (place, proof):
+    with _open_output(output, chosen, force=force) as (place, proof):
         say(f"writing {target}, weights in {precision}")
         chosen.write(bundle, place, precision)
         say("comparing it with the model")
-        parity = proven(decoder, chosen, place, sentences, Claim(target, precision, bundle.digest))
+        parity = prove_export(decoder, chosen, place, sentences, Claim(target, precision, bundle.digest))
         parity = record_export(parity, place.parent if chosen.suffix else place)
         write_parity(proof, parity)
     return parity
@@ -102,14 +102,14 @@ def check_exportable(bundle: Bundle, target: str, precision: str | None = None) 
     return precision or chosen.precisions[0]
 
 
-def proven(decoder: ForcedDecoder, chosen: ExportFormat, place: Path, probe: Probe, claim: Claim) -> Parity:
+def prove_export(decoder: ForcedDecoder, chosen: ExportFormat, place: Path, probe: Probe, claim: Claim) -> Parity:
     """The proof of what was written to `place`; see `prove`."""
     runtime = chosen.load(place, decoder.tokenizer)
     return prove(decoder, runtime, probe, replace(claim, weights=chosen.read_back(place)))
 
 
 @contextmanager
-def _written(output: Path, chosen: ExportFormat, *, force: bool) -> Iterator[tuple[Path, Path]]:
+def _open_output(output: Path, chosen: ExportFormat, *, force: bool) -> Iterator[tuple[Path, Path]]:
     """Where to write the model and the proof: beside their places, which they take when the block ends well."""
     if not chosen.suffix:
         with written_folder(output, marker=DESCRIPTION if is_bundle(output) else PARITY_FILE) as folder:
@@ -117,7 +117,7 @@ def _written(output: Path, chosen: ExportFormat, *, force: bool) -> Iterator[tup
             _check_output(output, chosen, force=force)  # minutes have passed
         return
     output = output.resolve()  # a symbolic link stays
-    proof = _proof_of(output)
+    proof = _proof_path(output)
     try:
         output.parent.mkdir(parents=True, exist_ok=True)
         with (
@@ -137,7 +137,7 @@ def _written(output: Path, chosen: ExportFormat, *, force: bool) -> Iterator[tup
         raise failed_writing(output, error) from error
 
 
-def _proof_of(file: Path) -> Path:
+def _proof_path(file: Path) -> Path:
     return file.with_name(f"{file.name}.{PARITY_FILE}")
 
 
@@ -154,7 +154,7 @@ def _check_output(output: Path, chosen: ExportFormat, *, force: bool) -> None:
     if is_stream(output):
         raise OutputError(f"{output}: is a pipe or a device; an export has a proof beside it: give the name of a file")
     check_output_file(output, _is_exported_file, "export", force=force)
-    check_output_file(_proof_of(output.resolve()), _is_proof, "proof of an export", force=force)
+    check_output_file(_proof_path(output.resolve()), _is_proof, "proof of an export", force=force)
 
 
 def _check_output_folder(output: Path, *, force: bool) -> None:
@@ -181,7 +181,7 @@ def _check_output_folder(output: Path, *, force: bool) -> None:
 def _is_exported_file(path: Path) -> bool:
     """Whether the proof beside `path` speaks of that very file."""
     try:
-        known = read_parity(_proof_of(path.resolve())).files
+        known = read_parity(_proof_path(path.resolve())).files
     except BundleError:
         return False
     return record_files(path.parent, [path.name])[path.name] in known.values()

@@ -1,4 +1,4 @@
-"""What a proof asks of a runtime, and what a format has to say about itself."""
+"""The formats that bundles are exported to and imported from, and the protocols that every format implements."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field

@@ -1,4 +1,4 @@
-"""A model of another program as a bundle, with the proof that both compute the same."""
+"""The import of another program's model as a bundle, with a parity proof."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -81,30 +81,30 @@ def import_model(  # noqa: PLR0913 - each is a choice of whoever imports
         write_parity(folder / PARITY_FILE, proofs[0])
         check_new_bundle(output, force=force)  # minutes have passed
 
-    _check(found, path)
+    _check_shapes(found, path)
     model = blank_model(found.config)
     load_tensors(model, found.tensors, str(path))
-    save_bundle(output, model, found.tokenizer, _description(found, path, name), verify)
+    save_bundle(output, model, found.tokenizer, _describe_bundle(found, path, name), verify)
     return proofs[0]
 
 
-def _check(found: ImportedModel, path: Path) -> None:
+def _check_shapes(found: ImportedModel, path: Path) -> None:
     """That all weights have their shapes, before there is a network: a damaged file may ask for one of any size."""
     with torch.device("meta"):
         expected = model_tensors(Transformer(found.config))
     check_tensors(found.tensors, expected, str(path))
 
 
-def _description(found: ImportedModel, path: Path, name: str) -> BundleDescription:
+def _describe_bundle(found: ImportedModel, path: Path, name: str) -> BundleDescription:
     return BundleDescription(
         model=found.config,
-        search=_within_reach(found),
+        search=_limit_search(found),
         languages=Languages(source=found.source_language, target=found.target_language),
         training={"imported_from": path.name, "format": name, "made_for": found.runtime.name},
     )
 
 
-def _within_reach(found: ImportedModel) -> SearchConfig:
+def _limit_search(found: ImportedModel) -> SearchConfig:
     """A model with learned positions reads nothing longer at a time."""
     if found.config.positions != "learned":
         return found.search

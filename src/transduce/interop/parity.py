@@ -1,4 +1,4 @@
-"""How far another program computes the same as a model: what was compared, what was found, and what is allowed."""
+"""The record of a parity proof: what was compared, what was found, and which differences are allowed."""
 
 from pathlib import Path
 from typing import Literal
@@ -27,7 +27,7 @@ class Tolerance(Settings):
     """All on average."""
 
 
-def _units(unit: float, num_units: int) -> Tolerance:
+def _make_tolerance(unit: float, num_units: int) -> Tolerance:
     """On average so many times the largest error of rounding one number; forty times that for a single token."""
     return Tolerance(largest=40 * num_units * unit, mean=num_units * unit)
 
@@ -35,13 +35,13 @@ def _units(unit: float, num_units: int) -> Tolerance:
 TOLERANCES = {
     "float32": Tolerance(largest=1e-4, mean=1e-5),
     # Numbers of 11 and of 8 bits.
-    "float16": _units(2**-11, 10),
-    "bfloat16": _units(2**-8, 10),
+    "float16": _make_tolerance(2**-11, 10),
+    "bfloat16": _make_tolerance(2**-8, 10),
     # Whole numbers up to 127 for the largest of a row, in matrices and in what they are multiplied with.
-    "int8": _units(1 / 254, 25),
-    "int8_float32": _units(1 / 254, 25),
+    "int8": _make_tolerance(1 / 254, 25),
+    "int8_float32": _make_tolerance(1 / 254, 25),
     # Whole numbers up to 1,024 for the largest of a matrix: CTranslate2 adds up products in 32 bits.
-    "int16": _units(2**-11, 25),
+    "int16": _make_tolerance(2**-11, 25),
 }
 """By precision of the weights.
 
@@ -54,7 +54,7 @@ nats.
 """
 
 
-class Extreme(Settings):
+class WorstToken(Settings):
     """The sentence with the token whose log-probability differs most."""
 
     sentence: int = Field(ge=1)
@@ -149,7 +149,7 @@ class Parity(Settings):
     tolerance: Tolerance
     """What was allowed."""
 
-    worst: Extreme
+    worst: WorstToken
     """Where the largest difference is."""
 
     identical_greedy: int
@@ -179,11 +179,13 @@ class Parity(Settings):
         return {
             "compared": f"{self.ours} with {self.theirs}, weights in {self.precision}",
             "probe": f"{self.sentences:,} sentences, {self.tokens:,} tokens, {self.probe}",
-            "tokenization": _same(self.identical_tokenizations, self.sentences, "no tokenizer travels with the model"),
+            "tokenization": _format_count(
+                self.identical_tokenizations, self.sentences, "no tokenizer travels with the model"
+            ),
             "largest difference": f"{self.largest_difference:.2g} nats a token (allowed {tolerance.largest:.2g})",
             "mean difference": f"{self.mean_difference:.2g} nats a token (allowed {tolerance.mean:.2g})",
             "worst sentence": f"{worst.sentence}, token {worst.piece!r}: {worst.ours:.6f} and {worst.theirs:.6f} nats",
-            "greedy translations": _same(self.identical_greedy, self.sentences, ""),
+            "greedy translations": _format_count(self.identical_greedy, self.sentences, ""),
             _QUALITY[bleu.against]: quality,
             "weights": weights,
         }
@@ -196,7 +198,7 @@ _QUALITY = {
 """What the BLEU of a proof says, by what it is measured against."""
 
 
-def most_rounding(precision: str, weight: Tensor) -> Tensor:
+def bound_rounding(precision: str, weight: Tensor) -> Tensor:
     """How far each number may be from what it was before it was written in `precision`; 0 in float32."""
     if precision == EXACT:
         return torch.zeros(())
@@ -248,5 +250,5 @@ def read_parity(path: Path) -> Parity:
         raise BundleError(f"{path}: is no proof of Transduce's: {first_problem(error)}") from None
 
 
-def _same(count: int | None, total: int, absent: str) -> str:
+def _format_count(count: int | None, total: int, absent: str) -> str:
     return absent if count is None else f"{count:,} of {total:,} identical"

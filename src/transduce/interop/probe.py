@@ -1,4 +1,4 @@
-"""The sentences of a proof: somebody's own, or made of what the model's vocabulary knows."""
+"""The sentences that a parity proof translates: from a file, or generated from the vocabulary of the model."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -56,11 +56,11 @@ def make_probe(
     """
     most = min(decoder.search.max_pieces, decoder.model.longest - 1)
     if path is None:
-        return vocabulary_probe(decoder.tokenizer, most, num_sentences)
+        return make_vocabulary_probe(decoder.tokenizer, most, num_sentences)
     return read_probe(decoder.tokenizer, most, path, reference, num_sentences)
 
 
-def vocabulary_probe(tokenizer: Tokenizer, max_pieces: int, num_sentences: int = NUM_SENTENCES) -> Probe:
+def make_vocabulary_probe(tokenizer: Tokenizer, max_pieces: int, num_sentences: int = NUM_SENTENCES) -> Probe:
     """Sentences of words that are in the vocabulary as wholes, and some that are odd; the same for the same tokenizer.
 
     Args:
@@ -69,8 +69,8 @@ def vocabulary_probe(tokenizer: Tokenizer, max_pieces: int, num_sentences: int =
         num_sentences: how many.
     """
     chance = np.random.default_rng(_SEED)
-    words = _words(tokenizer)
-    made = islice(_sentences(words, chance, tokenizer, max_pieces), num_sentences)
+    words = _collect_words(tokenizer)
+    made = islice(_generate_sentences(words, chance, tokenizer, max_pieces), num_sentences)
     return Probe(tuple(made), "made of the model's vocabulary")
 
 
@@ -107,7 +107,7 @@ def read_probe(
     return Probe(sources, origin, None if reference is None else translations)
 
 
-def _words(tokenizer: Tokenizer) -> list[str]:
+def _collect_words(tokenizer: Tokenizer) -> list[str]:
     """What a text can have between spaces and is one piece of it; all pieces where the language has no spaces."""
     pieces = tokenizer.pieces(range(2, tokenizer.pad_id))
     words = [piece[1:] for piece in pieces if piece.startswith("▁") and len(piece) > 2 and piece[1:].isalpha()]
@@ -117,25 +117,25 @@ def _words(tokenizer: Tokenizer) -> list[str]:
     return [text for piece in pieces if (text := piece.replace("▁", "")) and text.isprintable()]
 
 
-def _sentences(
+def _generate_sentences(
     words: Sequence[str], chance: np.random.Generator, tokenizer: Tokenizer, max_pieces: int
 ) -> Iterator[str]:
-    def some(count: int) -> list[str]:
+    def choose_words(count: int) -> list[str]:
         return [words[place] for place in chance.integers(len(words), size=count)]
 
     def fits(text: str) -> bool:
         return 1 <= len(tokenizer.encode(text)) <= max_pieces
 
     longest = ""
-    for word in some(max_pieces):
+    for word in choose_words(max_pieces):
         if not fits(f"{longest} {word}"):
             break
         longest = f"{longest} {word}".strip()
-    a, b, c = some(3)
+    a, b, c = choose_words(3)
     edges = [edge.format(a=a, b=b, c=c, A=a.upper(), B=b.capitalize(), C=c.title()) for edge in EDGES]
     yield from filter(fits, [longest, *edges])
     while True:
-        text = " ".join(some(int(chance.integers(1, _MOST_WORDS + 1))))
+        text = " ".join(choose_words(int(chance.integers(1, _MOST_WORDS + 1))))
         while not fits(text) and " " in text:
             text = text[: text.rindex(" ")]
         yield text

@@ -1,4 +1,4 @@
-"""What a model and another program make of the same sentences, measured side by side."""
+"""The proof that another program computes the same as a model; every export and every import makes one."""
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
@@ -16,7 +16,7 @@ from transduce.bundle import model_tensors
 from transduce.config import SearchConfig
 from transduce.errors import ParityError
 from transduce.interop.formats import Runtime
-from transduce.interop.parity import TOLERANCES, Bleu, Extreme, Parity, Tolerance, most_rounding
+from transduce.interop.parity import TOLERANCES, Bleu, Parity, Tolerance, WorstToken, bound_rounding
 from transduce.interop.probe import Probe
 from transduce.model import Transformer
 from transduce.text import Tokenizer
@@ -82,20 +82,20 @@ def measure(decoder: ForcedDecoder, runtime: Runtime, texts: Sequence[str]) -> M
     tokenizer, model = decoder.tokenizer, decoder.model
     sources = [tokenizer.as_source(ids) for ids in tokenizer.encode_all(texts)]
     limits = [min(len(source) + decoder.search.max_extra_length, model.longest) for source in sources]
-    with _one_thread():
-        greedy = _greedy(decoder, sources)
+    with _limit_to_one_thread():
+        greedy = _translate_greedily(decoder, sources)
         # Where there is no more room, we end a translation, and others break it off.
         their_greedy = [
             row if len(row) < limit else [*row[: limit - 1], tokenizer.end_id]
             for row, limit in zip(runtime.greedy(sources, limits), limits, strict=True)
         ]
-        targets = [*greedy, *_changed(greedy, tokenizer)]
-        scores = _scores(decoder, [*sources, *sources], targets)
+        targets = [*greedy, *_perturb_targets(greedy, tokenizer)]
+        scores = _score_targets(decoder, [*sources, *sources], targets)
         their_scores = runtime.forced_scores([*sources, *sources], targets)
         gaps = {}
         for index, (ours, theirs) in enumerate(zip(greedy, their_greedy, strict=True)):
             if ours != theirs:
-                gaps[index] = _gap(decoder, sources[index], ours, theirs)
+                gaps[index] = _measure_gap(decoder, sources[index], ours, theirs)
     for row, (target, found) in enumerate(zip(targets, their_scores, strict=True)):
         if len(found) != len(target) or not all(map(math.isfinite, found)):
             raise ParityError(
@@ -106,7 +106,7 @@ def measure(decoder: ForcedDecoder, runtime: Runtime, texts: Sequence[str]) -> M
 
 
 @contextmanager
-def _one_thread() -> Iterator[None]:
+def _limit_to_one_thread() -> Iterator[None]:
     """Within, PyTorch computes on one thread: with several, it adds up in another order."""
     before = torch.get_num_threads()
     torch.set_num_threads(1)
@@ -116,17 +116,17 @@ def _one_thread() -> Iterator[None]:
         torch.set_num_threads(before)
 
 
-def _greedy(decoder: ForcedDecoder, sources: Ids) -> Ids:
+def _translate_greedily(decoder: ForcedDecoder, sources: Ids) -> Ids:
     engine = NativeEngine(decoder.model, decoder.tokenizer.end_id, "float32")
     lengths = {name: getattr(decoder.search, name) for name in ("max_extra_length", "batch_tokens")}
     return [best.ids for (best,) in engine.search(sources, SearchConfig(beam=1, **lengths))]
 
 
-def _scores(decoder: ForcedDecoder, sources: Ids, targets: Ids) -> Scores:
+def _score_targets(decoder: ForcedDecoder, sources: Ids, targets: Ids) -> Scores:
     return [found.token_scores for found in score_ids(decoder, sources, targets)]
 
 
-def _changed(targets: Ids, tokenizer: Tokenizer) -> Ids:
+def _perturb_targets(targets: Ids, tokenizer: Tokenizer) -> Ids:
     """The same, but about every third token is any other that a target can have."""
     chance = np.random.default_rng(_SEED)
     spelled = tokenizer.encode_targets(tokenizer.pieces(range(2, tokenizer.pad_id)))
@@ -137,13 +137,13 @@ def _changed(targets: Ids, tokenizer: Tokenizer) -> Ids:
     ]
 
 
-def _gap(decoder: ForcedDecoder, source: list[int], ours: list[int], theirs: list[int]) -> float:
+def _measure_gap(decoder: ForcedDecoder, source: list[int], ours: list[int], theirs: list[int]) -> float:
     """How much more probable the model finds its own token where two translations part; inf if one just breaks off."""
     num_same = next((place for place, (one, other) in enumerate(zip(ours, theirs, strict=False)) if one != other), None)
     if num_same is None:
         return math.inf
     rows = [ours[: num_same + 1], theirs[: num_same + 1]]
-    own, other = (row[-1] for row in _scores(decoder, [source, source], rows))
+    own, other = (row[-1] for row in _score_targets(decoder, [source, source], rows))
     return own - other
 
 
@@ -183,8 +183,8 @@ def prove(decoder: ForcedDecoder, runtime: Runtime, probe: Probe, claim: Claim) 
     measured = measure(decoder, runtime, probe.texts)
     tokenizations = runtime.encode(probe.texts)
     same_tokenizations = None if tokenizations is None else list(map(list.__eq__, tokenizations, measured.sources))
-    changed = [] if claim.weights is None else _changed_tensors(decoder.model, claim)
-    texts = _texts(measured, runtime, decoder.tokenizer)
+    changed = [] if claim.weights is None else _find_changed_tensors(decoder.model, claim)
+    texts = _compare_texts(measured, runtime, decoder.tokenizer)
     parity = Parity(
         model=claim.model,
         target=claim.target,
@@ -198,28 +198,28 @@ def prove(decoder: ForcedDecoder, runtime: Runtime, probe: Probe, claim: Claim) 
         largest_difference=max(map(max, measured.differences)),
         mean_difference=measured.mean,
         tolerance=TOLERANCES[claim.precision],
-        worst=_worst(measured, probe, decoder.tokenizer),
+        worst=_describe_worst_token(measured, probe, decoder.tokenizer),
         identical_greedy=len(probe.texts) - len(measured.gaps),
-        bleu=_bleu(measured, probe, runtime, decoder.tokenizer),
+        bleu=_compare_bleu(measured, probe, runtime, decoder.tokenizer),
         identical_texts=None if texts is None else len(measured.greedy) - len(texts),
         identical_weights=None if claim.weights is None else len(claim.weights) - len(changed),
     )
-    problems = [*_beyond(parity), *_unexplained(measured, parity.tolerance)]
+    problems = [*_find_excesses(parity), *_find_unexplained_differences(measured, parity.tolerance)]
     if same_tokenizations is not None and not all(same_tokenizations):
         text = probe.texts[same_tokenizations.index(False)]
         problems.append(f"the tokenizer that travels with the model gives other ids: {text!r}")
     problems += [f"the translation {ours!r} becomes {theirs!r}, of the same ids" for ours, theirs in texts or ()]
     problems += [f"{name}: numbers are not what they were, rounding apart" for name in changed]
     if problems:
-        raise ParityError(_message(parity, problems))
+        raise ParityError(_format_problems(parity, problems))
     return parity
 
 
-def _worst(measured: Measurement, probe: Probe, tokenizer: Tokenizer) -> Extreme:
+def _describe_worst_token(measured: Measurement, probe: Probe, tokenizer: Tokenizer) -> WorstToken:
     row, place = measured.worst()
     sentence = row % len(probe.texts)
     ours, theirs, target = measured.scores[row], measured.their_scores[row], measured.targets[row]
-    return Extreme(
+    return WorstToken(
         sentence=sentence + 1,
         source=probe.texts[sentence],
         target=tokenizer.decode(target),
@@ -231,7 +231,7 @@ def _worst(measured: Measurement, probe: Probe, tokenizer: Tokenizer) -> Extreme
     )
 
 
-def _bleu(measured: Measurement, probe: Probe, runtime: Runtime, tokenizer: Tokenizer) -> Bleu:
+def _compare_bleu(measured: Measurement, probe: Probe, runtime: Runtime, tokenizer: Tokenizer) -> Bleu:
     ours = [tokenizer.decode(ids) for ids in measured.greedy]
     theirs = runtime.decode(measured.their_greedy) or [tokenizer.decode(ids) for ids in measured.their_greedy]
     # force: without it, sacreBLEU complains on standard error about text that looks tokenised. No score depends on it.
@@ -248,7 +248,7 @@ def _bleu(measured: Measurement, probe: Probe, runtime: Runtime, tokenizer: Toke
     )
 
 
-def _texts(measured: Measurement, runtime: Runtime, tokenizer: Tokenizer) -> list[tuple[str, str]] | None:
+def _compare_texts(measured: Measurement, runtime: Runtime, tokenizer: Tokenizer) -> list[tuple[str, str]] | None:
     """The model's translations that the other program's tokenizer puts into other words, ours and theirs."""
     rows = [ids for ids in measured.greedy if tokenizer.unknown_id not in ids]
     theirs = runtime.decode(rows)
@@ -258,7 +258,7 @@ def _texts(measured: Measurement, runtime: Runtime, tokenizer: Tokenizer) -> lis
     return [(one, other) for one, other in pairs if one != other]
 
 
-def _changed_tensors(model: Transformer, claim: Claim) -> list[str]:
+def _find_changed_tensors(model: Transformer, claim: Claim) -> list[str]:
     """Names of tensors that are not what the model has; but nobody ever asks for the logit of `<pad>`."""
     expected, found = dict(model_tensors(model)), claim.weights or {}
     for name in {"projection.weight", "projection.bias"} & expected.keys():
@@ -268,27 +268,27 @@ def _changed_tensors(model: Transformer, claim: Claim) -> list[str]:
         if name not in expected or name not in found or expected[name].shape != found[name].shape:
             return False
         weight, other = expected[name].detach().float(), found[name].float()
-        is_near = (other - weight).abs() <= most_rounding(claim.precision, weight)
+        is_near = (other - weight).abs() <= bound_rounding(claim.precision, weight)
         return bool((is_near | (other == weight)).all())  # -inf is no distance from -inf
 
     return [name for name in sorted(expected.keys() | found.keys()) if not is_same(name)]
 
 
-def _beyond(parity: Parity) -> Iterator[str]:
+def _find_excesses(parity: Parity) -> Iterator[str]:
     for name in ("largest", "mean"):
         found, allowed = getattr(parity, f"{name}_difference"), getattr(parity.tolerance, name)
         if not found <= allowed:
             yield f"the {name} difference is {found:.3g} nats a token, allowed are {allowed:.3g} in {parity.precision}"
 
 
-def _unexplained(measured: Measurement, tolerance: Tolerance) -> Iterator[str]:
+def _find_unexplained_differences(measured: Measurement, tolerance: Tolerance) -> Iterator[str]:
     """Greedy translations that differ though the model is far from undecided."""
     for sentence, gap in measured.gaps.items():
         if not gap <= 2 * tolerance.largest:
             yield f"the greedy translation of sentence {sentence + 1} is another, by {gap:.3g} nats less probable"
 
 
-def _message(parity: Parity, problems: list[str]) -> str:
+def _format_problems(parity: Parity, problems: list[str]) -> str:
     worst = parity.worst
     shown = "\n".join(f"  {problem}" for problem in problems[:5])
     more = "" if len(problems) <= 5 else f"\n  and {len(problems) - 5:,} more of this kind"

@@ -7,7 +7,7 @@ import pytest
 
 from transduce.errors import BundleError
 from transduce.interop.argos import package as archive
-from transduce.interop.argos.package import argos_code, is_package, language_name, pack, unpacked
+from transduce.interop.argos.package import argos_code, is_package, language_name, pack, unpack
 from transduce.interop.argos.splitter import _ALWAYS, _BEFORE_NUMBERS, abbreviations
 
 FILES = {
@@ -46,7 +46,7 @@ def test_a_package_is_a_file_of_that_name(path: Path, tmp_path: Path) -> None:
 
 
 def test_what_is_needed_is_unpacked_and_nothing_else(path: Path, target: Path) -> None:
-    languages = unpacked(path, target)
+    languages = unpack(path, target)
     assert (languages.source, languages.target) == ("en", "de")
     found = {str(file.relative_to(target)) for file in target.rglob("*") if file.is_file()}
     assert found == {name.removeprefix("en_de/") for name in FILES if "stanza" not in name}
@@ -59,27 +59,27 @@ def test_what_is_needed_is_unpacked_and_nothing_else(path: Path, target: Path) -
 def test_no_name_leads_out_of_the_folder(target: Path, tmp_path: Path, name: str) -> None:
     path = packed(tmp_path / "evil.argosmodel", {**FILES, name: b"evil"})
     before = {file for file in tmp_path.rglob("*") if not file.is_relative_to(target)}
-    unpacked(path, target)
+    unpack(path, target)
     assert {file for file in tmp_path.rglob("*") if not file.is_relative_to(target)} == before
     assert not (target.parent / "evil").exists()
 
 
 @pytest.mark.parametrize("metadata", [b"", b"[]", b"{}", b'{"from_code": 3, "to_code": null}', b"[" * 200_000])
 def test_without_readable_metadata_no_language_is_known(target: Path, tmp_path: Path, metadata: bytes) -> None:
-    languages = unpacked(packed(tmp_path / "x.argosmodel", {**FILES, "en_de/metadata.json": metadata}), target)
+    languages = unpack(packed(tmp_path / "x.argosmodel", {**FILES, "en_de/metadata.json": metadata}), target)
     assert (languages.source, languages.target) == ("", "")
 
 
 def test_a_package_without_a_model_is_refused(target: Path, tmp_path: Path) -> None:
     path = packed(tmp_path / "x.argosmodel", {"en_de/metadata.json": b"{}"})
     with pytest.raises(BundleError, match=r"has no model/model\.bin"):
-        unpacked(path, target)
+        unpack(path, target)
 
 
 def test_a_package_that_swells_is_refused(path: Path, target: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(archive, "_MOST_BYTES", 40)
     with pytest.raises(BundleError, match=r"would take .* bytes, more than the 40"):
-        unpacked(path, target)
+        unpack(path, target)
     assert not any(target.iterdir())
 
 
@@ -89,7 +89,7 @@ def test_damage_is_noticed(path: Path, target: Path) -> None:
         path.write_bytes(content)
         if content != whole:
             with pytest.raises(BundleError, match="damaged"):
-                unpacked(path, target)
+                unpack(path, target)
             for file in sorted(target.rglob("*"), reverse=True):
                 file.rmdir() if file.is_dir() else file.unlink()
 
@@ -106,7 +106,7 @@ def folder(tmp_path: Path) -> Path:
 
 def test_what_was_packed_is_unpacked(folder: Path, target: Path, tmp_path: Path) -> None:
     pack(folder, tmp_path / "packed")
-    unpacked(tmp_path / "packed", target)
+    unpack(tmp_path / "packed", target)
     assert (target / "model" / "model.bin").read_bytes() == bytes(range(256)) * 4000
     assert (target / "sentencepiece.model").read_bytes() == b"pieces"
 

@@ -13,7 +13,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from transduce.errors import MissingExtraError
-from transduce.interop.argos.splitter import UNKNOWN_BELONGS, character_sets, ends, exceptions, splitter_model
+from transduce.interop.argos.splitter import (
+    UNKNOWN_BELONGS,
+    character_sets,
+    list_end_rules,
+    list_exception_rules,
+    splitter_model,
+)
 from transduce.text import sentences
 
 onnx = pytest.importorskip("onnx")
@@ -258,8 +264,8 @@ def test_the_network_does_what_the_rules_say(text: str, language: str) -> None:
     expected = [
         place
         for place in range(len(text) - 1)
-        if any(rule_holds(rule, sets, text, place) for rule in ends())
-        and not any(rule_holds(rule, sets, text, place) for rule in exceptions(language))
+        if any(rule_holds(rule, sets, text, place) for rule in list_end_rules())
+        and not any(rule_holds(rule, sets, text, place) for rule in list_exception_rules(language))
     ]
     assert found_ends(language, text) == expected
 

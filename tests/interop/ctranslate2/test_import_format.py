@@ -20,7 +20,7 @@ from transduce.bundle import (
 from transduce.config import load_run_config
 from transduce.errors import BundleError, UserError
 from transduce.interop import import_model
-from transduce.interop.conversion import in_halves
+from transduce.interop.conversion import split_channels
 from transduce.interop.ctranslate2.export_format import FORMAT as EXPORT
 from transduce.interop.ctranslate2.import_format import FORMAT
 from transduce.interop.ctranslate2.model_file import read_model_file
@@ -80,7 +80,7 @@ def two_vocabularies(models: tuple[bytes, bytes], tmp_path: Path) -> Path:
 
 
 def halves(length: int) -> np.ndarray:
-    return in_halves({"positions.table": sinusoids(length, D_MODEL)})["positions.table"].numpy()
+    return split_channels({"positions.table": sinusoids(length, D_MODEL)})["positions.table"].numpy()
 
 
 def imported(folder: Path, output: Path, **options: Any) -> tuple[Bundle, Parity]:

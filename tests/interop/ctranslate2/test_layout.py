@@ -8,19 +8,19 @@ from torch import Tensor
 
 from transduce.bundle import model_tensors
 from transduce.errors import BundleError
-from transduce.interop.conversion import in_halves
+from transduce.interop.conversion import split_channels
 from transduce.interop.ctranslate2.layout import (
     POSITIONS,
-    are_shared,
-    copies_of,
-    embedding_scale,
+    find_obstacles,
+    find_unknown_variables,
     from_variables,
-    network_settings,
-    obstacles,
-    positions,
+    has_shared_positions,
+    map_copies,
+    map_tensors_to_variables,
+    read_embedding_scale,
+    read_network_settings,
+    read_positions,
     to_variables,
-    unknown,
-    variables_of,
 )
 from transduce.interop.ctranslate2.model_file import ModelFile, Variables
 from transduce.model import Transformer, sinusoids
@@ -38,7 +38,7 @@ def test_every_tensor_has_its_place_and_comes_back(
 ) -> None:
     model = random_model(**settings)
     tensors = model_tensors(model)
-    assert variables_of(model.config).keys() == tensors.keys()
+    assert map_tensors_to_variables(model.config).keys() == tensors.keys()
     found = from_variables(model.config, to_variables(model.config, tensors).__getitem__)
     assert found.keys() == tensors.keys()
     for name in tensors:
@@ -49,8 +49,8 @@ def test_every_tensor_has_its_place_and_comes_back(
 def test_no_variable_has_two_places(random_model: Callable[..., Transformer]) -> None:
     for settings in SETTINGS:
         config = random_model(**settings).config
-        places = [variable for variables in variables_of(config).values() for variable in variables]
-        assert len({*places, *copies_of(config)}) == len(places) + len(copies_of(config))
+        places = [variable for variables in map_tensors_to_variables(config).values() for variable in variables]
+        assert len({*places, *map_copies(config)}) == len(places) + len(map_copies(config))
 
 
 def test_copies_that_differ_are_refused(random_model: Callable[..., Transformer]) -> None:
@@ -63,7 +63,7 @@ def test_copies_that_differ_are_refused(random_model: Callable[..., Transformer]
 
 GAMMA = {"encoder/layer_0/self_attention/layer_norm/gamma": torch.ones(8)}
 IN_TURN = sinusoids(50, 8)
-HALVES = in_halves({"positions.table": IN_TURN})["positions.table"]
+HALVES = split_channels({"positions.table": IN_TURN})["positions.table"]
 
 
 def variables(*tables: Tensor) -> Variables:
@@ -72,24 +72,24 @@ def variables(*tables: Tensor) -> Variables:
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16])
-@pytest.mark.parametrize(("table", "is_in_halves"), [(IN_TURN, False), (HALVES, True)])
-def test_sinusoids_are_known_in_either_layout(table: Tensor, is_in_halves: bool, dtype: torch.dtype) -> None:
-    found = positions(variables(table.to(dtype)))
-    assert (found.kind, found.is_in_halves, found.precision) == ("sinusoidal", is_in_halves, str(dtype)[6:])
+@pytest.mark.parametrize(("table", "is_split"), [(IN_TURN, False), (HALVES, True)])
+def test_sinusoids_are_known_in_either_layout(table: Tensor, is_split: bool, dtype: torch.dtype) -> None:
+    found = read_positions(variables(table.to(dtype)))
+    assert (found.kind, found.is_split, found.precision) == ("sinusoidal", is_split, str(dtype)[6:])
 
 
 def test_another_table_is_learned_and_zeros_are_none() -> None:
     other = IN_TURN.clone()
     other[3, 2] += 1e-4
-    found = positions(variables(other))
+    found = read_positions(variables(other))
     assert (found.kind, found.precision) == ("learned", "float32")
     assert torch.equal(found.rows, other)
-    assert positions(variables(torch.zeros(50, 8))).kind == "none"
-    assert positions(variables(IN_TURN[:, :6])).kind == "learned"
+    assert read_positions(variables(torch.zeros(50, 8))).kind == "none"
+    assert read_positions(variables(IN_TURN[:, :6])).kind == "learned"
 
 
 def test_without_a_table_it_is_that_of_tensor2tensor() -> None:
-    found = positions(variables())
+    found = read_positions(variables())
     assert (found.kind, found.rows.shape) == ("learned", (2048, 8))
     rates = torch.tensor([1.0, 10_000 ** -(1 / 3), 10_000 ** -(2 / 3), 1e-4])
     torch.testing.assert_close(found.rows[0], torch.cat([rates.sin(), rates.cos()]))
@@ -97,16 +97,16 @@ def test_without_a_table_it_is_that_of_tensor2tensor() -> None:
 
 
 def test_both_sides_must_have_the_same() -> None:
-    assert are_shared(variables())
-    assert are_shared(variables(IN_TURN, IN_TURN.clone()))
-    assert not are_shared(variables(IN_TURN))
-    assert not are_shared(variables(IN_TURN, HALVES))
+    assert has_shared_positions(variables())
+    assert has_shared_positions(variables(IN_TURN, IN_TURN.clone()))
+    assert not has_shared_positions(variables(IN_TURN))
+    assert not has_shared_positions(variables(IN_TURN, HALVES))
 
 
 @pytest.mark.parametrize("table", [torch.ones(8), torch.ones(0, 8), torch.tensor(1.0)])
 def test_a_table_has_rows(table: Tensor) -> None:
     with pytest.raises(BundleError, match="must be a matrix"):
-        positions(variables(table))
+        read_positions(variables(table))
 
 
 ATTENTION = "encoder/layer_0/self_attention"
@@ -130,8 +130,8 @@ def network_variables(**changes: Tensor | None) -> Variables:
 
 
 def test_settings_in_our_words() -> None:
-    assert list(obstacles(network_variables())) == []
-    assert network_settings(network_variables()) == {
+    assert list(find_obstacles(network_variables())) == []
+    assert read_network_settings(network_variables()) == {
         "num_encoder_layers": 1,
         "num_decoder_layers": 2,
         "d_model": 16,
@@ -159,7 +159,7 @@ def test_settings_in_our_words() -> None:
     ],
 )
 def test_what_ours_cannot_express_is_said(changes: dict[str, Tensor | None], words: str) -> None:
-    assert any(words in problem for problem in obstacles(network_variables(**changes)))
+    assert any(words in problem for problem in find_obstacles(network_variables(**changes)))
 
 
 @pytest.mark.parametrize(
@@ -169,15 +169,15 @@ def test_what_ours_cannot_express_is_said(changes: dict[str, Tensor | None], wor
 )
 def test_embeddings_are_multiplied_by_a_number_or_as_a_switch_says(setting: Tensor | None, expected: float) -> None:
     found = network_variables(encoder__scale_embeddings=setting)
-    assert embedding_scale(found, "encoder/embeddings_0/weight") == expected
+    assert read_embedding_scale(found, "encoder/embeddings_0/weight") == expected
 
 
 def test_what_is_left_is_named_and_the_rest_counted() -> None:
     found = network_variables(**{f"{ATTENTION}/relative_position_keys": torch.ones(2), "zzz": torch.ones(1)})
     for name in WHOLE:
         found.raw(name)
-    problems = list(unknown(found))
+    problems = list(find_unknown_variables(found))
     assert problems == [f"{ATTENTION}/relative_position_keys: relative positions", "zzz: ours has no such thing"]
-    many = list(unknown(network_variables()))
+    many = list(find_unknown_variables(network_variables()))
     assert len(many) == 6
     assert many[-1] == f"and {len(WHOLE) - 5} more variables that ours has no place for"

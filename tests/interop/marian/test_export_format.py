@@ -14,7 +14,7 @@ import torch
 from transduce.bundle import Bundle, BundleDescription, Languages, model_tensors, save_bundle
 from transduce.config import SearchConfig, TransformerConfig
 from transduce.errors import ParityError
-from transduce.interop.export import proven
+from transduce.interop.export import prove_export
 from transduce.interop.formats import ExportFormat, render_card
 from transduce.interop.marian import export_format as marian_format
 from transduce.interop.marian.export_format import FORMAT
@@ -112,7 +112,7 @@ def test_both_programs_compute_the_same(
     assert FORMAT.obstacles(bundle) == []
     decoder = ForcedDecoder.of(bundle, device="cpu")
     probe = make_probe(decoder, num_sentences=14)
-    parity = proven(
+    parity = prove_export(
         decoder, FORMAT, written(bundle, tmp_path / "out"), probe, Claim("marian", "float32", bundle.digest)
     )
     assert parity.theirs.startswith(program)
@@ -126,7 +126,7 @@ def test_numbers_of_16_bits_are_close(make_bundle: Callable[..., Bundle], tmp_pa
     exact, folder = written(bundle, tmp_path / "exact"), written(bundle, tmp_path / "half", "float16")
     decoder = ForcedDecoder.of(bundle, device="cpu")
     probe = make_probe(decoder, num_sentences=14)
-    parity = proven(decoder, FORMAT, folder, probe, Claim("marian", "float16", bundle.digest))
+    parity = prove_export(decoder, FORMAT, folder, probe, Claim("marian", "float16", bundle.digest))
     assert parity.theirs.startswith(program)
     assert parity.largest_difference > 1e-4
     assert parity.identical_weights == len(model_tensors(decoder.model))  # rounding apart
@@ -141,7 +141,7 @@ def test_a_tokenizer_for_each_language_travels_too(separate: Bundle, tmp_path: P
     assert not decoder.tokenizer.is_joint
     probe = make_probe(decoder, num_sentences=14)
     claim = Claim("marian", "float32", separate.digest)
-    parity = proven(decoder, FORMAT, written(separate, tmp_path / "out"), probe, claim)
+    parity = prove_export(decoder, FORMAT, written(separate, tmp_path / "out"), probe, claim)
     assert parity.theirs.startswith(program)
     assert parity.identical_greedy == parity.identical_tokenizations == 14
     found = {path.name for path in (tmp_path / "out").iterdir()}

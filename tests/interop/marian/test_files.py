@@ -14,14 +14,14 @@ from transduce.errors import BundleError, UserError
 from transduce.interop.marian.files import (
     MarianSettings,
     decoder_settings,
-    in_marian_order,
     model_settings,
     new_model_settings,
     parse_settings,
-    quoted,
+    quote,
     read_archive,
     read_numbered,
     read_vocabulary,
+    to_marian_order,
     write_archive,
     write_vocabulary,
 )
@@ -115,13 +115,13 @@ def test_a_line_without_a_number_is_refused(line: str) -> None:
 
 @pytest.mark.parametrize("piece", ["a", "'", "''", '"', "\\x", "\\", ":", "- a", "#", "? a", " ", "▁it's", "ĳ"])
 def test_what_is_quoted_is_read_again(piece: str) -> None:
-    assert list(read_numbered(f"{quoted(piece)}: 3\n", "vocab.yml")) == [(piece, 3)]
+    assert list(read_numbered(f"{quote(piece)}: 3\n", "vocab.yml")) == [(piece, 3)]
 
 
 @pytest.mark.parametrize("order", ["post", "pre"])
 def test_what_is_written_is_read(order: str) -> None:
     config = TransformerConfig(norm_order=order, num_encoder_layers=3, d_ff=77, tied_embeddings="two_way")
-    settings = MarianSettings.parsed(model_settings(config, 99), "model")
+    settings = MarianSettings.parse(model_settings(config, 99), "model")
     assert settings.norm_order() == order
     assert [settings.number(name) for name in ("enc-depth", "dec-depth", "transformer-dim-ffn", "max-length")] == [
         3,
@@ -137,7 +137,7 @@ def test_what_is_written_is_read(order: str) -> None:
 
 def test_the_newer_type_has_its_positions_and_never_ties_the_output() -> None:
     config = TransformerConfig()
-    old, new = (MarianSettings.parsed(make(config, 99), "model") for make in (model_settings, new_model_settings))
+    old, new = (MarianSettings.parse(make(config, 99), "model") for make in (model_settings, new_model_settings))
     assert new.text("type") == "transformer-new"
     changed = {name for name in old.values if old.values[name] != new.values[name]}
     assert changed == {
@@ -152,7 +152,7 @@ def test_the_newer_type_has_its_positions_and_never_ties_the_output() -> None:
 
 def test_sentences_are_translated_one_by_one() -> None:
     description = BundleDescription(model=TransformerConfig(), search=SearchConfig(beam=5, length_penalty=0.9))
-    settings = MarianSettings.parsed(decoder_settings(description, ["a.spm", "b.spm"]), "decoder.yml")
+    settings = MarianSettings.parse(decoder_settings(description, ["a.spm", "b.spm"]), "decoder.yml")
     assert settings.texts("vocabs") == ["a.spm", "b.spm"]
     assert settings.texts("models") == ["transformer-new.npz"]
     assert {name: settings.text(name) for name in ("mini-batch", "beam-size", "normalize", "relative-paths")} == {
@@ -164,7 +164,7 @@ def test_sentences_are_translated_one_by_one() -> None:
 
 
 def test_values_of_another_kind_are_refused() -> None:
-    settings = MarianSettings.parsed("a: [1]\nb: x\n", "model")
+    settings = MarianSettings.parse("a: [1]\nb: x\n", "model")
     for call, words in (
         (lambda: settings.text("a"), "model: a is a list"),
         (lambda: settings.number("b"), "model: b = 'x', must be a whole number"),
@@ -316,11 +316,11 @@ def test_a_vocabulary_that_is_not_there_is_named(tmp_path: Path) -> None:
 
 
 def test_marian_has_the_end_first(tokenizer: Tokenizer, texts: list[str], tmp_path: Path) -> None:
-    model = in_marian_order(tokenizer.model_bytes)
+    model = to_marian_order(tokenizer.model_bytes)
     processor = sentencepiece.SentencePieceProcessor(model_proto=model)
     assert (processor.eos_id(), processor.unk_id(), processor.bos_id(), processor.pad_id()) == (0, 1, -1, -1)
     assert len(model) == len(tokenizer.model_bytes)
-    assert in_marian_order(model) == tokenizer.model_bytes
+    assert to_marian_order(model) == tokenizer.model_bytes
     odd = [*texts, "☃ <unk> </s> é\n", ""]
     exchanged = {0: 1, 1: 0}
     assert [[exchanged.get(index, index) for index in row] for row in processor.encode(odd)] == tokenizer.encode_all(

@@ -16,7 +16,7 @@ from transduce.errors import BundleError, UserError
 from transduce.interop.formats import ImportedModel, ImportFormat
 from transduce.interop.marian.export_format import FORMAT as EXPORT
 from transduce.interop.marian.files import read_archive, write_archive, write_vocabulary
-from transduce.interop.marian.import_format import FORMAT, find_places
+from transduce.interop.marian.import_format import FORMAT, find_model_paths
 from transduce.interop.marian.runtime import find_marian
 from transduce.interop.proof import measure
 from transduce.model import NEVER, Transformer
@@ -32,7 +32,7 @@ def make(folder: Path, **files: str) -> Path:
 
 
 def names(path: Path) -> list[str]:
-    places = find_places(path)
+    places = find_model_paths(path)
     return [one.name for one in (places.model, *places.vocabularies)]
 
 
@@ -42,7 +42,7 @@ def test_decoder_yml_says_what_belongs_together(tmp_path: Path) -> None:
     folder = make(tmp_path, a__npz="", b__npz="", s__yml="", t__spm="", decoder__yml=text)
     assert names(folder) == ["b.npz", "s.yml", "t.spm"]
     assert names(folder / "a.npz") == ["a.npz", "s.yml", "t.spm"]
-    assert find_places(folder).decoder.text("beam-size") == "6"
+    assert find_model_paths(folder).decoder.text("beam-size") == "6"
 
 
 def test_the_file_that_training_leaves_serves_too(tmp_path: Path) -> None:
@@ -76,13 +76,13 @@ def test_what_has_the_usual_name_is_found_without(tmp_path: Path) -> None:
 )
 def test_what_nobody_says_is_asked(tmp_path: Path, files: dict[str, str], words: str) -> None:
     with pytest.raises(BundleError, match=words):
-        find_places(make(tmp_path, **files))
+        find_model_paths(make(tmp_path, **files))
 
 
 def test_a_decoder_file_that_is_no_text_is_named(tmp_path: Path) -> None:
     (make(tmp_path, a__npz="") / "decoder.yml").write_bytes(b"\xff")
     with pytest.raises(BundleError, match=r"decoder\.yml: cannot be read"):
-        find_places(tmp_path)
+        find_model_paths(tmp_path)
 
 
 needs_marian = pytest.mark.skipif(find_marian() is None, reason="the package pymarian, with Marian, is not installed")

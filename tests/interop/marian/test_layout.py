@@ -6,20 +6,20 @@ import torch
 
 from transduce.bundle import model_tensors
 from transduce.errors import BundleError
-from transduce.interop.conversion import in_halves
+from transduce.interop.conversion import split_channels
 from transduce.interop.marian.files import Archive, MarianSettings, model_settings
 from transduce.interop.marian.layout import (
     Tokens,
+    add_positions,
+    find_obstacles,
     from_arrays,
+    make_config,
     marian_rows,
     marian_sinusoids,
-    network,
-    numbered,
-    problems,
+    select_rows,
     to_arrays,
     to_new_arrays,
     token_matrices,
-    with_positions,
 )
 from transduce.model import NEVER, Transformer, sinusoids
 
@@ -88,8 +88,8 @@ def test_the_end_comes_first_and_channels_in_halves(parts: Callable[..., Any]) -
 
 
 def test_what_has_no_row_gets_what_is_said() -> None:
-    assert numbered(torch.tensor([5.0, 6.0]), [1, -1, 0], NEVER).tolist() == [6.0, NEVER, 5.0]
-    assert numbered(torch.ones(2, 3), [-1, 1]).tolist() == [[0.0] * 3, [1.0] * 3]
+    assert select_rows(torch.tensor([5.0, 6.0]), [1, -1, 0], NEVER).tolist() == [6.0, NEVER, 5.0]
+    assert select_rows(torch.ones(2, 3), [-1, 1]).tolist() == [[0.0] * 3, [1.0] * 3]
     assert marian_rows(5) == [1, 0, 2, 3, -1]
 
 
@@ -225,14 +225,14 @@ def archive(table: torch.Tensor | None = None, **changed: Any) -> Archive:
     """Only what decides the shape."""
     arrays = {name: torch.ones(8, 12) for name in ("encoder_l1_ffn_W1", "encoder_l2_ffn_W1", "decoder_l1_ffn_W1")}
     arrays["decoder_ff_logit_out_b"] = torch.zeros(1, 3)
-    arrays = with_positions(arrays if table is None else {**arrays, "Wpos": table})
+    arrays = add_positions(arrays if table is None else {**arrays, "Wpos": table})
     settings = {**SETTINGS, **{name.replace("_", "-"): value for name, value in changed.items()}}
     return Archive(MarianSettings(settings, "model"), arrays, "")
 
 
 def test_the_shape_in_our_words() -> None:
-    assert list(problems(archive())) == []
-    config = network(archive(), TOKENS)
+    assert list(find_obstacles(archive())) == []
+    config = make_config(archive(), TOKENS)
     assert (config.num_encoder_layers, config.num_decoder_layers, config.d_model, config.d_ff) == (2, 1, 8, 12)
     assert (config.num_heads, config.activation, config.norm_order, config.vocabulary) == (2, "swish", "post", 4)
     assert (config.tied_embeddings, config.output_bias) == ("three_way", True)
@@ -242,14 +242,14 @@ def test_the_shape_in_our_words() -> None:
 @pytest.mark.parametrize(
     ("table", "kind"),
     [
-        (in_halves({"positions.table": sinusoids(9, 8)})["positions.table"], "sinusoidal"),
+        (split_channels({"positions.table": sinusoids(9, 8)})["positions.table"], "sinusoidal"),
         (marian_sinusoids(9, 8), "learned"),
         (sinusoids(9, 8), "learned"),
         (torch.zeros(9, 8), "none"),
     ],
 )
 def test_a_table_of_positions_is_recognised(table: torch.Tensor, kind: str) -> None:
-    config = network(archive(table), TOKENS)
+    config = make_config(archive(table), TOKENS)
     assert config.positions == kind
     assert config.max_positions == (9 if kind == "learned" else 1024)
 
@@ -279,13 +279,13 @@ def test_marians_sinusoids() -> None:
     ],
 )
 def test_which_matrices_are_one(settings: dict[str, str], targets: list[int], expected: str) -> None:
-    assert network(archive(**settings), Tokens(TOKENS.sources, targets)).tied_embeddings == expected
+    assert make_config(archive(**settings), Tokens(TOKENS.sources, targets)).tied_embeddings == expected
 
 
 def test_a_token_that_targets_never_have_needs_a_bias() -> None:
     omitted = archive(output_omit_bias="true")
-    assert network(omitted, TOKENS).output_bias is False
-    assert network(omitted, Tokens(TOKENS.sources, [1, 0, -1, -1])).output_bias is True
+    assert make_config(omitted, TOKENS).output_bias is False
+    assert make_config(omitted, Tokens(TOKENS.sources, [1, 0, -1, -1])).output_bias is True
 
 
 @pytest.mark.parametrize(
@@ -309,7 +309,7 @@ def test_a_token_that_targets_never_have_needs_a_bias() -> None:
     ],
 )
 def test_what_ours_has_not_is_named(name: str, value: str | list[str]) -> None:
-    (problem,) = problems(archive(**{name: value}))
+    (problem,) = find_obstacles(archive(**{name: value}))
     assert problem.startswith(name) or name in problem.split(" must be")[0]
 
 
@@ -323,4 +323,4 @@ def test_what_ours_has_not_is_named(name: str, value: str | list[str]) -> None:
 )
 def test_an_impossible_shape_is_refused(settings: dict[str, str], words: str) -> None:
     with pytest.raises(BundleError, match=words):
-        network(archive(**settings), TOKENS)
+        make_config(archive(**settings), TOKENS)

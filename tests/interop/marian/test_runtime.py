@@ -8,10 +8,11 @@ import torch
 
 from transduce.bundle import Bundle
 from transduce.errors import BundleError, MissingExtraError, TransduceError
+from transduce.interop.ctranslate2.runtime import CTranslate2Runtime
 from transduce.interop.formats import Runtime
 from transduce.interop.marian.export_format import FORMAT
 from transduce.interop.marian.files import read_archive, write_archive
-from transduce.interop.marian.runtime import ConvertedRuntime, MarianPieces, MarianRuntime, find_marian
+from transduce.interop.marian.runtime import MarianPieces, MarianRuntime, find_marian, load_converted
 from transduce.text import Tokenizer
 
 
@@ -97,11 +98,11 @@ def exported(make_bundle: Callable[..., Bundle], tmp_path: Path) -> Bundle:
     return bundle
 
 
-def converted(bundle: Bundle, folder: Path) -> ConvertedRuntime:
+def converted(bundle: Bundle, folder: Path) -> CTranslate2Runtime:
     tokenizer, vocabulary = bundle.load_tokenizer(), folder / "vocab.yml"
     models = tokenizer.model_bytes, tokenizer.target_model_bytes
     pieces = MarianPieces(models, tokenizer.pieces(range(tokenizer.pad_id)), tokenizer)
-    return ConvertedRuntime(folder / "model.npz", (vocabulary, vocabulary), tokenizer, pieces)
+    return load_converted(folder / "model.npz", (vocabulary, vocabulary), tokenizer, pieces)
 
 
 def test_it_is_a_runtime_and_says_which(exported: Bundle, tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ import torch
 from transduce.bundle import Bundle, BundleDescription, model_tensors, save_bundle
 from transduce.config import SearchConfig
 from transduce.errors import BundleError
-from transduce.interop.export import proven
+from transduce.interop.export import prove_export
 from transduce.interop.formats import ExportFormat
 from transduce.interop.onnx import export_format as onnx_format
 from transduce.interop.onnx.export_format import FORMAT, example_programs, onnx_card
@@ -164,7 +164,9 @@ def test_onnx_runtime_computes_the_same(
     assert FORMAT.obstacles(bundle) == []
     decoder = ForcedDecoder.of(bundle, device="cpu")
     folder = written(bundle, tmp_path / "written")
-    parity = proven(decoder, FORMAT, folder, make_probe(decoder, num_sentences=13), Claim("onnx", "float32", "model"))
+    parity = prove_export(
+        decoder, FORMAT, folder, make_probe(decoder, num_sentences=13), Claim("onnx", "float32", "model")
+    )
     assert parity.identical_greedy == parity.identical_tokenizations == 13
     assert parity.identical_weights == len(model_tensors(decoder.model))
 
@@ -174,7 +176,9 @@ def test_smaller_weights_are_close(make_bundle: Callable[..., Bundle], tmp_path:
     bundle = make_bundle()
     decoder = ForcedDecoder.of(bundle, device="cpu")
     folder = written(bundle, tmp_path / "written", precision)
-    parity = proven(decoder, FORMAT, folder, make_probe(decoder, num_sentences=13), Claim("onnx", precision, "model"))
+    parity = prove_export(
+        decoder, FORMAT, folder, make_probe(decoder, num_sentences=13), Claim("onnx", precision, "model")
+    )
     assert parity.mean_difference > 1e-5
     assert parity.identical_weights == (None if precision == "int8" else len(model_tensors(decoder.model)))
 

@@ -83,7 +83,7 @@ def test_nothing_reaches_behind_learned_positions(folder: Path) -> None:
     model = OnnxModel(folder)
     with pytest.raises(UserError, match="position 5; this model has learned positions up to 4"):
         model.read(np.full((1, 5), 2))
-    memory, past = model.read(np.full((1, 4), 2)), model.no_past(1)
+    memory, past = model.read(np.full((1, 4), 2)), model.make_empty_past(1)
     for _ in range(4):
         _, past = model.step(np.array([2]), memory, past)
     with pytest.raises(UserError, match="position 5"):

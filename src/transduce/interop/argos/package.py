@@ -1,4 +1,4 @@
-"""Languages as Argos Translate and LibreTranslate call them."""
+"""The file of an Argos package: a zip archive with one folder, named by languages."""
 
 import json
 import re
@@ -65,7 +65,7 @@ def is_package(path: Path) -> bool:
     return path.suffix == ".argosmodel" and path.is_file()
 
 
-def unpacked(path: Path, folder: Path) -> Languages:
+def unpack(path: Path, folder: Path) -> Languages:
     """Write the folder `model` and the SentencePiece model of the package at `path` into `folder`.
 
     Returns:
@@ -86,14 +86,14 @@ def unpacked(path: Path, folder: Path) -> Languages:
             for name, entry in wanted.items():
                 with package.open(entry) as content, (folder / name).open("wb") as file:
                     shutil.copyfileobj(content, file)
-            return _languages(folder / "metadata.json")
+            return _read_languages(folder / "metadata.json")
     except OSError as error:
         raise BundleError(f"{path}: cannot be read: {error.strerror}") from None
     except (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError) as error:
         raise BundleError(f"{path}: is no zip file, or is damaged: {error}; give an undamaged Argos package") from None
 
 
-def _languages(path: Path) -> Languages:
+def _read_languages(path: Path) -> Languages:
     """By metadata.json; none where it says none."""
     try:
         metadata = json.loads(path.read_bytes())

@@ -1,8 +1,18 @@
-"""Abbreviations whose full stop does not end a sentence, for the larger languages.
+"""The sentence splitter of an Argos package: rules about punctuation as an ONNX network, which MiniSBD runs.
 
-Listed are those that are hardly ever the last word of a sentence, and no words themselves; "etc." and "usw." are not.
-Single letters, as in "z. B." and "J. S. Bach", need no list. A hyphen in front says that it may be the end of a longer
-word, as in "Goethestr. 5".
+MiniSBD (github.com/LibreTranslate/MiniSBD) maps every character of a paragraph to a number and asks a network at which
+characters a sentence ends. This network is a table and two convolutions:
+
+    table: number of a character -> sets that contain the character      [batch, characters, sets]
+    convolution over neighbours: the rules that hold at a character      [batch, rules, characters]
+    convolution of width 1: an end, unless an exception holds, too       [batch, 3, characters]
+
+Argos Translate downloads a splitter where a package has none.
+
+A rule is a row of words, one for each of some adjacent characters, as in "stop* space starter". A word is the name of
+a set in `character_sets`, or a single character, a letter in either case. "!" before a set: the character is not in the
+set, or there is no character, as before the start of a text. "*" marks the last character of a sentence. In doubt, no
+sentence ends: two sentences that are translated together lose less than one that is cut in half.
 """
 
 import json
@@ -129,7 +139,7 @@ def character_sets(language: str) -> dict[str, frozenset[str]]:
     return {name: frozenset(characters) for name, characters in sets.items()}
 
 
-def ends() -> list[str]:
+def list_end_rules() -> list[str]:
     """The rules by which a sentence ends."""
     last = ["stop*", "stop closing*", "stop closing closing*", "stop closing closing closing*", "stop space »*"]
     next_sentence = [
@@ -146,7 +156,7 @@ def ends() -> list[str]:
     ]
 
 
-def exceptions(language: str) -> list[str]:
+def list_exception_rules(language: str) -> list[str]:
     """The rules by which it does not, whatever the others say.
 
     Args:
@@ -158,15 +168,15 @@ def exceptions(language: str) -> list[str]:
         "!character digit .*",  # the first of a numbered list
         "!character digit digit .*",
         "wide-stop wide-closing* と",  # Japanese: 「はい。」と言った
-        *(f"{_spelled(word)} .*" for word in always),
-        *(f"{_spelled(word)} .* space digit" for word in before_numbers),
+        *(f"{_spell_rule(word)} .*" for word in always),
+        *(f"{_spell_rule(word)} .* space digit" for word in before_numbers),
     ]
     # In "Nr. 3. Dann", the number belongs to what is in front of it.
     ordinals = ["!. space digit .*", "!. space digit digit .*"]
     return [*found, *ordinals] if language in _ORDINALS.split() else found
 
 
-def _spelled(abbreviation: str) -> str:
+def _spell_rule(abbreviation: str) -> str:
     """The words of a rule for it; a hyphen in front says that it may be the end of a longer word."""
     start, letters = ("letter", abbreviation[1:]) if abbreviation.startswith("-") else ("!word-before", abbreviation)
     return " ".join([start, *letters])
@@ -193,22 +203,22 @@ def splitter_model(language: str) -> bytes:
     """
     onnx = import_onnx("writing the sentence splitter of an Argos package")
     language = re.split("[-_]", language.lower())[0]
-    rules = [_Rule.read(text) for text in (*ends(), *exceptions(language))]
+    rules = [_Rule.read(text) for text in (*list_end_rules(), *list_exception_rules(language))]
     names = list(dict.fromkeys(name for rule in rules for name in rule.names))
-    numbers, table = _characters(language, names)
+    numbers, table = _number_characters(language, names)
     before, after = max(rule.last for rule in rules), max(len(rule.names) - rule.last for rule in rules) - 1
-    weights = _rule_weights(rules, names, before, after)
+    weights = _make_rule_weights(rules, names, before, after)
     biases = np.array([1 - sum(rule.wanted) for rule in rules], dtype=np.float32)
-    verdict = _verdict_weights(len(ends()), len(rules))
+    verdict = _make_verdict_weights(len(list_end_rules()), len(rules))
     arrays = {"table": table, "rules": weights, "rules_bias": biases, "verdict": verdict, "verdict_bias": _VERDICT_BIAS}
     model = onnx.helper.make_model(
-        _graph(onnx, arrays, [before, after]),
+        _make_graph(onnx, arrays, [before, after]),
         opset_imports=[onnx.helper.make_opsetid("", OPSET)],
         ir_version=IR_VERSION,
         producer_name="transduce",
         producer_version=__version__,
     )
-    onnx.helper.set_model_props(model, _metadata(language, numbers, len(table)))
+    onnx.helper.set_model_props(model, _make_metadata(language, numbers, len(table)))
     onnx.checker.check_model(model)
     content: bytes = model.SerializeToString(deterministic=True)
     return content
@@ -233,7 +243,7 @@ class _Rule:
         return cls(names, wanted, last)
 
 
-def _characters(language: str, names: Sequence[str]) -> tuple[dict[str, int], _Array]:
+def _number_characters(language: str, names: Sequence[str]) -> tuple[dict[str, int], _Array]:
     """The number of each character that is known, and for each number a row: is it in the set of this name?
 
     Characters that no rule distinguishes have one number; 0 is no character, 1 one that is not known.
@@ -257,7 +267,7 @@ def _characters(language: str, names: Sequence[str]) -> tuple[dict[str, int], _A
     return numbers, np.array(list(rows), dtype=np.float32)
 
 
-def _rule_weights(rules: Sequence[_Rule], names: Sequence[str], before: int, after: int) -> _Array:
+def _make_rule_weights(rules: Sequence[_Rule], names: Sequence[str], before: int, after: int) -> _Array:
     """[rules, sets, before + 1 + after]: with its bias, a rule gives 1 where it holds, and at most 0 elsewhere."""
     weights = np.zeros((len(rules), len(names), before + 1 + after), dtype=np.float32)
     places = {name: place for place, name in enumerate(names)}
@@ -271,7 +281,7 @@ _VERDICT_BIAS: _Array = np.array([0.5, -1, 0], dtype=np.float32)
 """MiniSBD takes the largest of: nothing ends, a word ends, a sentence ends. Of words it makes nothing."""
 
 
-def _verdict_weights(num_ends: int, num_rules: int) -> _Array:
+def _make_verdict_weights(num_ends: int, num_rules: int) -> _Array:
     """[3, rules, 1]: a single exception outweighs all ends together."""
     weights = np.zeros((3, num_rules, 1), dtype=np.float32)
     weights[2, :num_ends] = 1
@@ -279,7 +289,7 @@ def _verdict_weights(num_ends: int, num_rules: int) -> _Array:
     return weights
 
 
-def _graph(onnx: ModuleType, arrays: dict[str, _Array], padding: list[int]) -> Any:  # noqa: ANN401 - without types
+def _make_graph(onnx: ModuleType, arrays: dict[str, _Array], padding: list[int]) -> Any:  # noqa: ANN401 - without types
     """The network; `features`, which MiniSBD computes for its own models, is of width 0 and not read."""
     make = onnx.helper.make_node
     nodes = [
@@ -304,7 +314,7 @@ def _graph(onnx: ModuleType, arrays: dict[str, _Array], padding: list[int]) -> A
     )
 
 
-def _metadata(language: str, numbers: dict[str, int], num_numbers: int) -> dict[str, str]:
+def _make_metadata(language: str, numbers: dict[str, int], num_numbers: int) -> dict[str, str]:
     """What MiniSBD reads beside the network (minisbd/inference.py, `create_session`)."""
     some_character = {number: character for character, number in reversed(numbers.items())}
     vocabulary = {

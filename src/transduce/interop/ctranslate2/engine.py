@@ -1,4 +1,4 @@
-"""CTranslate2 as an engine of translation: its network and its beam search, our scores."""
+"""CTranslate2 as an engine of translation: its network and beam search, with the scores of Transduce."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -66,11 +66,6 @@ class CTranslate2Engine:
         num_best: int = 1,
         constraints: Sequence[Constraints] | None = None,
     ) -> list[list[Hypothesis]]:
-        """See `Engine`.
-
-        Raises:
-            ConfigError: something is asked for that CTranslate2 does not have; names it.
-        """
         for asked in constraints or (None,):
             self.check(config, asked)
         lengths = [len(source) for source in sources]
@@ -85,7 +80,7 @@ class CTranslate2Engine:
         for index, rows in enumerate(found):
             if all(len(row) < limits[index] for row in rows):  # none was cut, so that all scores are right
                 found[index] = rows[:num_best]
-        scored = self._scored(sources, found, config.length_penalty)
+        scored = self._score(sources, found, config.length_penalty)
         return [sorted(hypotheses, key=lambda one: -one.score)[:num_best] for hypotheses in scored]
 
     def sample(
@@ -104,7 +99,6 @@ class CTranslate2Engine:
         raise ConfigError(_NO_SAMPLES.format(num_samples))
 
     def check(self, config: SearchConfig, constraints: Constraints | None = None, *, num_samples: int = 0) -> None:
-        """See `Engine`."""
         if num_samples:
             raise ConfigError(_NO_SAMPLES.format(num_samples))
         wishes = constraints or Constraints()
@@ -129,12 +123,14 @@ class CTranslate2Engine:
     ) -> None:
         """Put all hypotheses, best first, of the sources that the batches name into `found`."""
         # All batches are under way before the first is waited for.
-        under_way = [self._begin([sources[index] for index in batch], limits[batch[0]], config) for batch in batches]
+        under_way = [
+            self._begin_search([sources[index] for index in batch], limits[batch[0]], config) for batch in batches
+        ]
         for batch, results in zip(batches, under_way, strict=True):
             for index, result in zip(batch, results, strict=True):
-                found[index] = self._ranked(result.result(), limits[index], config.length_penalty)
+                found[index] = self._rank(result.result(), limits[index], config.length_penalty)
 
-    def _begin(self, sources: Sequence[Sequence[int]], limit: int, config: SearchConfig) -> list[Any]:
+    def _begin_search(self, sources: Sequence[Sequence[int]], limit: int, config: SearchConfig) -> list[Any]:
         """Search for the translations of a batch; what comes back can be waited for."""
         found: list[Any] = self._translator.translate_batch(
             [self._pieces(source) for source in sources],
@@ -155,7 +151,7 @@ class CTranslate2Engine:
         """Those that CTranslate2 wants to be given: without the end where it puts that itself."""
         return self._tokenizer.pieces(source)[: -1 if self._adds_source_end else None]
 
-    def _ranked(self, result: Any, limit: int, alpha: float) -> Ids:  # noqa: ANN401 - of an optional package
+    def _rank(self, result: Any, limit: int, alpha: float) -> Ids:  # noqa: ANN401 - of an optional package
         """Ids of all hypotheses, best first; one that does not end within the limit ends there."""
         pairs = zip(result.hypotheses, result.scores, strict=True)
         ranking = sorted(pairs, key=lambda pair: -pair[1] / length_penalty(len(pair[0]) + 1, alpha))
@@ -163,7 +159,7 @@ class CTranslate2Engine:
         # Those that would go on differently may be the same up to there.
         return [list(row) for row in dict.fromkeys(map(tuple, rows))]
 
-    def _scored(self, sources: Sequence[Sequence[int]], found: Sequence[Ids], alpha: float) -> list[list[Hypothesis]]:
+    def _score(self, sources: Sequence[Sequence[int]], found: Sequence[Ids], alpha: float) -> list[list[Hypothesis]]:
         """The same with the log-probability of every token, which CTranslate2's search does not tell."""
         results = self._translator.score_batch(
             [self._pieces(source) for source, rows in zip(sources, found, strict=True) for _ in rows],

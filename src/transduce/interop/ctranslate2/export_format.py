@@ -1,4 +1,4 @@
-"""The README.md of an exported CTranslate2 folder: what it is and how it is used, in lines that can be copied."""
+"""The export of bundles as CTranslate2 folders, through CTranslate2's own specification of a Transformer."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -11,9 +11,9 @@ from transduce.config import SearchConfig, TransformerConfig
 from transduce.errors import ParityError
 from transduce.interop.ctranslate2.layout import (
     POSITIONS,
-    are_shared,
     from_variables,
-    positions,
+    has_shared_positions,
+    read_positions,
     starts_from_zero,
     to_variables,
 )
@@ -22,6 +22,7 @@ from transduce.interop.ctranslate2.runtime import (
     SECTION,
     CTranslate2Runtime,
     ExportedSettings,
+    TextCodec,
     compute_type,
     import_ctranslate2,
     read_settings,
@@ -45,7 +46,6 @@ class CTranslate2Format:
     suffix = ""
 
     def obstacles(self, bundle: Bundle) -> list[str]:
-        """See `ExportFormat`."""
         config = bundle.model_config
         found = []
         if config.attention_score == "additive":
@@ -57,9 +57,8 @@ class CTranslate2Format:
         return found
 
     def write(self, bundle: Bundle, path: Path, precision: str) -> None:
-        """See `ExportFormat`."""
         tokenizer = bundle.load_tokenizer()
-        spec = _specification(bundle.load_model(), num_positions(bundle.model_config, bundle.description.search))
+        spec = _make_specification(bundle.load_model(), num_positions(bundle.model_config, bundle.description.search))
         tokens = tokenizer.pieces(range(spec.get_target_vocabulary_size()))
         spec.register_source_vocabulary(tokens)
         spec.register_target_vocabulary(tokens)
@@ -79,23 +78,26 @@ class CTranslate2Format:
         (path / "README.md").write_text(card, encoding="utf-8", newline="\n")
 
     def load(self, path: Path, tokenizer: Tokenizer) -> Runtime:
-        """See `ExportFormat`. Numbers of 16 bits, which few processors compute with, are computed with in float32."""
-        return CTranslate2Runtime(path, tokenizer, compute_type(read_settings(path).precision, "cpu"))
+        return load_runtime(path, tokenizer)
 
     def read_back(self, path: Path) -> Mapping[str, Tensor]:
-        """See `ExportFormat`.
-
-        Raises:
-            ParityError: the table of positions, of which a bundle has none, is another one.
-        """
         variables = Variables(read_model_file(path / MODEL_FILE), path / MODEL_FILE)
-        config, kind = read_settings(path).model, positions(variables).kind
-        if kind != config.positions or not are_shared(variables):
+        config, kind = read_settings(path).model, read_positions(variables).kind
+        if kind != config.positions or not has_shared_positions(variables):
             raise ParityError(f"{path / MODEL_FILE}: its positions are {kind}, must be {config.positions}, all of them")
         return from_variables(config, variables.__getitem__)
 
 
 FORMAT = CTranslate2Format()
+
+
+def load_runtime(folder: Path, tokenizer: Tokenizer, *, codec: TextCodec | None = None, origin: str = "") -> Runtime:
+    """CTranslate2 with an exported model, on the CPU; see `CTranslate2Runtime` for the arguments.
+
+    Weights of 16 bits, with which few processors compute, are computed with in float32.
+    """
+    precision = compute_type(read_settings(folder).precision, "cpu")
+    return CTranslate2Runtime(folder, tokenizer, precision, codec=codec, origin=origin)
 
 
 def ctranslate2_card(description: BundleDescription, precision: str, tokenizer: Tokenizer) -> str:
@@ -125,7 +127,7 @@ def num_positions(config: TransformerConfig, search: SearchConfig) -> int:
     return max(NUM_POSITIONS, search.max_pieces + 1 + search.max_extra_length)
 
 
-def _specification(model: Transformer, num_positions: int) -> Any:  # noqa: ANN401 - of an optional package without types
+def _make_specification(model: Transformer, num_positions: int) -> Any:  # noqa: ANN401 - of an optional package without types
     """The model as CTranslate2 describes it, in float32; without vocabularies and without its other settings."""
     specs = import_ctranslate2("exporting to CTranslate2").specs
     config = model.config

@@ -1,4 +1,4 @@
-"""CTranslate2 folders as bundles, and the Argos packages that have one inside."""
+"""The import of CTranslate2 folders, and of the Argos packages that contain one."""
 
 import json
 import math
@@ -15,19 +15,19 @@ from torch import Tensor
 from transduce.bundle import Languages
 from transduce.config import SearchConfig, TransformerConfig, first_problem
 from transduce.errors import BundleError
-from transduce.interop.argos.package import is_package, unpacked
-from transduce.interop.conversion import SPECIAL, TheirTokens, in_turn, make_tokenizer, numbered
+from transduce.interop.argos.package import is_package, unpack
+from transduce.interop.conversion import SPECIAL, ForeignVocabulary, interleave_channels, make_tokenizer, select_rows
 from transduce.interop.ctranslate2.layout import (
     EMBEDDINGS,
     OUTPUT_BIAS,
     POSITIONS,
     PROJECTION,
-    embedding_scale,
+    find_unknown_variables,
     from_variables,
-    network_settings,
     obstacles,
-    positions,
-    unknown,
+    read_embedding_scale,
+    read_network_settings,
+    read_positions,
 )
 from transduce.interop.ctranslate2.model_file import MODEL_FILE, Variables, read_model_file
 from transduce.interop.ctranslate2.runtime import (
@@ -47,20 +47,17 @@ class CTranslate2Import:
     """See `ImportFormat`: a folder with `model.bin`, `config.json` and vocabularies, or an Argos package."""
 
     def recognises(self, path: Path) -> bool:
-        """See `ImportFormat`."""
         return (path / MODEL_FILE).is_file() or is_package(path)
 
     def read(self, path: Path, tokenizer: Path | None) -> ImportedModel:
-        """See `ImportFormat`.
-
-        Whole numbers of 8 or 16 bits become what CTranslate2 computes with in float32: number by scale.
+        """Whole numbers of 8 or 16 bits become what CTranslate2 computes with in float32: number by scale.
 
         Raises:
             BundleError: a file is missing or damaged, or the model is of a kind that ours cannot express; says why.
             MissingExtraError: CTranslate2 is not installed.
             UserError: there is no SentencePiece model.
         """
-        with _folder(path) as (folder, languages):
+        with _open_folder(path) as (folder, languages):
             return _read(folder, tokenizer, languages)
 
 
@@ -68,13 +65,13 @@ FORMAT = CTranslate2Import()
 
 
 @contextmanager
-def _folder(path: Path) -> Iterator[tuple[Path, Languages]]:
+def _open_folder(path: Path) -> Iterator[tuple[Path, Languages]]:
     """The folder of the model, which may lie in a package."""
     if path.is_dir():
         yield path, Languages()
         return
     with TemporaryDirectory() as temporary:
-        languages = unpacked(path, Path(temporary))
+        languages = unpack(path, Path(temporary))
         yield Path(temporary) / "model", languages
 
 
@@ -83,15 +80,15 @@ def _read(folder: Path, given: Path | None, languages: Languages) -> ImportedMod
     if file.kind != "TransformerSpec":
         raise BundleError(f"{folder}: is a {file.kind}, must be a TransformerSpec, with encoder and decoder")
     variables, tokens = Variables(file, folder / MODEL_FILE), read_tokens(folder)
-    settings = _settings(folder, variables)
-    refuse_import(folder, [*_unreadable(settings, variables, tokens), *obstacles(variables)])
+    settings = _read_config(folder, variables)
+    refuse_import(folder, [*_find_config_obstacles(settings, variables, tokens), *obstacles(variables)])
     tokens = tokens.without_pad() if _starts_with_pad(settings, variables, tokens) else tokens
-    table = positions(variables)
+    table = read_positions(variables)
     tokenizer = make_tokenizer(tokens, folder, given, ends_sources=_ends_sources(settings, variables))
-    matrices = _matrices(variables, tokens, tokenizer)
-    exported = read_settings(folder) if SECTION in settings else _usual_settings(languages, len(table.rows))
-    shape = {**network_settings(variables), "vocabulary": tokenizer.vocabulary, "dropout": exported.model.dropout}
-    shape |= {"tied_embeddings": _tying(matrices), "output_bias": OUTPUT_BIAS in matrices, "positions": table.kind}
+    matrices = _read_token_matrices(variables, tokens, tokenizer)
+    exported = read_settings(folder) if SECTION in settings else _make_default_settings(languages, len(table.rows))
+    shape = {**read_network_settings(variables), "vocabulary": tokenizer.vocabulary, "dropout": exported.model.dropout}
+    shape |= {"tied_embeddings": _find_tying(matrices), "output_bias": OUTPUT_BIAS in matrices, "positions": table.kind}
     shape |= {"max_positions": len(table.rows)} if table.kind == "learned" else {}
     try:
         config = TransformerConfig(**shape)
@@ -110,13 +107,13 @@ def _read(folder: Path, given: Path | None, languages: Languages) -> ImportedMod
     except (RuntimeError, IndexError) as error:  # of torch
         raise BundleError(f"{folder}: its variables do not belong together: {error}") from None
     if not _starts_from_zero(variables):
-        tensors |= _with_start(tensors, settings["decoder_start_token"], variables, tokens, tokenizer)
-    refuse_import(folder, unknown(variables))
+        tensors |= _set_start_embedding(tensors, settings["decoder_start_token"], variables, tokens, tokenizer)
+    refuse_import(folder, find_unknown_variables(variables))
     return ImportedModel(
         config=config,
-        tensors=in_turn(tensors) if table.is_in_halves else tensors,
+        tensors=interleave_channels(tensors) if table.is_split else tensors,
         tokenizer=tokenizer,
-        runtime=_runtime(folder, tokenizer),
+        runtime=_load_runtime(folder, tokenizer),
         source_language=exported.languages.source,
         target_language=exported.languages.target,
         search=exported.search,
@@ -124,14 +121,14 @@ def _read(folder: Path, given: Path | None, languages: Languages) -> ImportedMod
     )
 
 
-def _runtime(folder: Path, tokenizer: Tokenizer) -> CTranslate2Runtime:
+def _load_runtime(folder: Path, tokenizer: Tokenizer) -> CTranslate2Runtime:
     try:
         return CTranslate2Runtime(folder, tokenizer, "float32")
     except RuntimeError as error:  # of CTranslate2
         raise BundleError(f"{folder}: CTranslate2 itself cannot load it: {error}") from None
 
 
-def _settings(folder: Path, variables: Variables) -> dict[str, Any]:
+def _read_config(folder: Path, variables: Variables) -> dict[str, Any]:
     """Those of config.json, and what CTranslate2 takes where it says nothing; before version 3, variables said it."""
     path = folder / CONFIG_FILE
     start = "<s>" if variables.number("with_target_bos", 1.0) else "</s>"
@@ -155,7 +152,7 @@ def _settings(folder: Path, variables: Variables) -> dict[str, Any]:
     return defaults | found
 
 
-def _usual_settings(languages: Languages, num_positions: int) -> ExportedSettings:
+def _make_default_settings(languages: Languages, num_positions: int) -> ExportedSettings:
     """What stands in for the settings that only our own exports have; nothing is longer than the table of positions."""
     usual = SearchConfig()
     extra = min(usual.max_extra_length, max(1, num_positions // 2))
@@ -164,7 +161,9 @@ def _usual_settings(languages: Languages, num_positions: int) -> ExportedSetting
     return ExportedSettings(model=TransformerConfig(), search=search, languages=languages, precision="float32")
 
 
-def _unreadable(settings: Mapping[str, Any], variables: Variables, tokens: TheirTokens) -> Iterator[str]:
+def _find_config_obstacles(
+    settings: Mapping[str, Any], variables: Variables, tokens: ForeignVocabulary
+) -> Iterator[str]:
     """What config.json says that ours cannot express."""
     start = settings["decoder_start_token"]
     for name, expected in zip(("unk_token", "eos_token"), SPECIAL, strict=True):
@@ -185,7 +184,7 @@ def _starts_from_zero(variables: Variables) -> bool:
     return bool(variables.number("decoder/start_from_zero_embedding", 0.0))
 
 
-def _starts_with_pad(settings: Mapping[str, Any], variables: Variables, tokens: TheirTokens) -> bool:
+def _starts_with_pad(settings: Mapping[str, Any], variables: Variables, tokens: ForeignVocabulary) -> bool:
     """Whether targets begin with a `<pad>` that is nothing else, as in exports of ours that do not begin with zeros."""
     lasts = {tokens.sources[-1], tokens.targets[-1], settings["decoder_start_token"]}
     if lasts != {"<pad>"} or _starts_from_zero(variables) or OUTPUT_BIAS not in variables:
@@ -203,7 +202,7 @@ def _ends_sources(settings: Mapping[str, Any], variables: Variables) -> bool:
     return bool(settings["add_source_eos"]) or starts_likewise
 
 
-def _matrices(variables: Variables, tokens: TheirTokens, tokenizer: Tokenizer) -> dict[str, Tensor]:
+def _read_token_matrices(variables: Variables, tokens: ForeignVocabulary, tokenizer: Tokenizer) -> dict[str, Tensor]:
     """Those with a row for each token, numbered as ours, without `<pad>`, embeddings to be multiplied by sqrt(d_model).
 
     Raises:
@@ -213,52 +212,54 @@ def _matrices(variables: Variables, tokens: TheirTokens, tokenizer: Tokenizer) -
     sources, targets = tokens.rows(pieces)
     num_sources, num_targets = (len(side) + tokens.has_pad for side in (tokens.sources, tokens.targets))
     found = {
-        EMBEDDINGS[0]: numbered(variables.rows(EMBEDDINGS[0], num_sources), sources),
-        EMBEDDINGS[1]: numbered(variables.rows(EMBEDDINGS[1], num_targets), targets),
-        PROJECTION: numbered(variables.rows(PROJECTION, num_targets), targets),
+        EMBEDDINGS[0]: select_rows(variables.rows(EMBEDDINGS[0], num_sources), sources),
+        EMBEDDINGS[1]: select_rows(variables.rows(EMBEDDINGS[1], num_targets), targets),
+        PROJECTION: select_rows(variables.rows(PROJECTION, num_targets), targets),
     }
     for name in EMBEDDINGS:
-        found[name] *= embedding_scale(variables, name) / math.sqrt(variables.d_model)
+        found[name] *= read_embedding_scale(variables, name) / math.sqrt(variables.d_model)
     if OUTPUT_BIAS in variables or -1 in targets:
         bias = variables.rows(OUTPUT_BIAS, num_targets) if OUTPUT_BIAS in variables else torch.zeros(num_targets)
-        found[OUTPUT_BIAS] = numbered(bias, targets, NEVER)
+        found[OUTPUT_BIAS] = select_rows(bias, targets, NEVER)
         if tokens.has_pad and not found[OUTPUT_BIAS].any():  # it was there for `<pad>` alone
             found.pop(OUTPUT_BIAS)
     return found
 
 
-def _tying(matrices: Mapping[str, Tensor]) -> str:
+def _find_tying(matrices: Mapping[str, Tensor]) -> str:
     if not torch.equal(matrices[EMBEDDINGS[1]], matrices[PROJECTION]):
         return "none"
     return "three_way" if torch.equal(*(matrices[name] for name in EMBEDDINGS)) else "two_way"
 
 
-def _with_start(
-    tensors: Mapping[str, Tensor], token: str, variables: Variables, tokens: TheirTokens, tokenizer: Tokenizer
+def _set_start_embedding(
+    tensors: Mapping[str, Tensor], token: str, variables: Variables, tokens: ForeignVocabulary, tokenizer: Tokenizer
 ) -> dict[str, Tensor]:
     """The embeddings of targets with that of the start `token` as the row of `<pad>`, behind which ours begin."""
     name = "target_embedding.weight" if "target_embedding.weight" in tensors else "source_embedding.weight"
     if tokens.has_pad:
-        row = variables[EMBEDDINGS[1]][-1] * (embedding_scale(variables, EMBEDDINGS[1]) / math.sqrt(variables.d_model))
+        row = variables[EMBEDDINGS[1]][-1] * (
+            read_embedding_scale(variables, EMBEDDINGS[1]) / math.sqrt(variables.d_model)
+        )
     else:
         row = tensors[name][tokenizer.pieces(range(tokenizer.pad_id)).index(token)]
     return {name: torch.cat([tensors[name][:-1], row[None]])}
 
 
-def read_tokens(folder: Path) -> TheirTokens:
+def read_tokens(folder: Path) -> ForeignVocabulary:
     """The vocabularies in `folder`.
 
     Raises:
         BundleError: there is none, or it is damaged, or lacks `<unk>` or `</s>`, or has a token twice.
     """
-    shared = _find(folder, "shared_vocabulary")
-    source, target = (shared or _find(folder, f"{side}_vocabulary") for side in ("source", "target"))
+    shared = _find_vocabulary(folder, "shared_vocabulary")
+    source, target = (shared or _find_vocabulary(folder, f"{side}_vocabulary") for side in ("source", "target"))
     if source is None or target is None:
         raise BundleError(f"{folder}: has no shared_vocabulary.json, and not both source_ and target_vocabulary.json")
-    return TheirTokens(_read_token_list(source), _read_token_list(target))
+    return ForeignVocabulary(_read_token_list(source), _read_token_list(target))
 
 
-def _find(folder: Path, name: str) -> Path | None:
+def _find_vocabulary(folder: Path, name: str) -> Path | None:
     return next((path for ending in (".json", ".txt") if (path := folder / f"{name}{ending}").is_file()), None)
 
 

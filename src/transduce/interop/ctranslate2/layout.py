@@ -1,9 +1,9 @@
-"""Which variables of a CTranslate2 model hold which tensors of ours.
+"""The network of a CTranslate2 model: which variables hold which tensors of a bundle, positions, and settings.
 
-Matrices have the same layout in both, [outputs, inputs], and both keep the projections of an attention below each other
-in one matrix; only for the encoder-decoder attention has CTranslate2 two, as it projects the memory once. Its
-vocabulary has no `<pad>`: that row, the last, is left out of every matrix that has one row for each token, unless
-targets begin behind its vector, which is then the start symbol's.
+Matrices have the same layout in both programs, [outputs, inputs], and both stack the projections of an attention in
+one matrix; CTranslate2 has two only for cross-attention, as it projects the memory once. Its vocabulary has no `<pad>`:
+the last row is left out of every matrix with a row for each token, unless targets begin behind the vector of that row,
+which is then the start symbol's.
 """
 
 import math
@@ -17,7 +17,7 @@ from torch import Tensor
 
 from transduce.config import TransformerConfig
 from transduce.errors import BundleError
-from transduce.interop.conversion import position_kind
+from transduce.interop.conversion import classify_positions
 from transduce.interop.ctranslate2.model_file import Variables
 
 ROWS_ARE_TOKENS = ("source_embedding.weight", "target_embedding.weight", "projection.weight", "projection.bias")
@@ -29,7 +29,7 @@ _LINEAR = (("weight", "weight"), ("bias", "bias"))
 _NORMALIZATION = (("gain", "gamma"), ("bias", "beta"))
 
 
-def variables_of(config: TransformerConfig) -> dict[str, tuple[str, ...]]:
+def map_tensors_to_variables(config: TransformerConfig) -> dict[str, tuple[str, ...]]:
     """For each tensor of a bundle, by name, the variables whose rows, one below the other, are its rows."""
     found: dict[str, tuple[str, ...]] = {"source_embedding.weight": ("encoder/embeddings_0/weight",)}
     if config.tied_embeddings != "three_way":
@@ -41,7 +41,7 @@ def variables_of(config: TransformerConfig) -> dict[str, tuple[str, ...]]:
     if config.positions == "learned":
         found["positions.table"] = POSITIONS[:1]
     for stack, num_layers in (("encoder", config.num_encoder_layers), ("decoder", config.num_decoder_layers)):
-        parts = list(_parts_of_layer(is_decoder=stack == "decoder"))
+        parts = list(_list_layer_parts(is_decoder=stack == "decoder"))
         for layer, (ours, theirs) in product(range(num_layers), parts):
             for our_name, their_name in _NORMALIZATION if ours.endswith("normalization") else _LINEAR:
                 found[f"{stack}.layers.{layer}.{ours}.{our_name}"] = tuple(
@@ -52,7 +52,7 @@ def variables_of(config: TransformerConfig) -> dict[str, tuple[str, ...]]:
     return found
 
 
-def copies_of(config: TransformerConfig) -> dict[str, str]:
+def map_copies(config: TransformerConfig) -> dict[str, str]:
     """Further variables that hold the same as a tensor of ours, each with the name of that tensor."""
     shared = {"three_way": "source_embedding.weight", "two_way": "target_embedding.weight"}.get(config.tied_embeddings)
     found = {} if shared is None else {"decoder/projection/weight": shared}
@@ -73,13 +73,13 @@ def to_variables(config: TransformerConfig, tensors: Mapping[str, Tensor]) -> di
     """The variables of a model with these weights, by name; a shared one is the same tensor under each of its names."""
     found: dict[str, Tensor] = {}
     tokens = slice(None, -1) if starts_from_zero(tensors) else slice(None)
-    for name, variables in variables_of(config).items():
+    for name, variables in map_tensors_to_variables(config).items():
         tensor = tensors[name][tokens] if name in ROWS_ARE_TOKENS else tensors[name]
         query_width = config.num_heads * config.d_k
         rows = [query_width, len(tensor) - query_width] if len(variables) == 2 else [len(tensor)]
         found |= zip(variables, torch.split(tensor, rows), strict=True)
-    for variable, name in copies_of(config).items():
-        found[variable] = found[variables_of(config)[name][0]]
+    for variable, name in map_copies(config).items():
+        found[variable] = found[map_tensors_to_variables(config)[name][0]]
     if not starts_from_zero(tensors):  # and is never predicted
         bias = found.get(OUTPUT_BIAS, torch.zeros(config.vocabulary))
         found[OUTPUT_BIAS] = torch.cat([bias[:-1], torch.full((1,), -torch.inf)])
@@ -92,8 +92,8 @@ def from_variables(config: TransformerConfig, variable: Callable[[str], Tensor])
     Raises:
         BundleError: what the settings say is shared is not the same.
     """
-    places = variables_of(config)
-    for copy, name in copies_of(config).items():
+    places = map_tensors_to_variables(config)
+    for copy, name in map_copies(config).items():
         if not torch.equal(variable(copy), variable(places[name][0])):
             raise BundleError(f"{copy} and {places[name][0]} differ, and in this model they are one")
     found = {}
@@ -104,7 +104,7 @@ def from_variables(config: TransformerConfig, variable: Callable[[str], Tensor])
     return found
 
 
-def _parts_of_layer(*, is_decoder: bool) -> Iterator[tuple[str, tuple[str, ...]]]:
+def _list_layer_parts(*, is_decoder: bool) -> Iterator[tuple[str, tuple[str, ...]]]:
     """Our name of each part of a layer, and theirs."""
     yield "self_attention.projection", ("self_attention/linear_0",)
     yield "self_attention.output", ("self_attention/linear_1",)
@@ -128,34 +128,34 @@ class PositionTable(NamedTuple):
     Args:
         kind: "sinusoidal"; "none", of zeros alone; or "learned", which stands for any other table.
         rows: the table, in float32.
-        is_in_halves: whether these are sinusoids with all sines before all cosines.
+        is_split: whether these are sinusoids with all sines before all cosines.
         precision: to which the sinusoids were rounded.
     """
 
     kind: str
     rows: Float[Tensor, "positions d_model"]
-    is_in_halves: bool = False
+    is_split: bool = False
     precision: str = "float32"
 
 
-def positions(variables: Variables) -> PositionTable:
+def read_positions(variables: Variables) -> PositionTable:
     """Those of the encoder, which must be the decoder's, too.
 
     A model without a table has CTranslate2's own, which is Tensor2Tensor's: half sines, half cosines, from position 1
     on, and frequencies down to 1/10000 itself.
     """
     if POSITIONS[0] not in variables:
-        return PositionTable("learned", _by_formula(variables.d_model))
+        return PositionTable("learned", _compute_tensor2tensor_sinusoids(variables.d_model))
     raw, table = variables.matrix(POSITIONS[0]), variables[POSITIONS[0]]
     if raw.is_floating_point() and table.size(1) == variables.d_model:
         rounding = 0.0 if raw.dtype == torch.float32 else torch.finfo(raw.dtype).eps
-        for is_in_halves in (False, True):
-            if position_kind(table, is_in_halves=is_in_halves, rounding=rounding) == "sinusoidal":
-                return PositionTable("sinusoidal", table, is_in_halves, str(raw.dtype).removeprefix("torch."))
+        for is_split in (False, True):
+            if classify_positions(table, is_split=is_split, rounding=rounding) == "sinusoidal":
+                return PositionTable("sinusoidal", table, is_split, str(raw.dtype).removeprefix("torch."))
     return PositionTable("learned" if table.any() else "none", table)
 
 
-def are_shared(variables: Variables) -> bool:
+def has_shared_positions(variables: Variables) -> bool:
     """Whether encoder and decoder have the same table, or both none."""
     encoder, decoder = (variables.raw(name) if name in variables else None for name in POSITIONS)
     if encoder is None or decoder is None:
@@ -163,7 +163,7 @@ def are_shared(variables: Variables) -> bool:
     return torch.equal(encoder, decoder)
 
 
-def _by_formula(d_model: int) -> Float[Tensor, "positions {d_model}"]:
+def _compute_tensor2tensor_sinusoids(d_model: int) -> Float[Tensor, "positions {d_model}"]:
     """In float32, as CTranslate2 computes it."""
     half = d_model // 2
     steps = torch.arange(half, dtype=torch.float32) * -(math.log(10_000) / max(half - 1, 1))
@@ -208,45 +208,45 @@ _FEATURES = {
 """What variables are of, by parts of their names."""
 
 
-def network_settings(variables: Variables) -> dict[str, Any]:
+def read_network_settings(variables: Variables) -> dict[str, Any]:
     """All that the variables tell but for positions and vocabulary, by the names of `TransformerConfig`."""
-    attention = _attention(variables, "encoder/layer_0/self_attention")
+    attention = _read_attention(variables, "encoder/layer_0/self_attention")
     return {
-        "num_encoder_layers": _num_layers(variables, "encoder"),
-        "num_decoder_layers": _num_layers(variables, "decoder"),
+        "num_encoder_layers": _count_layers(variables, "encoder"),
+        "num_decoder_layers": _count_layers(variables, "decoder"),
         "d_model": variables.d_model,
         "d_ff": variables.matrix("encoder/layer_0/ffn/linear_0/weight").size(0),
-        "num_heads": _number(variables),
+        "num_heads": _read_number(variables),
         "d_k": int(attention["head_dim"]),
         "d_v": int(attention["head_dim"]),
         "attention_score": "dot" if attention["queries_scale"] == 1 and attention["head_dim"] > 1 else "scaled_dot",
-        "activation": _ACTIVATIONS[_number(variables, "activation")],
-        "norm_order": "pre" if _number(variables, "pre_norm") else "post",
+        "activation": _ACTIVATIONS[_read_number(variables, "activation")],
+        "norm_order": "pre" if _read_number(variables, "pre_norm") else "post",
     }
 
 
-def obstacles(variables: Variables) -> Iterator[str]:
+def find_obstacles(variables: Variables) -> Iterator[str]:
     """What the settings say that ours cannot express."""
     for name in _DEFAULTS:
-        values = sorted({_number(variables, name, stack) for stack in _STACKS})
+        values = sorted({_read_number(variables, name, stack) for stack in _STACKS})
         if len(values) > 1:
             yield f"{name} = {' and '.join(map(str, values))}: must be the same in encoder and decoder"
-    if (activation := _number(variables, "activation")) not in _ACTIVATIONS:
+    if (activation := _read_number(variables, "activation")) not in _ACTIVATIONS:
         yield f"activation = {activation}: must be 0 (ReLU), 2 (Swish) or 3 (GELU)"
     for name, (expected, meaning) in _MUST_BE.items():
         if (value := variables.number(name, expected)) != expected:
             yield f"{name} = {value:g}: {meaning}"
-    if not are_shared(variables):
+    if not has_shared_positions(variables):
         yield f"{POSITIONS[0]} and {POSITIONS[1]} differ: ours has one table of positions"
     if "encoder/layer_0/self_attention/layer_norm/beta" not in variables:
         yield "encoder/layer_0/self_attention/layer_norm has no beta: root mean square normalisation (RMSNorm)"
     for stack in _STACKS:
-        if _number(variables, "pre_norm") and f"{stack}/layer_norm/gamma" not in variables:
+        if _read_number(variables, "pre_norm") and f"{stack}/layer_norm/gamma" not in variables:
             yield f"{stack}/layer_norm is missing: ours normalises after the last layer where it does before each"
-    yield from _odd_attentions(variables)
+    yield from _find_unlike_attentions(variables)
 
 
-def unknown(variables: Variables) -> Iterator[str]:
+def find_unknown_variables(variables: Variables) -> Iterator[str]:
     """What is left when all the rest has been read: variables of models of another kind."""
     for name in _HARMLESS:
         variables.number(name, 0.0)
@@ -257,7 +257,7 @@ def unknown(variables: Variables) -> Iterator[str]:
         yield f"and {len(left) - 5:,} more variables that ours has no place for"
 
 
-def embedding_scale(variables: Variables, embedding: str) -> float:
+def read_embedding_scale(variables: Variables, embedding: str) -> float:
     """What the rows of `embedding` are multiplied by; as a rule the root of the width."""
     root = math.sqrt(variables.d_model)
     stack = embedding.partition("/")[0]
@@ -272,32 +272,32 @@ def embedding_scale(variables: Variables, embedding: str) -> float:
     return 1.0 if is_switch else value
 
 
-def _odd_attentions(variables: Variables) -> Iterator[str]:
+def _find_unlike_attentions(variables: Variables) -> Iterator[str]:
     """What differs from the first attention of the encoder."""
-    first = _attention(variables, "encoder/layer_0/self_attention")
+    first = _read_attention(variables, "encoder/layer_0/self_attention")
     usual = first["head_dim"] ** -0.5 if first["head_dim"] > 0 else 0.0
     if first["head_dim"] < 1 or first["head_dim"] % 1:
-        yield f"num_heads = {_number(variables)}: must divide the width, {variables.d_model}"
+        yield f"num_heads = {_read_number(variables)}: must divide the width, {variables.d_model}"
     elif first["queries_scale"] != 1 and not math.isclose(first["queries_scale"], usual, rel_tol=1e-6):
         yield f"queries_scale = {first['queries_scale']:g}: must be {usual:g}, for heads as wide as these, or 1"
     for stack, parts in (("encoder", ("self_attention",)), ("decoder", ("self_attention", "attention"))):
-        for place in product(range(_num_layers(variables, stack)), parts):
+        for place in product(range(_count_layers(variables, stack)), parts):
             name = f"{stack}/layer_{place[0]}/{place[1]}"
-            for setting, value in _attention(variables, name).items():
+            for setting, value in _read_attention(variables, name).items():
                 if not math.isclose(value, first[setting], rel_tol=1e-6):
                     yield f"{name}/{setting} = {value:g}: must be {first[setting]:g}, as in other attentions"
 
 
-def _attention(variables: Variables, name: str) -> dict[str, float]:
+def _read_attention(variables: Variables, name: str) -> dict[str, float]:
     """Its settings, or what CTranslate2 takes for those that it does not have."""
-    width = variables.number(f"{name}/head_dim", variables.d_model / max(1, _number(variables)))
+    width = variables.number(f"{name}/head_dim", variables.d_model / max(1, _read_number(variables)))
     scale = variables.number(f"{name}/queries_scale", width**-0.5 if width > 0 else 0.0)
     return {"head_dim": width, "queries_scale": scale}
 
 
-def _num_layers(variables: Variables, stack: str) -> int:
+def _count_layers(variables: Variables, stack: str) -> int:
     return next(number for number in count() if f"{stack}/layer_{number}/ffn/linear_0/weight" not in variables)
 
 
-def _number(variables: Variables, name: str = "num_heads", stack: str = "encoder") -> int:
+def _read_number(variables: Variables, name: str = "num_heads", stack: str = "encoder") -> int:
     return int(variables.number(f"{stack}/{name}", _DEFAULTS[name]))

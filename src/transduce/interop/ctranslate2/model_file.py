@@ -1,4 +1,4 @@
-"""The file `model.bin` of a CTranslate2 folder: variables by name. Nothing in it is believed before it is checked.
+"""The file `model.bin` of a CTranslate2 folder: variables by name, checked before they are used.
 
 Little-endian, as `Model::load` in CTranslate2's src/models/model.cc reads it:
 

@@ -1,4 +1,4 @@
-"""The README.md of an exported Transformers folder: what it is and how it is used, in lines that can be copied."""
+"""The export of bundles as folders of Transformers: post-norm as a Marian model, pre-norm as a Pegasus model."""
 
 import json
 import math
@@ -13,7 +13,7 @@ from transduce.bundle import Bundle, BundleDescription, model_tensors
 from transduce.bundle.weights import read_tensors
 from transduce.config import TransformerConfig
 from transduce.errors import ParityError
-from transduce.interop.conversion import position_kind
+from transduce.interop.conversion import classify_positions
 from transduce.interop.formats import Runtime, render_card, source_obstacles
 from transduce.interop.huggingface.layout import (
     POSITIONS,
@@ -40,11 +40,9 @@ class HuggingFaceFormat:
     suffix = ""
 
     def obstacles(self, bundle: Bundle) -> list[str]:
-        """See `ExportFormat`."""
-        return list(_obstacles(bundle.model_config, bundle.load_tokenizer()))
+        return list(_find_obstacles(bundle.model_config, bundle.load_tokenizer()))
 
     def write(self, bundle: Bundle, path: Path, precision: str) -> None:
-        """See `ExportFormat`."""
         description, tokenizer = bundle.description, bundle.load_tokenizer()
         tensors = to_huggingface(description.model, model_tensors(bundle.load_model()), num_positions(description))
         _write_weights(path / WEIGHTS, tensors, getattr(torch, precision))
@@ -61,21 +59,15 @@ class HuggingFaceFormat:
         (path / "README.md").write_text(card, encoding="utf-8", newline="\n")
 
     def load(self, path: Path, tokenizer: Tokenizer) -> Runtime:  # noqa: ARG002 - its own tokenizer is in the folder
-        """See `ExportFormat`."""
         return TransformersRuntime(*load_folder(path))
 
     def read_back(self, path: Path) -> Mapping[str, Tensor] | None:
-        """See `ExportFormat`.
-
-        Raises:
-            ParityError: a table of positions is another one.
-        """
         exported = ExportedSettings.of_section(json.loads((path / "config.json").read_bytes())[SECTION])
         if exported is None:
             return None
         tensors = read_tensors(path / WEIGHTS)
         for name in POSITIONS:
-            if name in tensors and exported.model.positions != (kind := _kind(tensors[name])):
+            if name in tensors and exported.model.positions != (kind := _classify_table(tensors[name])):
                 raise ParityError(f"{path / WEIGHTS}: {name} is {kind}, must be {exported.model.positions}, all of it")
         return from_huggingface(exported.model, tensors)
 
@@ -91,11 +83,11 @@ def huggingface_card(description: BundleDescription, precision: str) -> str:
     return render_card(__file__, description, precision, codes=quoted)
 
 
-def _kind(table: Tensor) -> str:
-    return position_kind(table.float(), rounding=torch.finfo(table.dtype).eps)
+def _classify_table(table: Tensor) -> str:
+    return classify_positions(table.float(), rounding=torch.finfo(table.dtype).eps)
 
 
-def _obstacles(config: TransformerConfig, tokenizer: Tokenizer) -> Iterator[str]:
+def _find_obstacles(config: TransformerConfig, tokenizer: Tokenizer) -> Iterator[str]:
     width = config.d_model / config.num_heads
     if {config.d_k, config.d_v} != {width}:
         yield (

@@ -1,4 +1,4 @@
-"""Marian models of Transformers, as OPUS-MT publishes them, as bundles; and what was exported for Transformers."""
+"""The import of Marian models of Transformers, as OPUS-MT publishes them, and of bundles exported to Transformers."""
 
 import json
 import math
@@ -11,10 +11,10 @@ from torch.nn import functional as F
 
 from transduce.config import SearchConfig, TransformerConfig
 from transduce.errors import BundleError, UserError
-from transduce.interop.conversion import numbered, position_kind
+from transduce.interop.conversion import classify_positions, select_rows
 from transduce.interop.formats import ImportedModel, refuse_import
 from transduce.interop.huggingface.layout import OUTPUT_BIAS, POSITIONS, SECTION, ExportedSettings, from_huggingface
-from transduce.interop.huggingface.runtime import Foreign, TheirIds, TransformersRuntime, load_folder
+from transduce.interop.huggingface.runtime import Foreign, TokenIdMap, TransformersRuntime, load_folder
 from transduce.model import NEVER
 from transduce.text import Tokenizer
 
@@ -27,7 +27,6 @@ class HuggingFaceImport:
     """See `ImportFormat`: a folder that Transformers saved, with Marian's tokenizer."""
 
     def recognises(self, path: Path) -> bool:
-        """See `ImportFormat`."""
         try:
             settings = json.loads((path / "config.json").read_bytes())
         except (OSError, ValueError, RecursionError):
@@ -35,9 +34,7 @@ class HuggingFaceImport:
         return isinstance(settings, dict) and settings.get("model_type") in NORM_ORDERS
 
     def read(self, path: Path, tokenizer: Path | None) -> ImportedModel:
-        """See `ImportFormat`.
-
-        Weights that were saved as pickles (pytorch_model.bin) are read by Transformers, which runs nothing in them.
+        """Weights that were saved as pickles (pytorch_model.bin) are read by Transformers, which runs nothing in them.
 
         Raises:
             MissingExtraError: Transformers is not installed.
@@ -48,12 +45,14 @@ class HuggingFaceImport:
             raise UserError(f"{tokenizer}: {path} has a tokenizer of its own: leave this one out")
         model, their_tokenizer = load_folder(path, "float32")
         state, theirs, beam = model.state_dict(), model.config, model.generation_config.num_beams
-        problems = list(_unknown_settings(theirs)) or list(_unknown_weights(theirs, state))
+        problems = list(_find_unknown_settings(theirs)) or list(_find_unknown_weights(theirs, state))
         refuse_import(path, problems)
         ours, ids = read_vocabulary(path, model, their_tokenizer)
-        tensors = _renumbered(_widened(state, max(theirs.encoder_ffn_dim, theirs.decoder_ffn_dim)), ids, theirs)
+        tensors = _renumber_tokens(
+            _widen_feed_forward(state, max(theirs.encoder_ffn_dim, theirs.decoder_ffn_dim)), ids, theirs
+        )
         exported = ExportedSettings.of_section(getattr(theirs, SECTION, None))
-        config = _config(theirs, tensors, ids, exported)
+        config = _make_config(theirs, tensors, ids, exported)
         return ImportedModel(
             config=config,
             tensors=from_huggingface(config, tensors),
@@ -61,14 +60,14 @@ class HuggingFaceImport:
             runtime=TransformersRuntime(model, their_tokenizer, ids),
             source_language=their_tokenizer.source_lang or "",
             target_language=their_tokenizer.target_lang or "",
-            search=_search(beam, theirs.max_position_embeddings) if exported is None else exported.search,
+            search=_make_search(beam, theirs.max_position_embeddings) if exported is None else exported.search,
         )
 
 
 FORMAT = HuggingFaceImport()
 
 
-def _unknown_settings(theirs: Foreign) -> Iterator[str]:
+def _find_unknown_settings(theirs: Foreign) -> Iterator[str]:
     """What its config.json says that ours cannot express."""
     if theirs.model_type not in NORM_ORDERS:
         yield f"model_type = {theirs.model_type!r}: must be one of {', '.join(NORM_ORDERS)}"
@@ -93,7 +92,7 @@ def _unknown_settings(theirs: Foreign) -> Iterator[str]:
         yield f"activation_function = {theirs.activation_function!r}: must be one of {', '.join(ACTIVATIONS)}"
 
 
-def _unknown_weights(theirs: Foreign, state: Mapping[str, Tensor]) -> Iterator[str]:
+def _find_unknown_weights(theirs: Foreign, state: Mapping[str, Tensor]) -> Iterator[str]:
     """What its weights are and ours cannot be."""
     if state["model.decoder.embed_tokens.weight"][theirs.decoder_start_token_id].any():
         yield (
@@ -104,7 +103,7 @@ def _unknown_weights(theirs: Foreign, state: Mapping[str, Tensor]) -> Iterator[s
         yield "the encoder's table of positions is not the decoder's: ours has one for both"
 
 
-def _search(beam: int | None, num_positions: int) -> SearchConfig:
+def _make_search(beam: int | None, num_positions: int) -> SearchConfig:
     """Its beam, but not its length penalty, which is another; and sentences that it has positions for."""
     default = SearchConfig()
     max_extra_length = min(default.max_extra_length, num_positions // 3)
@@ -112,8 +111,8 @@ def _search(beam: int | None, num_positions: int) -> SearchConfig:
     return SearchConfig(beam=beam or default.beam, max_extra_length=max_extra_length, max_pieces=max_pieces)
 
 
-def _config(
-    theirs: Foreign, tensors: Mapping[str, Tensor], ids: TheirIds, exported: ExportedSettings | None
+def _make_config(
+    theirs: Foreign, tensors: Mapping[str, Tensor], ids: TokenIdMap, exported: ExportedSettings | None
 ) -> TransformerConfig:
     """The same network in our words; `tensors` are numbered as ours."""
     # A bias of zeros, and queries that make up for a division, are no different from none.
@@ -129,9 +128,9 @@ def _config(
         "attention_score": "dot" if said.attention_score == "dot" else "scaled_dot",
         "activation": ACTIVATIONS[theirs.activation_function],
         "norm_order": NORM_ORDERS[theirs.model_type],
-        "tied_embeddings": _tied_embeddings(theirs, ids),
+        "tied_embeddings": _find_tying(theirs, ids),
         "output_bias": said.output_bias or bool(tensors[OUTPUT_BIAS][0, :-1].any()),
-        "positions": position_kind(table),
+        "positions": classify_positions(table),
         "dropout": theirs.dropout,
     }
     if settings["positions"] == "learned":
@@ -139,7 +138,7 @@ def _config(
     return TransformerConfig(**settings)
 
 
-def _tied_embeddings(theirs: Foreign, ids: TheirIds) -> str:
+def _find_tying(theirs: Foreign, ids: TokenIdMap) -> str:
     """Which matrices are one: where Transformers does not scale embeddings, ours differ from the output projection."""
     if not theirs.tie_word_embeddings or not theirs.scale_embedding:
         return "none"
@@ -147,7 +146,7 @@ def _tied_embeddings(theirs: Foreign, ids: TheirIds) -> str:
     return "three_way" if one_matrix and ids.sources == ids.targets else "two_way"
 
 
-def _widened(state: Mapping[str, Tensor], d_ff: int) -> dict[str, Tensor]:
+def _widen_feed_forward(state: Mapping[str, Tensor], d_ff: int) -> dict[str, Tensor]:
     """With all feed-forward networks `d_ff` wide: what is added is zero before and after the activation."""
     found = dict(state)
     for name, tensor in state.items():
@@ -158,12 +157,12 @@ def _widened(state: Mapping[str, Tensor], d_ff: int) -> dict[str, Tensor]:
     return found
 
 
-def _renumbered(state: Mapping[str, Tensor], ids: TheirIds, theirs: Foreign) -> dict[str, Tensor]:
+def _renumber_tokens(state: Mapping[str, Tensor], ids: TokenIdMap, theirs: Foreign) -> dict[str, Tensor]:
     """With a row for each of our tokens, and embeddings that are multiplied by sqrt(d_model)."""
     scale = 1.0 if theirs.scale_embedding else math.sqrt(theirs.d_model)
     sources, targets = ([-1 if one is None else one for one in side] for side in (ids.sources, ids.targets))
     source, target = (
-        numbered(state[f"model.{stack}.embed_tokens.weight"] / scale, rows)
+        select_rows(state[f"model.{stack}.embed_tokens.weight"] / scale, rows)
         for stack, rows in (("encoder", sources), ("decoder", targets))
     )
     return {
@@ -171,12 +170,12 @@ def _renumbered(state: Mapping[str, Tensor], ids: TheirIds, theirs: Foreign) -> 
         "model.shared.weight": source,
         "model.encoder.embed_tokens.weight": source,
         "model.decoder.embed_tokens.weight": target,
-        "lm_head.weight": numbered(state["lm_head.weight"], targets),
-        OUTPUT_BIAS: numbered(state[OUTPUT_BIAS][0], targets, NEVER)[None],
+        "lm_head.weight": select_rows(state["lm_head.weight"], targets),
+        OUTPUT_BIAS: select_rows(state[OUTPUT_BIAS][0], targets, NEVER)[None],
     }
 
 
-def read_vocabulary(folder: Path, model: Foreign, tokenizer: Foreign) -> tuple[Tokenizer, TheirIds]:
+def read_vocabulary(folder: Path, model: Foreign, tokenizer: Foreign) -> tuple[Tokenizer, TokenIdMap]:
     """Our tokenizer for a model of Transformers, and how its tokens are numbered there.
 
     Our ids are `<unk>`, `</s>`, the other pieces of both sides in the order that they have there, those of the source
@@ -196,15 +195,15 @@ def read_vocabulary(folder: Path, model: Foreign, tokenizer: Foreign) -> tuple[T
             f"{folder}: its tokenizer is a {type(tokenizer).__name__}, must be a MarianTokenizer, with source.spm, "
             f"target.spm and vocab.json: only models with one can be imported"
         )
-    special = _special(folder, model.config, tokenizer)
+    special = _find_special_ids(folder, model.config, tokenizer)
     bias = model.final_logits_bias[0].tolist()
     num_rows = model.get_encoder().embed_tokens.num_embeddings
-    source = _numbered(folder / "vocab.json", tokenizer.encoder, special, num_rows)
+    source = _sort_pieces(folder / "vocab.json", tokenizer.encoder, special, num_rows)
     if tokenizer.separate_vocabs:
-        target = _numbered(folder / "target_vocab.json", tokenizer.target_encoder, special, len(bias))
-        target = _with_unnamed(target, special, bias)
+        target = _sort_pieces(folder / "target_vocab.json", tokenizer.target_encoder, special, len(bias))
+        target = _add_unnamed_ids(target, special, bias)
     elif len(bias) == num_rows:
-        source = target = _with_unnamed(source, special, bias)
+        source = target = _add_unnamed_ids(source, special, bias)
     else:
         raise BundleError(f"{folder}: has {num_rows} embeddings for sources, {len(bias)} outputs and one vocabulary")
     # Else it could not decode those.
@@ -219,10 +218,10 @@ def read_vocabulary(folder: Path, model: Foreign, tokenizer: Foreign) -> tuple[T
     )
     pieces = (*shared, *source_only, *target_only, "<pad>")
     sources, targets = ([(side | special).get(piece) for piece in pieces] for side in (source, target))
-    return ours, TheirIds(sources, targets)
+    return ours, TokenIdMap(sources, targets)
 
 
-def _special(folder: Path, config: Foreign, tokenizer: Foreign) -> dict[str, int]:
+def _find_special_ids(folder: Path, config: Foreign, tokenizer: Foreign) -> dict[str, int]:
     """The ids of the tokens that have no text, under the names that we have for them."""
     names = {"<unk>": tokenizer.unk_token, "</s>": tokenizer.eos_token, "<pad>": tokenizer.pad_token}
     sides = [tokenizer.encoder, tokenizer.target_encoder] if tokenizer.separate_vocabs else [tokenizer.encoder]
@@ -240,7 +239,9 @@ def _special(folder: Path, config: Foreign, tokenizer: Foreign) -> dict[str, int
     return found
 
 
-def _numbered(path: Path, vocabulary: Mapping[str, int], special: Mapping[str, int], num_rows: int) -> dict[str, int]:
+def _sort_pieces(
+    path: Path, vocabulary: Mapping[str, int], special: Mapping[str, int], num_rows: int
+) -> dict[str, int]:
     """The ids of all pieces with texts; the model has `num_rows`."""
     pieces = {index: piece for piece, index in vocabulary.items()}
     if len(pieces) < len(vocabulary):
@@ -250,7 +251,7 @@ def _numbered(path: Path, vocabulary: Mapping[str, int], special: Mapping[str, i
     return {pieces[index]: index for index in sorted(pieces.keys() - special.values())}
 
 
-def _with_unnamed(target: Mapping[str, int], special: Mapping[str, int], bias: Sequence[float]) -> dict[str, int]:
+def _add_unnamed_ids(target: Mapping[str, int], special: Mapping[str, int], bias: Sequence[float]) -> dict[str, int]:
     """With the ids that have no piece, but a probability: they are part of the softmax."""
     pieces = {index: piece for piece, index in target.items()}
     written = [index for index, added in enumerate(bias) if index in pieces or added > NEVER / 2]

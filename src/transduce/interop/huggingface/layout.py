@@ -1,4 +1,9 @@
-"""The JSON files of a folder of Transformers: what the network is, how it translates, and what its tokenizer is."""
+"""The network of a bundle as a Marian or Pegasus model of Transformers: JSON files, and names of tensors.
+
+Matrices have the same layout in both programs, [outputs, inputs]. Transformers keeps queries, keys and values apart and
+splits the channels between the layers. Marian is post-norm, Pegasus pre-norm; otherwise they are the same network, but
+Marian computes its table of positions and Pegasus has it among its weights.
+"""
 
 import json
 import math
@@ -13,7 +18,7 @@ from torch import Tensor
 from transduce.bundle import BundleDescription
 from transduce.bundle.weights import empty_tensors
 from transduce.config import SearchConfig, Settings, TransformerConfig
-from transduce.interop.conversion import in_halves, in_turn
+from transduce.interop.conversion import interleave_channels, split_channels
 from transduce.model import sinusoids
 from transduce.text import Tokenizer
 from transduce.text.pieces import VOCABULARY
@@ -124,7 +129,7 @@ def generation_settings(description: BundleDescription, end_id: int) -> JsonObje
 
 def tokenizer_settings(description: BundleDescription, tokenizer: Tokenizer) -> dict[str, JsonObject]:
     """The files of Marian's tokenizer, which Pegasus gets too, because its ids are ours; by name."""
-    shared, source_only, target_only = _lists(tokenizer)
+    shared, source_only, target_only = _list_pieces(tokenizer)
     separate = bool(source_only or target_only)
     unknown, end, pad = tokenizer.pieces([tokenizer.unknown_id, tokenizer.end_id, tokenizer.pad_id])
     settings: JsonObject = {
@@ -150,7 +155,7 @@ def tokenizer_settings(description: BundleDescription, tokenizer: Tokenizer) -> 
     return files
 
 
-def _lists(tokenizer: Tokenizer) -> tuple[Sequence[str], Sequence[str], Sequence[str]]:
+def _list_pieces(tokenizer: Tokenizer) -> tuple[Sequence[str], Sequence[str], Sequence[str]]:
     """All pieces but `<pad>`: those of both sides, of the source alone, of the target alone."""
     if tokenizer.is_joint:
         return tokenizer.pieces(range(tokenizer.pad_id)), [], []
@@ -205,14 +210,14 @@ def to_huggingface(config: TransformerConfig, tensors: Mapping[str, Tensor], num
     if config.positions == "none":
         table = torch.zeros_like(table)
     bias = torch.zeros(config.vocabulary)
-    for name, tensor in in_halves({"positions.table": table, "projection.bias": bias, **tensors}).items():
+    for name, tensor in split_channels({"positions.table": table, "projection.bias": bias, **tensors}).items():
         match name:
             case "positions.table":
                 found |= {one: tensor.clone() for one in POSITIONS if config.norm_order == "pre"}
             case "projection.bias":
                 found[OUTPUT_BIAS] = torch.cat([tensor[:-1], torch.tensor([PAD_BIAS])])[None]
             case _:
-                names = _their_names(config, name)
+                names = _transformers_names(config, name)
                 found |= zip(names, tensor.chunk(len(names)), strict=True)
     return {
         name: tensor * query_scale(config) if _QUERIES.fullmatch(name) else tensor for name, tensor in found.items()
@@ -234,13 +239,13 @@ def from_huggingface(config: TransformerConfig, tensors: Mapping[str, Tensor]) -
                 bias = tensors[OUTPUT_BIAS][0]
                 found[name] = torch.cat([bias[:-1], bias.new_zeros(1)])
             case _:
-                parts = [(one, tensors[one]) for one in _their_names(config, name)]
+                parts = [(one, tensors[one]) for one in _transformers_names(config, name)]
                 scaled = [part / query_scale(config) if _QUERIES.fullmatch(one) else part for one, part in parts]
                 found[name] = torch.cat(scaled)
-    return in_turn({name: tensor.float() for name, tensor in found.items()})
+    return interleave_channels({name: tensor.float() for name, tensor in found.items()})
 
 
-def _their_names(config: TransformerConfig, name: str) -> tuple[str, ...]:
+def _transformers_names(config: TransformerConfig, name: str) -> tuple[str, ...]:
     """The names of the tensors whose rows, one below the other, are the rows of ours."""
     match name:
         case "source_embedding.weight" if config.tied_embeddings == "three_way":

@@ -1,4 +1,4 @@
-"""The package `transformers`, which not everybody has installed, and its noise."""
+"""Transformers with a translation model loaded for a parity proof, on the CPU."""
 
 import warnings
 from collections.abc import Iterator, Sequence
@@ -61,7 +61,7 @@ Rows = Sequence[Sequence[int]]
 
 
 @dataclass(frozen=True)
-class TheirIds:
+class TokenIdMap:
     """Which token of a model of Transformers each of our ids is.
 
     Args:
@@ -92,11 +92,11 @@ class TransformersRuntime:
         ids: how its tokens are numbered; None if as ours are.
     """
 
-    def __init__(self, model: Foreign, tokenizer: Foreign, ids: TheirIds | None = None) -> None:
+    def __init__(self, model: Foreign, tokenizer: Foreign, ids: TokenIdMap | None = None) -> None:
         transformers = import_transformers("running a model in Transformers")
         self.name = f"Transformers {transformers.__version__}"
         self._model, self._tokenizer, self._config = model, tokenizer, model.config
-        self._ids = ids or TheirIds(range(self._config.vocab_size), range(self._config.vocab_size))
+        self._ids = ids or TokenIdMap(range(self._config.vocab_size), range(self._config.vocab_size))
         # What the folder says may ask for a beam, or force the last token.
         self._model.generation_config = transformers.GenerationConfig(
             eos_token_id=self._config.eos_token_id,
@@ -106,12 +106,10 @@ class TransformersRuntime:
         )
 
     def encode(self, texts: Sequence[str]) -> list[list[int]] | None:
-        """See `Runtime`."""
         rows = self._tokenizer(list(texts), verbose=False)["input_ids"] if texts else []
         return [[self._ids.ours_in_sources[theirs] for theirs in row] for row in rows]
 
     def decode(self, ids: Rows) -> list[str] | None:
-        """See `Runtime`."""
         theirs = ((self._ids.targets[ours] for ours in row) for row in ids)
         rows = [[token for token in row if token is not None] for row in theirs]
         return [self._tokenizer.decode(row, skip_special_tokens=True) for row in rows]
@@ -121,7 +119,7 @@ class TransformersRuntime:
         theirs = [[self._ids.targets[ours] for ours in target] for target in targets]
         found: list[list[float]] = [[] for _ in sources]
         for indices in self._batches([max(map(len, pair)) for pair in zip(sources, targets, strict=True)]):
-            scores = self._scores(self._source(sources, indices), [theirs[index] for index in indices])
+            scores = self._score(self._source(sources, indices), [theirs[index] for index in indices])
             for index, row in zip(indices, scores, strict=True):
                 found[index] = [
                     NEVER if token is None else score for token, score in zip(theirs[index], row, strict=True)
@@ -129,7 +127,6 @@ class TransformersRuntime:
         return found
 
     def greedy(self, sources: Rows, max_lengths: Sequence[int]) -> list[list[int]]:
-        """See `Runtime`."""
         found: list[list[int]] = [[] for _ in sources]
         for indices in self._batches([max(pair) for pair in zip(map(len, sources), max_lengths, strict=True)]):
             limit = max(max_lengths[index] for index in indices)
@@ -142,13 +139,13 @@ class TransformersRuntime:
         return found
 
     @torch.inference_mode()
-    def _scores(self, source: dict[str, Tensor], targets: Sequence[Sequence[int | None]]) -> list[list[float]]:
+    def _score(self, source: dict[str, Tensor], targets: Sequence[Sequence[int | None]]) -> list[list[float]]:
         """The log-probability of each token of theirs; of one that is None, any number."""
         start, pad = self._config.decoder_start_token_id, self._config.pad_token_id
         read = [[pad if token is None else token for token in row] for row in targets]
-        logits = self._model(**source, decoder_input_ids=self._padded([[start, *row[:-1]] for row in read])).logits
+        logits = self._model(**source, decoder_input_ids=self._pad([[start, *row[:-1]] for row in read])).logits
         logits = logits.float().index_fill(-1, torch.tensor([pad]), -torch.inf)
-        scores = logits.log_softmax(dim=-1).gather(-1, self._padded(read)[..., None]).squeeze(-1).tolist()
+        scores = logits.log_softmax(dim=-1).gather(-1, self._pad(read)[..., None]).squeeze(-1).tolist()
         return [row[: len(target)] for row, target in zip(scores, targets, strict=True)]
 
     def _batches(self, lengths: Sequence[int]) -> Iterator[list[int]]:
@@ -164,10 +161,10 @@ class TransformersRuntime:
 
     def _source(self, sources: Rows, indices: Sequence[int]) -> dict[str, Tensor]:
         """What the encoder reads."""
-        ids = self._padded([[self._ids.sources[ours] for ours in sources[index]] for index in indices])
+        ids = self._pad([[self._ids.sources[ours] for ours in sources[index]] for index in indices])
         return {"input_ids": ids, "attention_mask": (ids != self._config.pad_token_id).long()}
 
-    def _padded(self, rows: Sequence[Sequence[int | None]]) -> Int[Tensor, "rows length"]:
+    def _pad(self, rows: Sequence[Sequence[int | None]]) -> Int[Tensor, "rows length"]:
         longest = max(map(len, rows))
         return torch.tensor([[*row, *[self._config.pad_token_id] * (longest - len(row))] for row in rows])
 

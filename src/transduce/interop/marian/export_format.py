@@ -1,4 +1,4 @@
-"""The README.md of an exported Marian folder: what it is and how it is used, in lines that can be copied."""
+"""The export of bundles as models of Marian, with the files that `marian-decoder` needs."""
 
 import json
 from collections import Counter
@@ -17,12 +17,12 @@ from transduce.interop.marian.files import (
     MODEL_FILE,
     NEW_MODEL_FILE,
     decoder_settings,
-    in_marian_order,
     model_settings,
-    nameless,
+    name_unnamed_row,
     new_model_settings,
     read_archive,
     read_vocabulary,
+    to_marian_order,
     write_archive,
     write_vocabulary,
 )
@@ -32,13 +32,13 @@ from transduce.interop.marian.layout import (
     POSITIONS,
     Tokens,
     from_arrays,
+    make_config,
     marian_rows,
-    network,
     to_arrays,
     to_new_arrays,
     token_matrices,
 )
-from transduce.interop.marian.runtime import ConvertedRuntime, MarianPieces, MarianRuntime, find_marian
+from transduce.interop.marian.runtime import MarianPieces, MarianRuntime, find_marian, load_converted
 from transduce.model import NEVER
 from transduce.text import SOURCE_MODEL, TARGET_MODEL, VOCABULARY, Tokenizer
 
@@ -58,7 +58,6 @@ class MarianFormat:
     suffix = ""
 
     def obstacles(self, bundle: Bundle) -> list[str]:
-        """See `ExportFormat`."""
         config, found = bundle.model_config, []
         if {config.d_k, config.d_v} != {config.d_model / config.num_heads}:
             found.append(
@@ -82,7 +81,7 @@ class MarianFormat:
         return found
 
     def write(self, bundle: Bundle, path: Path, precision: str) -> None:
-        """See `ExportFormat`. Numbers of 16 bits Marian and CTranslate2 compute with in float32, on a processor."""
+        """Numbers of 16 bits Marian and CTranslate2 compute with in float32, on a processor."""
         description, tokenizer, model = bundle.description, bundle.load_tokenizer(), bundle.load_model()
         config, length = description.model, num_positions(description.model, description.search)
         with torch.no_grad():
@@ -91,14 +90,14 @@ class MarianFormat:
             (MODEL_FILE, model_settings(config, length), arrays),
             (NEW_MODEL_FILE, new_model_settings(config, length), to_new_arrays(config, arrays)),
         ):
-            write_archive(path / name, settings, _rounded(weights, getattr(torch, precision)))
+            write_archive(path / name, settings, _round_matrices(weights, getattr(torch, precision)))
         for name, content in tokenizer.files.items():
             (path / name).write_bytes(content)
-        for name, pieces in _vocabularies(tokenizer).items():
+        for name, pieces in _list_vocabularies(tokenizer).items():
             write_vocabulary(path / name, pieces)
         names = _vocabulary_names(tokenizer)
         if tokenizer.is_joint:
-            (path / SENTENCEPIECE_FILE).write_bytes(in_marian_order(tokenizer.model_bytes))
+            (path / SENTENCEPIECE_FILE).write_bytes(to_marian_order(tokenizer.model_bytes))
         for name, text in {
             DECODER_FILE: decoder_settings(description, [SENTENCEPIECE_FILE] * 2 if tokenizer.is_joint else names),
             "README.md": render_card(__file__, description, precision, is_joint=tokenizer.is_joint),
@@ -118,10 +117,10 @@ class MarianFormat:
         pieces = MarianPieces((source_model, target_model), known, tokenizer)
         if (marian := find_marian()) is not None:
             return MarianRuntime(marian, path / NEW_MODEL_FILE, (source, target), tokenizer, pieces)
-        return ConvertedRuntime(path / MODEL_FILE, (source, target), tokenizer, pieces)
+        return load_converted(path / MODEL_FILE, (source, target), tokenizer, pieces)
 
     def read_back(self, path: Path) -> Mapping[str, Tensor]:
-        """See `ExportFormat`. What is read is `model.npz`; that the other file has the same weights is checked.
+        """What is read is `model.npz`; that the other file has the same weights is checked.
 
         Raises:
             ParityError: it has others.
@@ -129,7 +128,7 @@ class MarianFormat:
         archive = read_archive(path / MODEL_FILE)
         rows = marian_rows(archive.arrays[OUTPUT_BIAS].size(1) + 1)
         matrices = token_matrices(archive.settings, archive.arrays, rows, rows, NEVER)
-        config = network(archive, Tokens(rows, rows))
+        config = make_config(archive, Tokens(rows, rows))
         newer = read_archive(path / NEW_MODEL_FILE).arrays
         for name, array in to_new_arrays(config, archive.arrays).items():
             # Embeddings are multiplied there, and in 16 bits rounded once more.
@@ -147,7 +146,7 @@ def _vocabulary_names(tokenizer: Tokenizer) -> list[str]:
     return [VOCABULARY_FILE] * 2 if tokenizer.is_joint else list(VOCABULARY_FILES)
 
 
-def _vocabularies(tokenizer: Tokenizer) -> dict[str, list[str]]:
+def _list_vocabularies(tokenizer: Tokenizer) -> dict[str, list[str]]:
     """The pieces of each file in Marian's order; those that one side never has are nameless there."""
     pieces = tokenizer.pieces(marian_rows(tokenizer.vocabulary)[:-1])
     if tokenizer.is_joint:
@@ -155,11 +154,12 @@ def _vocabularies(tokenizer: Tokenizer) -> dict[str, list[str]]:
     lists = json.loads(tokenizer.files[VOCABULARY])
     others = zip(VOCABULARY_FILES, (set(lists["target"]), set(lists["source"])), strict=True)
     return {
-        name: [nameless(row) if piece in other else piece for row, piece in enumerate(pieces)] for name, other in others
+        name: [name_unnamed_row(row) if piece in other else piece for row, piece in enumerate(pieces)]
+        for name, other in others
     }
 
 
-def _rounded(arrays: Mapping[str, Tensor], precision: torch.dtype) -> dict[str, Tensor]:
+def _round_matrices(arrays: Mapping[str, Tensor], precision: torch.dtype) -> dict[str, Tensor]:
     """Matrices in that precision; vectors and tables of positions stay as they are, being small."""
 
     def is_small(name: str, array: Tensor) -> bool:

@@ -1,8 +1,4 @@
-"""The YAML that Marian writes: settings, and vocabularies of one piece a line.
-
-It is a small part of YAML, read strictly and without any guessing: a value is the text that stands there, so that
-`no` is a language and no truth value.
-"""
+"""The files of a Marian model: settings in YAML, weights in a NumPy archive, and vocabularies."""
 
 import json
 import zipfile
@@ -94,18 +90,18 @@ def read_numbered(text: str, name: str) -> Iterator[tuple[str, int]]:
         line = raw.removesuffix("\r")
         place = f"{name}, line {number}"
         if waiting is None and line.startswith("? "):
-            waiting = _unquoted(line[2:], place)
+            waiting = _unquote(line[2:], place)
             continue
         piece, colon, digits = line.rpartition(":")
         if not line.strip() or (waiting is None and (line.startswith("# ") or line == "---")):
             continue
         if not colon or not digits.strip().isascii() or not digits.strip().isdigit() or bool(piece) == bool(waiting):
             raise BundleError(f"{place}: {line[:80]!r} is no piece with its number, as in '</s>: 0'")
-        yield (_unquoted(piece, place) if waiting is None else waiting), int(digits)
+        yield (_unquote(piece, place) if waiting is None else waiting), int(digits)
         waiting = None
 
 
-def _unquoted(text: str, place: str) -> str:
+def _unquote(text: str, place: str) -> str:
     quote = text[:1]
     if quote not in {"'", '"'}:
         return text
@@ -122,7 +118,7 @@ def _unquoted(text: str, place: str) -> str:
     return unescaped
 
 
-def quoted(text: str) -> str:
+def quote(text: str) -> str:
     """`text` as YAML, Marian and CTranslate2 alike read it."""
     return "'" + text.replace("'", "''") + "'"
 
@@ -150,7 +146,7 @@ class MarianSettings:
     name: str
 
     @classmethod
-    def parsed(cls, text: str, name: str) -> "MarianSettings":
+    def parse(cls, text: str, name: str) -> "MarianSettings":
         """Those in `text`.
 
         Raises:
@@ -207,7 +203,7 @@ class MarianSettings:
 def model_settings(config: TransformerConfig, num_positions: int) -> str:
     """The settings in a model of the type `transformer`, as YAML."""
     orders = {order: norms for norms, order in NORM_ORDERS.items()}
-    return _yaml(
+    return _to_yaml(
         {
             "type": "transformer",
             "dim-vocabs": [config.vocabulary - 1] * 2,
@@ -249,7 +245,7 @@ def new_model_settings(config: TransformerConfig, num_positions: int) -> str:
     }
     lines = model_settings(config, num_positions).splitlines()
     kept = [line for line in lines if line.partition(":")[0] not in changed]
-    return "\n".join(kept) + "\n" + _yaml(changed)
+    return "\n".join(kept) + "\n" + _to_yaml(changed)
 
 
 def decoder_settings(description: BundleDescription, vocabularies: Sequence[str]) -> str:
@@ -258,7 +254,7 @@ def decoder_settings(description: BundleDescription, vocabularies: Sequence[str]
     return (
         "# Usage: marian-decoder -c decoder.yml < input > output\n"
         "# More than one sentence at a time gives wrong translations: Marian 1.12 takes the mask of another batch.\n"
-        + _yaml(
+        + _to_yaml(
             {
                 "relative-paths": True,
                 "models": [NEW_MODEL_FILE],
@@ -275,7 +271,7 @@ def decoder_settings(description: BundleDescription, vocabularies: Sequence[str]
     )
 
 
-def _yaml(settings: Mapping[str, object]) -> str:
+def _to_yaml(settings: Mapping[str, object]) -> str:
     """Values of JSON are values of YAML; so quoted, "n" is no truth value."""
     return "".join(f"{name}: {json.dumps(value)}\n" for name, value in settings.items())
 
@@ -317,14 +313,14 @@ def read_archive(path: Path) -> Archive:
     Raises:
         BundleError: it cannot be read, is no such file, or has arrays of another type.
     """
-    with _opened(path) as file:
-        text = _text(file, path)
+    with _open_archive(path) as file:
+        text = _read_settings_text(file, path)
         arrays = {name: file[name] for name in file.files if not name.startswith("special:")}
     for name, array in arrays.items():
         if array.dtype not in (np.float32, np.float16):
             raise BundleError(f"{path}: {name} is of type {array.dtype}, must be float32 or float16")
     tensors = {name: torch.from_numpy(array.astype(np.float32)) for name, array in arrays.items()}
-    return Archive(_parsed(text, path), tensors, text)
+    return Archive(_parse_archive_settings(text, path), tensors, text)
 
 
 def read_archive_settings(path: Path) -> MarianSettings:
@@ -333,12 +329,12 @@ def read_archive_settings(path: Path) -> MarianSettings:
     Raises:
         BundleError: it cannot be read, or is no such file.
     """
-    with _opened(path) as file:
-        return _parsed(_text(file, path), path)
+    with _open_archive(path) as file:
+        return _parse_archive_settings(_read_settings_text(file, path), path)
 
 
 @contextmanager
-def _opened(path: Path) -> Iterator[NpzFile]:
+def _open_archive(path: Path) -> Iterator[NpzFile]:
     try:
         with path.open("rb") as stream, np.load(stream, allow_pickle=False) as file:
             yield file
@@ -350,7 +346,7 @@ def _opened(path: Path) -> Iterator[NpzFile]:
         raise BundleError(f"{path}: is no archive of arrays: {error}; give a model of Marian (.npz)") from None
 
 
-def _text(file: NpzFile, path: Path) -> str:
+def _read_settings_text(file: NpzFile, path: Path) -> str:
     if _SETTINGS not in file:
         raise BundleError(f"{path}: has no {_SETTINGS}; give a model of Marian, with its settings inside")
     try:
@@ -359,8 +355,8 @@ def _text(file: NpzFile, path: Path) -> str:
         raise BundleError(f"{path}: {_SETTINGS} is no text: {error}; use an undamaged copy") from None
 
 
-def _parsed(text: str, path: Path) -> MarianSettings:
-    return MarianSettings.parsed(text, f"{path}, {_SETTINGS}")
+def _parse_archive_settings(text: str, path: Path) -> MarianSettings:
+    return MarianSettings.parse(text, f"{path}, {_SETTINGS}")
 
 
 SENTENCEPIECE = ".spm"
@@ -373,7 +369,7 @@ _REMEDY = "give the vocabulary that the model was trained with"
 
 def write_vocabulary(path: Path, pieces: Sequence[str]) -> None:
     """Write `pieces` with their numbers as YAML."""
-    lines = [f"{quoted(piece)}: {number}\n" for number, piece in enumerate(pieces)]
+    lines = [f"{quote(piece)}: {number}\n" for number, piece in enumerate(pieces)]
     path.write_text("".join(lines), encoding="utf-8", newline="\n")
 
 
@@ -391,13 +387,13 @@ def read_vocabulary(path: Path, num_rows: int) -> list[str]:
         processor = open_model(content, str(path), _REMEDY)
         numbers = [(processor.id_to_piece(number), number) for number in range(processor.get_piece_size())]
     else:
-        numbers = _numbers(content, path)
+        numbers = _read_numbers(content, path)
     rows: dict[int, str] = {}
     for piece, number in numbers:
         if number in rows:
             raise BundleError(f"{path}: {piece!r} and {rows[number]!r} have one number, {number}; {_REMEDY}")
         rows[number] = piece
-    pieces = [rows.get(number) or nameless(number) for number in range(num_rows)]
+    pieces = [rows.get(number) or name_unnamed_row(number) for number in range(num_rows)]
     if len(set(pieces)) < num_rows:
         twice = next(piece for place, piece in enumerate(pieces) if piece in pieces[:place])
         raise BundleError(f"{path}: has the piece {twice!r} twice; {_REMEDY}")
@@ -406,12 +402,12 @@ def read_vocabulary(path: Path, num_rows: int) -> list[str]:
     return pieces
 
 
-def nameless(number: int) -> str:
+def name_unnamed_row(number: int) -> str:
     """What stands for a piece in a row without one: no text has it."""
     return f"<id {number}>"
 
 
-def in_marian_order(model: bytes) -> bytes:
+def to_marian_order(model: bytes) -> bytes:
     """A SentencePiece model of ours with `</s>` as 0 and `<unk>` as 1; it divides texts into the same pieces.
 
     Pieces are messages one after the other, each behind a byte 10 and its length, and begin the file.
@@ -421,7 +417,7 @@ def in_marian_order(model: bytes) -> bytes:
     return model[first:second] + model[:first] + model[second:]
 
 
-def _numbers(content: bytes, path: Path) -> list[tuple[str, int]]:
+def _read_numbers(content: bytes, path: Path) -> list[tuple[str, int]]:
     try:
         text = content.decode("utf-8")
         if path.suffix != ".json":

@@ -1,7 +1,13 @@
-"""Which arrays of a Marian model of the type `transformer` hold which tensors of ours.
+"""The network of a Marian model: which arrays hold which tensors of a bundle, positions, and settings.
 
 Marian's matrices are [inputs, outputs] and its vectors [1, width]; queries, keys and values are apart, and the channels
-between the layers are in halves. Its tokens begin with `</s>` and `<unk>`, and it has no `<pad>`.
+between the layers are split. Its tokens begin with `</s>` and `<unk>`, and it has no `<pad>`.
+
+Marian has two types of a Transformer. Marian 1.12 computes the type `transformer-new` exactly as Transduce does. The
+older `transformer` has sinusoids of other frequencies, adds 1e-6 to variances where Transduce adds 1e-5, and,
+translating with pre-norm, does not normalise the tokens before the last one. The newer type can have a table of
+positions among its weights; then Marian does not multiply embeddings by sqrt(d_model), so that they are multiplied in
+the file, and apart from the output matrix.
 """
 
 import math
@@ -17,7 +23,7 @@ from torch import Tensor
 from transduce.bundle import blank_model, model_tensors
 from transduce.config import TransformerConfig, first_problem
 from transduce.errors import BundleError
-from transduce.interop.conversion import in_halves, in_turn, numbered, position_kind
+from transduce.interop.conversion import classify_positions, interleave_channels, select_rows, split_channels
 from transduce.interop.marian.files import Archive, MarianSettings
 
 POSITIONS = "Wpos"
@@ -64,11 +70,11 @@ def to_arrays(config: TransformerConfig, tensors: Mapping[str, Tensor], table: T
     """
     bias = torch.zeros(config.vocabulary)
     found: dict[str, Tensor] = {}
-    for name, tensor in in_halves({"projection.bias": bias, **tensors, "positions.table": table}).items():
+    for name, tensor in split_channels({"projection.bias": bias, **tensors, "positions.table": table}).items():
         # <unk> and </s> change places both ways.
         rows = tensor[marian_rows(config.vocabulary)[:-1]] if name in ROWS_ARE_TOKENS else tensor
-        names = _their_names(config, name)
-        found |= {one: _turned(name, part) for one, part in zip(names, rows.chunk(len(names)), strict=True)}
+        names = _marian_names(config, name)
+        found |= {one: _transpose_layout(name, part) for one, part in zip(names, rows.chunk(len(names)), strict=True)}
     return found
 
 
@@ -90,14 +96,14 @@ def from_arrays(
         if name in ROWS_ARE_TOKENS:
             found[name] = matrices[name]
         else:
-            found[name] = torch.cat([_turned(name, arrays[one]) for one in _their_names(config, name)])
-    return in_turn(found)
+            found[name] = torch.cat([_transpose_layout(name, arrays[one]) for one in _marian_names(config, name)])
+    return interleave_channels(found)
 
 
-def unknown_arrays(config: TransformerConfig, arrays: Mapping[str, Tensor]) -> list[str]:
+def find_unknown_arrays(config: TransformerConfig, arrays: Mapping[str, Tensor]) -> list[str]:
     """Names of arrays that belong to something which ours has not."""
     tensors = model_tensors(blank_model(config))
-    known = {one for name in tensors for one in _their_names(config, name)}
+    known = {one for name in tensors for one in _marian_names(config, name)}
     return sorted(arrays.keys() - known - {"Wemb", "encoder_Wemb", OUTPUT, OLD_OUTPUT, *_ALONE.values()})
 
 
@@ -125,14 +131,14 @@ def token_matrices(
         output = arrays[OUTPUT] if OUTPUT in arrays else arrays[OLD_OUTPUT].T
     bias = arrays[OUTPUT_BIAS][0] if OUTPUT_BIAS in arrays else output.new_zeros(len(output))
     return {
-        "source_embedding.weight": numbered(source, sources),
-        "target_embedding.weight": numbered(target, targets),
-        "projection.weight": numbered(output, targets),
-        "projection.bias": numbered(bias, targets, never),
+        "source_embedding.weight": select_rows(source, sources),
+        "target_embedding.weight": select_rows(target, targets),
+        "projection.weight": select_rows(output, targets),
+        "projection.bias": select_rows(bias, targets, never),
     }
 
 
-def _their_names(config: TransformerConfig, name: str) -> tuple[str, ...]:
+def _marian_names(config: TransformerConfig, name: str) -> tuple[str, ...]:
     """The names of the arrays that hold one after the other what our tensor holds."""
     if name == "source_embedding.weight":
         return ("Wemb" if config.tied_embeddings == "three_way" else "encoder_Wemb",)
@@ -152,7 +158,7 @@ def _their_names(config: TransformerConfig, name: str) -> tuple[str, ...]:
     return tuple(f"{stack}_l{int(layer) + 1}_{one.format(kind)}" for one in _PARTS[part])
 
 
-def _turned(name: str, part: Tensor) -> Tensor:
+def _transpose_layout(name: str, part: Tensor) -> Tensor:
     """From one layout to the other, either way."""
     if part.ndim == 1:
         return part[None]
@@ -177,7 +183,7 @@ def to_new_arrays(config: TransformerConfig, arrays: Mapping[str, Tensor]) -> di
     found: dict[str, Tensor] = {}
     for name, array in arrays.items():
         if name == POSITIONS:
-            found |= {f"{_root(stack)}->{NEW_POSITIONS}": array for stack in _LAYERS}
+            found |= {f"{_new_root(stack)}->{NEW_POSITIONS}": array for stack in _LAYERS}
         elif name.endswith("Wemb"):
             found[name] = array * math.sqrt(config.d_model)
         elif name.startswith("decoder_ff_logit"):
@@ -189,7 +195,7 @@ def to_new_arrays(config: TransformerConfig, arrays: Mapping[str, Tensor]) -> di
     return found if shared is None else {**found, OUTPUT: arrays[shared]}
 
 
-def _root(stack: str) -> str:
+def _new_root(stack: str) -> str:
     return f"TransformerBatch{stack.title()}->{stack}"
 
 
@@ -200,20 +206,21 @@ def _new_name(config: TransformerConfig, name: str) -> str:
     stack, layer, part, array = found.groups()
     kind = "weight" if _MATRIX.fullmatch(name) or "_ln_scale" in name else "bias"
     if layer is None:
-        return f"{_root(stack)}->postprocessor->norm->{kind}"
+        return f"{_new_root(stack)}->postprocessor->norm->{kind}"
     kind_of_layer, self_attention_block = _LAYERS[stack]
     block = {"self": self_attention_block, "context": "crossAttentionBlock", "ffn": "filterBlock"}[part]
     if "_ln_" in array:
         inside = f"{'pre' if config.norm_order == 'pre' else 'post'}processor->norm"
     elif part == "ffn":
-        inside = _filter_part(config, array)
+        inside = _new_filter_name(config, array)
     else:
         attention = "crossAttention" if part == "context" else "selfAttention"
         inside = f"{attention}->{array[-1]}Proj"
-    return f"{_root(stack)}->layers->at({int(layer) - 1})->as<marian::nn::{kind_of_layer}>()->{block}->{inside}->{kind}"
+    in_stack = f"layers->at({int(layer) - 1})->as<marian::nn::{kind_of_layer}>()"
+    return f"{_new_root(stack)}->{in_stack}->{block}->{inside}->{kind}"
 
 
-def _filter_part(config: TransformerConfig, array: str) -> str:
+def _new_filter_name(config: TransformerConfig, array: str) -> str:
     """A linear layer of the feed-forward network; Marian has relu in one layer with what is in front of it."""
     has_relu = config.activation == "relu"
     if array[-1] == "1":
@@ -256,10 +263,10 @@ class Tokens(NamedTuple):
     targets: list[int]
 
 
-def problems(archive: Archive) -> Iterator[str]:
+def find_obstacles(archive: Archive) -> Iterator[str]:
     """What the model has that ours cannot express."""
     settings, arrays = archive.settings, archive.arrays
-    if found := list(_other_values(settings)):
+    if found := list(_find_other_values(settings)):
         yield from found
         return
     if not settings.norm_order():
@@ -277,7 +284,7 @@ def problems(archive: Archive) -> Iterator[str]:
         yield f"{name} has {arrays[name].ndim} axes: must have one or two"
 
 
-def network(archive: Archive, tokens: Tokens) -> TransformerConfig:
+def make_config(archive: Archive, tokens: Tokens) -> TransformerConfig:
     """Its shape, `archive` having positions.
 
     Raises:
@@ -286,7 +293,7 @@ def network(archive: Archive, tokens: Tokens) -> TransformerConfig:
     """
     settings, arrays = archive.settings, archive.arrays
     inner = arrays["encoder_l1_ffn_W1"]
-    kind = position_kind(arrays[POSITIONS])
+    kind = classify_positions(arrays[POSITIONS])
     shape: dict[str, Any] = {
         "vocabulary": len(tokens.sources),
         "num_encoder_layers": settings.number("enc-depth"),
@@ -296,7 +303,7 @@ def network(archive: Archive, tokens: Tokens) -> TransformerConfig:
         "num_heads": settings.number("transformer-heads"),
         "activation": settings.text("transformer-ffn-activation"),
         "norm_order": settings.norm_order(),
-        "tied_embeddings": _tying(settings, tokens),
+        "tied_embeddings": _find_tying(settings, tokens),
         "output_bias": _has_bias(archive, tokens),
         "positions": kind,
     }
@@ -308,7 +315,7 @@ def network(archive: Archive, tokens: Tokens) -> TransformerConfig:
         raise BundleError(f"{settings.name}: {first_problem(error)}") from None
 
 
-def with_positions(arrays: Mapping[str, Tensor]) -> dict[str, Tensor]:
+def add_positions(arrays: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """`arrays` with a table of positions; a file that has none means the sinusoids that Marian computes."""
     table = {POSITIONS: marian_sinusoids(NUM_POSITIONS, arrays["encoder_l1_ffn_W1"].size(0))}
     return {**table, **arrays}
@@ -325,7 +332,7 @@ def marian_sinusoids(length: int, d_model: int) -> Float[Tensor, "{length} {d_mo
     return torch.cat([angles.sin(), angles.cos()], dim=1)
 
 
-def _other_values(settings: MarianSettings) -> Iterator[str]:
+def _find_other_values(settings: MarianSettings) -> Iterator[str]:
     for name, values in _NEEDED.items():
         if (found := settings.text(name)) not in values:
             yield f"{name} = {found!r}: must be {' or '.join(repr(value) for value in values if value)}"
@@ -335,7 +342,7 @@ def _other_values(settings: MarianSettings) -> Iterator[str]:
         yield f"{name} = {settings.texts(name)}: must be an empty list"
 
 
-def _tying(settings: MarianSettings, tokens: Tokens) -> str:
+def _find_tying(settings: MarianSettings, tokens: Tokens) -> str:
     """Which matrices are one."""
     is_one = settings.flag("tied-embeddings-all")
     if not (is_one or settings.flag("tied-embeddings")):

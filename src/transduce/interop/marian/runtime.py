@@ -1,4 +1,4 @@
-"""Texts as Marian reads and writes them: divided by SentencePiece models, and looked up in its vocabularies."""
+"""Marian, or CTranslate2 with a converted Marian model, loaded for a parity proof: on the CPU, on one thread."""
 
 import os
 import shutil
@@ -55,7 +55,7 @@ def find_marian() -> Path | None:
 
 
 class MarianRuntime:
-    """See `Runtime`. Marian is started for every call, and reads and writes pieces.
+    """Marian is started for every call, and reads and writes pieces.
 
     Its scores have five decimals.
 
@@ -79,41 +79,36 @@ class MarianRuntime:
 
     @property
     def name(self) -> str:
-        """See `Runtime`."""
         return f"Marian {self._version}"
 
     def encode(self, texts: Sequence[str]) -> list[list[int]]:
-        """See `Runtime`."""
         return self._pieces.encode(texts)
 
     def decode(self, ids: Sequence[Sequence[int]]) -> list[str]:
-        """See `Runtime`."""
         return self._pieces.decode(ids)
 
     def forced_scores(self, sources: Sequence[Sequence[int]], targets: Sequence[Sequence[int]]) -> list[list[float]]:
-        """See `Runtime`."""
         with TemporaryDirectory() as temporary:
             texts = [Path(temporary) / side for side in ("source", "target")]
             for path, rows in zip(texts, (sources, targets), strict=True):
-                self._write(path, rows)
-            lines = self._with_model("score", "--train-sets", *map(str, texts), "--word-scores")
+                self._write_pieces(path, rows)
+            lines = self._run_with_model("score", "--train-sets", *map(str, texts), "--word-scores")
         return [[float(score) for score in line.partition("WordScores=")[2].split()] for line in lines]
 
     def greedy(self, sources: Sequence[Sequence[int]], max_lengths: Sequence[int]) -> list[list[int]]:
-        """See `Runtime`."""
         found: list[list[int]] = [[] for _ in sources]
-        for indices, factor in self._groups(list(map(len, sources)), max_lengths):
+        for indices, factor in self._group_by_factor(list(map(len, sources)), max_lengths):
             with TemporaryDirectory() as temporary:
                 path = Path(temporary) / "source"
-                self._write(path, [sources[index] for index in indices])
+                self._write_pieces(path, [sources[index] for index in indices])
                 options = ["--beam-size", "1", "--max-length-factor", str(factor), "--allow-unk", "--allow-special"]
-                lines = self._with_model("decode", "--input", str(path), *options)
+                lines = self._run_with_model("decode", "--input", str(path), *options)
             for index, line in zip(indices, lines, strict=True):
                 # Greedy search does not look ahead: what a smaller limit leaves is the beginning.
                 found[index] = self._to_ids([*filter(None, line.split(" ")), "</s>"])[: max_lengths[index]]
         return found
 
-    def _groups(self, lengths: Sequence[int], limits: Sequence[int]) -> Iterator[tuple[list[int], float]]:
+    def _group_by_factor(self, lengths: Sequence[int], limits: Sequence[int]) -> Iterator[tuple[list[int], float]]:
         """Indices of sentences, and how many times as long as their sources their translations may be.
 
         Marian has one such factor for all that it translates, and fails where it comes to the end of its positions.
@@ -130,7 +125,7 @@ class MarianRuntime:
         if group:
             yield group, factor
 
-    def _with_model(self, *arguments: str) -> list[str]:
+    def _run_with_model(self, *arguments: str) -> list[str]:
         """The lines that Marian writes. In batches it takes the mask of one for another, so that each is a sentence."""
         options = ["--models" if arguments[0] == "decode" else "--model", str(self._model)]
         options += ["--vocabs", *map(str, self._vocabularies)]
@@ -147,7 +142,7 @@ class MarianRuntime:
             raise TransduceError(f"{self._marian} failed: {' '.join(said or done.stderr.splitlines()[-1:])}")
         return done
 
-    def _write(self, path: Path, rows: Sequence[Sequence[int]]) -> None:
+    def _write_pieces(self, path: Path, rows: Sequence[Sequence[int]]) -> None:
         """Pieces with spaces between them, a row a line, without the end, which Marian adds."""
         lines = [" ".join(self._tokenizer.pieces(row)[:-1]) + "\n" for row in rows]
         path.write_text("".join(lines), encoding="utf-8", newline="\n")
@@ -156,52 +151,29 @@ class MarianRuntime:
         return [self._ids.get(piece, self._tokenizer.unknown_id) for piece in pieces]
 
 
-class ConvertedRuntime:
-    """See `Runtime`.
+def load_converted(
+    model: Path, vocabularies: tuple[Path, Path], tokenizer: Tokenizer, pieces: MarianPieces
+) -> CTranslate2Runtime:
+    """CTranslate2 with a Marian model, through CTranslate2's own converter of such models.
 
     Args:
         model: an .npz file.
         vocabularies: of source and target, as YAML.
         tokenizer: whose ids are read and returned.
-        pieces: divides texts and puts them together.
+        pieces: the tokenizer that travels with the model.
 
     Raises:
         BundleError: CTranslate2 cannot convert the model.
         MissingExtraError: CTranslate2 is not installed.
     """
+    import_ctranslate2(f"running {model}")
+    from ctranslate2.converters import MarianConverter  # noqa: PLC0415 - optional
 
-    def __init__(
-        self, model: Path, vocabularies: tuple[Path, Path], tokenizer: Tokenizer, pieces: MarianPieces
-    ) -> None:
-        import_ctranslate2(f"running {model}")
-        from ctranslate2.converters import MarianConverter  # noqa: PLC0415 - optional
-
-        with TemporaryDirectory() as temporary:
-            folder = Path(temporary) / "converted"
-            try:
-                MarianConverter(str(model), [str(path) for path in vocabularies]).convert(str(folder))
-            except (ValueError, KeyError, RuntimeError) as error:
-                raise BundleError(f"{model}: CTranslate2 cannot convert it: {error}") from error
-            self._runtime = CTranslate2Runtime(folder, tokenizer, "float32")
-        self._pieces = pieces
-
-    @property
-    def name(self) -> str:
-        """See `Runtime`."""
-        return f"{self._runtime.name}, through its converter of Marian models"
-
-    def encode(self, texts: Sequence[str]) -> list[list[int]]:
-        """See `Runtime`."""
-        return self._pieces.encode(texts)
-
-    def decode(self, ids: Sequence[Sequence[int]]) -> list[str]:
-        """See `Runtime`."""
-        return self._pieces.decode(ids)
-
-    def forced_scores(self, sources: Sequence[Sequence[int]], targets: Sequence[Sequence[int]]) -> list[list[float]]:
-        """See `Runtime`."""
-        return self._runtime.forced_scores(sources, targets)
-
-    def greedy(self, sources: Sequence[Sequence[int]], max_lengths: Sequence[int]) -> list[list[int]]:
-        """See `Runtime`."""
-        return self._runtime.greedy(sources, max_lengths)
+    with TemporaryDirectory() as temporary:
+        folder = Path(temporary) / "converted"
+        try:
+            MarianConverter(str(model), [str(path) for path in vocabularies]).convert(str(folder))
+        except (ValueError, KeyError, RuntimeError) as error:
+            raise BundleError(f"{model}: CTranslate2 cannot convert it: {error}") from error
+        origin = ", through its converter of Marian models"
+        return CTranslate2Runtime(folder, tokenizer, "float32", codec=pieces, origin=origin)

@@ -1,4 +1,4 @@
-"""What an exported ONNX folder holds for people: how it is used, and programs that use it."""
+"""The export of bundles as ONNX graphs, with a program that translates text by them."""
 
 import re
 from collections import defaultdict
@@ -64,14 +64,13 @@ class OnnxFormat:
     suffix = ""
 
     def obstacles(self, bundle: Bundle) -> list[str]:
-        """See `ExportFormat`. Every network can be expressed, up to some size."""
+        """Every network can be expressed, up to some size."""
         found, size = source_obstacles(bundle.load_tokenizer(), "translate.py"), bundle.description.files[WEIGHTS].bytes
         if size <= MOST_BYTES:
             return found
         return [*found, f"{size / 2**30:.1f} GB of weights: a file of ONNX holds less than 2 GB"]
 
     def write(self, bundle: Bundle, path: Path, precision: str) -> None:
-        """See `ExportFormat`."""
         model, tokenizer = bundle.load_model(), bundle.load_tokenizer()
         (path / ENCODER_FILE).write_bytes(encoder_graph(model, precision))
         (path / DECODER_STEP_FILE).write_bytes(decoder_step_graph(model, precision))
@@ -87,11 +86,10 @@ class OnnxFormat:
             (path / name).write_text(text, encoding="utf-8", newline="\n")
 
     def load(self, path: Path, tokenizer: Tokenizer) -> Runtime:  # noqa: ARG002 - the folder has its own
-        """See `ExportFormat`."""
         return OnnxRuntime(path)
 
     def read_back(self, path: Path) -> Mapping[str, Tensor] | None:
-        """See `ExportFormat`. Bytes have their scales elsewhere in the graph.
+        """Bytes have their scales elsewhere in the graph.
 
         Raises:
             BundleError: the graphs have different values for the same weight.
@@ -100,7 +98,7 @@ class OnnxFormat:
             return None
         parts: dict[str, dict[int, Tensor]] = defaultdict(dict)
         for file in (ENCODER_FILE, DECODER_STEP_FILE):
-            for label, tensor in _weights(path / file):
+            for label, tensor in _read_weights(path / file):
                 rows = _ROWS.fullmatch(label)
                 name, start = (label, 0) if rows is None else (rows["name"], int(rows["start"]))
                 if not torch.equal(parts[name].setdefault(start, tensor), tensor):
@@ -108,7 +106,7 @@ class OnnxFormat:
         return {name: torch.cat([tensor for _, tensor in sorted(found.items())]) for name, found in parts.items()}
 
 
-def _weights(path: Path) -> Iterator[tuple[str, Tensor]]:
+def _read_weights(path: Path) -> Iterator[tuple[str, Tensor]]:
     """The initializers that are weights, or some rows of one, by name."""
     onnx = import_onnx("reading ONNX graphs")
     for initializer in onnx.load(path).graph.initializer:

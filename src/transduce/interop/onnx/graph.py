@@ -1,4 +1,4 @@
-"""The packages `onnx`, which writes graphs, and `onnxruntime`, which runs them; not everybody has installed them."""
+"""ONNX graphs, built operation by operation, with weights in 32, 16 or 8 bits."""
 
 from collections.abc import Mapping, Sequence
 from types import ModuleType
@@ -64,7 +64,7 @@ class Graph:
 
     def input(self, name: str, dtype: Type, axes: Sequence[str | int]) -> str:
         """An input; an axis is a size or, where it may have any, what it counts."""
-        self._inputs.append(self._described(name, dtype, axes))
+        self._inputs.append(self._describe_value(name, dtype, axes))
         return name
 
     def output(self, value: str, name: str, dtype: Type, axes: Sequence[str | int]) -> None:
@@ -72,7 +72,7 @@ class Graph:
         for node in self._nodes:
             for names in (node.input, node.output):
                 names[:] = [name if one == value else one for one in names]
-        self._outputs.append(self._described(name, dtype, axes))
+        self._outputs.append(self._describe_value(name, dtype, axes))
 
     def operation(self, operator: str, *inputs: str, **attributes: Any) -> str:  # noqa: ANN401 - as the operator has them
         """The result of an operator of ONNX, whose specification says which attributes it has."""
@@ -88,7 +88,7 @@ class Graph:
 
     def cast(self, value: str, dtype: Type) -> str:
         """The same numbers in another type."""
-        return self.operation("Cast", value, to=self._number_of(dtype))
+        return self.operation("Cast", value, to=self._type_number(dtype))
 
     def constant(self, value: Any, dtype: Type) -> str:  # noqa: ANN401 - whatever numpy makes an array of
         """Numbers that belong to the formulas."""
@@ -101,7 +101,7 @@ class Graph:
 
     def weight(self, weight: Tensor, rows: slice | None = None) -> str:
         """A weight of the model, or some of its rows, as they are."""
-        return self.initializer(self.name_of(weight, rows), values_of(weight, rows))
+        return self.initializer(self.name_of(weight, rows), to_numpy(weight, rows))
 
     def initializer(self, name: str, array: Array) -> str:
         """Numbers that the file keeps under `name`, once."""
@@ -124,15 +124,15 @@ class Graph:
         content: bytes = model.SerializeToString(deterministic=True)
         return content
 
-    def _described(self, name: str, dtype: Type, axes: Sequence[str | int]) -> Any:  # noqa: ANN401 - ONNX's message
-        return self._onnx.helper.make_tensor_value_info(name, self._number_of(dtype), list(axes))
+    def _describe_value(self, name: str, dtype: Type, axes: Sequence[str | int]) -> Any:  # noqa: ANN401 - ONNX's message
+        return self._onnx.helper.make_tensor_value_info(name, self._type_number(dtype), list(axes))
 
-    def _number_of(self, dtype: Type) -> int:
+    def _type_number(self, dtype: Type) -> int:
         number: int = self._onnx.helper.np_dtype_to_tensor_dtype(np.dtype(dtype))
         return number
 
 
-def values_of(weight: Tensor, rows: slice | None = None) -> Array:
+def to_numpy(weight: Tensor, rows: slice | None = None) -> Array:
     """The numbers of a weight, or of some of its rows."""
     kept: Array = (weight if rows is None else weight[rows]).detach().numpy()
     return kept
@@ -162,15 +162,13 @@ class FloatWeights:
         self._graph, self._dtype = graph, dtype
 
     def product(self, inputs: str, weight: Tensor, bias: str, rows: slice | None = None) -> str:
-        """See `Weights`."""
         return self._graph.operation("Gemm", inputs, self._wide(self._matrix(weight, rows)), bias, transB=1)
 
     def lookup(self, ids: str, weight: Tensor) -> str:
-        """See `Weights`."""
         return self._wide(self._graph.operation("Gather", self._matrix(weight), ids))
 
     def _matrix(self, weight: Tensor, rows: slice | None = None) -> str:
-        numbers = values_of(weight, rows).astype(self._dtype, copy=False)
+        numbers = to_numpy(weight, rows).astype(self._dtype, copy=False)
         return self._graph.initializer(self._graph.name_of(weight, rows), numbers)
 
     def _wide(self, value: str) -> str:
@@ -187,7 +185,7 @@ class IntegerWeights:
         self._graph = graph
 
     def product(self, inputs: str, weight: Tensor, bias: str, rows: slice | None = None) -> str:
-        """See `Weights`. The order of operations is the one that ONNX Runtime computes in one piece."""
+        """The order of operations is the one that ONNX Runtime computes in one piece."""
         graph = self._graph
         matrix, scale = self._matrix(weight, rows)
         rounded, input_scale, input_zero = graph.operations("DynamicQuantizeLinear", inputs, num_results=3)
@@ -197,7 +195,6 @@ class IntegerWeights:
         return graph.operation("Add", graph.operation("Mul", graph.cast(total, np.float32), scales), bias)
 
     def lookup(self, ids: str, weight: Tensor) -> str:
-        """See `Weights`."""
         graph = self._graph
         matrix, scale = self._matrix(weight)
         bytes_found = graph.cast(graph.operation("Gather", matrix, ids), np.float32)
@@ -206,7 +203,7 @@ class IntegerWeights:
         return graph.operation("Mul", centred, scales)
 
     def _matrix(self, weight: Tensor, rows: slice | None = None) -> tuple[str, str]:
-        exact = values_of(weight, rows)
+        exact = to_numpy(weight, rows)
         scale = np.abs(exact).max(axis=1).clip(min=np.finfo(np.float32).tiny) / np.float32(127)
         rounded = (np.rint(exact / scale[:, None]) + _ZERO).astype(np.uint8)
         name = self._graph.name_of(weight, rows)

@@ -1,7 +1,10 @@
-"""The parts of the Transformer in ONNX's operators: the same formulas as in `model/`, for any configuration.
+"""The Transformer as two ONNX graphs: an encoder, and a decoder step that extends targets by one token.
 
-Every function adds operations to a graph and returns the name of what they compute. `x` is always [positions, d_model]
-with the positions of one sentence after the other; `sentences`, [1], is how many there are.
+Axes: `sentences` of `source` positions, and `rows` of targets with `past` positions. The rows are the hypotheses of one
+sentence after the other: as many rows as sentences, or several times as many.
+
+Every function of `Layers` adds operations to a graph and returns the name of their result, by the formulas of `model/`.
+`x` is always [positions, d_model] with the positions of one sentence after the other; `sentences`, [1], is their count.
 """
 
 import math
@@ -46,15 +49,14 @@ class Layers:
         """The size of an axis, [1]."""
         return self.graph.operation("Shape", value, start=axis, end=axis + 1)
 
-    def unsqueezed(self, value: str, *axes: int) -> str:
+    def unsqueeze(self, value: str, *axes: int) -> str:
         """The same with more axes, of size 1."""
         return self.graph.operation("Unsqueeze", value, self.graph.constant(axes, np.int64))
 
     def linear(self, linear: Linear, x: str, rows: slice | None = None) -> str:
-        """See `model.linear`."""
         return self.weights.product(x, linear.weight, self.graph.weight(linear.bias, rows), rows)
 
-    def embedded(self, embedding: TokenEmbedding, positions: Positions, ids: str, places: str) -> str:
+    def embed(self, embedding: TokenEmbedding, positions: Positions, ids: str, places: str) -> str:
         """The embedding of each of `ids`, [..., length], and what marks their positions `places`, [length] or [1]."""
         graph = self.graph
         scale = graph.constant(embedding.scale, np.float32)
@@ -65,19 +67,19 @@ class Layers:
             case LearnedPositions():  # behind the last row, there are no numbers to add: the runtime says so
                 marks = graph.operation("Gather", graph.weight(positions.table), places)
             case _:
-                marks = self._sinusoids(places, positions.table.size(1))
+                marks = self._add_sinusoids(places, positions.table.size(1))
         return graph.operation("Add", embedded, marks)
 
-    def _sinusoids(self, places: str, d_model: int) -> str:
+    def _add_sinusoids(self, places: str, d_model: int) -> str:
         """See `model.positions.sinusoids`: in float64, as there, and without a last row."""
         graph = self.graph
         periods = 10_000 ** (torch.arange(0, d_model, 2, dtype=torch.float64) / d_model)
-        position = self.unsqueezed(graph.cast(places, np.float64), -1)
+        position = self.unsqueeze(graph.cast(places, np.float64), -1)
         angle = graph.operation("Div", position, graph.constant(periods.numpy(), np.float64))
-        pairs = [self.unsqueezed(graph.operation(function, angle), -1) for function in ("Sin", "Cos")]
-        return graph.cast(self.reshaped(graph.operation("Concat", *pairs, axis=-1), -1, d_model), np.float32)
+        pairs = [self.unsqueeze(graph.operation(function, angle), -1) for function in ("Sin", "Cos")]
+        return graph.cast(self.reshape(graph.operation("Concat", *pairs, axis=-1), -1, d_model), np.float32)
 
-    def normalized(self, normalization: Normalization, x: str) -> str:
+    def normalize(self, normalization: Normalization, x: str) -> str:
         """See `model.normalization`; of a batch, by the running statistics, as in evaluation."""
         graph = self.graph
         gain, bias = graph.weight(normalization.gain), graph.weight(normalization.bias)
@@ -90,16 +92,14 @@ class Layers:
         return graph.operation("Add", graph.operation("Mul", standard, gain), bias)
 
     def residual(self, connection: ResidualConnection, x: str, sublayer: Callable[[str], str]) -> str:
-        """See `model.residual`."""
         if connection.post:
-            return self.normalized(connection.normalization, self.graph.operation("Add", x, sublayer(x)))
-        return self.graph.operation("Add", x, sublayer(self.normalized(connection.normalization, x)))
+            return self.normalize(connection.normalization, self.graph.operation("Add", x, sublayer(x)))
+        return self.graph.operation("Add", x, sublayer(self.normalize(connection.normalization, x)))
 
     def feed_forward(self, network: FeedForward, x: str) -> str:
-        """See `model.feed_forward`."""
-        return self.linear(network.outer, self._activated(network, self.linear(network.inner, x)))
+        return self.linear(network.outer, self._activate(network, self.linear(network.inner, x)))
 
-    def _activated(self, network: FeedForward, x: str) -> str:
+    def _activate(self, network: FeedForward, x: str) -> str:
         graph = self.graph
         if network.activation is ACTIVATIONS["relu"]:
             return graph.operation("Relu", x)
@@ -113,48 +113,48 @@ class Layers:
     def project(self, attention: MultiHeadAttention, x: str, sentences: str) -> list[str]:
         """Queries, keys and values of every head, [sentences, heads, length, width]."""
         projected = self.linear(attention.projection, x)
-        return self._heads(attention, projected, sentences, attention.d_k, attention.d_k, attention.d_v)
+        return self._split_heads(attention, projected, sentences, attention.d_k, attention.d_k, attention.d_v)
 
     def project_queries(self, attention: MultiHeadAttention, x: str, sentences: str) -> str:
         """Queries alone."""
         projected = self.linear(attention.projection, x, slice(0, attention.query_width))
-        (queries,) = self._heads(attention, projected, sentences, attention.d_k)
+        (queries,) = self._split_heads(attention, projected, sentences, attention.d_k)
         return queries
 
     def project_memory(self, attention: MultiHeadAttention, memory: str, sentences: str) -> list[str]:
         """Keys and values alone."""
         rows = slice(attention.query_width, len(attention.projection.weight))
         projected = self.linear(attention.projection, memory, rows)
-        return self._heads(attention, projected, sentences, attention.d_k, attention.d_v)
+        return self._split_heads(attention, projected, sentences, attention.d_k, attention.d_v)
 
     def attend(
         self, attention: MultiHeadAttention, queries: str, keys: str, values: str, mask: str | None = None
     ) -> str:
         """See `MultiHeadAttention.attend`; without a `mask`, every query looks at every key."""
         graph = self.graph
-        scores = self._scores(attention.score, queries, keys)
+        scores = self._score(attention.score, queries, keys)
         if mask is not None:
             scores = graph.operation("Where", mask, scores, graph.constant(-math.inf, np.float32))
         attended = graph.operation("MatMul", graph.operation("Softmax", scores, axis=-1), values)
         side_by_side = graph.operation("Transpose", attended, perm=[0, 2, 1, 3])
-        return self.linear(attention.output, self.reshaped(side_by_side, -1, attention.num_heads * attention.d_v))
+        return self.linear(attention.output, self.reshape(side_by_side, -1, attention.num_heads * attention.d_v))
 
-    def reshaped(self, value: str, *sizes: int | str) -> str:
+    def reshape(self, value: str, *sizes: int | str) -> str:
         """The same numbers with axes of other sizes: numbers, of which one may be -1, or names of what has one, [1]."""
         graph = self.graph
         parts = [graph.constant([size], np.int64) if isinstance(size, int) else size for size in sizes]
         return graph.operation("Reshape", value, graph.operation("Concat", *parts, axis=0))
 
-    def _heads(self, attention: MultiHeadAttention, projected: str, sentences: str, *widths: int) -> list[str]:
+    def _split_heads(self, attention: MultiHeadAttention, projected: str, sentences: str, *widths: int) -> list[str]:
         graph, num_heads = self.graph, attention.num_heads
         sizes = graph.constant([num_heads * width for width in widths], np.int64)
         parts = graph.operations("Split", projected, sizes, num_results=len(widths), axis=1)
         return [
-            graph.operation("Transpose", self.reshaped(part, sentences, -1, num_heads, width), perm=[0, 2, 1, 3])
+            graph.operation("Transpose", self.reshape(part, sentences, -1, num_heads, width), perm=[0, 2, 1, 3])
             for part, width in zip(parts, widths, strict=True)
         ]
 
-    def _scores(self, score: AttentionScore, queries: str, keys: str) -> str:
+    def _score(self, score: AttentionScore, queries: str, keys: str) -> str:
         graph = self.graph
         if isinstance(score, DotScore):
             products = graph.operation("MatMul", queries, graph.operation("Transpose", keys, perm=[0, 1, 3, 2]))
@@ -163,8 +163,8 @@ class Layers:
         def multiplied(value: str, weight: Tensor) -> str:
             return graph.operation("MatMul", value, graph.operation("Transpose", graph.weight(weight), perm=[1, 0]))
 
-        for_queries = self.unsqueezed(multiplied(queries, score.query_weight), -2)
-        for_keys = self.unsqueezed(multiplied(keys, score.key_weight), -3)
+        for_queries = self.unsqueeze(multiplied(queries, score.query_weight), -2)
+        for_keys = self.unsqueeze(multiplied(keys, score.key_weight), -3)
         hidden = graph.operation("Tanh", graph.operation("Add", for_queries, for_keys))
         scores = multiplied(hidden, score.hidden_weight)
         return graph.operation("Squeeze", scores, graph.constant([-1], np.int64))
@@ -189,24 +189,24 @@ def encoder_graph(model: Transformer, precision: str) -> bytes:
     Raises:
         MissingExtraError: ONNX is not installed.
     """
-    graph, layers = _empty("encoder", model, precision)
+    graph, layers = _start_graph("encoder", model, precision)
     source_ids = graph.input(SOURCE_IDS, np.int64, ["sentences", "source"])
     padding = graph.operation("Equal", source_ids, graph.constant(model.pad_id, np.int64))
     source_mask = graph.operation("Not", padding)
-    mask = layers.unsqueezed(source_mask, 1, 2)
+    mask = layers.unsqueeze(source_mask, 1, 2)
     length = graph.operation("Squeeze", layers.size(source_ids, 1))
     places = graph.operation("Range", graph.constant(0, np.int64), length, graph.constant(1, np.int64))
-    embedded = layers.embedded(model.source_embedding, model.positions, source_ids, places)
-    x = layers.reshaped(embedded, -1, model.config.d_model)
+    embedded = layers.embed(model.source_embedding, model.positions, source_ids, places)
+    x = layers.reshape(embedded, -1, model.config.d_model)
     for layer in cast("Iterable[EncoderLayer]", model.encoder.layers):
-        x = _encoder_layer(layers, layer, x, mask)
+        x = _add_encoder_layer(layers, layer, x, mask)
     if model.encoder.final is not None:
-        x = layers.normalized(model.encoder.final, x)
+        x = layers.normalize(model.encoder.final, x)
     graph.output(source_mask, SOURCE_MASK, np.bool_, ["sentences", "source"])
     names = cache_names("memory", model.config.num_decoder_layers)
     for decoder_layer, pair in zip(_decoder_layers(model), names, strict=True):
         found = layers.project_memory(decoder_layer.memory_attention, x, layers.size(mask, 0))
-        for value, name, axes in zip(found, pair, _cache_axes(model.config, "sentences", "source"), strict=True):
+        for value, name, axes in zip(found, pair, _list_cache_axes(model.config, "sentences", "source"), strict=True):
             graph.output(value, name, np.float32, axes)
     return graph.to_bytes("What the decoder needs of the source.")
 
@@ -217,27 +217,29 @@ def decoder_step_graph(model: Transformer, precision: str) -> bytes:
     Raises:
         MissingExtraError: ONNX is not installed.
     """
-    graph, layers = _empty("decoder_step", model, precision)
+    graph, layers = _start_graph("decoder_step", model, precision)
     last_ids = graph.input(LAST_IDS, np.int64, ["rows"])
-    mask = layers.unsqueezed(graph.input(SOURCE_MASK, np.bool_, ["sentences", "source"]), 1, 2)
-    memory = list(_cache_inputs(graph, model.config, "memory", "sentences", "source"))
-    past = list(_cache_inputs(graph, model.config, "past", "rows", "past"))
+    mask = layers.unsqueeze(graph.input(SOURCE_MASK, np.bool_, ["sentences", "source"]), 1, 2)
+    memory = list(_add_cache_inputs(graph, model.config, "memory", "sentences", "source"))
+    past = list(_add_cache_inputs(graph, model.config, "past", "rows", "past"))
     place = layers.size(past[0][0], 2)
-    x = layers.embedded(model.target_embedding, model.positions, last_ids, place)
+    x = layers.embed(model.target_embedding, model.positions, last_ids, place)
     present = []
     for layer, old, remembered in zip(_decoder_layers(model), past, memory, strict=True):
-        x, grown = _decoder_layer(layers, layer, x, old, remembered, mask)
+        x, grown = _add_decoder_layer(layers, layer, x, old, remembered, mask)
         present.append(grown)
     if model.decoder.final is not None:
-        x = layers.normalized(model.decoder.final, x)
-    graph.output(_log_probabilities(layers, model, x), LOG_PROBABILITIES, np.float32, ["rows", model.config.vocabulary])
+        x = layers.normalize(model.decoder.final, x)
+    graph.output(
+        _add_log_probabilities(layers, model, x), LOG_PROBABILITIES, np.float32, ["rows", model.config.vocabulary]
+    )
     for grown, pair in zip(present, cache_names("present", len(present)), strict=True):
-        for value, name, axes in zip(grown, pair, _cache_axes(model.config, "rows", "past + 1"), strict=True):
+        for value, name, axes in zip(grown, pair, _list_cache_axes(model.config, "rows", "past + 1"), strict=True):
             graph.output(value, name, np.float32, axes)
     return graph.to_bytes("Natural log-probabilities of the next token of each row.")
 
 
-def _empty(name: str, model: Transformer, precision: str) -> tuple[Graph, Layers]:
+def _start_graph(name: str, model: Transformer, precision: str) -> tuple[Graph, Layers]:
     graph = Graph(name, model_tensors(model))
     return graph, Layers(graph, make_weights(graph, precision))
 
@@ -246,20 +248,20 @@ def _decoder_layers(model: Transformer) -> Iterable[DecoderLayer]:
     return cast("Iterable[DecoderLayer]", model.decoder.layers)
 
 
-def _cache_axes(config: TransformerConfig, rows: str, length: str) -> list[list[str | int]]:
+def _list_cache_axes(config: TransformerConfig, rows: str, length: str) -> list[list[str | int]]:
     """Those of keys and of values."""
     return [[rows, config.num_heads, length, width] for width in (config.d_k, config.d_v)]
 
 
-def _cache_inputs(
+def _add_cache_inputs(
     graph: Graph, config: TransformerConfig, kind: str, rows: str, length: str
 ) -> Iterator[KeysAndValues]:
-    of_keys, of_values = _cache_axes(config, rows, length)
+    of_keys, of_values = _list_cache_axes(config, rows, length)
     for keys, values in cache_names(kind, config.num_decoder_layers):
         yield graph.input(keys, np.float32, of_keys), graph.input(values, np.float32, of_values)
 
 
-def _encoder_layer(layers: Layers, layer: EncoderLayer, x: str, mask: str) -> str:
+def _add_encoder_layer(layers: Layers, layer: EncoderLayer, x: str, mask: str) -> str:
     """See `model.encoder`."""
     attention, sentences = layer.self_attention, layers.size(mask, 0)
 
@@ -271,7 +273,7 @@ def _encoder_layer(layers: Layers, layer: EncoderLayer, x: str, mask: str) -> st
     return layers.residual(layer.feed_forward_residual, x, lambda x: layers.feed_forward(layer.feed_forward, x))
 
 
-def _decoder_layer(
+def _add_decoder_layer(
     layers: Layers, layer: DecoderLayer, x: str, past: KeysAndValues, memory: KeysAndValues, mask: str
 ) -> tuple[str, KeysAndValues]:
     """See `DecoderLayer.step`: the output, and the past with what the new position adds to it."""
@@ -295,7 +297,7 @@ def _decoder_layer(
     return x, grown
 
 
-def _log_probabilities(layers: Layers, model: Transformer, x: str) -> str:
+def _add_log_probabilities(layers: Layers, model: Transformer, x: str) -> str:
     """See `OutputProjection`."""
     graph, projection = layers.graph, model.projection
     addend = graph.constant(projection.mask.numpy(), np.float32)

@@ -1,4 +1,4 @@
-"""The config.json of an exported ONNX folder: what its graphs do not say themselves."""
+"""An exported ONNX folder in ONNX Runtime: its config.json, its graphs, the proof's runtime, and the engine."""
 
 import sys
 from collections.abc import Mapping, Sequence
@@ -165,7 +165,7 @@ class OnnxModel:
         options.intra_op_num_threads = 1
         options.enable_mem_pattern = False  # it would remember something for every new length
         self._encoder, self._decoder_step = (
-            _session(onnxruntime, folder / graph.file, options)
+            _open_session(onnxruntime, folder / graph.file, options)
             for graph in (self.settings.encoder, self.settings.decoder_step)
         )
         num_layers = self.settings.model.num_decoder_layers
@@ -186,7 +186,7 @@ class OnnxModel:
         outputs = self._encoder.run(None, {SOURCE_IDS: source_ids})
         return dict(zip(self.settings.encoder.outputs, outputs, strict=True))
 
-    def no_past(self, rows: int) -> Arrays:
+    def make_empty_past(self, rows: int) -> Arrays:
         """Keys and values of targets without a token."""
         model = self.settings.model
         return {
@@ -216,7 +216,7 @@ class OnnxModel:
             )
 
 
-def _session(onnxruntime: Any, path: Path, options: Any) -> Any:  # noqa: ANN401 - of an optional package without types
+def _open_session(onnxruntime: Any, path: Path, options: Any) -> Any:  # noqa: ANN401 - of an optional package without types
     if not path.is_file():
         raise BundleError(f"{path}: is missing; give a folder that transduce export --to onnx has written")
     try:
@@ -231,7 +231,7 @@ MOST_ROWS = 64
 
 
 class OnnxRuntime:
-    """See `Runtime`. Everything is computed by the step, token by token, as users will.
+    """Everything is computed by the step, token by token, as users will.
 
     Args:
         folder: what `transduce export --to onnx` has written.
@@ -248,25 +248,21 @@ class OnnxRuntime:
 
     @property
     def name(self) -> str:
-        """See `Runtime`."""
         return self._model.runtime
 
     def encode(self, texts: Sequence[str]) -> list[list[int]] | None:
-        """See `Runtime`."""
         return [[*ids, self._end_id] for ids in self._tokenizer.encode_all(texts)]
 
     def decode(self, ids: Sequence[Sequence[int]]) -> list[str] | None:
-        """See `Runtime`."""
         return [self._tokenizer.decode(row) for row in ids]
 
     def forced_scores(self, sources: Sequence[Sequence[int]], targets: Sequence[Sequence[int]]) -> list[list[float]]:
-        """See `Runtime`."""
         found: list[list[float]] = [[] for _ in sources]
         lengths = [max(len(source), len(target)) for source, target in zip(sources, targets, strict=True)]
         for indices in batches_by_length(lengths, BATCH_TOKENS, MOST_ROWS):
             memory, past = self._start([sources[index] for index in indices])
             last_ids = np.full(len(indices), self._pad_id, np.int64)
-            for next_ids in np.ascontiguousarray(self._filled([targets[index] for index in indices]).T):
+            for next_ids in np.ascontiguousarray(self._pad([targets[index] for index in indices]).T):
                 log_probs, past = self._model.step(last_ids, memory, past)
                 last_ids = next_ids
                 for index, score in zip(indices, log_probs[np.arange(len(indices)), next_ids].tolist(), strict=True):
@@ -274,7 +270,6 @@ class OnnxRuntime:
         return [scores[: len(target)] for scores, target in zip(found, targets, strict=True)]
 
     def greedy(self, sources: Sequence[Sequence[int]], max_lengths: Sequence[int]) -> list[list[int]]:
-        """See `Runtime`."""
         found: list[list[int]] = [[] for _ in sources]
         for indices in batches_by_length([len(source) for source in sources], BATCH_TOKENS, MOST_ROWS):
             memory, past = self._start([sources[index] for index in indices])
@@ -292,9 +287,9 @@ class OnnxRuntime:
 
     def _start(self, sources: Sequence[Sequence[int]]) -> tuple[Arrays, Arrays]:
         """The memory of sources, and the past of targets that have not begun."""
-        return self._model.read(self._filled(sources)), self._model.no_past(len(sources))
+        return self._model.read(self._pad(sources)), self._model.make_empty_past(len(sources))
 
-    def _filled(self, rows: Sequence[Sequence[int]]) -> Int64[np.ndarray, "rows length"]:
+    def _pad(self, rows: Sequence[Sequence[int]]) -> Int64[np.ndarray, "rows length"]:
         """All rows, `<pad>` behind the short ones."""
         longest = max(map(len, rows))
         return np.array([[*row, *[self._pad_id] * (longest - len(row))] for row in rows], np.int64)
@@ -323,11 +318,10 @@ class _State:
     width: int
 
     def select(self, sentences: Int[Tensor, " kept"] | None, parents: Int[Tensor, "kept width"]) -> "_State":
-        """See `search.SearchState`."""
         chosen = torch.arange(len(parents)) if sentences is None else sentences
         rows = (chosen[:, None] * self.width + parents).flatten().numpy()
-        memory = self.memory if sentences is None else _rows(self.memory, sentences.numpy())
-        return _State(memory, _rows(self.past, rows), parents.size(1))
+        memory = self.memory if sentences is None else _select_rows(self.memory, sentences.numpy())
+        return _State(memory, _select_rows(self.past, rows), parents.size(1))
 
 
 class OnnxNetwork:
@@ -339,17 +333,16 @@ class OnnxNetwork:
     def start(
         self, source_ids: Int[Tensor, "sentences source"], source_mask: Bool[Tensor, "sentences source"]
     ) -> _State:
-        """See `Network`; of what is no real token, the graph knows by itself: it is `<pad>`."""
+        """Of what is no real token, the graph knows by itself: it is `<pad>`."""
         del source_mask
-        return _State(self._model.read(source_ids.numpy()), self._model.no_past(len(source_ids)), 1)
+        return _State(self._model.read(source_ids.numpy()), self._model.make_empty_past(len(source_ids)), 1)
 
     def step(
         self, last_ids: Int[Tensor, "sentences width"], state: _State
     ) -> tuple[Float[Tensor, "sentences width vocabulary"], _State]:
-        """See `Network`."""
         log_probs, past = self._model.step(last_ids.flatten().numpy(), state.memory, state.past)
         return torch.from_numpy(log_probs).view(*last_ids.shape, -1), _State(state.memory, past, last_ids.size(1))
 
 
-def _rows(arrays: Arrays, rows: Int[np.ndarray, " chosen"]) -> Arrays:
+def _select_rows(arrays: Arrays, rows: Int[np.ndarray, " chosen"]) -> Arrays:
     return {name: array.take(rows, axis=0) for name, array in arrays.items()}
