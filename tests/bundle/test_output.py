@@ -18,21 +18,21 @@ from safetensors import SafetensorError
 from transduce.bundle import (
     check_output_file,
     check_writable,
-    failed_writing,
-    is_marked,
+    has_mark,
+    make_write_error,
     output,
+    replace_file,
+    replace_folder,
     write_output_file,
-    written_file,
-    written_folder,
 )
-from transduce.bundle.output import recover_folders, remove_folder, standing_folder
+from transduce.bundle.output import recover_folders, remove_folder, resolve_folder
 from transduce.errors import BusyError, OutputError, TransduceError, WriteError
 
 
 def test_a_file_takes_the_place_of_another(tmp_path: Path) -> None:
     path = tmp_path / "file"
     path.write_text("old", encoding="utf-8")
-    with written_file(path) as beside:
+    with replace_file(path) as beside:
         beside.write_text("new", encoding="utf-8")
         assert path.read_text(encoding="utf-8") == "old"
     assert path.read_text(encoding="utf-8") == "new"
@@ -45,7 +45,7 @@ def test_what_is_half_written_goes(tmp_path: Path, error: BaseException) -> None
     path.write_text("old", encoding="utf-8")
 
     def half_write() -> None:
-        with written_file(path) as beside:
+        with replace_file(path) as beside:
             beside.write_text("ne", encoding="utf-8")
             raise error
 
@@ -57,7 +57,7 @@ def test_what_is_half_written_goes(tmp_path: Path, error: BaseException) -> None
 
 def test_what_stands_in_the_way_stays(tmp_path: Path) -> None:
     (tmp_path / "file").mkdir()
-    with pytest.raises(OSError), written_file(tmp_path / "file") as beside:  # noqa: PT011 - which one, the system decides
+    with pytest.raises(OSError), replace_file(tmp_path / "file") as beside:  # noqa: PT011 - which one, the system decides
         beside.write_bytes(b"")
     assert [path.name for path in tmp_path.iterdir()] == ["file"]
 
@@ -65,11 +65,11 @@ def test_what_stands_in_the_way_stays(tmp_path: Path) -> None:
 def test_no_file_of_the_user_has_the_temporary_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("file.tmp", "file.transduce-tmp-000000000000"):
         (tmp_path / name).write_text("mine", encoding="utf-8")
-    with written_file(tmp_path / "file") as one, written_file(tmp_path / "file") as other:
+    with replace_file(tmp_path / "file") as one, replace_file(tmp_path / "file") as other:
         assert one != other
     # Not even if chance were to choose it.
     monkeypatch.setattr(import_module("transduce.bundle.output"), "uuid4", lambda: UUID(int=0))
-    with pytest.raises(FileExistsError), written_file(tmp_path / "file") as beside:
+    with pytest.raises(FileExistsError), replace_file(tmp_path / "file") as beside:
         beside.write_bytes(b"")
     assert {path.name for path in tmp_path.iterdir() if path.read_bytes() == b"mine"} == {
         *("file.tmp", "file.transduce-tmp-000000000000")
@@ -81,7 +81,7 @@ def test_a_link_stays_and_what_it_names_is_written(tmp_path: Path) -> None:
     for place in (tmp_path / "other" / "there", tmp_path / "other" / "new"):
         link = tmp_path / f"to {place.name}"
         link.symlink_to(place)
-        with written_file(link) as beside:
+        with replace_file(link) as beside:
             assert beside.parent == place.parent  # on another disk, it could not be renamed
             beside.write_text("new", encoding="utf-8")
         assert link.readlink() == place
@@ -91,14 +91,14 @@ def test_a_link_stays_and_what_it_names_is_written(tmp_path: Path) -> None:
 def test_permissions_are_handed_on(tmp_path: Path) -> None:
     path = tmp_path / "secret"
     path.touch(0o600)
-    with written_file(path) as beside:
+    with replace_file(path) as beside:
         beside.write_text("new", encoding="utf-8")
     assert path.stat().st_mode & 0o777 == 0o600
 
 
 def test_a_name_of_any_length_that_a_file_may_have(tmp_path: Path) -> None:
     path = tmp_path / ("ü" * 127)
-    with written_file(path) as beside:
+    with replace_file(path) as beside:
         beside.write_text("new", encoding="utf-8")
     assert path.read_text(encoding="utf-8") == "new"
 
@@ -107,7 +107,7 @@ def test_a_pipe_is_written_to(tmp_path: Path) -> None:
     pipe = tmp_path / "pipe"
     os.mkfifo(pipe)
     reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
-    with written_file(pipe) as place:
+    with replace_file(pipe) as place:
         place.write_bytes(b"new")
     assert os.read(reader, 10) == b"new"
     os.close(reader)
@@ -119,7 +119,7 @@ OLD, NEW = b"<mark> old", b"<mark> new"
 
 
 def is_own(path: Path) -> bool:
-    return is_marked(path, b"<mark>")
+    return has_mark(path, b"<mark>")
 
 
 def write(path: Path, *, force: bool = False) -> None:
@@ -236,13 +236,13 @@ def test_a_reader_that_leaves_is_no_failure(tmp_path: Path) -> None:
     ],
 )
 def test_a_failure_says_file_reason_and_remedy(error: Callable[[], Exception], words: str) -> None:
-    assert str(failed_writing(Path("page"), error())).startswith(
+    assert str(make_write_error(Path("page"), error())).startswith(
         f"page: could not be written and is as it was before: {words}"
     )
 
 
 def _write(folder: Path, text: str, failure: type[BaseException] | None = None) -> None:
-    with written_folder(folder, marker="marker") as temporary:
+    with replace_folder(folder, marker="marker") as temporary:
         (temporary / "marker").write_text(text, encoding="utf-8")
         if failure:
             raise failure
@@ -282,14 +282,14 @@ def test_a_failure_to_write_says_so(tmp_path: Path) -> None:
     expected = re.escape(f"{tmp_path / 'folder'}: could not be written and is as it was before: ")
     with (
         pytest.raises(TransduceError, match=expected + r".*No space left"),
-        written_folder(tmp_path / "folder", "marker"),
+        replace_folder(tmp_path / "folder", "marker"),
     ):
         raise OSError(28, "No space left on device")
     assert not _contents(tmp_path)
 
 
 def test_the_new_folder_appears_only_at_the_end(tmp_path: Path) -> None:
-    with written_folder(tmp_path / "folder", "marker") as temporary:
+    with replace_folder(tmp_path / "folder", "marker") as temporary:
         assert temporary.parent == tmp_path
         assert not (tmp_path / "folder").exists()
     assert (tmp_path / "folder").is_dir()
@@ -298,8 +298,8 @@ def test_the_new_folder_appears_only_at_the_end(tmp_path: Path) -> None:
 KILLED_WHILE_WRITING = """
 import os, sys
 from pathlib import Path
-from transduce.bundle import output, written_folder
-with written_folder(Path(sys.argv[1]), "marker") as temporary:
+from transduce.bundle import output, replace_folder
+with replace_folder(Path(sys.argv[1]), "marker") as temporary:
     (temporary / "marker").write_text("new")
     os.kill(os.getpid(), 9)
 """
@@ -307,12 +307,12 @@ with written_folder(Path(sys.argv[1]), "marker") as temporary:
 KILLED_BETWEEN_RENAMES = """
 import os, sys
 from pathlib import Path
-from transduce.bundle import output, written_folder
+from transduce.bundle import output, replace_folder
 def rename(self, target, rename=Path.rename):
     rename(self, target)
     os.kill(os.getpid(), 9)
 Path.rename = rename
-with written_folder(Path(sys.argv[1]), "marker") as temporary:
+with replace_folder(Path(sys.argv[1]), "marker") as temporary:
     (temporary / "marker").write_text("new")
 """
 
@@ -324,7 +324,7 @@ def test_a_kill_loses_nothing_and_whoever_comes_next_cleans_up(tmp_path: Path, c
     before = _contents(one)
     assert _run(code, one / "folder").returncode == -signal.SIGKILL
     assert (one / "folder").exists() == (code == KILLED_WHILE_WRITING)
-    assert (standing_folder(one / "folder") / "inner" / "file").read_text() == "old"
+    assert (resolve_folder(one / "folder") / "inner" / "file").read_text() == "old"
     other = shutil.copytree(one, tmp_path / "other")
     third = shutil.copytree(one, tmp_path / "third")
 
@@ -343,7 +343,7 @@ def test_a_kill_loses_nothing_and_whoever_comes_next_cleans_up(tmp_path: Path, c
 
 
 def test_where_nothing_stands_nothing_is_found(tmp_path: Path) -> None:
-    assert standing_folder(tmp_path / "folder") == tmp_path / "folder"
+    assert resolve_folder(tmp_path / "folder") == tmp_path / "folder"
 
 
 def test_what_was_being_removed_does_not_come_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -360,8 +360,8 @@ WRITING = """
 import sys
 import threading
 from pathlib import Path
-from transduce.bundle import output, written_folder
-with written_folder(Path(sys.argv[1]), "marker") as temporary:
+from transduce.bundle import output, replace_folder
+with replace_folder(Path(sys.argv[1]), "marker") as temporary:
     (temporary / "marker").write_text("slow")
     print(flush=True)
     sys.stdin.read()
@@ -369,7 +369,7 @@ with written_folder(Path(sys.argv[1]), "marker") as temporary:
 
 
 def test_what_a_living_process_writes_is_left_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(output, "PATIENCE", 0.0)
+    monkeypatch.setattr(output, "LOCK_TIMEOUT", 0.0)
     folder = tmp_path / "folder"
     with subprocess.Popen([sys.executable, "-c", WRITING, folder], stdin=-1, stdout=-1) as other:
         assert other.stdout is not None
@@ -429,7 +429,7 @@ def test_a_file_that_has_the_name_of_the_lock_stays(tmp_path: Path) -> None:
 
 def test_what_comes_to_be_there_meanwhile_is_not_replaced(tmp_path: Path) -> None:
     def write() -> None:
-        with written_folder(tmp_path / "folder", "marker") as temporary:
+        with replace_folder(tmp_path / "folder", "marker") as temporary:
             (temporary / "marker").touch()
             (tmp_path / "folder").mkdir()
             (tmp_path / "folder" / "thesis.txt").write_text("years of work", encoding="utf-8")

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from transduce.bundle import average_weights, load_tensors, model_tensors
-from transduce.bundle.weights import blank_model, check_tensors, empty_tensors, read_tensors, write_tensors
+from transduce.bundle.weights import check_tensors, make_empty_model, make_empty_tensors, read_tensors, write_tensors
 from transduce.errors import BundleError, UserError
 from transduce.model import Transformer
 
@@ -29,7 +29,7 @@ def test_they_are_the_models_own(make_model: Callable[..., Transformer]) -> None
 )
 def test_a_blank_model_has_the_same_tensors(make_model: Callable[..., Transformer], settings: dict[str, Any]) -> None:
     model = make_model(**settings)
-    blank = empty_tensors(model.config)
+    blank = make_empty_tensors(model.config)
     check_tensors(blank, model_tensors(model), "blank")
     assert all(tensor.device.type == "cpu" for tensor in blank.values())
 
@@ -37,7 +37,7 @@ def test_a_blank_model_has_the_same_tensors(make_model: Callable[..., Transforme
 def test_a_blank_model_draws_no_random_numbers(make_model: Callable[..., Transformer]) -> None:
     config = make_model(positions="learned", attention_score="additive", tied_embeddings="none").config
     before = torch.get_rng_state()
-    blank_model(config)
+    make_empty_model(config)
     assert torch.equal(torch.get_rng_state(), before)
 
 

@@ -37,7 +37,7 @@ def test_counts() -> None:
 
 def test_of_a_silenced_batch_no_target_token_counts() -> None:
     batch = Batch.from_ids([[5, 1]], [[2, 1]], PAD)
-    silenced = batch.silenced()
+    silenced = batch.mask_loss()
     assert silenced.num_target_tokens == 0
     assert silenced.target_ids is batch.target_ids
     assert (silenced.source_ids is batch.source_ids, silenced.source_mask is batch.source_mask) == (True, True)

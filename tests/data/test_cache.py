@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from transduce.data.cache import KnownDigests, complete_folder, file_digest, scratch_folder
+from transduce.data.cache import KnownDigests, complete_folder, compute_file_digest, scratch_folder
 
 
 def test_appears_only_when_complete(tmp_path: Path) -> None:
@@ -103,9 +103,9 @@ def memory(text: Path) -> Path:
     """What is remembered of it, with a digest that cannot be its own: whoever gives it has not read the file."""
     path = text.with_name("digests.json")
     known = KnownDigests(path)
-    assert known.digest(text) == file_digest(text)
+    assert known.digest(text) == compute_file_digest(text)
     known.save()
-    path.write_text(path.read_text(encoding="utf-8").replace(file_digest(text), NONSENSE), encoding="utf-8")
+    path.write_text(path.read_text(encoding="utf-8").replace(compute_file_digest(text), NONSENSE), encoding="utf-8")
     return path
 
 
@@ -120,14 +120,14 @@ def test_what_changed_is_read_again_even_if_size_and_time_are_put_back(text: Pat
     text.write_bytes(b"as it is!")
     os.utime(text, ns=(before.st_atime_ns, before.st_mtime_ns))
     assert (text.stat().st_size, text.stat().st_mtime_ns) == (before.st_size, before.st_mtime_ns)
-    assert KnownDigests(memory).digest(text) == file_digest(text)
+    assert KnownDigests(memory).digest(text) == compute_file_digest(text)
 
 
 def test_another_file_in_its_place_is_read(text: Path, memory: Path) -> None:
     other = text.with_name("other")
     other.write_bytes(text.read_bytes())
     other.replace(text)
-    assert KnownDigests(memory).digest(text) == file_digest(text)
+    assert KnownDigests(memory).digest(text) == compute_file_digest(text)
 
 
 def test_what_was_written_just_now_is_not_remembered(tmp_path: Path) -> None:
@@ -142,9 +142,9 @@ def test_what_was_written_just_now_is_not_remembered(tmp_path: Path) -> None:
 def test_a_memory_that_is_damaged_is_none(text: Path, memory: Path, content: bytes) -> None:
     memory.write_bytes(content)
     known = KnownDigests(memory)
-    assert known.digest(text) == file_digest(text)
+    assert known.digest(text) == compute_file_digest(text)
     known.save()
-    assert file_digest(text) in memory.read_text(encoding="utf-8")
+    assert compute_file_digest(text) in memory.read_text(encoding="utf-8")
 
 
 def test_files_that_are_gone_are_forgotten(text: Path, memory: Path) -> None:
@@ -157,6 +157,6 @@ def test_files_that_are_gone_are_forgotten(text: Path, memory: Path) -> None:
 
 def test_nobody_minds_where_nothing_can_be_written(text: Path) -> None:
     known = KnownDigests(text / "digests.json")
-    assert known.digest(text) == file_digest(text)
+    assert known.digest(text) == compute_file_digest(text)
     known.save()
     assert text.read_bytes() == b"as it was"

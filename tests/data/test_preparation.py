@@ -306,7 +306,7 @@ def test_a_cache_that_may_not_be_written_is_a_setting(make_corpus: Callable[...,
             os.seteuid(65534)
         try:
             with pytest.raises(ConfigError, match=rf"^data\.cache: .*{cache} \(Permission denied\): see to it"):
-                prepare(data, TextConfig(vocabulary=320), folder / cache, talk=lambda _: None)
+                prepare(data, TextConfig(vocabulary=320), folder / cache, report=lambda _: None)
         finally:
             os.seteuid(user)
 

@@ -7,10 +7,10 @@ import torch
 
 from transduce.errors import UserError
 from transduce.inspection import InspectionRequest, inspect_text
-from transduce.inspection.attention import AttentionRecord, Recorder, in_turn
+from transduce.inspection.attention import AttentionRecord, Recorder, rotate_heads
 from transduce.inspection.document import Head
-from transduce.inspection.forward_pass import Place, forced
-from transduce.inspection.head_mask import HeadSwitches, all_heads
+from transduce.inspection.forward_pass import Place, run_forced
+from transduce.inspection.head_mask import HeadMask, list_heads
 from transduce.model import Transformer
 from transduce.translation import Translator
 
@@ -23,8 +23,8 @@ MODULES = {
 
 
 def recorded(model: Transformer, off: list[Head]) -> dict[Place, AttentionRecord]:
-    recorder = Recorder(HeadSwitches.off(model.config, [off]))
-    forced(model, torch.tensor([SOURCE]), torch.tensor([TARGET]), recorder)
+    recorder = Recorder(HeadMask.without(model.config, [off]))
+    run_forced(model, torch.tensor([SOURCE]), torch.tensor([TARGET]), recorder)
     return recorder.records
 
 
@@ -98,7 +98,7 @@ def test_done_again_it_gives_what_the_model_computed(
     unpacked: Callable[..., np.ndarray],
 ) -> None:
     model = make_model(kind)
-    heads = all_heads(model.config)
+    heads = list_heads(model.config)
     document = inspect_text(make_translator(model), InspectionRequest(text=SENTENCE, arithmetic=heads, include=[]))
     seen = watch(model, document["source"]["ids"], document["target"]["ids"])
     assert len(document["arithmetic"]) == len(heads)
@@ -156,7 +156,7 @@ def test_as_many_heads_as_fit(
     wanted = Head(attention="decoder", layer=1, head=3)
     request = InspectionRequest(text=SENTENCE, arithmetic=[wanted], include=["arithmetic"])
     everything = inspect_text(translator, request)["arithmetic"]
-    assert len(everything) == len(all_heads(translator.engine.model.config))
+    assert len(everything) == len(list_heads(translator.engine.model.config))
     sizes = [sum(len(one[name]["data"]) for name in one if isinstance(one[name], dict)) for one in everything]
     monkeypatch.setattr("transduce.inspection.attention.MOST_CHARACTERS", sum(sizes[:5]))
     assert inspect_text(translator, request)["arithmetic"] == everything[:5]
@@ -169,7 +169,7 @@ def test_as_many_heads_as_fit(
 @pytest.mark.parametrize("settings", [{}, {"num_encoder_layers": 3}, {"num_heads": 2, "num_decoder_layers": 5}])
 def test_all_heads_have_their_turn(make_model: Callable[..., Transformer], settings: dict[str, int]) -> None:
     config = make_model(**settings).config
-    heads = list(in_turn(config))
+    heads = list(rotate_heads(config))
     assert len(heads) == len(set(heads))
-    assert set(heads) == set(all_heads(config))
+    assert set(heads) == set(list_heads(config))
     assert {head.attention for head in heads[:3]} == {"encoder", "decoder", "encoder_decoder"}

@@ -6,8 +6,8 @@ import pytest
 import torch
 
 from transduce.inspection.document import Head
-from transduce.inspection.forward_pass import forced, log_probabilities
-from transduce.inspection.head_mask import HeadSwitches, SwitchedNetwork, all_heads
+from transduce.inspection.forward_pass import log_probabilities, run_forced
+from transduce.inspection.head_mask import HeadMask, HeadMaskedNetwork, list_heads
 from transduce.inspection.searches import SentenceSearches
 from transduce.model import Transformer
 from transduce.search import Hypothesis
@@ -36,7 +36,7 @@ def test_with_nothing_off_it_searches_as_the_engine_does(
     model: Transformer, make_searches: Callable[..., SentenceSearches]
 ) -> None:
     searches = make_searches(model, beam=3)
-    network = SwitchedNetwork(model, searches.switches([[]] * 3))
+    network = HeadMaskedNetwork(model, searches.make_head_mask([[]] * 3))
     with torch.inference_mode():
         found = searches.best(network, [()] * 3, beam=3)
     expected = NativeEngine(model, 1).search([searches.source], searches.config)[0]
@@ -47,7 +47,7 @@ def test_a_head_that_is_off_is_one_without_its_rows_of_the_output(
     make_model: Callable[..., Transformer], make_searches: Callable[..., SentenceSearches]
 ) -> None:
     model = make_model(num_heads=2, num_encoder_layers=1, num_decoder_layers=1)
-    searches, heads = make_searches(model, beam=2), all_heads(model.config)
+    searches, heads = make_searches(model, beam=2), list_heads(model.config)
     with torch.inference_mode():
         found = searches.without_each(heads, lambda _: None)
     engines = [NativeEngine(without_rows(model, head), 1) for head in heads]
@@ -58,11 +58,11 @@ def test_a_head_that_is_off_is_one_without_its_rows_of_the_output(
 
 def test_a_given_target_without_a_head(model: Transformer, make_searches: Callable[..., SentenceSearches]) -> None:
     searches, target = make_searches(model), [40, 7, 12, 1]
-    heads = all_heads(model.config)[1::6]
+    heads = list_heads(model.config)[1::6]
     assert len({head.attention for head in heads}) == 3
-    switches = HeadSwitches.off(model.config, [[head] for head in heads])
+    head_mask = HeadMask.without(model.config, [[head] for head in heads])
     with torch.inference_mode():
-        outputs = forced(model, searches.source_ids(len(heads)), torch.tensor([target] * len(heads)), switches)
+        outputs = run_forced(model, searches.source_ids(len(heads)), torch.tensor([target] * len(heads)), head_mask)
         found = log_probabilities(model, outputs[-1])[:, range(4), target].tolist()
     for head, log_probs in zip(heads, found, strict=True):
         decoder = ForcedDecoder(without_rows(model, head), searches.tokenizer, searches.config)

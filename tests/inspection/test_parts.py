@@ -4,7 +4,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from transduce.inspection.parts import code_places, source_side, target_side, word_numbers
+from transduce.inspection.parts import locate_code, make_source_side, make_target_side, number_words
 from transduce.model import Transformer
 from transduce.text import Tokenizer
 
@@ -22,12 +22,12 @@ from transduce.text import Tokenizer
     ],
 )
 def test_pieces_belong_to_words(pieces: list[str], numbers: list[int]) -> None:
-    assert word_numbers(pieces) == numbers
+    assert number_words(pieces) == numbers
 
 
 def test_a_source_has_no_probabilities(tokenizer: Tokenizer) -> None:
     ids = tokenizer.as_source(tokenizer.encode("moon river"))
-    side = source_side("moon river", ids, tokenizer)
+    side = make_source_side("moon river", ids, tokenizer)
     assert side.ids == ids
     assert side.pieces == tokenizer.pieces(ids)
     assert side.log_probabilities is None
@@ -37,7 +37,7 @@ def test_a_source_has_no_probabilities(tokenizer: Tokenizer) -> None:
 def test_a_target_is_judged_token_by_token(tokenizer: Tokenizer, make_sharp: Callable[[int], torch.Tensor]) -> None:
     ids = [33, 12, 1]
     log_probs = make_sharp(3)
-    side = target_side("x", ids, log_probs, tokenizer)
+    side = make_target_side("x", ids, log_probs, tokenizer)
     assert side.log_probabilities == pytest.approx([log_probs[row, token].item() for row, token in enumerate(ids)])
     assert side.steps is not None
     for step, token, row in zip(side.steps, ids, log_probs, strict=True):
@@ -66,7 +66,7 @@ PROJECT = Path(__file__).parents[2]
 
 
 def test_every_place_is_there(model: Transformer) -> None:
-    for topic, place in code_places(model.config).items():
+    for topic, place in locate_code(model.config).items():
         lines = (PROJECT / place.file).read_text(encoding="utf-8").split("\n")
         source = place.source.split("\n")
         there = lines[place.line - 1 : place.line - 1 + len(source)]
@@ -89,4 +89,4 @@ def test_every_place_is_there(model: Transformer) -> None:
 def test_a_place_computes_what_its_topic_says(
     make_model: Callable[..., Transformer], kind: str, topic: str, words: str
 ) -> None:
-    assert words in code_places(make_model(kind).config)[topic].source
+    assert words in locate_code(make_model(kind).config)[topic].source

@@ -3,7 +3,7 @@ from collections.abc import Callable
 import pytest
 
 from transduce.errors import UserError
-from transduce.inspection.searches import SentenceSearches, search_tree
+from transduce.inspection.searches import SentenceSearches, make_search_tree
 from transduce.model import Transformer
 from transduce.search import Constraints, length_penalty
 from transduce.translation import NativeEngine, score_ids
@@ -70,7 +70,7 @@ def test_the_tree_adds_up(make_model: Callable[..., Transformer], make_searches:
     searches = make_searches(make_model(kind), beam=beam)
     traced = searches.traced()
     (greedy,) = searches.greedy([()])
-    tree = search_tree(traced, greedy, searches)
+    tree = make_search_tree(traced, greedy, searches)
     decoder = ForcedDecoder(searches.model, searches.tokenizer, searches.config)
     for number, node in enumerate(tree.nodes):
         assert node.id == number
@@ -109,7 +109,7 @@ def test_greedy_search_is_followed_until_it_leaves_the_tree(
     for seed in range(6):
         searches = make_searches(make_model(seed=seed), beam=2)
         traced, (greedy,) = searches.traced(), searches.greedy([()])
-        tree = search_tree(traced, greedy, searches)
+        tree = make_search_tree(traced, greedy, searches)
         assert len(tree.greedy) == len(greedy.ids)
         known = [number for number in tree.greedy if number is not None]
         assert tree.greedy == known + [None] * (len(greedy.ids) - len(known))

@@ -33,7 +33,7 @@ def names(folder: Path) -> set[str]:
 
 def test_the_bundle_has_its_proof(exported: Path, tmp_path: Path) -> None:
     said: list[str] = []
-    parity = import_model(exported, tmp_path / "imported", target_language="nn", say=said.append)
+    parity = import_model(exported, tmp_path / "imported", target_language="nn", report=said.append)
     bundle = Bundle.open(tmp_path / "imported")
     assert read_parity(bundle.folder / PARITY_FILE) == parity
     assert (parity.model, parity.target) == (bundle.digest, "ctranslate2")

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from transduce.errors import ConfigError, CorpusError
-from transduce.text import ParallelCorpus, parallel_corpus, write_standard_input
+from transduce.text import ParallelCorpus, open_parallel_corpus, write_standard_input
 from transduce.text.corpus import is_header
 
 Write = Callable[[str, bytes | str], Path]
@@ -20,7 +20,7 @@ def two_files(tmp_path: Path, write: Write) -> Callable[[bytes | str, bytes | st
     def make(source: bytes | str, target: bytes | str) -> ParallelCorpus:
         write("a.en", source)
         write("a.de", target)
-        return parallel_corpus(tmp_path, "a.en", "a.de", None, None)
+        return open_parallel_corpus(tmp_path, "a.en", "a.de", None, None)
 
     return make
 
@@ -54,7 +54,7 @@ def test_empty_files_are_an_error(two_files: Callable[..., ParallelCorpus], tmp_
         two_files("", "").check()
     write("a.tsv.gz", gzip.compress(b""))
     with pytest.raises(CorpusError, match=r"a\.tsv\.gz: empty"):
-        parallel_corpus(tmp_path, None, None, "a.tsv.gz", None).check()
+        open_parallel_corpus(tmp_path, None, None, "a.tsv.gz", None).check()
 
 
 def test_an_error_in_either_file_names_it(two_files: Callable[..., ParallelCorpus]) -> None:
@@ -68,16 +68,16 @@ def test_missing_files_are_found_before_anything_is_read(tmp_path: Path, write: 
     write("a.en", "a\n")
     for arguments in (("a.en", name, None), (name, "a.en", None), (None, None, name)):
         with pytest.raises(CorpusError, match=rf"{name}(:| is a)"):
-            parallel_corpus(tmp_path, *arguments, None)
+            open_parallel_corpus(tmp_path, *arguments, None)
 
 
 def test_the_ending_of_a_file_of_pairs_says_its_format(tmp_path: Path, write: Write) -> None:
     for name in ("pairs", "pairs.csv", "pairs.gz", ".gz", "tsv"):
         write(name, "a\tb\n")
         with pytest.raises(CorpusError, match=r"must end in \.tsv, \.json, \.jsonl or \.ndjson"):
-            parallel_corpus(tmp_path, None, None, name, None)
+            open_parallel_corpus(tmp_path, None, None, name, None)
     with pytest.raises(ConfigError, match="give source and target, or pairs"):
-        parallel_corpus(tmp_path, None, None, None, None)
+        open_parallel_corpus(tmp_path, None, None, None, None)
 
 
 def test_memory_does_not_grow_with_the_corpus(two_files: Callable[..., ParallelCorpus]) -> None:
@@ -101,7 +101,7 @@ Pairs = list[tuple[str, str]]
 
 
 def pairs_of(path: Path, columns: tuple[str, str] | None = None) -> Pairs:
-    return list(parallel_corpus(path.parent, None, None, path.name, columns))
+    return list(open_parallel_corpus(path.parent, None, None, path.name, columns))
 
 
 def test_tsv_has_columns_by_number_and_no_quotes(write: Write) -> None:
@@ -166,7 +166,7 @@ def test_a_wrong_line_of_json_is_an_error_with_its_number(write: Write, line: st
 
 
 def read_with_languages(path: Path, languages: tuple[str, str], columns: tuple[str, str] | None = None) -> Pairs:
-    return list(parallel_corpus(path.parent, None, None, path.name, columns, languages))
+    return list(open_parallel_corpus(path.parent, None, None, path.name, columns, languages))
 
 
 TRANSLATIONS = [{"id": "0", "translation": {"en": "a [", "sw": "b"}}, {"translation": {"sw": 'd"', "en": "c\n"}}]
@@ -288,10 +288,10 @@ def test_a_header_is_left_out_of_the_pairs_and_only_as_the_first_row(
 ) -> None:
     name = "a.tsv" if compress is bytes else "a.tsv.gz"
     write(name, compress("\ufeffnumber\tEnglish\tSwahili\n1\ta\tb\n2\tEnglish\tSwahili\n".encode()))
-    corpus = parallel_corpus(tmp_path, None, None, name, ("2", "3"))
+    corpus = open_parallel_corpus(tmp_path, None, None, name, ("2", "3"))
     assert corpus.header() == ("English", "Swahili")
     assert list(corpus) == list(corpus) == [("a", "b"), ("English", "Swahili")]
     assert corpus.check() == 2
-    other = parallel_corpus(tmp_path, None, None, name, ("1", "2"))
+    other = open_parallel_corpus(tmp_path, None, None, name, ("1", "2"))
     assert other.header() is None
     assert other.check() == 3

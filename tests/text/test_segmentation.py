@@ -10,14 +10,14 @@ from transduce.errors import UserError
 from transduce.text import (
     Document,
     Tokenizer,
+    find_fitting_spans,
     find_protected_spans,
-    fitting_places,
-    rebuilt,
-    segments,
-    sentences,
+    rebuild_document,
     split_document,
-    subdivided,
-    tagged_sentences,
+    split_segments,
+    split_sentences,
+    split_tagged_sentences,
+    subdivide_document,
 )
 
 # Much of what sentence splitters look at, and any character at all.
@@ -33,23 +33,23 @@ LANGUAGES = st.sampled_from(["", "en", "de-AT", "fr", "ja", "xx", "EN_us"])
 @example("vitamine A\u00a0. B\u2028.", "fr")
 @example("\ud800. A", "en")
 def test_sentences_lose_nothing(text: str, language: str) -> None:
-    found = sentences(text, language)
+    found = split_sentences(text, language)
     assert "".join(found) == text
     assert all(found)
 
 
 def test_sentences_end_where_they_should() -> None:
     text = "Mr. Smith came.  He saw it!\u00a0Did he?"
-    assert sentences(text, "en") == ["Mr. Smith came.  ", "He saw it!\u00a0", "Did he?"]
-    assert sentences("Am 3. Mai kam Dr. Maier. Gut.", "de_AT") == ["Am 3. Mai kam Dr. Maier. ", "Gut."]
-    assert sentences("今日は。はい。", "ja") == ["今日は。", "はい。"]
-    assert sentences("", "en") == []
+    assert split_sentences(text, "en") == ["Mr. Smith came.  ", "He saw it!\u00a0", "Did he?"]
+    assert split_sentences("Am 3. Mai kam Dr. Maier. Gut.", "de_AT") == ["Am 3. Mai kam Dr. Maier. ", "Gut."]
+    assert split_sentences("今日は。はい。", "ja") == ["今日は。", "はい。"]
+    assert split_sentences("", "en") == []
 
 
 @settings(deadline=None, max_examples=300)
 @given(TEXTS, LANGUAGES, st.integers(1, 30))
 def test_segments_lose_nothing_and_fit(text: str, language: str, most: int) -> None:
-    found = segments(text, language, lambda part: len(part) <= most)
+    found = split_segments(text, language, lambda part: len(part) <= most)
     assert "".join(found) == text
     assert all(len(part) <= most for part in found)
     # None of them could have been left out by joining two neighbours.
@@ -59,13 +59,13 @@ def test_segments_lose_nothing_and_fit(text: str, language: str, most: int) -> N
 @settings(deadline=None)
 @given(text=TEXTS.filter(lambda text: not any("\ud800" <= character <= "\udfff" for character in text)))
 def test_segments_fit_by_pieces_too(tokenizer: Tokenizer, text: str) -> None:
-    found = segments(text, "en", lambda part: len(tokenizer.encode(part)) <= 60)
+    found = split_segments(text, "en", lambda part: len(tokenizer.encode(part)) <= 60)
     assert "".join(found) == text
     assert all(len(tokenizer.encode(part)) <= 60 for part in found)
 
 
 def at_most(most: int, text: str) -> list[str]:
-    return segments(text, "en", lambda part: len(part) <= most)
+    return split_segments(text, "en", lambda part: len(part) <= most)
 
 
 def test_a_text_that_fits_is_left_alone() -> None:
@@ -95,10 +95,10 @@ def test_a_page_without_spaces_takes_few_questions() -> None:
         asked += 1
         return len(part) <= 100
 
-    assert segments("a" * 10_000, "en", fits) == ["a" * 100] * 100
+    assert split_segments("a" * 10_000, "en", fits) == ["a" * 100] * 100
     assert asked < 250
     asked = 0
-    assert segments("a " * 5_000, "en", fits) == ["a " * 50] * 100
+    assert split_segments("a " * 5_000, "en", fits) == ["a " * 50] * 100
     assert asked < 250
 
 
@@ -114,7 +114,7 @@ def test_what_is_asked_is_in_proportion_to_the_text(unit: str) -> None:
         return len(part) <= 100
 
     text = unit * (60_000 // len(unit))
-    assert "".join(segments(text, "en", fits)) == text
+    assert "".join(split_segments(text, "en", fits)) == text
     assert asked < 20 * len(text)
 
 
@@ -122,7 +122,7 @@ def fitting_parts_of(text: str, most: int, terms: str = "x x") -> list[str]:
     """The parts of at most so many words; spans are hidden, and the term stays together."""
     hidden = [(span.start, span.end) for span in find_protected_spans(text)]
     whole = sorted([*hidden, *(found.span() for found in re.finditer(terms, text))])
-    places = fitting_places(text, hidden, whole, "en", lambda part: len(part.split()) <= most)
+    places = find_fitting_spans(text, hidden, whole, "en", lambda part: len(part.split()) <= most)
     return [text[start:end] for start, end in places]
 
 
@@ -171,7 +171,7 @@ PARAGRAPH_BREAK = re.compile(r"\n\s*\n|\r(?!\n)\s*\r|\u2029")
 def shown(text: str, language: str = "en") -> str:
     """The text with its sentences in brackets."""
     document = split_document(text, language)
-    return rebuilt(document, [f"[{sentence}]" for sentence in document.sentences])
+    return rebuild_document(document, [f"[{sentence}]" for sentence in document.sentences])
 
 
 @settings(deadline=None, max_examples=500)
@@ -182,7 +182,7 @@ def test_nothing_is_lost(text: str, language: str) -> None:
     assert len(document.separators) == len(document.sentences) + 1
     pairs = zip(document.separators, [*document.sentences, ""], strict=True)
     assert "".join(part for pair in pairs for part in pair) == text
-    assert rebuilt(document, document.sentences) == text
+    assert rebuild_document(document, document.sentences) == text
 
 
 @settings(deadline=None, max_examples=500)
@@ -211,8 +211,10 @@ def test_no_line_end_is_in_a_sentence_and_no_cut_in_a_span(text: str, language: 
 @given(DOCUMENTS, DOCUMENT_LANGUAGES, st.integers(1, 8))
 def test_divided_further_nothing_is_lost_and_no_span_is_cut(text: str, language: str, most: int) -> None:
     document = split_document(text, language)
-    parts = subdivided(document, lambda sentence: segments(sentence, language, lambda part: len(part) <= most))
-    assert rebuilt(parts, parts.sentences) == text
+    parts = subdivide_document(
+        document, lambda sentence: split_segments(sentence, language, lambda part: len(part) <= most)
+    )
+    assert rebuild_document(parts, parts.sentences) == text
     for sentence in document.sentences:
         for span in find_protected_spans(sentence):
             kept = sentence[span.start : span.end]
@@ -230,14 +232,18 @@ def test_divided_further_nothing_is_lost_and_no_span_is_cut(text: str, language:
 def test_a_span_that_is_too_long_stands_between_what_is_divided() -> None:
     address = "http://a.b/" + "c?d=" * 50
     text = f"See it at {address}, and\tthen {{x}} <img src='{'a' * 90}'> go on! 🙂"
-    parts = subdivided(split_document(text, "en"), lambda text: segments(text, "en", lambda part: len(part) <= 12))
-    assert rebuilt(parts, parts.sentences) == text
+    parts = subdivide_document(
+        split_document(text, "en"), lambda text: split_segments(text, "en", lambda part: len(part) <= 12)
+    )
+    assert rebuild_document(parts, parts.sentences) == text
     assert parts.sentences == ("See it at", ", and\tthen", "{x}", "go on!")
     assert address in parts.separators[1]
     tags = "<emphasis>" * 100 + "sun" + "</emphasis>" * 100
-    divided = subdivided(split_document(tags, "en"), lambda text: segments(text, "en", lambda part: len(part) <= 37))
+    divided = subdivide_document(
+        split_document(tags, "en"), lambda text: split_segments(text, "en", lambda part: len(part) <= 37)
+    )
     assert max(map(len, divided.sentences)) <= 37 + len("</emphasis>")
-    short = subdivided(split_document(text, "en"), lambda text: [text])
+    short = subdivide_document(split_document(text, "en"), lambda text: [text])
     assert short == split_document(text, "en")
 
 
@@ -270,17 +276,17 @@ def test_the_language_decides_whether_a_number_ends_a_sentence() -> None:
 def test_sentences_without_spaces_between_get_some_where_the_translation_needs_them() -> None:
     document = split_document("今日は。はい。\nいいえ。", "ja")
     assert document == Document(("今日は。", "はい。", "いいえ。"), ("", "", "\n", ""))
-    assert rebuilt(document, ["Hello.", "Yes.", "No."]) == "Hello. Yes.\nNo."
-    assert rebuilt(document, ["您好。", "是。", "不。"]) == "您好。是。\n不。"
-    assert rebuilt(document, ["", "Yes.", ""]) == "Yes.\n"
+    assert rebuild_document(document, ["Hello.", "Yes.", "No."]) == "Hello. Yes.\nNo."
+    assert rebuild_document(document, ["您好。", "是。", "不。"]) == "您好。是。\n不。"
+    assert rebuild_document(document, ["", "Yes.", ""]) == "Yes.\n"
     english = split_document("A cat.(A dog.)", "en")
-    assert rebuilt(english, english.sentences) == "A cat.(A dog.)"
+    assert rebuild_document(english, english.sentences) == "A cat.(A dog.)"
 
 
 @pytest.mark.parametrize("translations", [[], ["a"], ["a", "b", "c"]])
 def test_every_sentence_needs_one_translation(translations: list[str]) -> None:
     with pytest.raises(UserError, match=rf"{len(translations)} translations for a document of 2 sentences: give one"):
-        rebuilt(split_document("One. Two.", "en"), translations)
+        rebuild_document(split_document("One. Two.", "en"), translations)
 
 
 @pytest.mark.parametrize("unit", ["\n", "a. ", "- ", "a\n", "<a \n", "1)", "> \n", " "])
@@ -289,7 +295,7 @@ def test_takes_time_in_proportion(unit: str, time_growth: Callable[..., float]) 
 
 
 def tagged_parts_of(text: str) -> list[str]:
-    return [text[start:end] for start, end in tagged_sentences(text, find_protected_spans(text, ["tag"]), "en")]
+    return [text[start:end] for start, end in split_tagged_sentences(text, find_protected_spans(text, ["tag"]), "en")]
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from transduce.errors import ConfigError, CorpusError, UserError
-from transduce.text import Tokenizer, fitted_vocabulary
+from transduce.text import Tokenizer, fit_vocabulary_size
 from transduce.text.tokenizer import _sample
 
 # Characters that NFKC leaves as they are, with single spaces between words.
@@ -122,7 +122,7 @@ def test_other_ids_are_refused_with_the_right_flags(foreign_model: Callable[...,
 
 
 def test_the_fitted_vocabulary_grows_with_the_corpus() -> None:
-    sizes = [fitted_vocabulary(num_pairs) for num_pairs in range(0, 3_000_000, 1000)]
+    sizes = [fit_vocabulary_size(num_pairs) for num_pairs in range(0, 3_000_000, 1000)]
     assert sizes == sorted(sizes)
     assert all(size % 8 == 0 for size in sizes)
     assert (sizes[0], sizes[100], sizes[-1]) == (512, 9488, 37_000)

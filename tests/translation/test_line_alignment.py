@@ -1,7 +1,7 @@
 from collections.abc import Callable
 from dataclasses import replace
 
-from transduce.text import find_protected_spans, paired_spans
+from transduce.text import find_protected_spans, pair_spans
 from transduce.translation import (
     AlignmentHead,
     Alternative,
@@ -27,9 +27,7 @@ def decoder_of(translator: Translator) -> ForcedDecoder:
 def test_spans_are_aligned_with_themselves_and_words_as_without_them(translator: Translator) -> None:
     source = 'sun ({x}) <a href="b c">moon</a> river'
     text = '<a href="b c">moon</a> river ({x}) sun'
-    line = Line(
-        source, Translation((Alternative(text, -1.0),)), "constrained", tuple(paired_spans(source, text, KINDS))
-    )
+    line = Line(source, Translation((Alternative(text, -1.0),)), "constrained", tuple(pair_spans(source, text, KINDS)))
     assert line.bare == ("sun moon river", "moon river sun")
     decoder = decoder_of(translator)
     (found,) = align_lines(decoder, [line], HEAD)

@@ -15,18 +15,18 @@ from transduce.bundle.manifest import (
 )
 from transduce.bundle.model_card import model_card
 from transduce.bundle.output import (
-    OTHERWISE,
-    UNFINISHED,
+    FORCE_ADVICE,
+    UNFINISHED_PATTERN,
     check_replaceable,
     check_writable,
-    standing_folder,
-    written_folder,
+    replace_folder,
+    resolve_folder,
 )
 from transduce.bundle.weights import (
-    blank_model,
     check_tensors,
-    empty_tensors,
     load_tensors,
+    make_empty_model,
+    make_empty_tensors,
     model_tensors,
     read_tensors,
     write_tensors,
@@ -78,9 +78,9 @@ class Bundle:
         Raises:
             BundleError: the folder is missing, foreign or damaged; says which file, what was expected and found.
         """
-        folder = standing_folder(folder)
+        folder = resolve_folder(folder)
         if not (folder / DESCRIPTION).is_file():
-            raise _not_a_bundle(folder, [folder])
+            raise _make_missing_bundle_error(folder, [folder])
         bundle = cls(folder, read_description(folder / DESCRIPTION, BundleDescription))
         if WEIGHTS not in bundle.description.files or bundle._tokenizer_files not in _TOKENIZERS:
             raise BundleError(
@@ -88,7 +88,7 @@ class Bundle:
                 f"must be {sorted([WEIGHTS, SOURCE_MODEL])}, to which {TARGET_MODEL} and {VOCABULARY} may come"
             )
         check_files(folder, bundle.description, DESCRIPTION)
-        check_tensors(read_tensors(folder / WEIGHTS), empty_tensors(bundle.model_config), str(folder / WEIGHTS))
+        check_tensors(read_tensors(folder / WEIGHTS), make_empty_tensors(bundle.model_config), str(folder / WEIGHTS))
         _check_vocabulary(bundle.load_tokenizer(), bundle.model_config, bundle.tokenizer_path)
         return bundle
 
@@ -99,7 +99,7 @@ class Bundle:
             BundleError: the weights were changed since the bundle was opened.
         """
         check_files(self.folder, self.description, DESCRIPTION)
-        model = blank_model(self.model_config)
+        model = make_empty_model(self.model_config)
         load_tensors(model, read_tensors(self.folder / WEIGHTS), str(self.folder / WEIGHTS))
         return model.eval()
 
@@ -135,9 +135,9 @@ def save_bundle(
         WriteError: writing failed; what was in `folder` is still there.
     """
     _check_description(description.model, model.config, folder)
-    check_tensors(model_tensors(model), empty_tensors(model.config), "the model to save")
+    check_tensors(model_tensors(model), make_empty_tensors(model.config), "the model to save")
     _check_vocabulary(tokenizer, model.config, folder / SOURCE_MODEL)
-    with written_folder(folder, marker=DESCRIPTION) as temporary:
+    with replace_folder(folder, marker=DESCRIPTION) as temporary:
         write_tensors(temporary / WEIGHTS, model_tensors(model))
         for name, content in tokenizer.files.items():
             (temporary / name).write_bytes(content)
@@ -156,7 +156,7 @@ def is_bundle(folder: Path) -> bool:
 def foreign_files(folder: Path) -> list[str]:
     """Names of what lies in the bundle `folder` and is not of any bundle: somebody's own, which goes if that goes."""
     names = {path.name for path in folder.iterdir()} - FILES - _LEFT_BY_DESKTOPS
-    return sorted(name for name in names if not re.search(UNFINISHED + "$", name, re.ASCII))
+    return sorted(name for name in names if not re.search(UNFINISHED_PATTERN + "$", name, re.ASCII))
 
 
 def check_new_bundle(folder: Path, *, force: bool) -> None:
@@ -173,12 +173,12 @@ def check_new_bundle(folder: Path, *, force: bool) -> None:
     check_replaceable(folder, DESCRIPTION)
     if is_bundle(folder):
         if not force:
-            raise OutputError(f"{folder}: holds a model, which is not replaced unasked: {OTHERWISE}")
-        check_nothing_foreign(folder)
+            raise OutputError(f"{folder}: holds a model, which is not replaced unasked: {FORCE_ADVICE}")
+        check_no_foreign_files(folder)
     check_writable(folder)
 
 
-def check_nothing_foreign(folder: Path) -> None:
+def check_no_foreign_files(folder: Path) -> None:
     """That all in the bundle `folder` is the bundle's own.
 
     Raises:
@@ -196,14 +196,14 @@ def find_bundle(path: Path) -> Path:
     Raises:
         BundleError: there is none; says where it was looked for.
     """
-    places = [standing_folder(place) for place in (path, path / "best", path / "last")]
+    places = [resolve_folder(place) for place in (path, path / "best", path / "last")]
     for place in places:
         if (place / DESCRIPTION).is_file():
             return place
-    raise _not_a_bundle(path, places)
+    raise _make_missing_bundle_error(path, places)
 
 
-def _not_a_bundle(path: Path, places: list[Path]) -> BundleError:
+def _make_missing_bundle_error(path: Path, places: list[Path]) -> BundleError:
     if not path.exists():
         return BundleError(f"{path}: there is no such folder; give the folder of a bundle or of a run")
     if not path.is_dir():
@@ -236,7 +236,7 @@ def _check_vocabulary(tokenizer: Tokenizer, config: TransformerConfig, path: Pat
         )
 
 
-def started(config: RunConfig) -> tuple[RunConfig, Bundle | None]:
+def apply_start_from(config: RunConfig) -> tuple[RunConfig, Bundle | None]:
     """The same run with the network and the tokenizer of the bundle that `training.start_from` names, and the bundle.
 
     Languages and settings of the search are the bundle's, too, where `config` gives no others.
@@ -252,10 +252,10 @@ def started(config: RunConfig) -> tuple[RunConfig, Bundle | None]:
     bundle = Bundle.open(find_bundle(Path(path)))
     if bundle.folder.resolve().is_relative_to(Path(config.output).resolve()):
         raise ConfigError(f"training.start_from = {path!r} lies in the run's own folder: choose another output")
-    return _adopted(config, bundle), bundle
+    return _adopt_model(config, bundle), bundle
 
 
-def _adopted(config: RunConfig, bundle: Bundle) -> RunConfig:
+def _adopt_model(config: RunConfig, bundle: Bundle) -> RunConfig:
     given = {name: getattr(config.model, name) for name in sorted(config.model.model_fields_set)}
     dropout = {"dropout": given.pop("dropout")} if "dropout" in given else {}
     given.pop("vocabulary", None)  # the tokenizer's; see below
@@ -282,10 +282,10 @@ def _adopted(config: RunConfig, bundle: Bundle) -> RunConfig:
     model = bundle.model_config.model_copy(update=dropout)
     text = config.text.model_copy(update={"tokenizer": tokenizer or str(bundle.tokenizer_path)})
     adopted = config.model_copy(update={"model": model, "text": text})
-    return with_its_ways(adopted, bundle.description.search, bundle.description.languages)
+    return inherit_search_settings(adopted, bundle.description.search, bundle.description.languages)
 
 
-def with_its_ways(config: RunConfig, search: SearchConfig, languages: Languages) -> RunConfig:
+def inherit_search_settings(config: RunConfig, search: SearchConfig, languages: Languages) -> RunConfig:
     """The same run with what was known of languages and of translating, where `config` says nothing else.
 
     But for the longest source that is read at a time, which the text decides.

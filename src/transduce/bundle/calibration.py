@@ -15,9 +15,9 @@ from transduce.bundle.manifest import BundleDescription, FolderDescription, desc
 from transduce.bundle.output import (
     check_output_file,
     check_writable,
-    failed_writing,
-    is_marked,
-    locked,
+    has_mark,
+    lock_folder,
+    make_write_error,
     write_output_file,
 )
 from transduce.config import Settings
@@ -170,21 +170,21 @@ def update_calibration(
     place = bundle.folder.resolve()
     given = {name: value for name, value in (("confidence", confidence), ("alignment", alignment)) if value is not None}
     try:
-        # The lock of `written_folder`: a training does not put a new model into the folder meanwhile.
-        with locked(bundle.folder, place.with_name(f".{place.name}.lock")):
+        # The lock of `replace_folder`: a training does not put a new model into the folder meanwhile.
+        with lock_folder(bundle.folder, place.with_name(f".{place.name}.lock")):
             if read_description(place / DESCRIPTION, BundleDescription).files != bundle.description.files:
                 raise BundleError(f"{bundle.folder}: has another model by now than the one measured: measure anew")
-            content = description_bytes(_present(bundle).model_copy(update=given))
+            content = description_bytes(_read_present_calibration(bundle).model_copy(update=given))
             write_output_file(place / CALIBRATION, content, _is_calibration, KIND, force=force)
     except OSError as error:
-        raise failed_writing(bundle.folder, error) from error
+        raise make_write_error(bundle.folder, error) from error
 
 
 def _is_calibration(path: Path) -> bool:
-    return is_marked(path, MARK)
+    return has_mark(path, MARK)
 
 
-def _present(bundle: Bundle) -> Calibration:
+def _read_present_calibration(bundle: Bundle) -> Calibration:
     try:
         present = read_calibration(bundle)
     except BundleError:  # what it says is worth nothing, and about to be replaced

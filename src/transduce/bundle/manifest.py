@@ -44,7 +44,9 @@ AnyDescription = TypeVar("AnyDescription", bound=FolderDescription)
 
 def record_files(folder: Path, names: Iterable[str]) -> dict[str, FileRecord]:
     """Size and SHA-256 of the files `names` in `folder`, as they are now."""
-    return {name: FileRecord(bytes=(folder / name).stat().st_size, sha256=_sha256(folder / name)) for name in names}
+    return {
+        name: FileRecord(bytes=(folder / name).stat().st_size, sha256=_compute_sha256(folder / name)) for name in names
+    }
 
 
 def check_files(folder: Path, description: FolderDescription, description_name: str) -> None:
@@ -58,11 +60,11 @@ def check_files(folder: Path, description: FolderDescription, description_name: 
         try:
             size = path.stat().st_size
             if size != record.bytes:
-                _refuse(path, f"has {size} bytes, {description_name} says {record.bytes}")
-            if (digest := _sha256(path)) != record.sha256:
-                _refuse(path, f"has the SHA-256 {digest}, {description_name} says {record.sha256}")
+                _refuse_file(path, f"has {size} bytes, {description_name} says {record.bytes}")
+            if (digest := _compute_sha256(path)) != record.sha256:
+                _refuse_file(path, f"has the SHA-256 {digest}, {description_name} says {record.sha256}")
         except FileNotFoundError:
-            _refuse(path, f"is missing, {description_name} names it")
+            _refuse_file(path, f"is missing, {description_name} names it")
         except OSError as error:
             raise BundleError(f"{path}: cannot be read: {error.strerror}") from error
 
@@ -96,7 +98,7 @@ def read_description(path: Path, kind: type[AnyDescription]) -> AnyDescription:
     try:
         return kind.model_validate_json(text)
     except ValidationError as error:
-        raise BundleError(f"{path}: {_describe(error)}") from None
+        raise BundleError(f"{path}: {_describe_problems(error)}") from None
 
 
 def _check_format(path: Path, content: object, kind: type[FolderDescription]) -> None:
@@ -115,7 +117,7 @@ def _check_format(path: Path, content: object, kind: type[FolderDescription]) ->
         )
 
 
-def _describe(error: ValidationError) -> str:
+def _describe_problems(error: ValidationError) -> str:
     problems = [
         f"{'.'.join(map(str, problem['loc'])) or 'settings'} = {problem['input']!r:.80}: {problem['msg']}"
         for problem in error.errors(include_url=False)
@@ -123,12 +125,12 @@ def _describe(error: ValidationError) -> str:
     return "\n".join([*problems, "use an undamaged copy of the folder, or the version of Transduce that saved it"])
 
 
-def _sha256(path: Path) -> str:
+def _compute_sha256(path: Path) -> str:
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def _refuse(path: Path, finding: str) -> NoReturn:
+def _refuse_file(path: Path, finding: str) -> NoReturn:
     raise BundleError(f"{path}: {finding}: the folder is damaged or was changed; use an undamaged copy")
 
 

@@ -19,12 +19,12 @@ from safetensors import SafetensorError
 
 from transduce.errors import BusyError, OutputError, WriteError
 
-UNFINISHED = r"\.transduce-tmp-[0-9a-f]{12}"
+UNFINISHED_PATTERN = r"\.transduce-tmp-[0-9a-f]{12}"
 """What follows the name of a file in that of its unfinished successor, as a regular expression."""
 
 
 @contextmanager
-def written_file(path: Path) -> Iterator[Path]:
+def replace_file(path: Path) -> Iterator[Path]:
     """A file beside `path` to write, which takes its place when the block ends, and is gone if that raises.
 
     Of a symbolic link, the place is that of the file that it names: the link stays. A file that is replaced hands on
@@ -45,7 +45,7 @@ def written_file(path: Path) -> Iterator[Path]:
         if place.exists():
             shutil.copymode(place, beside)
         yield beside
-        write_through(beside)  # a power cut must not leave the name without the bytes
+        flush_to_disk(beside)  # a power cut must not leave the name without the bytes
         beside.replace(place)
     except BaseException:
         with suppress(OSError):
@@ -58,7 +58,7 @@ def is_stream(path: Path) -> bool:
     return path.exists() and not stat.S_ISREG(mode := path.stat().st_mode) and not stat.S_ISDIR(mode)
 
 
-def write_through(path: Path) -> None:
+def flush_to_disk(path: Path) -> None:
     """Wait until a file's bytes, or a folder's names, are on the disk itself, so that a power cut cannot undo them."""
     if os.name == "nt":  # Windows can neither open a folder nor flush a file opened for reading.
         return
@@ -74,30 +74,30 @@ _SIGNED = "process "
 
 
 @contextmanager
-def locked(folder: Path, lock: Path, patience: float = 0) -> Iterator[None]:
+def lock_folder(folder: Path, lock: Path, timeout: float = 0) -> Iterator[None]:
     """Keep every other process out of such a block of its own.
 
     Args:
         folder: what is kept, for the message.
         lock: a file that is made for this, says which process holds it, and is removed again. One that a killed
             process left behind locks nobody out.
-        patience: seconds to wait for another process to leave such a block.
+        timeout: seconds to wait for another process to leave such a block.
 
     Raises:
         BusyError: another process is in such a block.
         OutputError: a file of somebody's own has the name of the lock.
         OSError: `lock` cannot be written, or its file system knows no locks.
     """
-    if _is_foreign(lock):
+    if _is_foreign_lock(lock):
         raise OutputError(
             f"{lock}: is in the place of a lock, which would remove it: move it, or choose another folder"
         )
-    holder = FileLock(lock, timeout=patience, on_acquired=_sign)
+    holder = FileLock(lock, timeout=timeout, on_acquired=_write_holder)
     try:
         holder.acquire()
     except Timeout:
         raise BusyError(
-            f"{folder}: is in use by {_signature(lock)}; wait until that ends, or choose another folder"
+            f"{folder}: is in use by {_read_holder(lock)}; wait until that ends, or choose another folder"
         ) from None
     try:
         yield
@@ -108,13 +108,13 @@ def locked(folder: Path, lock: Path, patience: float = 0) -> Iterator[None]:
         holder.release()
 
 
-def _sign(descriptor: int) -> None:
+def _write_holder(descriptor: int) -> None:
     with suppress(OSError):  # a full disk: nobody will know the name, but the lock holds
         os.truncate(descriptor, 0)
         os.write(descriptor, f"{_SIGNED}{os.getpid()} on {socket.gethostname()}".encode())
 
 
-def _is_foreign(lock: Path) -> bool:
+def _is_foreign_lock(lock: Path) -> bool:
     try:
         content = lock.read_bytes()
     except OSError:  # it is not there, or Windows lets nobody read it while it is held
@@ -122,14 +122,14 @@ def _is_foreign(lock: Path) -> bool:
     return bool(content) and not content.startswith(_SIGNED.encode())
 
 
-def _signature(lock: Path) -> str:
+def _read_holder(lock: Path) -> str:
     try:
         return lock.read_text(encoding="utf-8") or "another process"
     except OSError:
         return "another process"
 
 
-OTHERWISE = "move it, choose another name, or replace it with --force"
+FORCE_ADVICE = "move it, choose another name, or replace it with --force"
 """What the user can do about a place that is refused without `--force`."""
 _NO_ROOM = {errno.ENOSPC, errno.EDQUOT}
 
@@ -159,9 +159,9 @@ def check_output_file(path: Path, is_own: Callable[[Path], bool], kind: str, *, 
         if is_stream(path):
             return
         if not force and path.exists() and path.stat().st_size and not is_own(path):
-            raise OutputError(f"{path}: is no {kind}, and is not replaced unasked: {OTHERWISE}")
+            raise OutputError(f"{path}: is no {kind}, and is not replaced unasked: {FORCE_ADVICE}")
     except OSError as error:
-        raise refused_place(path, error) from error
+        raise make_output_error(path, error) from error
     check_writable(path)
 
 
@@ -177,7 +177,7 @@ def check_writable(path: Path) -> None:
         with TemporaryFile(dir=folder):
             pass
     except (OSError, RuntimeError) as error:  # RuntimeError: links that name each other
-        raise refused_place(path, error) from error
+        raise make_output_error(path, error) from error
 
 
 def write_output_file(path: Path, content: bytes, is_own: Callable[[Path], bool], kind: str, *, force: bool) -> None:
@@ -195,29 +195,31 @@ def write_output_file(path: Path, content: bytes, is_own: Callable[[Path], bool]
             with os.fdopen(os.dup(1), "wb") as stream:
                 stream.write(content)
             return
-        with written_file(path) as place:
+        with replace_file(path) as place:
             place.write_bytes(content)
     except BrokenPipeError:
         raise
     except OSError as error:
-        raise failed_writing(path, error) from error
+        raise make_write_error(path, error) from error
 
 
-def is_marked(path: Path, mark: bytes) -> bool:
+def has_mark(path: Path, mark: bytes) -> bool:
     """Whether `mark`, by which a command knows the files that it has written, stands near the beginning of `path`."""
     with path.open("rb") as file:
         return mark in file.read(4096)
 
 
-def refused_place(path: Path, error: Exception) -> OutputError | WriteError:
+def make_output_error(path: Path, error: Exception) -> OutputError | WriteError:
     """The error for a place of which `error` says, before there is anything to write, that it cannot be written."""
-    kind = WriteError if _number(error) in _NO_ROOM else OutputError
-    return kind(f"{path}: cannot be written ({_reason(error)}): {_remedy(error)}")
+    kind = WriteError if _find_errno(error) in _NO_ROOM else OutputError
+    return kind(f"{path}: cannot be written ({_describe_error(error)}): {_advise(error)}")
 
 
-def failed_writing(path: Path, error: Exception) -> WriteError:
+def make_write_error(path: Path, error: Exception) -> WriteError:
     """The error for `error`, which came while `path` was being written."""
-    return WriteError(f"{path}: could not be written and is as it was before: {_reason(error)}; {_remedy(error)}")
+    return WriteError(
+        f"{path}: could not be written and is as it was before: {_describe_error(error)}; {_advise(error)}"
+    )
 
 
 def _is_standard_output(path: Path) -> bool:
@@ -227,7 +229,7 @@ def _is_standard_output(path: Path) -> bool:
     return False
 
 
-def _number(error: Exception) -> int | None:
+def _find_errno(error: Exception) -> int | None:
     """As in `errno`; safetensors, which is written in Rust, says it in words."""
     if isinstance(error, OSError):
         return error.errno
@@ -235,23 +237,23 @@ def _number(error: Exception) -> int | None:
     return int(found[1]) if found else None
 
 
-def _reason(error: Exception) -> str:
-    number = _number(error)
+def _describe_error(error: Exception) -> str:
+    number = _find_errno(error)
     return str(error) if number is None else os.strerror(number)
 
 
-def _remedy(error: Exception) -> str:
-    if _number(error) in _NO_ROOM:
+def _advise(error: Exception) -> str:
+    if _find_errno(error) in _NO_ROOM:
         return "make room there, or choose another place"
     return "see to it that it can be written, or choose another place"
 
 
-PATIENCE = 10.0
+LOCK_TIMEOUT = 10.0
 """Seconds to wait while another process writes the same folder, which takes about one."""
 
 
 @contextmanager
-def written_folder(folder: Path, marker: str) -> Iterator[Path]:
+def replace_folder(folder: Path, marker: str) -> Iterator[Path]:
     """An empty folder to write into, which takes the place of `folder` when the block ends without an exception.
 
     It lies beside `folder` as `<name>.transduce-tmp-<process id>`; a folder that is replaced is, for a moment,
@@ -268,27 +270,27 @@ def written_folder(folder: Path, marker: str) -> Iterator[Path]:
     """
     check_replaceable(folder, marker)
     place = folder.resolve()
-    temporary = _aside(place, "tmp")
+    temporary = _name_aside(place, "tmp")
     try:
         place.parent.mkdir(parents=True, exist_ok=True)
-        with locked(folder, place.with_name(f".{place.name}.lock"), PATIENCE):
+        with lock_folder(folder, place.with_name(f".{place.name}.lock"), LOCK_TIMEOUT):
             recover_folders(place.parent, re.escape(place.name))
             try:
                 temporary.mkdir()
                 yield temporary
                 for path in [*temporary.rglob("*"), temporary]:
-                    write_through(path)
+                    flush_to_disk(path)
                 check_replaceable(folder, marker)  # minutes may have passed
-                _replace(place, temporary)
+                _put_in_place(place, temporary)
             finally:
                 shutil.rmtree(temporary, ignore_errors=True)
     except (OSError, SafetensorError) as error:
-        raise failed_writing(folder, error) from error
+        raise make_write_error(folder, error) from error
 
 
 def remove_folder(folder: Path) -> None:
     """Remove `folder` and all in it; what a crash leaves has another name and is not taken for the folder."""
-    aside = _aside(folder, "removed")
+    aside = _name_aside(folder, "removed")
     shutil.rmtree(aside, ignore_errors=True)
     folder.rename(aside)
     shutil.rmtree(aside)
@@ -311,7 +313,7 @@ def recover_folders(parent: Path, names: str) -> None:
             shutil.rmtree(path, ignore_errors=True)
 
 
-def standing_folder(folder: Path) -> Path:
+def resolve_folder(folder: Path) -> Path:
     """Where to read `folder`: in its place, or where a process that was killed while replacing it had set it aside."""
     aside: list[Path] = []
     for _ in range(20):
@@ -337,8 +339,8 @@ def check_replaceable(folder: Path, marker: str) -> None:
         raise OutputError(f"{folder}: is no folder; it is not replaced: choose the name of a folder")
 
 
-def _replace(place: Path, new: Path) -> None:
-    old = _aside(place, "old")
+def _put_in_place(place: Path, new: Path) -> None:
+    old = _name_aside(place, "old")
     if place.exists():
         place.rename(old)
     try:
@@ -347,11 +349,11 @@ def _replace(place: Path, new: Path) -> None:
         if old.exists():
             old.rename(place)
         raise
-    write_through(place.parent)
+    flush_to_disk(place.parent)
     # Not before: until the new folder is in its place, the one aside is the only one there is.
     shutil.rmtree(old, ignore_errors=True)
 
 
-def _aside(folder: Path, kind: str) -> Path:
+def _name_aside(folder: Path, kind: str) -> Path:
     # A name that nobody gives to a copy of his own: what has it is removed unasked.
     return folder.with_name(f"{folder.name}.transduce-{kind}-{os.getpid()}")

@@ -29,15 +29,15 @@ def model_tensors(model: nn.Module) -> dict[str, Tensor]:
     return tensors
 
 
-def blank_model(config: TransformerConfig) -> Transformer:
+def make_empty_model(config: TransformerConfig) -> Transformer:
     """A network on the CPU whose parameters are still to be loaded: so far they are whatever was in the memory."""
     with torch.device("cpu"), _NoRandomValues():
         return Transformer(config)
 
 
-def empty_tensors(config: TransformerConfig) -> dict[str, Tensor]:
+def make_empty_tensors(config: TransformerConfig) -> dict[str, Tensor]:
     """Names, shapes and types of the tensors of such a network; the values mean nothing."""
-    return model_tensors(blank_model(config))
+    return model_tensors(make_empty_model(config))
 
 
 def check_tensors(found: Mapping[str, Tensor], expected: Mapping[str, Tensor], origin: str) -> None:
@@ -56,8 +56,11 @@ def check_tensors(found: Mapping[str, Tensor], expected: Mapping[str, Tensor], o
             raise BundleError(f"{origin}: has no tensor {name!r}, and its model needs it: these weights are another's")
         if name not in expected:
             raise BundleError(f"{origin}: has a tensor {name!r}, unknown to its model: these weights are another's")
-        if _kind(found[name]) != _kind(expected[name]):
-            raise BundleError(f"{origin}: {name!r} is {_kind(found[name])}, its model needs {_kind(expected[name])}")
+        if _describe_tensor(found[name]) != _describe_tensor(expected[name]):
+            raise BundleError(
+                f"{origin}: {name!r} is {_describe_tensor(found[name])}, "
+                f"its model needs {_describe_tensor(expected[name])}"
+            )
 
 
 @torch.no_grad()
@@ -112,7 +115,7 @@ class _NoRandomValues(TorchFunctionMode):
         return func(*args, **given)
 
 
-def _kind(tensor: Tensor) -> str:
+def _describe_tensor(tensor: Tensor) -> str:
     return f"{str(tensor.dtype).removeprefix('torch.')} {list(tensor.shape)}"
 
 

@@ -14,7 +14,7 @@ from transduce.cli.line_progress import LARGEST_BLOCK, LineProgress
 from transduce.cli.translate_options import Kept, Search, line_options
 from transduce.errors import ConfigError, CorpusError
 from transduce.interop import NATIVE
-from transduce.text import arriving_blocks, read_document, rebuilt, split_document
+from transduce.text import read_available_blocks, read_document, rebuild_document, split_document
 from transduce.translation import PROBLEMS, AlignmentHead, AskedLine, Line, LineDetails, LineTranslator, TextConstraints
 from transduce.translation.allocator import give_back_freed_memory
 
@@ -85,7 +85,7 @@ def _check_engine(engine: str, asked: dict[str, bool]) -> None:
 def _translate_lines(translator: LineTranslator, details: LineDetails | None, *, json_input: bool) -> int:
     num_lines, stream = 0, standard_input()
     with LineProgress(stream) as progress:
-        for block in arriving_blocks(stream, STANDARD_INPUT, progress.block_size):
+        for block in read_available_blocks(stream, STANDARD_INPUT, progress.block_size):
             started = time.monotonic()
             asked, problem = _asked(translator, block, num_lines + 1) if json_input else _unasked(block)
             lines = translator.translate([one for one, _ in asked], [wish for _, wish in asked])
@@ -148,7 +148,9 @@ def _translate_document(translator: LineTranslator) -> int:
     text = "" if stream is None else read_document(stream, STANDARD_INPUT)
     document = split_document(text, translator.translator.source_language)
     lines = translator.translate(document.sentences)
-    sys.stdout.write(rebuilt(document, [line.source if line.has_failed else line.translation.text for line in lines]))
+    sys.stdout.write(
+        rebuild_document(document, [line.source if line.has_failed else line.translation.text for line in lines])
+    )
     for number, line in enumerate(lines, start=1):
         _say_what_became_of(f"sentence {number}", line, "it stays as it is")
     return len(lines)

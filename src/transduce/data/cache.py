@@ -30,12 +30,12 @@ def scratch_folder(parent: Path, name: str) -> Iterator[Path]:
         parent.mkdir(parents=True, exist_ok=True)
         _remove_abandoned(parent)
         # Held for as long as the folder is in use: a process that is killed lets go of it.
-        with FileLock(_lock(folder)):
+        with FileLock(_lock_path(folder)):
             try:
                 folder.mkdir()
                 yield folder
             finally:
-                _remove(folder)
+                _remove_with_lock(folder)
     finally:
         with suppress(OSError):  # the first parent in use ends it
             for empty in made:
@@ -74,7 +74,7 @@ def writable_cache(cache: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        if not _is_about(error, cache):
+        if not _concerns_folder(error, cache):
             raise
         is_mistake = isinstance(error, PermissionError | FileExistsError | NotADirectoryError)
         kind = ConfigError if is_mistake or error.errno == errno.EROFS else WriteError
@@ -84,7 +84,7 @@ def writable_cache(cache: Path) -> Iterator[None]:
         ) from error
 
 
-def _is_about(error: OSError, folder: Path) -> bool:
+def _concerns_folder(error: OSError, folder: Path) -> bool:
     """Whether it is about what is in `folder`, or above it; or names nothing, as that of a full disk."""
     if error.filename is None:
         return not isinstance(error, BrokenPipeError)
@@ -92,25 +92,25 @@ def _is_about(error: OSError, folder: Path) -> bool:
     return folder in (named, *named.parents) or named in folder.parents
 
 
-def _lock(folder: Path) -> Path:
+def _lock_path(folder: Path) -> Path:
     return folder.with_name(f"{folder.name}.lock")
 
 
-def _remove(folder: Path) -> None:
+def _remove_with_lock(folder: Path) -> None:
     """Remove the folder and then its lock, which the caller holds."""
     shutil.rmtree(folder, ignore_errors=True)
     with suppress(OSError):
-        _lock(folder).unlink()
+        _lock_path(folder).unlink()
 
 
 def _remove_abandoned(parent: Path) -> None:
     for path in parent.iterdir():
         if re.fullmatch(r".+\.[0-9a-f]{12}\.partial\.lock", path.name):
             with suppress(OSError), FileLock(path, timeout=0):  # where somebody else holds it, it is in use
-                _remove(path.with_suffix(""))
+                _remove_with_lock(path.with_suffix(""))
 
 
-def file_digest(path: Path) -> str:
+def compute_file_digest(path: Path) -> str:
     """SHA-256 of the bytes of the file, in hexadecimal."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
@@ -151,12 +151,12 @@ class KnownDigests:
 
     def digest(self, path: Path) -> str:
         """SHA-256 of the bytes of the file, in hexadecimal."""
-        name, found = str(path.absolute()), _look_at(path)
+        name, found = str(path.absolute()), _stat_file(path)
         known = self._known.get(name)
         if known is not None and known.is_unchanged(found):
             return known.digest
         at_rest = time.time_ns() - max(found.modified, found.changed) > _CLOCK_TICK
-        digest = file_digest(path)
+        digest = compute_file_digest(path)
         # A file that was written to just now may be written to again at what its times show as the same moment.
         if at_rest:
             self._known[name] = found.model_copy(update={"digest": digest})
@@ -177,7 +177,7 @@ class KnownDigests:
                 beside.unlink(missing_ok=True)
 
 
-def _look_at(path: Path) -> _KnownFile:
+def _stat_file(path: Path) -> _KnownFile:
     status = path.stat()
     return _KnownFile(
         size=status.st_size,

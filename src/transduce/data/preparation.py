@@ -12,21 +12,21 @@ import numpy as np
 from pydantic import ValidationError
 
 from transduce.config import DataConfig, Settings, TextConfig
-from transduce.data.cache import KnownDigests, complete_folder, file_digest, scratch_folder, writable_cache
+from transduce.data.cache import KnownDigests, complete_folder, compute_file_digest, scratch_folder, writable_cache
 from transduce.data.inputs import Inputs, open_inputs
 from transduce.data.store import TokenStore, create_store
-from transduce.data.training_text import Pair, RepetitionFinder, TrainingText, choose_held_out, in_chunks, is_blank
+from transduce.data.training_text import Pair, RepetitionFinder, TrainingText, choose_held_out, is_blank, iterate_chunks
 from transduce.errors import CorpusError, RunError
-from transduce.text import SOURCE_MODEL, Cleaner, ParallelCorpus, Tokenizer, fitted_vocabulary, tokenizer_files
+from transduce.text import SOURCE_MODEL, Cleaner, ParallelCorpus, Tokenizer, find_tokenizer_files, fit_vocabulary_size
 
 
-def as_line(pair: Pair) -> str:
+def to_json_line(pair: Pair) -> str:
     """A line of JSON, whatever characters the pair has."""
     return json.dumps(pair, ensure_ascii=False) + "\n"
 
 
 def read_pairs(path: Path) -> Iterator[Pair]:
-    """The pairs in a file of lines that `as_line` made."""
+    """The pairs in a file of lines that `to_json_line` made."""
     with path.open(encoding="utf-8", newline="\n") as file:
         for line in file:
             source, target = json.loads(line)
@@ -51,13 +51,13 @@ def encode_text(training: TrainingText, tokenizer: Tokenizer, text: TextConfig, 
     ):
         for number in range(len(training.num_pairs)):
             cleaner, left_out = Cleaner(text), Counter[str](held_out=0, like_held_out=0)
-            for pair, source_ids, target_ids in _kept(training.of(number, left_out), tokenizer, cleaner):
+            for pair, source_ids, target_ids in _encode_kept(training.of(number, left_out), tokenizer, cleaner):
                 writer.add(tokenizer.as_source(source_ids), tokenizer.as_target(target_ids))
                 if text.bpe_dropout:
-                    kept.write(as_line(pair))
+                    kept.write(to_json_line(pair))
             counts.append({**left_out, **cleaner.counts})
         if not writer.num_pairs:
-            rules = ", ".join(f"{rule} {count:,}" for rule, count in total(counts).items())
+            rules = ", ".join(f"{rule} {count:,}" for rule, count in sum_counts(counts).items())
             raise CorpusError(
                 f"none of the {sum(training.num_pairs):,} pairs of training text is left ({rules}): give more text, "
                 f"validation files of its own, or wider limits under [text]"
@@ -65,7 +65,7 @@ def encode_text(training: TrainingText, tokenizer: Tokenizer, text: TextConfig, 
     return counts
 
 
-def total(counts: Iterable[dict[str, int]]) -> dict[str, int]:
+def sum_counts(counts: Iterable[dict[str, int]]) -> dict[str, int]:
     """The counts of all corpora together."""
     summed: Counter[str] = Counter()
     for one in counts:
@@ -73,10 +73,10 @@ def total(counts: Iterable[dict[str, int]]) -> dict[str, int]:
     return dict(summed)
 
 
-def _kept(
+def _encode_kept(
     pairs: Iterable[tuple[Pair, bool]], tokenizer: Tokenizer, cleaner: Cleaner
 ) -> Iterator[tuple[Pair, list[int], list[int]]]:
-    for chunk in in_chunks(pairs):
+    for chunk in iterate_chunks(pairs):
         source_ids = tokenizer.encode_all([source for (source, _), _ in chunk])
         target_ids = tokenizer.encode_targets([target for (_, target), _ in chunk])
         for (pair, repeats), from_source, from_target in zip(chunk, source_ids, target_ids, strict=True):
@@ -116,7 +116,7 @@ class PreparedData:
     @property
     def cleaning(self) -> dict[str, int]:
         """How many pairs of the training text each rule left out, and how many are `kept`."""
-        return total(corpus.cleaning for corpus in self.corpora)
+        return sum_counts(corpus.cleaning for corpus in self.corpora)
 
 
 class _Record(Settings):
@@ -137,7 +137,7 @@ def prepare(
     *,
     standard_input: BinaryIO | None = None,
     begun: Mapping[str, str] | None = None,
-    talk: Callable[[str], None],
+    report: Callable[[str], None],
 ) -> PreparedData:
     """Reads, checks, cleans and encodes the text, or finds in `cache` what an earlier run made of the same text.
 
@@ -148,7 +148,7 @@ def prepare(
         standard_input: What `pairs = "-"` reads.
         begun: The digests that a run with these settings began with: of the same files, it goes on with what another
             version of Transduce or SentencePiece has prepared, for as long as that is there.
-        talk: Is told, a sentence at a time, what happens.
+        report: Is told, a sentence at a time, what happens.
 
     Raises:
         CorpusError: The text breaks a rule, or none of it is left after cleaning. Nothing has been written then.
@@ -157,55 +157,55 @@ def prepare(
     known = KnownDigests(cache / "digests.json")
     with writable_cache(cache), open_inputs(data, text, cache, standard_input, known.digest) as inputs:
         for name, (source, target) in inputs.headers.items():
-            talk(
+            report(
                 f"{'standard input' if name == '-' else name}: its first row, {source!r} and {target!r}, names the "
                 f"columns and is left out; if it is a pair, move it to another row."
             )
         of_same_files = [begun] if begun and {**begun, "all": ""} == {**inputs.digests, "all": ""} else []
         for digests in (*of_same_files, inputs.digests):
-            if (found := _found(cache, data, digests, known, talk)) is not None:
+            if (found := _find_prepared(cache, data, digests, known, report)) is not None:
                 return found
-        folder = _folder(cache, inputs.digests["all"])
+        folder = _data_folder(cache, inputs.digests["all"])
         with scratch_folder(cache, "repetitions") as scratch:
-            validation, training = _split(data, text, inputs, scratch, talk)
+            validation, training = _split_validation(data, text, inputs, scratch, report)
         with complete_folder(folder) as path:
-            _build(path, training, validation, text, talk)
-        prepared = _open(folder, data, inputs.digests, known)
+            _build_folder(path, training, validation, text, report)
+        prepared = _open_prepared(folder, data, inputs.digests, known)
         known.save()
         return prepared
 
 
-def prepared_tokenizer(cache: Path, digest: str) -> Path | None:
+def find_prepared_tokenizer(cache: Path, digest: str) -> Path | None:
     """Where in `cache` the tokenizer lies of the data whose digest `all` this is, as `text.tokenizer` says it."""
-    files = tokenizer_files(_folder(cache, digest))
+    files = find_tokenizer_files(_data_folder(cache, digest))
     if not all(path.is_file() for path in files.values()):
         return None
-    return files[SOURCE_MODEL] if len(files) == 1 else _folder(cache, digest)
+    return files[SOURCE_MODEL] if len(files) == 1 else _data_folder(cache, digest)
 
 
-def _folder(cache: Path, digest: str) -> Path:
+def _data_folder(cache: Path, digest: str) -> Path:
     return cache / digest[:16]
 
 
-def _found(
-    cache: Path, data: DataConfig, digests: Mapping[str, str], known: KnownDigests, talk: Callable[[str], None]
+def _find_prepared(
+    cache: Path, data: DataConfig, digests: Mapping[str, str], known: KnownDigests, report: Callable[[str], None]
 ) -> PreparedData | None:
     """What an earlier run has prepared; if it is damaged, it is removed."""
-    folder = _folder(cache, digests["all"])
+    folder = _data_folder(cache, digests["all"])
     if not folder.exists():
         return None
     try:
-        prepared = _open(folder, data, dict(digests), known)
+        prepared = _open_prepared(folder, data, dict(digests), known)
     except RunError as error:
-        talk(f"The prepared data is damaged and is made again: {error}")
+        report(f"The prepared data is damaged and is made again: {error}")
         shutil.rmtree(folder)
         return None
-    talk(f"Prepared data found in {folder}: {len(prepared.train):,} pairs.")
+    report(f"Prepared data found in {folder}: {len(prepared.train):,} pairs.")
     known.save()
     return prepared
 
 
-def _open(folder: Path, data: DataConfig, digests: dict[str, str], known: KnownDigests) -> PreparedData:
+def _open_prepared(folder: Path, data: DataConfig, digests: dict[str, str], known: KnownDigests) -> PreparedData:
     path = folder / "prepared.json"
     try:
         record = _Record.model_validate_json(path.read_bytes())
@@ -232,13 +232,13 @@ def _open(folder: Path, data: DataConfig, digests: dict[str, str], known: KnownD
     )
 
 
-def _split(
-    data: DataConfig, text: TextConfig, inputs: Inputs, scratch: Path, talk: Callable[[str], None]
+def _split_validation(
+    data: DataConfig, text: TextConfig, inputs: Inputs, scratch: Path, report: Callable[[str], None]
 ) -> tuple[list[Pair], TrainingText]:
     """The validation pairs, given or held out, and the training text without those that were held out."""
     num_pairs: list[int] = []
     finder = RepetitionFinder(scratch)
-    pairs = _count(inputs.training, num_pairs)
+    pairs = _count_pairs(inputs.training, num_pairs)
     pairs = finder.watch(pairs) if text.drop_duplicates else pairs
     cleaner = Cleaner(text)
     # As far as the rules can be held against a pair before there is a tokenizer.
@@ -254,7 +254,7 @@ def _split(
     deque(pairs, maxlen=0)  # to the end: all text is checked
     repeats = finder.repeats() if text.drop_duplicates else np.zeros(sum(num_pairs), bool)
     if inputs.validation is not None:
-        return _validation(inputs.validation, talk), TrainingText(inputs.training, num_pairs, held_out, repeats)
+        return _read_validation(inputs.validation, report), TrainingText(inputs.training, num_pairs, held_out, repeats)
     if sum(num_pairs) == 1:
         raise CorpusError("one pair cannot be trained on and validated with: give more, or validation files")
     if not held_out:
@@ -264,11 +264,11 @@ def _split(
             f"more text, validation files of its own, or wider limits under [text]"
         )
     held_out = held_out[: max(1, sum(num_pairs) // 10)]
-    talk(f"{len(held_out):,} of {sum(num_pairs):,} pairs are held out for validation.")
+    report(f"{len(held_out):,} of {sum(num_pairs):,} pairs are held out for validation.")
     return held_out, TrainingText(inputs.training, num_pairs, held_out, repeats)
 
 
-def _count(corpora: list[ParallelCorpus], num_pairs: list[int]) -> Iterator[Pair]:
+def _count_pairs(corpora: list[ParallelCorpus], num_pairs: list[int]) -> Iterator[Pair]:
     """The pairs of all corpora; `num_pairs` takes how many each has."""
     for corpus in corpora:
         num_pairs.append(0)
@@ -279,42 +279,46 @@ def _count(corpora: list[ParallelCorpus], num_pairs: list[int]) -> Iterator[Pair
             corpus.check()  # says what is wrong with none
 
 
-def _validation(corpus: ParallelCorpus, talk: Callable[[str], None]) -> list[Pair]:
+def _read_validation(corpus: ParallelCorpus, report: Callable[[str], None]) -> list[Pair]:
     """Its pairs with text on both sides."""
     given = list(corpus)
     validation = [pair for pair in given if not is_blank(pair)]
     if len(validation) < len(given):
-        talk(f"{len(given) - len(validation):,} of {len(given):,} validation pairs have a blank side and are left out.")
+        report(
+            f"{len(given) - len(validation):,} of {len(given):,} validation pairs have a blank side and are left out."
+        )
     if not validation:
         names = " and ".join(str(path) for path in corpus.files)
         raise CorpusError(f"{names} has no pair with text on both sides, and validation needs at least one")
     return validation
 
 
-def _build(
-    path: Path, training: TrainingText, validation: list[Pair], text: TextConfig, talk: Callable[[str], None]
+def _build_folder(
+    path: Path, training: TrainingText, validation: list[Pair], text: TextConfig, report: Callable[[str], None]
 ) -> None:
     """Fills the folder `path`; `prepared.json` comes last."""
-    tokenizer = _tokenizer(training, text, talk)
+    tokenizer = _make_tokenizer(training, text, report)
     for name, content in tokenizer.files.items():
         (path / name).write_bytes(content)
     if training.held_out:
-        validation = _clean(validation, tokenizer, text, talk)
+        validation = _clean_held_out(validation, tokenizer, text, report)
     with (path / "validation.jsonl").open("w", encoding="utf-8", newline="\n") as file:
-        file.writelines(map(as_line, validation))
+        file.writelines(map(to_json_line, validation))
     num_pairs = sum(training.num_pairs)
-    talk(f"Encoding {num_pairs:,} pairs with {tokenizer.vocabulary:,} token ids.")
+    report(f"Encoding {num_pairs:,} pairs with {tokenizer.vocabulary:,} token ids.")
     cleaning = encode_text(training, tokenizer, text, path)
-    counts = total(cleaning)
+    counts = sum_counts(cleaning)
     if alike := counts["like_held_out"]:
-        talk(f"{alike:,} more share a sentence with a pair that is held out, and are left out of training.")
-    talk(f"{counts['kept']:,} of {num_pairs:,} pairs are kept for training.")
+        report(f"{alike:,} more share a sentence with a pair that is held out, and are left out of training.")
+    report(f"{counts['kept']:,} of {num_pairs:,} pairs are kept for training.")
     names = sorted(_FILES | tokenizer.files.keys())
-    record = _Record(cleaning=cleaning, files={name: file_digest(path / name) for name in names})
+    record = _Record(cleaning=cleaning, files={name: compute_file_digest(path / name) for name in names})
     (path / "prepared.json").write_text(record.model_dump_json(indent=2) + "\n", encoding="utf-8", newline="\n")
 
 
-def _clean(held_out: list[Pair], tokenizer: Tokenizer, text: TextConfig, talk: Callable[[str], None]) -> list[Pair]:
+def _clean_held_out(
+    held_out: list[Pair], tokenizer: Tokenizer, text: TextConfig, report: Callable[[str], None]
+) -> list[Pair]:
     """The pairs that training would have kept, too: what is no translation is nothing to measure one by."""
     cleaner = Cleaner(text)
     sources, targets = zip(*held_out, strict=True)
@@ -330,20 +334,20 @@ def _clean(held_out: list[Pair], tokenizer: Tokenizer, text: TextConfig, talk: C
             f"give validation files of its own, or wider limits"
         )
     if len(kept) < len(held_out):
-        talk(f"{len(held_out) - len(kept):,} of those held out break the limits under [text], and are left out.")
+        report(f"{len(held_out) - len(kept):,} of those held out break the limits under [text], and are left out.")
     return kept
 
 
-def _tokenizer(training: TrainingText, text: TextConfig, talk: Callable[[str], None]) -> Tokenizer:
+def _make_tokenizer(training: TrainingText, text: TextConfig, report: Callable[[str], None]) -> Tokenizer:
     if text.tokenizer is not None:
         return Tokenizer.load(Path(text.tokenizer))
     fitted = text.vocabulary == "fitted"
-    vocabulary = fitted_vocabulary(sum(training.num_pairs)) if text.vocabulary == "fitted" else text.vocabulary
-    talk(f"Training a tokenizer of {vocabulary:,} token ids.")
-    return Tokenizer.train(_sentences(training), vocabulary, text.algorithm, shrink=fitted)
+    vocabulary = fit_vocabulary_size(sum(training.num_pairs)) if text.vocabulary == "fitted" else text.vocabulary
+    report(f"Training a tokenizer of {vocabulary:,} token ids.")
+    return Tokenizer.train(_iterate_sentences(training), vocabulary, text.algorithm, shrink=fitted)
 
 
-def _sentences(training: TrainingText) -> Iterator[str]:
+def _iterate_sentences(training: TrainingText) -> Iterator[str]:
     """Both sides of the training text, for the one vocabulary that they share (paper 5.1)."""
     for pair in training:
         yield from (side for side in pair if side.strip())

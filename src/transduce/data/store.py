@@ -13,7 +13,7 @@ from jaxtyping import Int, Integer
 from pydantic import Field, ValidationError
 
 from transduce.config import Settings
-from transduce.data.cache import complete_folder, file_digest
+from transduce.data.cache import complete_folder, compute_file_digest
 from transduce.errors import RunError
 
 _IDS = "ids.bin"
@@ -47,7 +47,7 @@ class TokenStore:
         self._offsets = offsets
 
     @classmethod
-    def open(cls, folder: Path, digest: Callable[[Path], str] = file_digest) -> "TokenStore":
+    def open(cls, folder: Path, digest: Callable[[Path], str] = compute_file_digest) -> "TokenStore":
         """The store in `folder`, after comparing its files with the sizes and digests in `store.json`.
 
         Args:
@@ -153,7 +153,7 @@ def create_store(folder: Path, vocabulary: int) -> Iterator[TokenStoreWriter]:
             num_tokens=writer.num_tokens,
             dtype=dtype,
             vocabulary=vocabulary,
-            digests={name: file_digest(path / name) for name in (_IDS, _OFFSETS)},
+            digests={name: compute_file_digest(path / name) for name in (_IDS, _OFFSETS)},
         )
         (path / _RECORD).write_text(record.model_dump_json(indent=2) + "\n", encoding="utf-8", newline="\n")
 

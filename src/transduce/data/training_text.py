@@ -21,7 +21,7 @@ Item = TypeVar("Item")
 _PAIRS_AT_A_TIME = 10_000
 
 
-def in_chunks(items: Iterable[Item]) -> Iterator[list[Item]]:
+def iterate_chunks(items: Iterable[Item]) -> Iterator[list[Item]]:
     """The items in order, in lists of 10,000."""
     iterator = iter(items)
     while chunk := list(islice(iterator, _PAIRS_AT_A_TIME)):
@@ -72,7 +72,7 @@ class RepetitionFinder:
 
     def watch(self, pairs: Iterable[Pair]) -> Iterator[Pair]:
         """The pairs as they come, remembered."""
-        for chunk in in_chunks(pairs):
+        for chunk in iterate_chunks(pairs):
             self._add(chunk)
             yield from chunk
 

@@ -1,4 +1,4 @@
-"""What goes into every attention of a forward pass, and what is made of it."""
+"""Attention of one sentence: what every attention computes with, the weights of every head, and its arithmetic."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -9,30 +9,39 @@ from torch import Tensor
 
 from transduce.config import TransformerConfig
 from transduce.errors import UserError
-from transduce.inspection.document import AllMaps, AttentionName, Head, HeadArithmetic, Maps, exact, shares, sizes
+from transduce.inspection.document import (
+    AllMaps,
+    AttentionName,
+    Head,
+    HeadArithmetic,
+    Maps,
+    pack_exact,
+    pack_shares,
+    pack_sizes,
+)
 from transduce.inspection.forward_pass import Place
-from transduce.inspection.head_mask import HeadSwitches, num_layers
+from transduce.inspection.head_mask import HeadMask, count_layers
 from transduce.model import DotScore, KeysAndValues, MultiHeadAttention, attention_weights
 from transduce.model.attention import Attended, Mask, Queries, Scores
 
 
 @dataclass(frozen=True)
 class AttentionRecord:
-    """One attention of one sentence, which is a batch.
+    """One attention of one sentence, as a batch of one.
 
     Args:
-        attention: of the model.
-        queries: of all heads.
-        keys_and_values: likewise.
+        attention: the module of the model.
+        queries: those of all heads.
+        keys_and_values: those of all heads.
         mask: True where a query may look at a key.
-        on: for each head 1, or 0 if it is switched off.
+        kept: for each head 1, or 0 if it is masked.
     """
 
     attention: MultiHeadAttention
     queries: Queries
     keys_and_values: KeysAndValues
     mask: Mask
-    on: Float[Tensor, " heads"]
+    kept: Float[Tensor, " heads"]
 
     @property
     def weights(self) -> Scores:
@@ -47,16 +56,16 @@ class AttentionRecord:
 
     @property
     def outputs(self) -> Float[Tensor, "heads d_v d_model"]:
-        """The rows of W^O that belong to each head (paper 3.2.2); zeros for a head that is off."""
+        """The rows of W^O that belong to each head (paper 3.2.2); zeros for a masked head."""
         weight = self.attention.output.weight
         rows = weight.T.reshape(self.attention.num_heads, self.attention.d_v, weight.size(0))
-        return rows * self.on[:, None, None]
+        return rows * self.kept[:, None, None]
 
     @property
     def added_norms(self) -> Float[Tensor, "1 heads query key"]:
         """|| weight * value W^O ||: the length of what a key adds to a query by a head (Kobayashi et al. 2020, eq. 4).
 
-        The weight is a number from 0 to 1, so that it is the weight times the length of value W^O.
+        As the weight is not negative, this is the weight times the length of value W^O.
         """
         lengths = (self.keys_and_values.values @ self.outputs).norm(dim=-1)
         norms: Tensor = self.weights * lengths[:, :, None]
@@ -65,9 +74,9 @@ class AttentionRecord:
 
 @dataclass(frozen=True)
 class Recorder:
-    """Attends as the switches say, and keeps what went in; of one sentence."""
+    """Computes attention under a head mask, and records the inputs of every attention; for one sentence."""
 
-    switches: HeadSwitches
+    head_mask: HeadMask
     records: dict[Place, AttentionRecord] = field(default_factory=dict)
 
     def __call__(
@@ -78,19 +87,19 @@ class Recorder:
         keys_and_values: KeysAndValues,
         mask: Mask,
     ) -> Float[Tensor, "batch query d_model"]:
-        on = self.switches.on[place.attention][0, place.layer]
-        self.records[place] = AttentionRecord(attention, queries, keys_and_values, mask, on)
-        return self.switches(place, attention, queries, keys_and_values, mask)
+        kept = self.head_mask.kept[place.attention][0, place.layer]
+        self.records[place] = AttentionRecord(attention, queries, keys_and_values, mask, kept)
+        return self.head_mask(place, attention, queries, keys_and_values, mask)
 
 
-def all_maps(records: Mapping[Place, AttentionRecord]) -> AllMaps:
-    """Those of the three attentions, of a batch of one sentence."""
+def make_all_maps(records: Mapping[Place, AttentionRecord]) -> AllMaps:
+    """The maps of the three attentions, for a batch of one sentence."""
     names: tuple[AttentionName, ...] = ("encoder", "decoder", "encoder_decoder")
-    return AllMaps(**{name: attention_maps(_layers(records, name)) for name in names})
+    return AllMaps(**{name: make_attention_maps(_records_of(records, name)) for name in names})
 
 
-def attention_maps(layers: Sequence[AttentionRecord]) -> Maps:
-    """Those of one attention, from the first layer to the last."""
+def make_attention_maps(layers: Sequence[AttentionRecord]) -> Maps:
+    """The maps of one attention, from the first layer to the last."""
     weights = torch.stack([record.weights[0] for record in layers])
     norms = torch.stack([record.added_norms[0] for record in layers])
     num_layers, heads, queries, keys = weights.shape
@@ -99,60 +108,60 @@ def attention_maps(layers: Sequence[AttentionRecord]) -> Maps:
         heads=heads,
         queries=queries,
         keys=keys,
-        weights=shares(weights),
-        norms=sizes(norms),
+        weights=pack_shares(weights),
+        norms=pack_sizes(norms),
     )
 
 
-def _layers(records: Mapping[Place, AttentionRecord], name: AttentionName) -> list[AttentionRecord]:
+def _records_of(records: Mapping[Place, AttentionRecord], name: AttentionName) -> list[AttentionRecord]:
     return [records[place] for place in sorted(records) if place.attention == name]
 
 
 MOST_CHARACTERS = 2_000_000
-"""What as many heads as fit may take in a document."""
+"""Characters that the arithmetic of all heads together may take in a document."""
 
 
-def arithmetic(
+def collect_head_arithmetic(
     records: Mapping[Place, AttentionRecord],
     asked: Sequence[Head],
     config: TransformerConfig,
     *,
     as_many_as_fit: bool = False,
 ) -> list[HeadArithmetic]:
-    """That of the heads that are asked for; and if wanted of others, from all attentions and layers, as many as fit.
+    """The arithmetic of the given heads, and of as many others as fit, from all attentions and layers.
 
     Raises:
-        UserError: the model compares queries and keys otherwise than by products, and a head is asked for.
+        UserError: the model has additive attention scores, and a head is given.
     """
-    found = [head_arithmetic(records, head) for head in asked]
+    found = [compute_head_arithmetic(records, head) for head in asked]
     if not as_many_as_fit or config.attention_score == "additive":
         return found
-    size = sum(map(_size, found))
-    for head in in_turn(config):
+    size = sum(map(_count_characters, found))
+    for head in rotate_heads(config):
         if head not in asked:
-            one = head_arithmetic(records, head)
-            size += _size(one)
+            one = compute_head_arithmetic(records, head)
+            size += _count_characters(one)
             if found and size > MOST_CHARACTERS:
                 break
             found.append(one)
     return found
 
 
-def in_turn(config: TransformerConfig) -> Iterator[Head]:
-    """All heads, so that the first of them are of all attentions and layers, with different numbers."""
-    most = max(num_layers(config).values())
+def rotate_heads(config: TransformerConfig) -> Iterator[Head]:
+    """All heads, ordered so that the first ones are of all attentions and layers, with different numbers."""
+    most = max(count_layers(config).values())
     for turn in range(config.num_heads * most):
         layer, head = turn % most, (turn % most + turn // most) % config.num_heads
-        for attention, layers in num_layers(config).items():
+        for attention, layers in count_layers(config).items():
             if layer < layers:
                 yield Head(attention=attention, layer=layer, head=head)
 
 
-def head_arithmetic(records: Mapping[Place, AttentionRecord], head: Head) -> HeadArithmetic:
-    """That of a batch of one sentence (paper eq. 1, and W^O of 3.2.2).
+def compute_head_arithmetic(records: Mapping[Place, AttentionRecord], head: Head) -> HeadArithmetic:
+    """Every number of one head, for a batch of one sentence (paper eq. 1, and W^O of 3.2.2).
 
     Raises:
-        UserError: the model compares queries and keys otherwise than by products.
+        UserError: the model has additive attention scores.
     """
     record = records[Place(head.attention, head.layer)]
     score = record.attention.score
@@ -170,16 +179,16 @@ def head_arithmetic(records: Mapping[Place, AttentionRecord], head: Head) -> Hea
         d_k=record.attention.d_k,
         d_v=record.attention.d_v,
         scale=score.scale,
-        query=exact(queries),
-        keys=exact(keys[0, head.head]),
-        values=exact(values[0, head.head]),
-        output=exact(output),
-        weights=exact(record.weights[0, head.head]),
-        attended=exact(attended),
+        query=pack_exact(queries),
+        keys=pack_exact(keys[0, head.head]),
+        values=pack_exact(values[0, head.head]),
+        output=pack_exact(output),
+        weights=pack_exact(record.weights[0, head.head]),
+        attended=pack_exact(attended),
         contribution_norms=[round(norm, 6) for norm in (attended @ output).norm(dim=-1).tolist()],
     )
 
 
-def _size(one: HeadArithmetic) -> int:
+def _count_characters(one: HeadArithmetic) -> int:
     arrays = one.query, one.keys, one.values, one.output, one.weights, one.attended
     return sum(len(array.data) for array in arrays)

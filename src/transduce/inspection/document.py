@@ -1,4 +1,8 @@
-"""The parts of an inspection that are about the network: its attentions, heads, positions and layers, from 0."""
+"""The inspection document: one JSON object, which the page draws and `/v1/inspect` answers with.
+
+Layers, heads and positions count from 0. Row t of the decoder belongs to the position that reads token t - 1 and
+predicts token t; row 0 reads the zero vector. Log-probabilities are natural. Large arrays of numbers are `PackedArray`.
+"""
 
 import re
 from base64 import b64encode
@@ -149,8 +153,8 @@ class HeadArithmetic(Settings):
     """The length of attended @ output of each query."""
 
 
-class HeadOff(Settings):
-    """What the translation becomes without one head."""
+class PrunedHead(Settings):
+    """The translation with one head pruned."""
 
     attention: AttentionName
     layer: int
@@ -234,7 +238,7 @@ class WordConfidence(Settings):
 
 
 class TextConfidence(Settings):
-    """How far the translation can be trusted, as the bundle's calibration says."""
+    """The confidence of the translation, by the calibration of the bundle."""
 
     sentence: float
     """The chrF to expect, from 0 to 100."""
@@ -354,7 +358,7 @@ class InspectionDocument(Settings):
     switched_off: list[Head]
     """Heads that were off in all of this."""
 
-    heads_off: list[HeadOff]
+    heads_off: list[PrunedHead]
     """What a head that was on is worth: the translation without it; of the heads that were asked for."""
 
     continuations: list[Continuation]
@@ -364,25 +368,25 @@ class InspectionDocument(Settings):
 _FINEST_SHARE = 65_535
 
 
-def exact(values: Float[Tensor, "*shape"]) -> PackedArray:
-    """Every number as it is, in float32."""
-    return _packed(values.float().cpu().numpy().astype("<f4"), "float32", 1.0)
+def pack_exact(values: Float[Tensor, "*shape"]) -> PackedArray:
+    """Numbers in float32, unrounded."""
+    return _pack(values.float().cpu().numpy().astype("<f4"), "float32", 1.0)
 
 
-def shares(values: Float[Tensor, "*shape"]) -> PackedArray:
-    """Numbers from 0 to 1 in two bytes each, exact to 1 / 131,070."""
+def pack_shares(values: Float[Tensor, "*shape"]) -> PackedArray:
+    """Numbers from 0 to 1, in two bytes each; rounded by at most 1 / 131,070."""
     stored = np.rint(values.cpu().double().numpy() * _FINEST_SHARE).clip(0, _FINEST_SHARE).astype("<u2")
-    return _packed(stored, "uint16", 1 / _FINEST_SHARE)
+    return _pack(stored, "uint16", 1 / _FINEST_SHARE)
 
 
-def sizes(values: Float[Tensor, "*shape"]) -> PackedArray:
-    """Numbers from 0 on in a byte each, exact to 1/510 of the largest."""
+def pack_sizes(values: Float[Tensor, "*shape"]) -> PackedArray:
+    """Numbers that are not negative, in a byte each; rounded by at most 1/510 of the largest."""
     numbers = values.cpu().double().numpy()
     largest = float(numbers.max(initial=0.0))
     scale = largest / 255 if largest else 1.0
-    return _packed(np.rint(numbers / scale).clip(0, 255).astype("u1"), "uint8", scale)
+    return _pack(np.rint(numbers / scale).clip(0, 255).astype("u1"), "uint8", scale)
 
 
-def _packed(stored: np.ndarray, dtype: str, scale: float) -> PackedArray:
+def _pack(stored: np.ndarray, dtype: str, scale: float) -> PackedArray:
     data = b64encode(np.ascontiguousarray(stored).tobytes()).decode("ascii")
     return PackedArray.model_validate({"dtype": dtype, "shape": list(stored.shape), "scale": scale, "data": data})

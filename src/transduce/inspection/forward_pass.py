@@ -1,7 +1,7 @@
-"""The Transformer's own forward pass, sub-layer by sub-layer, with whatever is to happen in its attentions.
+"""The forward pass of a Transformer, sub-layer by sub-layer, with a function that computes every attention.
 
-The parts are the model's; only the order in which `Encoder.forward` and `Decoder.forward` call them is written down
-once more, so that nothing in the network has to know who is looking.
+The parts are the model's. Only the order in which `Encoder.forward` and `Decoder.forward` call them is written again,
+so that no part of the network has to know about inspection.
 """
 
 from typing import NamedTuple, Protocol, cast, runtime_checkable
@@ -32,7 +32,7 @@ class Place(NamedTuple):
 
 @runtime_checkable
 class Attend(Protocol):
-    """What happens in an attention: `MultiHeadAttention.attend`, and what else there is to do."""
+    """A function that computes an attention, as `MultiHeadAttention.attend` does, and may record or change it."""
 
     def __call__(
         self,
@@ -42,7 +42,7 @@ class Attend(Protocol):
         keys_and_values: KeysAndValues,
         mask: Mask,
     ) -> Float[Tensor, "batch query d_model"]:
-        """What the attention hands on."""
+        """The output of the attention."""
         ...
 
 
@@ -56,7 +56,7 @@ def encode(
     mask = source_attention_mask(source_mask)
     x = model.source_embedding(source_ids) + model.positions(source_ids.size(1))
     for number, layer in enumerate(cast("list[EncoderLayer]", list(model.encoder.layers))):
-        x = _within_itself(layer, x, source_mask, mask, Place("encoder", number), attend)
+        x = _self_attend(layer, x, source_mask, mask, Place("encoder", number), attend)
         x = layer.feed_forward_residual(x, source_mask, layer.feed_forward)
     memory: Tensor = x if model.encoder.final is None else model.encoder.final(x, source_mask)
     return memory
@@ -70,26 +70,28 @@ def decode(
     source_mask: Bool[Tensor, "batch source"],
     attend: Attend,
 ) -> list[Float[Tensor, "batch target d_model"]]:
-    """What each layer of the decoder hands on, as `Transformer.decode` computes it in evaluation."""
+    """The output of each decoder layer, as `Transformer.decode` computes it in evaluation."""
     causal_mask = causal_attention_mask(target_ids.size(1), target_ids.device)
     x = model.target_embedding(model.shift_right(target_ids)) + model.positions(target_ids.size(1))
     outputs = []
     for number, layer in enumerate(decoder_layers(model)):
-        x = _within_itself(layer, x, target_mask, causal_mask, Place("decoder", number), attend)
-        memorized = layer.memory_attention.project_memory(memory)
-        x = to_memory(layer, x, target_mask, memorized, source_mask, Place("encoder_decoder", number), attend)
+        x = _self_attend(layer, x, target_mask, causal_mask, Place("decoder", number), attend)
+        memory_keys_and_values = layer.memory_attention.project_memory(memory)
+        x = cross_attend(
+            layer, x, target_mask, memory_keys_and_values, source_mask, Place("encoder_decoder", number), attend
+        )
         x = layer.feed_forward_residual(x, target_mask, layer.feed_forward)
         outputs.append(x)
     return outputs
 
 
-def forced(
+def run_forced(
     model: Transformer,
     source_ids: Int[Tensor, "batch source"],
     target_ids: Int[Tensor, "batch target"],
     attend: Attend,
 ) -> list[Float[Tensor, "batch target d_model"]]:
-    """What each layer of the decoder hands on when it is given the target; of sides without padding."""
+    """The output of each decoder layer for a given target (forced decoding); sides without padding."""
     source_mask = torch.ones_like(source_ids, dtype=torch.bool)
     target_mask = torch.ones_like(target_ids, dtype=torch.bool)
     memory = encode(model, source_ids, source_mask, attend)
@@ -99,9 +101,10 @@ def forced(
 def log_probabilities(
     model: Transformer, output: Float[Tensor, "batch target d_model"]
 ) -> Float[Tensor, "batch target vocabulary"]:
-    """What the output projection makes of what a layer hands on, behind the stack's final normalisation if it has one.
+    """The log-probabilities that the output projection computes from the output of a decoder layer.
 
-    Of the last layer's, the model's own log-probabilities.
+    The final normalisation of the stack, if it has one, comes first. From the output of the last layer, these are the
+    log-probabilities of the model.
     """
     final = model.decoder.final
     if final is not None:
@@ -112,11 +115,11 @@ def log_probabilities(
 
 
 def decoder_layers(model: Transformer) -> list[DecoderLayer]:
-    """Those of the decoder, first to last."""
+    """The layers of the decoder, first to last."""
     return cast("list[DecoderLayer]", list(model.decoder.layers))  # nn.ModuleList does not know what it holds
 
 
-def _within_itself(
+def _self_attend(
     layer: EncoderLayer | DecoderLayer, x: Tensor, real: Tensor, mask: Tensor, place: Place, attend: Attend
 ) -> Tensor:
     attention = layer.self_attention
@@ -126,18 +129,18 @@ def _within_itself(
     return changed
 
 
-def to_memory(
+def cross_attend(
     layer: DecoderLayer,
     x: Float[Tensor, "batch target d_model"],
     real: Bool[Tensor, "batch target"],
-    memorized: KeysAndValues,
+    memory_keys_and_values: KeysAndValues,
     source_mask: Bool[Tensor, "batch source"],
     place: Place,
     attend: Attend,
 ) -> Float[Tensor, "batch target d_model"]:
-    """The encoder-decoder attention of a layer, within its residual connection."""
+    """Cross-attention of a decoder layer, within its residual connection."""
     attention, mask = layer.memory_attention, source_attention_mask(source_mask)
     changed: Tensor = layer.memory_attention_residual(
-        x, real, lambda x: attend(place, attention, attention.project_queries(x), memorized, mask)
+        x, real, lambda x: attend(place, attention, attention.project_queries(x), memory_keys_and_values, mask)
     )
     return changed

@@ -1,4 +1,4 @@
-"""A text with its tokens, and what the model thinks of each of them."""
+"""The parts of an inspection document: both sides, layers, positions, continuations, pruned heads, and source code."""
 
 import inspect
 from collections.abc import Callable, Sequence
@@ -17,15 +17,15 @@ from transduce.inspection.document import (
     CodePlace,
     Continuation,
     Head,
-    HeadOff,
     LayerPredictions,
     PositionTable,
     Prediction,
+    PrunedHead,
     Side,
     Step,
-    exact,
+    pack_exact,
 )
-from transduce.inspection.forward_pass import forced, log_probabilities
+from transduce.inspection.forward_pass import log_probabilities, run_forced
 from transduce.inspection.searches import SentenceSearches
 from transduce.model import (
     AdditiveScore,
@@ -52,23 +52,23 @@ NUM_ALTERNATIVES = 5
 """Tokens that are named for each position."""
 
 
-def source_side(text: str, ids: Sequence[int], tokenizer: Tokenizer) -> Side:
+def make_source_side(text: str, ids: Sequence[int], tokenizer: Tokenizer) -> Side:
     """The source as the network reads it."""
     pieces = tokenizer.pieces(ids)
     return Side(
         text=text,
         pieces=pieces,
         ids=list(ids),
-        words=word_numbers(pieces),
+        words=number_words(pieces),
         log_probabilities=None,
         steps=None,
     )
 
 
-def target_side(
+def make_target_side(
     text: str, ids: Sequence[int], log_probs: Float[Tensor, "target vocabulary"], tokenizer: Tokenizer
 ) -> Side:
-    """A target, with the log-probabilities of all tokens at each of its positions."""
+    """A target; `log_probs` are those of all tokens at each of its positions."""
     pieces = tokenizer.pieces(ids)
     chosen = log_probs.gather(1, torch.tensor(ids, device=log_probs.device)[:, None])
     ranks = (log_probs > chosen).sum(dim=1) + 1
@@ -92,18 +92,18 @@ def target_side(
         text=text,
         pieces=pieces,
         ids=list(ids),
-        words=word_numbers(pieces),
-        log_probabilities=rounded(chosen.squeeze(1).tolist()),
+        words=number_words(pieces),
+        log_probabilities=round_all(chosen.squeeze(1).tolist()),
         steps=steps,
     )
 
 
-def rounded(values: Sequence[float]) -> list[float]:
-    """To six places, more than float32 is sure of."""
+def round_all(values: Sequence[float]) -> list[float]:
+    """Numbers rounded to six decimals, more than float32 is sure of."""
     return [round(value, 6) for value in values]
 
 
-def word_numbers(pieces: Sequence[str]) -> list[int]:
+def number_words(pieces: Sequence[str]) -> list[int]:
     """For each piece the number of the word that it helps to spell; the last piece, `</s>`, has a number of its own.
 
     Pieces that spell no word at all, as spaces at the end, belong to the word before them.
@@ -123,8 +123,8 @@ NUM_PREDICTIONS = 3
 """Tokens that are named for each layer and position."""
 
 
-def layer_predictions(model: Transformer, outputs: Sequence[Tensor], tokenizer: Tokenizer) -> LayerPredictions:
-    """The logit lens (nostalgebraist 2020): the output projection, applied to what each layer hands on.
+def predict_from_layers(model: Transformer, outputs: Sequence[Tensor], tokenizer: Tokenizer) -> LayerPredictions:
+    """The logit lens (nostalgebraist 2020): the output projection, applied to the output of each decoder layer.
 
     Args:
         model: in evaluation mode.
@@ -148,9 +148,9 @@ def layer_predictions(model: Transformer, outputs: Sequence[Tensor], tokenizer: 
     return LayerPredictions(predictions=predictions, norms=norms)
 
 
-def position_table(model: Transformer, length: int) -> PositionTable:
+def make_position_table(model: Transformer, length: int) -> PositionTable:
     """The first `length` rows of what is added to the embeddings (paper 3.5)."""
-    table = None if isinstance(model.positions, NoPositions) else exact(model.positions(length))
+    table = None if isinstance(model.positions, NoPositions) else pack_exact(model.positions(length))
     return PositionTable(kind=model.config.positions, table=table)
 
 
@@ -158,8 +158,8 @@ NUM_CONTINUATIONS = 4
 """Other tokens that are tried at each position."""
 
 
-def continuations(searches: SentenceSearches, target: Side) -> list[Continuation]:
-    """The four most probable other tokens at each position behind the prefix, and greedy search from there."""
+def find_continuations(searches: SentenceSearches, target: Side) -> list[Continuation]:
+    """The four most probable other tokens at each position after the prefix, each continued by greedy search."""
     others = [
         (position, choice)
         for position, step in enumerate(target.steps or [])
@@ -176,34 +176,34 @@ def continuations(searches: SentenceSearches, target: Side) -> list[Continuation
             probability=choice.probability,
             text=searches.text(hypothesis.ids),
             pieces=searches.tokenizer.pieces(hypothesis.ids),
-            log_probabilities=rounded(hypothesis.token_scores),
+            log_probabilities=round_all(hypothesis.token_scores),
         )
         for (position, choice), hypothesis in zip(others, found, strict=True)
-        if hypothesis.score > -inf  # habits may forbid what the prefix itself repeats
+        if hypothesis.score > -inf  # no_repeat_ngram may forbid what the prefix itself repeats
     ]
 
 
 MOST_LOGITS = 2**24
-"""Logits that are held at a time when the target is given."""
+"""Logits that are held at a time when the target is scored."""
 
 
-def without_each_head(
-    searches: SentenceSearches, target: Sequence[int], heads: Sequence[Head], say: Callable[[str], None]
-) -> list[HeadOff]:
-    """The same search without each of the heads, one at a time; and the old `target` (ids) judged so."""
+def prune_each_head(
+    searches: SentenceSearches, target: Sequence[int], heads: Sequence[Head], report: Callable[[str], None]
+) -> list[PrunedHead]:
+    """The same search with each of the heads pruned, one at a time, and the log-probability of `target` (ids) so."""
     num_done = 0
 
     def done(num_more: int) -> None:
         nonlocal num_done
         num_done += num_more
-        say(f"{num_done} of {len(heads)} heads switched off, one at a time")
+        report(f"{num_done} of {len(heads)} heads switched off, one at a time")
 
     found = searches.without_each(heads, done)
-    of_target = _log_probabilities_of(searches, heads, target)
+    of_target = _score_without_heads(searches, heads, target)
     before = searches.text(target)
     texts = [searches.text(hypothesis.ids) for hypothesis in found]
     return [
-        HeadOff(
+        PrunedHead(
             attention=head.attention,
             layer=head.layer,
             head=head.head,
@@ -216,22 +216,22 @@ def without_each_head(
     ]
 
 
-def _log_probabilities_of(searches: SentenceSearches, heads: Sequence[Head], target: Sequence[int]) -> list[float]:
+def _score_without_heads(searches: SentenceSearches, heads: Sequence[Head], target: Sequence[int]) -> list[float]:
     found: list[float] = []
     size = max(1, MOST_LOGITS // (len(target) * searches.model.config.vocabulary))
     for first in range(0, len(heads), size):
         searches.checkpoint()
         chosen = heads[first : first + size]
         target_ids = torch.tensor([list(target)] * len(chosen), device=searches.device)
-        switches = searches.switches([[head] for head in chosen])
-        outputs = forced(searches.model, searches.source_ids(len(chosen)), target_ids, switches)
+        head_mask = searches.make_head_mask([[head] for head in chosen])
+        outputs = run_forced(searches.model, searches.source_ids(len(chosen)), target_ids, head_mask)
         of_all = log_probabilities(searches.model, outputs[-1])
         found += of_all.gather(2, target_ids[:, :, None]).cpu().double().sum(dim=(1, 2)).tolist()
     return found
 
 
-def code_places(config: TransformerConfig) -> dict[str, CodePlace]:
-    """For each topic the function that a model of this shape computes it with."""
+def locate_code(config: TransformerConfig) -> dict[str, CodePlace]:
+    """For each topic, the source lines of the function that computes it in a model of this configuration."""
     positions: dict[str, Callable[..., Any]] = {
         "sinusoidal": sinusoids,
         "learned": LearnedPositions.forward,
@@ -252,11 +252,11 @@ def code_places(config: TransformerConfig) -> dict[str, CodePlace]:
         "embedding": TokenEmbedding.forward,
         "output": OutputProjection.forward,
     }
-    return {topic: _place(function) for topic, function in places.items()}
+    return {topic: _locate(function) for topic, function in places.items()}
 
 
 @cache
-def _place(function: Callable[..., Any]) -> CodePlace:
+def _locate(function: Callable[..., Any]) -> CodePlace:
     lines, first = inspect.getsourcelines(function)
     file = f"src/{function.__module__.replace('.', '/')}.py"
     return CodePlace(file=file, line=first, source=dedent("".join(lines)).rstrip())

@@ -1,4 +1,4 @@
-"""What may be asked of an inspection."""
+"""The request for an inspection, and the checks of a request against the model that it is for."""
 
 from collections.abc import Callable, Sequence
 from typing import Annotated, Any, Literal, TypeVar
@@ -8,7 +8,7 @@ from pydantic import Field, ValidationError
 from transduce.config import Settings, first_problem
 from transduce.errors import ConfigError, UserError
 from transduce.inspection.document import Head
-from transduce.inspection.head_mask import all_heads
+from transduce.inspection.head_mask import list_heads
 from transduce.inspection.searches import SentenceSearches
 from transduce.model import Transformer
 from transduce.text import Tokenizer
@@ -82,8 +82,8 @@ class InspectionRequest(Settings):
             raise ConfigError(first_problem(error)) from None
 
 
-def one_model(translator: Translator) -> Transformer:
-    """The network of a translator that has just one, and in this process.
+def get_single_model(translator: Translator) -> Transformer:
+    """The network of a translator with the native engine and one model.
 
     Raises:
         ConfigError: the engine is not the native one, or has several models.
@@ -96,10 +96,10 @@ def one_model(translator: Translator) -> Transformer:
     return engine.model
 
 
-def asked_searches(
+def make_searches(
     translator: Translator, model: Transformer, request: InspectionRequest, checkpoint: Callable[[], None]
 ) -> SentenceSearches:
-    """The searches for what the request asks.
+    """The searches for a request.
 
     Raises:
         UserError: the text is blank or too long, or the prefix is none that this model has.
@@ -112,13 +112,13 @@ def asked_searches(
 
 
 def check_heads(heads: Sequence[Head], model: Transformer) -> None:
-    """Whether the model has all of them.
+    """Check that the model has all of the heads.
 
     Raises:
-        UserError: one is not there; names it.
+        UserError: the model has no such head; names it.
     """
     config = model.config
-    known = set(all_heads(config))
+    known = set(list_heads(config))
     for head in heads:
         if head not in known:
             raise UserError(
@@ -128,7 +128,7 @@ def check_heads(heads: Sequence[Head], model: Transformer) -> None:
 
 
 def check_length(name: str, length: int, longest: int) -> None:
-    """Whether a side can be looked at.
+    """Check that a side is short enough for an inspection.
 
     Raises:
         UserError: it has more tokens than are shown, or than the model reads.

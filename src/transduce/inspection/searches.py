@@ -1,4 +1,4 @@
-"""The beam search of one sentence with everything that it looks at written down."""
+"""The searches of an inspection: one sentence translated with different prefixes and heads, and the tree of a search."""
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
@@ -12,7 +12,7 @@ from torch import Tensor
 from transduce.config import SearchConfig
 from transduce.errors import UserError
 from transduce.inspection.document import Head, Node, SearchTree
-from transduce.inspection.head_mask import HeadSwitches, SwitchedNetwork
+from transduce.inspection.head_mask import HeadMask, HeadMaskedNetwork
 from transduce.model import Transformer
 from transduce.search import Constraints, Habits, Hypothesis, SearchTask, StepFunction, beam_search, length_penalty
 from transduce.search.beam import search_sentences
@@ -30,7 +30,7 @@ from transduce.translation.workers import Workers
 
 @dataclass(frozen=True)
 class TracedToken:
-    """A continuation that was looked at; `parent` is the number of the one it continues, None at the beginning."""
+    """A continuation that the search considered; `parent` is the number of the one it continues, None at the start."""
 
     parent: int | None
     step: int
@@ -62,7 +62,7 @@ class TracedSearch(SentenceSearch):
         self._record(before, ((one.score, one.parent, one.id) for one in given))
 
     def _record(self, before: Sequence[Live], continuations: Iterable[tuple[float, int, int]]) -> None:
-        """Writes down what was looked at, and what became of it."""
+        """Record the continuations that were considered, and their states."""
         numbers: dict[tuple[int, int], int] = {}
         for score, place, token in continuations:
             # What only fills up the beam has the sum -inf.
@@ -111,7 +111,7 @@ class SentenceSearches:
         config: how translations are looked for.
         source: ids, `</s>` included.
         prefix: ids with which every translation begins; one with `</s>` at its end is the translation.
-        off: heads that are switched off, all of them at once.
+        off: heads that are masked in every search.
         checkpoint: is called before every search and step; what it raises ends the search.
     """
 
@@ -129,7 +129,7 @@ class SentenceSearches:
         return self.model.source_embedding.weight.device
 
     def traced(self) -> TracedSearch:
-        """The beam search, with everything that it has looked at.
+        """The beam search, with every continuation that it considered.
 
         Raises:
             UserError: the model rules out every translation that begins with the prefix.
@@ -141,13 +141,15 @@ class SentenceSearches:
             automaton = Automaton(asked, self.habits or Habits(), task.end_id)
         alpha = self.config.length_penalty
         search = TracedSearch(task.max_lengths[0], end_id=task.end_id, beam=beam, alpha=alpha, automaton=automaton)
-        search_sentences(self._step(network), self.start(network, 1), [search], task, beam=beam, device=self.device)
+        search_sentences(
+            self._self_attend_step(network), self.start(network, 1), [search], task, beam=beam, device=self.device
+        )
         if search.finished[0].score == -inf:
             raise UserError("prefix: this model never begins a translation with these ids: choose others")
         return search
 
     def greedy(self, prefixes: Sequence[tuple[int, ...]]) -> list[Hypothesis]:
-        """Behind each of the prefixes the most probable token, again and again."""
+        """Greedy search behind each of the prefixes."""
 
         def search(chosen: Sequence[tuple[int, ...]]) -> list[Hypothesis]:
             return self.best(self._network(len(chosen)), chosen, beam=1)
@@ -155,10 +157,10 @@ class SentenceSearches:
         return self.in_batches(prefixes, search, beam=1)
 
     def without_each(self, heads: Sequence[Head], done: Callable[[int], None]) -> list[Hypothesis]:
-        """The best translation without each of the heads; `done` is told how many more are known."""
+        """The best translation with each of the heads pruned; `done` is told how many more are finished."""
 
         def search(chosen: Sequence[Head]) -> list[Hypothesis]:
-            network = SwitchedNetwork(self.model, self.switches([[head] for head in chosen]))
+            network = HeadMaskedNetwork(self.model, self.make_head_mask([[head] for head in chosen]))
             found = self.best(network, [self.prefix] * len(chosen), beam=self.config.beam)
             done(len(found))
             return found
@@ -168,7 +170,7 @@ class SentenceSearches:
     def in_batches(
         self, tasks: Sequence[_TaskT], search: Callable[[Sequence[_TaskT]], list[Hypothesis]], *, beam: int
     ) -> list[Hypothesis]:
-        """What `search` finds for all of the tasks; on a processor, a batch on each of its threads."""
+        """The results of `search` for all of the tasks, in batches; on a CPU, one batch a thread."""
         num_threads = torch.get_num_threads() if self.device.type == "cpu" else 1
         most = max(1, MOST_PROBABILITIES // (beam * self.model.config.vocabulary))
         size = min(most, MOST_SENTENCES, -(-len(tasks) // num_threads))
@@ -182,7 +184,7 @@ class SentenceSearches:
     def best(self, network: Network[Any], prefixes: Sequence[tuple[int, ...]], *, beam: int) -> list[Hypothesis]:
         """The best translation with each of the prefixes, all in one batch."""
         found = beam_search(
-            self._step(network),
+            self._self_attend_step(network),
             self.start(network, len(prefixes)),
             self.task(prefixes),
             beam=beam,
@@ -193,11 +195,11 @@ class SentenceSearches:
         return [hypotheses[0] for hypotheses in found]
 
     def text(self, ids: Sequence[int]) -> str:
-        """What a target says, in one line."""
+        """The text of a target, in one line."""
         return as_line(self.tokenizer.decode(ids))
 
     def start(self, network: Network[Any], rows: int) -> Any:  # noqa: ANN401 - of any network
-        """The state of a network that has read the source, so many times."""
+        """The state of a network after reading the source, `rows` times."""
         self.checkpoint()
         source_ids = self.source_ids(rows)
         return network.start(source_ids, torch.ones_like(source_ids, dtype=torch.bool))
@@ -207,7 +209,7 @@ class SentenceSearches:
         return torch.tensor([list(self.source)] * rows, device=self.device)
 
     def task(self, prefixes: Sequence[tuple[int, ...]]) -> SearchTask:
-        """What is asked of translations with these prefixes."""
+        """The task of searching for translations with these prefixes."""
         end_id, config = self.tokenizer.end_id, self.config
         limits, constraints = [], []
         for prefix in prefixes:
@@ -220,15 +222,15 @@ class SentenceSearches:
 
     @property
     def habits(self) -> Habits | None:
-        """What the configuration asks of every hypothesis, if anything."""
+        """The penalties of the configuration that change log-probabilities, if any."""
         habits = Habits(self.config.no_repeat_ngram, self.config.repetition_penalty, self.config.diversity)
         return None if habits == Habits() else habits
 
-    def switches(self, also: Sequence[Sequence[Head]]) -> HeadSwitches:
-        """For each of some rows the heads that are off anyway, and others `also`."""
-        return HeadSwitches.off(self.model.config, [[*self.off, *heads] for heads in also], self.device)
+    def make_head_mask(self, also: Sequence[Sequence[Head]]) -> HeadMask:
+        """A mask for some rows: without the heads that are masked in every search, and others for each row."""
+        return HeadMask.without(self.model.config, [[*self.off, *heads] for heads in also], self.device)
 
-    def _step(self, network: Network[Any]) -> StepFunction[Any]:
+    def _self_attend_step(self, network: Network[Any]) -> StepFunction[Any]:
         def step(last_ids: Tensor, state: Any) -> tuple[Tensor, Any]:  # noqa: ANN401 - of any network
             self.checkpoint()
             return network.step(last_ids, state)
@@ -237,13 +239,13 @@ class SentenceSearches:
 
     def _network(self, rows: int) -> Network[Any]:
         if self.off:
-            return SwitchedNetwork(self.model, self.switches([[]] * rows))
+            return HeadMaskedNetwork(self.model, self.make_head_mask([[]] * rows))
         on_cpu = next(self.model.parameters()).device.type == "cpu"
         return make_network(self.model, Arithmetic(torch.float32, alike_in_every_batch=on_cpu))
 
 
-def search_tree(traced: TracedSearch, greedy: Hypothesis, searches: SentenceSearches) -> SearchTree:
-    """What a search has looked at, and the way that greedy search takes through it."""
+def make_search_tree(traced: TracedSearch, greedy: Hypothesis, searches: SentenceSearches) -> SearchTree:
+    """A beam search as a tree (paper 6.1), and the path of greedy search through it."""
     alpha = searches.config.length_penalty
     pieces = searches.tokenizer.pieces([one.token for one in traced.traced])
     nodes = [

@@ -61,7 +61,7 @@ def load_translator(
     device: str = "auto",
     precision: str = "auto",
     ensemble: Sequence[Path] = (),
-    say: Callable[[str], None] = lambda _: None,
+    report: Callable[[str], None] = lambda _: None,
 ) -> Translator:
     """The translator of a model with the engine of that name.
 
@@ -75,7 +75,7 @@ def load_translator(
         precision: as the engine knows it; auto is the fastest of the native engine, that of an exported folder, and
             float32 for a bundle.
         ensemble: further bundles, for the native engine.
-        say: is told when a bundle is exported.
+        report: is told when a bundle is exported.
 
     Raises:
         BundleError: there is no model, or it is damaged.
@@ -97,7 +97,7 @@ def load_translator(
         raise ConfigError(f"--ensemble: the engine {engine} computes with one model; use the engine {NATIVE}")
     if (model / ENGINES[engine].file).is_file():
         return _load_exported(model, engine, device, precision)
-    say(f"{model} is exported to {engine}, to be used once: transduce export --to {engine} keeps it")
+    report(f"{model} is exported to {engine}, to be used once: transduce export --to {engine} keeps it")
     with TemporaryDirectory() as temporary:
         folder = Path(temporary) / engine
         wanted = None if precision == "auto" else precision

@@ -7,17 +7,17 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from transduce.bundle import (
-    OTHERWISE,
+    FORCE_ADVICE,
     Bundle,
-    check_nothing_foreign,
+    check_no_foreign_files,
     check_output_file,
     check_writable,
-    failed_writing,
+    flush_to_disk,
     is_bundle,
     is_stream,
-    locked,
-    write_through,
-    written_folder,
+    lock_folder,
+    make_write_error,
+    replace_folder,
 )
 from transduce.bundle.bundle import DESCRIPTION
 from transduce.bundle.manifest import record_files
@@ -39,7 +39,7 @@ def export_bundle(  # noqa: PLR0913 - each is a choice of whoever exports
     reference: Path | None = None,
     num_sentences: int = NUM_SENTENCES,
     force: bool = False,
-    say: Callable[[str], None] = lambda _: None,
+    report: Callable[[str], None] = lambda _: None,
 ) -> Parity:
     """Write `bundle` to `output` in the format `target`, if the other program proves to compute the same.
 
@@ -55,7 +55,7 @@ def export_bundle(  # noqa: PLR0913 - each is a choice of whoever exports
         reference: a file with their translations.
         num_sentences: at most so many.
         force: replace a file, or a bundle, that is there and is no export.
-        say: is told what is being done.
+        report: is told what is being done.
 
     Raises:
         ConfigError: there is no such format or precision, the format cannot express the model, or `output` is wrong.
@@ -76,11 +76,11 @@ def export_bundle(  # noqa: PLR0913 - each is a choice of whoever exports
         raise ConfigError(f"reference = {str(reference)!r}: translates the sentences of a probe: give that, too")
     decoder = ForcedDecoder.of(bundle, device="cpu")
     sentences = make_probe(decoder, probe, reference, num_sentences)
-    say(f"probe: {len(sentences.texts):,} sentences, {sentences.origin}")
+    report(f"probe: {len(sentences.texts):,} sentences, {sentences.origin}")
     with _open_output(output, chosen, force=force) as (place, proof):
-        say(f"writing {target}, weights in {precision}")
+        report(f"writing {target}, weights in {precision}")
         chosen.write(bundle, place, precision)
-        say("comparing it with the model")
+        report("comparing it with the model")
         parity = prove_export(decoder, chosen, place, sentences, Claim(target, precision, bundle.digest))
         parity = record_export(parity, place.parent if chosen.suffix else place)
         write_parity(proof, parity)
@@ -112,7 +112,7 @@ def prove_export(decoder: ForcedDecoder, chosen: ExportFormat, place: Path, prob
 def _open_output(output: Path, chosen: ExportFormat, *, force: bool) -> Iterator[tuple[Path, Path]]:
     """Where to write the model and the proof: beside their places, which they take when the block ends well."""
     if not chosen.suffix:
-        with written_folder(output, marker=DESCRIPTION if is_bundle(output) else PARITY_FILE) as folder:
+        with replace_folder(output, marker=DESCRIPTION if is_bundle(output) else PARITY_FILE) as folder:
             yield folder, folder / PARITY_FILE
             _check_output(output, chosen, force=force)  # minutes have passed
         return
@@ -121,20 +121,20 @@ def _open_output(output: Path, chosen: ExportFormat, *, force: bool) -> Iterator
     try:
         output.parent.mkdir(parents=True, exist_ok=True)
         with (
-            locked(output, output.with_name(f".{output.name}.lock")),
+            lock_folder(output, output.with_name(f".{output.name}.lock")),
             TemporaryDirectory(prefix=f".{output.name}.", dir=output.parent) as folder,
         ):
             written = Path(folder) / output.name, Path(folder) / proof.name
             yield written
             _check_output(output, chosen, force=force)
             for path in written:
-                write_through(path)
+                flush_to_disk(path)
             # A model without its proof may be left by a power cut, but never with another's.
             proof.unlink(missing_ok=True)
             written[0].replace(output)
             written[1].replace(proof)
     except OSError as error:
-        raise failed_writing(output, error) from error
+        raise make_write_error(output, error) from error
 
 
 def _proof_path(file: Path) -> Path:
@@ -163,9 +163,9 @@ def _check_output_folder(output: Path, *, force: bool) -> None:
     if is_bundle(output):
         if not force:
             raise OutputError(
-                f"{output}: is a folder, and no export: it holds a model, which is not replaced unasked: {OTHERWISE}"
+                f"{output}: is a folder, and no export: it holds a model, which is not replaced unasked: {FORCE_ADVICE}"
             )
-        check_nothing_foreign(output)
+        check_no_foreign_files(output)
     elif output.is_dir() and any(output.iterdir()):
         try:
             known = read_parity(output / PARITY_FILE).files

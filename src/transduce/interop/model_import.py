@@ -10,10 +10,10 @@ from transduce.bundle import (
     Bundle,
     BundleDescription,
     Languages,
-    blank_model,
     check_new_bundle,
     check_tensors,
     load_tensors,
+    make_empty_model,
     model_tensors,
     save_bundle,
 )
@@ -36,7 +36,7 @@ def import_model(  # noqa: PLR0913 - each is a choice of whoever imports
     probe: Path | None = None,
     num_sentences: int = NUM_SENTENCES,
     force: bool = False,
-    say: Callable[[str], None] = lambda _: None,
+    report: Callable[[str], None] = lambda _: None,
 ) -> Parity:
     """Make the bundle `output` of the model in `path`, if both prove to compute the same.
 
@@ -51,7 +51,7 @@ def import_model(  # noqa: PLR0913 - each is a choice of whoever imports
         probe: a file with sentences to prove it by, one a line; unless given, they are made of the vocabulary.
         num_sentences: at most so many.
         force: replace a bundle that is there.
-        say: is told what is being done.
+        report: is told what is being done.
 
     Raises:
         BundleError: the model is of no known format, damaged, or of a kind that ours cannot express.
@@ -63,7 +63,7 @@ def import_model(  # noqa: PLR0913 - each is a choice of whoever imports
     """
     check_new_bundle(output, force=force)
     name, chosen = find_import_format(path)
-    say(f"reading {path}, a model of the format {name}")
+    report(f"reading {path}, a model of the format {name}")
     found = chosen.read(path, tokenizer)
     found = replace(
         found,
@@ -76,13 +76,13 @@ def import_model(  # noqa: PLR0913 - each is a choice of whoever imports
         bundle = Bundle.open(folder)
         decoder = ForcedDecoder.of(bundle, device="cpu")
         sentences = make_probe(decoder, probe, num_sentences=num_sentences)
-        say(f"comparing it with {found.runtime.name} on {len(sentences.texts):,} sentences, {sentences.origin}")
+        report(f"comparing it with {found.runtime.name} on {len(sentences.texts):,} sentences, {sentences.origin}")
         proofs.append(prove(decoder, found.runtime, sentences, Claim(name, found.precision, bundle.digest)))
         write_parity(folder / PARITY_FILE, proofs[0])
         check_new_bundle(output, force=force)  # minutes have passed
 
     _check_shapes(found, path)
-    model = blank_model(found.config)
+    model = make_empty_model(found.config)
     load_tensors(model, found.tensors, str(path))
     save_bundle(output, model, found.tokenizer, _describe_bundle(found, path, name), verify)
     return proofs[0]

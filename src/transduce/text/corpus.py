@@ -33,11 +33,11 @@ def is_header(source: str, target: str, languages: tuple[str, str]) -> bool:
         target: the cell in the target's column.
         languages: codes of source and target, "" for one that is not known; where both are, other codes do not count.
     """
-    kinds = [_kind(cell.strip().strip('"'), languages) for cell in (source, target)]
+    kinds = [_classify_cell(cell.strip().strip('"'), languages) for cell in (source, target)]
     return "" not in kinds and kinds[0] != kinds[1]
 
 
-def _kind(cell: str, languages: tuple[str, str]) -> str:
+def _classify_cell(cell: str, languages: tuple[str, str]) -> str:
     """What a cell names: "source", "target" or a language, as it is called there; "" if it names nothing."""
     name = _WHAT_IT_IS.sub("", cell.casefold())
     if name in _SOURCE_WORDS:
@@ -69,7 +69,7 @@ def read_tsv(path: Path, columns: tuple[str, str], languages: tuple[str, str] = 
         ConfigError: A column is not a number from 1 on.
         CorpusError: A line has too few columns; see also `read_lines`.
     """
-    rows = _rows(path, columns)
+    rows = _read_rows(path, columns)
     if (first := next(rows, None)) is None:
         return
     if not is_header(*first, languages):
@@ -79,11 +79,11 @@ def read_tsv(path: Path, columns: tuple[str, str], languages: tuple[str, str] = 
 
 def tsv_header(path: Path, columns: tuple[str, str], languages: tuple[str, str]) -> Pair | None:
     """The first row of such a file if it names the columns; see `is_header`. Arguments and errors are `read_tsv`'s."""
-    first = next(_rows(path, columns), None)
+    first = next(_read_rows(path, columns), None)
     return first if first is not None and is_header(*first, languages) else None
 
 
-def _rows(path: Path, columns: tuple[str, str]) -> Iterator[Pair]:
+def _read_rows(path: Path, columns: tuple[str, str]) -> Iterator[Pair]:
     """The two columns of every row."""
     for column in columns:
         if not (column.isascii() and column.isdigit() and int(column) > 0):
@@ -116,19 +116,19 @@ def read_json(path: Path, columns: tuple[str, str] | None, languages: tuple[str,
         CorpusError: A record is no JSON object, lacks a key, has something else than text there, or does not say which
             of its texts is the source; see also `read_lines`.
     """
-    for place, record in _records(path):
+    for place, record in _read_records(path):
         if not isinstance(record, dict):
             raise CorpusError(f"{place}: must be a JSON object, but is {_excerpt(json.dumps(record))}")
-        texts, keys = _texts(record, columns, languages, place)
-        yield _text(texts, keys[0], place), _text(texts, keys[1], place)
+        texts, keys = _find_texts(record, columns, languages, place)
+        yield _get_text(texts, keys[0], place), _get_text(texts, keys[1], place)
 
 
-def _records(path: Path) -> Iterator[tuple[str, Any]]:
+def _read_records(path: Path) -> Iterator[tuple[str, Any]]:
     """Every value in the file, with the place where it ends."""
     lines = read_lines(path)
     for number, line in enumerate(lines, start=1):
         if number == 1 and line.lstrip().startswith("["):
-            yield from _items(path, line, lines)
+            yield from _read_items(path, line, lines)
             return
         place = f"{path}, line {number}"
         try:
@@ -138,7 +138,7 @@ def _records(path: Path) -> Iterator[tuple[str, Any]]:
         yield place, record
 
 
-def _items(path: Path, text: str, lines: Iterator[str]) -> Iterator[tuple[str, Any]]:
+def _read_items(path: Path, text: str, lines: Iterator[str]) -> Iterator[tuple[str, Any]]:
     """The items of the array that begins in `text`, the first line, and goes on in `lines`; read one at a time."""
     line, item, position, needs_comma = 1, 1, text.index("[") + 1, False
     while True:
@@ -151,7 +151,7 @@ def _items(path: Path, text: str, lines: Iterator[str]) -> Iterator[tuple[str, A
                 found = _excerpt(text[position : position + 61])
                 raise CorpusError(f"{place}: must have a comma before it, but there is {found}")
             position, needs_comma = position + 1, False
-        elif next_character and (read := _item(text, position, place)) is not None:
+        elif next_character and (read := _read_item(text, position, place)) is not None:
             yield place, read[0]
             position, item, needs_comma = read[1], item + 1, True
         else:
@@ -163,7 +163,7 @@ def _items(path: Path, text: str, lines: Iterator[str]) -> Iterator[tuple[str, A
         raise CorpusError(f"{path}: has more behind the end of its JSON array: one array is read, or one object a line")
 
 
-def _item(text: str, position: int, place: str) -> tuple[Any, int] | None:
+def _read_item(text: str, position: int, place: str) -> tuple[Any, int] | None:
     """The item of an array that begins at `position`, and the position behind it; None if it goes on in the next line.
 
     Raises:
@@ -182,7 +182,7 @@ def _item(text: str, position: int, place: str) -> tuple[Any, int] | None:
 _SPACE = re.compile(r"\s*")
 
 
-def _texts(
+def _find_texts(
     record: dict[str, Any], columns: tuple[str, str] | None, languages: tuple[str, str], place: str
 ) -> tuple[Mapping[str, Any], tuple[str, str]]:
     """What holds the texts, the record or its "translation", and the keys of source and target there."""
@@ -207,7 +207,7 @@ def _texts(
     return by_language, languages
 
 
-def _text(record: Mapping[str, object], key: str, place: str) -> str:
+def _get_text(record: Mapping[str, object], key: str, place: str) -> str:
     if key not in record:
         found = ", ".join(map(repr, record)) or "no keys"
         raise CorpusError(f"{place}: must have the key {key!r}, but has {found}; choose keys by data.columns")
@@ -257,7 +257,7 @@ class ParallelCorpus:
         return num_pairs
 
 
-def parallel_corpus(
+def open_parallel_corpus(
     folder: Path,
     source: str | None,
     target: str | None,
@@ -282,13 +282,13 @@ def parallel_corpus(
     if pairs is not None:
         path = folder / pairs
         check_file(path)
-        return _corpus_of_pairs(path, columns, languages)
+        return _open_pairs(path, columns, languages)
     if source is None or target is None:
         raise ConfigError("there is no parallel text: give source and target, or pairs")
     files = folder / source, folder / target
     for path in files:
         check_file(path)
-    return ParallelCorpus(files, partial(_line_for_line, *files))
+    return ParallelCorpus(files, partial(_read_line_for_line, *files))
 
 
 def write_standard_input(stream: BinaryIO, path: Path) -> None:
@@ -297,7 +297,7 @@ def write_standard_input(stream: BinaryIO, path: Path) -> None:
         shutil.copyfileobj(stream, file, 1 << 20)
 
 
-def _corpus_of_pairs(path: Path, columns: tuple[str, str] | None, languages: tuple[str, str]) -> ParallelCorpus:
+def _open_pairs(path: Path, columns: tuple[str, str] | None, languages: tuple[str, str]) -> ParallelCorpus:
     suffixes = [suffix.lower() for suffix in path.suffixes]
     if suffixes and suffixes[-1] in _COMPRESSED:
         suffixes.pop()
@@ -314,7 +314,7 @@ def _corpus_of_pairs(path: Path, columns: tuple[str, str] | None, languages: tup
             )
 
 
-def _line_for_line(source: Path, target: Path) -> Iterator[Pair]:
+def _read_line_for_line(source: Path, target: Path) -> Iterator[Pair]:
     sources, targets = read_lines(source), read_lines(target)
     for index, (source_line, target_line) in enumerate(zip_longest(sources, targets)):
         if source_line is None or target_line is None:

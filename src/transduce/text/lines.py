@@ -57,7 +57,7 @@ def read_stream(stream: Iterable[bytes], name: str) -> Iterator[str]:
     number = 0
     try:
         for number, line in enumerate(stream, start=1):
-            text = _decoded(line, name, number)
+            text = _decode_line(line, name, number)
             yield text.removeprefix("\ufeff") if number == 1 else text
     except (OSError, EOFError, zlib.error, lzma.LZMAError) as error:
         raise CorpusError(
@@ -76,7 +76,7 @@ def read_document(stream: BinaryIO, name: str) -> str:
         CorpusError: a line is not UTF-8.
     """
     lines = stream.read().split(b"\n")
-    text = "\n".join(_from_utf8(line, name, number) for number, line in enumerate(lines, start=1))
+    text = "\n".join(_decode_utf8(line, name, number) for number, line in enumerate(lines, start=1))
     return text.removeprefix("\ufeff")
 
 
@@ -153,12 +153,12 @@ class _ZstandardFile(io.RawIOBase):
         return b"".join(parts)
 
 
-def _decoded(line: bytes, name: str, number: int) -> str:
-    text = _from_utf8(line, name, number)
+def _decode_line(line: bytes, name: str, number: int) -> str:
+    text = _decode_utf8(line, name, number)
     return text[:-2] if text.endswith("\r\n") else text.removesuffix("\n")
 
 
-def _from_utf8(line: bytes, name: str, number: int) -> str:
+def _decode_utf8(line: bytes, name: str, number: int) -> str:
     try:
         return line.decode("utf-8")
     except UnicodeDecodeError as error:
@@ -219,7 +219,7 @@ class _Descriptor:
         self._is_at_end = not found
 
 
-def arriving_blocks(stream: Iterable[bytes] | None, name: str, most: Callable[[], int]) -> Iterator[list[str]]:
+def read_available_blocks(stream: Iterable[bytes] | None, name: str, most: Callable[[], int]) -> Iterator[list[str]]:
     """The lines of a stream in blocks; see `read_stream` for what a line is.
 
     A file's blocks are as large as they may be. What comes through a pipe or from a terminal is handed on as soon as

@@ -21,7 +21,7 @@ TARGET_MODEL = "target_tokenizer.model"
 VOCABULARY = "vocabulary.json"
 
 
-def tokenizer_files(path: Path) -> dict[str, Path]:
+def find_tokenizer_files(path: Path) -> dict[str, Path]:
     """The files of the tokenizer at `path`, by the names that they have in a bundle.
 
     Args:
@@ -40,7 +40,7 @@ def read_tokenizer_files(path: Path) -> Mapping[str, bytes]:
         UserError: One cannot be read.
     """
     found = {}
-    for name, file in tokenizer_files(path).items():
+    for name, file in find_tokenizer_files(path).items():
         try:
             found[name] = file.read_bytes()
         except OSError as error:
@@ -95,7 +95,7 @@ class BPEDropout:
         Raises:
             ConfigError: The model's own segmentation is not the one that merging without dropout gives.
         """
-        gaps = _gaps(dropout, seed)
+        gaps = _draw_gaps(dropout, seed)
         gap = next(gaps)
         sampled = []
         for text, expected in zip(texts, self._processor.encode(list(texts)), strict=True):
@@ -163,7 +163,7 @@ class BPEDropout:
         return [self._processor.piece_to_id(f"<0x{byte:02X}>") for byte in symbol.encode()]
 
 
-def _gaps(dropout: float, seed: int) -> Iterator[int]:
+def _draw_gaps(dropout: float, seed: int) -> Iterator[int]:
     """How many merges are done before each one that is skipped: geometric, one number for each skipped merge."""
     chance = random.Random(seed)  # noqa: S311 - nothing here is secret
     while True:
@@ -202,7 +202,7 @@ class JointPieces:
     @cached_property
     def spellings(self) -> tuple[str, ...]:
         """Of each id."""
-        return tuple(pieces_of(self._processor))
+        return tuple(list_pieces(self._processor))
 
     @property
     def files(self) -> Mapping[str, bytes]:
@@ -236,7 +236,7 @@ class JointPieces:
         return BPEDropout(self._processor)
 
 
-def pieces_of(processor: sentencepiece.SentencePieceProcessor) -> list[str]:
+def list_pieces(processor: sentencepiece.SentencePieceProcessor) -> list[str]:
     """All pieces of a model, by its own ids."""
     pieces: list[str] = processor.id_to_piece(list(range(processor.get_piece_size())))
     return pieces
@@ -286,7 +286,7 @@ class SeparatePieces:
     """
 
     def __init__(self, source_model: bytes, target_model: bytes, lists: PieceLists, name: str) -> None:
-        _check(lists, name)
+        _check_lists(lists, name)
         self.source_model, self.target_model, self._lists = source_model, target_model, lists
         self._source = open_model(source_model, f"{name}, source", _ADVICE_FOR_TWO)
         self._target = open_model(target_model, f"{name}, target", _ADVICE_FOR_TWO)
@@ -360,7 +360,7 @@ class SeparatePieces:
         return found[0], text[found.end() :]
 
 
-def _check(lists: PieceLists, name: str) -> None:
+def _check_lists(lists: PieceLists, name: str) -> None:
     if lists.shared[:2] != _SPECIAL:
         raise UserError(f"{name}: its vocabulary begins with {list(lists.shared[:2])}, must begin with <unk> and </s>")
     if "" in lists.all:

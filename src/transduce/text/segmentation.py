@@ -11,7 +11,7 @@ from itertools import accumulate, pairwise
 import sentencex
 
 from transduce.errors import UserError
-from transduce.text.protected_spans import ProtectedSpan, elements, find_protected_spans
+from transduce.text.protected_spans import ProtectedSpan, find_protected_spans, pair_tags
 
 # sentencex panics at a wide space before a full stop, as in "A\u00a0.", and refuses lone surrogates.
 # Both are shown to it as one plain character each, and the text itself is cut where it cuts its copy.
@@ -23,7 +23,7 @@ _CLAUSE = re.compile(r"(?<=[,;:.!?…)\]}»”،؛–—]\s)(?=\S)|(?<=[、，�
 _WORD = re.compile(r"(?<=\s)(?=\S)")
 
 
-def sentences(text: str, language: str) -> list[str]:
+def split_sentences(text: str, language: str) -> list[str]:
     """The sentences of `text`, each with the space behind it: joined, they are `text` again.
 
     Args:
@@ -39,20 +39,20 @@ def sentences(text: str, language: str) -> list[str]:
     return [*parts, text[start:]] if start < len(text) else parts
 
 
-def segments(text: str, language: str, fits: Callable[[str], bool]) -> list[str]:
+def split_segments(text: str, language: str, fits: Callable[[str], bool]) -> list[str]:
     """`text` in consecutive parts that fit: as a whole, else by sentences, clauses, words, characters.
 
     What fits together stays together, so that a model sees as much context as it can. Joined, the parts are `text`.
 
     Args:
         text: anything.
-        language: see `sentences`.
+        language: see `split_sentences`.
         fits: whether the model can read a part; a single character must fit.
     """
-    return _parts(text, [partial(sentences, language=language), _CLAUSE.split, _WORD.split, list], fits)
+    return _split_to_fit(text, [partial(split_sentences, language=language), _CLAUSE.split, _WORD.split, list], fits)
 
 
-def _parts(text: str, cuts: list[Callable[[str], list[str]]], fits: Callable[[str], bool]) -> list[str]:
+def _split_to_fit(text: str, cuts: list[Callable[[str], list[str]]], fits: Callable[[str], bool]) -> list[str]:
     """`text` if it fits, else what the first cut gives, each part cut further by the next ones where it must be.
 
     Neighbours are joined as long as they fit, from the left.
@@ -62,9 +62,9 @@ def _parts(text: str, cuts: list[Callable[[str], list[str]]], fits: Callable[[st
     pieces, found = cuts[0](text), list[str]()
     start, length, first_fits = 0, 1, False
     while start < len(pieces):
-        end = _end_of_run(pieces, start, length, fits, first_fits=first_fits)
+        end = _find_run_end(pieces, start, length, fits, first_fits=first_fits)
         if end == start:
-            *before, last = _parts(pieces[start], cuts[1:], fits)
+            *before, last = _split_to_fit(pieces[start], cuts[1:], fits)
             if before and found and fits(found[-1] + before[0]):
                 before[0] = found.pop() + before[0]
             found += before
@@ -75,7 +75,7 @@ def _parts(text: str, cuts: list[Callable[[str], list[str]]], fits: Callable[[st
     return found
 
 
-def _end_of_run(pieces: list[str], start: int, length: int, fits: Callable[[str], bool], *, first_fits: bool) -> int:
+def _find_run_end(pieces: list[str], start: int, length: int, fits: Callable[[str], bool], *, first_fits: bool) -> int:
     """Where as many pieces from `start` on end as fit together; `start` if the first does not.
 
     It is looked for around a `length` that is likely, as that of the run before: a page without spaces has thousands of
@@ -97,32 +97,32 @@ def _end_of_run(pieces: list[str], start: int, length: int, fits: Callable[[str]
 Place = tuple[int, int]
 
 
-def fitting_places(
+def find_fitting_spans(
     text: str, hidden: Sequence[Place], whole: Sequence[Place], language: str, fits: Callable[[str], bool]
 ) -> list[Place]:
     """Where each part of a text that fits begins and ends, without space around it: the text, or else its sentences.
 
-    A sentence that does not fit is divided as `segments` divides it, and what must stay together is a part that may be
-    too long.
+    A sentence that does not fit is divided as `split_segments` divides it. A span that must stay together may be a part
+    that is too long.
 
     Args:
         text: anything.
         hidden: the characters that the model does not get to see, by where they begin and end.
         whole: what must stay together likewise, from left to right.
-        language: see `sentences`.
+        language: see `split_sentences`.
         fits: whether the model can read a part; it is given spaces for hidden characters.
     """
     shown = list(text)
     for start, end in hidden:
         shown[start:end] = " " * (end - start)
-    divided = _Divided(text, "".join(shown), whole, language, fits)
+    divided = _Division(text, "".join(shown), whole, language, fits)
     if fits(divided.shown):
         return divided.between([0, len(text)])
-    cuts = outside([0, *accumulate(map(len, sentences(text, language)))], whole)
+    cuts = move_cuts_outside([0, *accumulate(map(len, split_sentences(text, language)))], whole)
     return [part for place in divided.between(cuts) for part in divided.fitting(place)]
 
 
-def outside(cuts: Sequence[int], whole: Sequence[Place]) -> list[int]:
+def move_cuts_outside(cuts: Sequence[int], whole: Sequence[Place]) -> list[int]:
     """The cuts, with those that are within something whole moved in front of it, or behind it at the least."""
     moved = [cuts[0]]
     for cut in cuts[1:]:
@@ -135,8 +135,8 @@ def outside(cuts: Sequence[int], whole: Sequence[Place]) -> list[int]:
 
 
 @dataclass(frozen=True)
-class _Divided:
-    """See `fitting_places`; `shown` is the text with spaces for hidden characters."""
+class _Division:
+    """See `find_fitting_spans`; `shown` is the text with spaces for hidden characters."""
 
     text: str
     shown: str
@@ -150,8 +150,8 @@ class _Divided:
         part = self.shown[start:end]
         if self.fits(part):
             return [place]
-        ends = accumulate(map(len, segments(part, self.language, self.fits)))
-        places = self.between(outside([start, *(start + length for length in ends)], self.whole))
+        ends = accumulate(map(len, split_segments(part, self.language, self.fits)))
+        places = self.between(move_cuts_outside([start, *(start + length for length in ends)], self.whole))
         # A part that begins earlier than it was to begin may be too long.
         return [one for other in places for one in self.fitting(other)] if len(places) > 1 else places
 
@@ -201,10 +201,10 @@ def split_document(text: str, language: str) -> Document:
         text: anything.
         language: see `transduce.text.sentences`.
     """
-    return _document(_document_parts(text, language))
+    return _build_document(_split_parts(text, language))
 
 
-def subdivided(document: Document, divide: Callable[[str], Sequence[str]]) -> Document:
+def subdivide_document(document: Document, divide: Callable[[str], Sequence[str]]) -> Document:
     """The same text with each sentence in the parts that `divide` cuts it into, but for cuts within a protected span.
 
     Where `divide` cuts a sentence, a span that it would cut even if it stood alone, as an image within its address, is
@@ -214,10 +214,10 @@ def subdivided(document: Document, divide: Callable[[str], Sequence[str]]) -> Do
         document: from `split_document`.
         divide: gives consecutive parts of a sentence: joined, they are the sentence.
     """
-    return _document(_subdivided_parts(document, divide))
+    return _build_document(_subdivide_parts(document, divide))
 
 
-def rebuilt(document: Document, translations: Sequence[str]) -> str:
+def rebuild_document(document: Document, translations: Sequence[str]) -> str:
     """The document with translations in place of its sentences.
 
     Chinese and Japanese have no space between sentences: behind a translation into a script that has them, one is put
@@ -244,7 +244,7 @@ def rebuilt(document: Document, translations: Sequence[str]) -> str:
     return "".join(parts)
 
 
-def _document(parts: Iterable[tuple[str, bool]]) -> Document:
+def _build_document(parts: Iterable[tuple[str, bool]]) -> Document:
     """Of consecutive parts, and whether each is a sentence."""
     found: list[str] = []
     between: list[list[str]] = [[]]
@@ -257,23 +257,25 @@ def _document(parts: Iterable[tuple[str, bool]]) -> Document:
     return Document(tuple(found), tuple(map("".join, between)))
 
 
-def _document_parts(text: str, language: str) -> Iterator[tuple[str, bool]]:
+def _split_parts(text: str, language: str) -> Iterator[tuple[str, bool]]:
     """Consecutive parts of `text`, and whether each is a sentence."""
     spans = find_protected_spans(text)
     start = 0
-    for line in _joined_within_spans(text.splitlines(keepends=True), 0, spans):
+    for line in _join_within_spans(text.splitlines(keepends=True), 0, spans):
         margin = _MARGIN.match(line)
         indent = margin.end() if margin else 0
         yield line[:indent], False
-        for place, part in enumerate(_joined_within_spans(sentences(line[indent:], language), start + indent, spans)):
+        for place, part in enumerate(
+            _join_within_spans(split_sentences(line[indent:], language), start + indent, spans)
+        ):
             if place == 0 and _NUMBER.fullmatch(part.strip()):
                 yield part, False
             else:
-                yield from _bared(part)
+                yield from _strip_part(part)
         start += len(line)
 
 
-def _subdivided_parts(document: Document, divide: Callable[[str], Sequence[str]]) -> Iterator[tuple[str, bool]]:
+def _subdivide_parts(document: Document, divide: Callable[[str], Sequence[str]]) -> Iterator[tuple[str, bool]]:
     """The same of the sentences of a document."""
     yield document.separators[0], False
     for sentence, behind in zip(document.sentences, document.separators[1:], strict=True):
@@ -281,11 +283,13 @@ def _subdivided_parts(document: Document, divide: Callable[[str], Sequence[str]]
         if len(parts) == 1:
             yield sentence, True
         else:
-            yield from _divided(sentence, parts, divide)
+            yield from _divide_sentence(sentence, parts, divide)
         yield behind, False
 
 
-def _divided(sentence: str, parts: Sequence[str], divide: Callable[[str], Sequence[str]]) -> Iterator[tuple[str, bool]]:
+def _divide_sentence(
+    sentence: str, parts: Sequence[str], divide: Callable[[str], Sequence[str]]
+) -> Iterator[tuple[str, bool]]:
     """The same of one sentence, which `divide` cuts into `parts`."""
     spans = [(span.start, span.end) for span in find_protected_spans(sentence)]
     start = 0
@@ -293,19 +297,21 @@ def _divided(sentence: str, parts: Sequence[str], divide: Callable[[str], Sequen
         kept = sentence[span_start:span_end]
         if len(divide(kept)) == 1:
             continue
-        yield from _cut_outside(sentence, start, divide(sentence[start:span_start]), spans)
+        yield from _cut_outside_spans(sentence, start, divide(sentence[start:span_start]), spans)
         yield kept, False
         start = span_end
-    yield from _cut_outside(sentence, start, divide(sentence[start:]) if start else parts, spans)
+    yield from _cut_outside_spans(sentence, start, divide(sentence[start:]) if start else parts, spans)
 
 
-def _cut_outside(sentence: str, start: int, parts: Sequence[str], spans: Sequence[Place]) -> Iterator[tuple[str, bool]]:
+def _cut_outside_spans(
+    sentence: str, start: int, parts: Sequence[str], spans: Sequence[Place]
+) -> Iterator[tuple[str, bool]]:
     """The same of `parts` of a sentence, the first of which is at `start`, but for cuts within a span."""
-    for place in pairwise(outside([*accumulate(map(len, parts), initial=start)], spans)):
-        yield from _bared(sentence[slice(*place)])
+    for place in pairwise(move_cuts_outside([*accumulate(map(len, parts), initial=start)], spans)):
+        yield from _strip_part(sentence[slice(*place)])
 
 
-def _bared(part: str) -> Iterator[tuple[str, bool]]:
+def _strip_part(part: str) -> Iterator[tuple[str, bool]]:
     """A part that may have space at its ends, in parts: a sentence without it, if it shows a letter or digit."""
     sentence = part.strip()
     if not any(map(str.isalnum, sentence)):
@@ -317,7 +323,7 @@ def _bared(part: str) -> Iterator[tuple[str, bool]]:
     yield part[begin + len(sentence) :], False
 
 
-def _joined_within_spans(parts: Sequence[str], start: int, spans: Sequence[ProtectedSpan]) -> Iterator[str]:
+def _join_within_spans(parts: Sequence[str], start: int, spans: Sequence[ProtectedSpan]) -> Iterator[str]:
     """`parts`, the first of which is at `start`, joined wherever they are cut within a span."""
     waiting: list[str] = []
     for part in parts:
@@ -344,7 +350,7 @@ _DIVIDING = re.compile(
 )
 
 
-def tagged_sentences(text: str, tags: Sequence[ProtectedSpan], language: str) -> list[tuple[int, int]]:
+def split_tagged_sentences(text: str, tags: Sequence[ProtectedSpan], language: str) -> list[tuple[int, int]]:
     """Where each part of a text that is to be translated by itself begins and ends, without space around it.
 
     The text is divided where tags stand between two sentences, or one of them begins or ends a paragraph, a cell, a
@@ -357,17 +363,17 @@ def tagged_sentences(text: str, tags: Sequence[ProtectedSpan], language: str) ->
         language: see `transduce.text.sentences`.
     """
     if not tags:
-        return _stripped(text, 0, len(text))
-    groups = _grouped(text, tags)
+        return _strip_span(text, 0, len(text))
+    groups = _group_tags(text, tags)
     cuts = [
         _place_to_cut(text, group)
-        for group, divides in zip(groups, _dividing(text, groups, language), strict=True)
+        for group, divides in zip(groups, _find_dividing_groups(text, groups, language), strict=True)
         if divides
     ]
-    return [place for start, end in pairwise([0, *cuts, len(text)]) for place in _stripped(text, start, end)]
+    return [place for start, end in pairwise([0, *cuts, len(text)]) for place in _strip_span(text, start, end)]
 
 
-def _stripped(text: str, start: int, end: int) -> list[tuple[int, int]]:
+def _strip_span(text: str, start: int, end: int) -> list[tuple[int, int]]:
     """The place without space at its ends; none if it is all space."""
     part = text[start:end]
     shown = part.strip()
@@ -375,7 +381,7 @@ def _stripped(text: str, start: int, end: int) -> list[tuple[int, int]]:
     return [(start, start + len(shown))] if shown else []
 
 
-def _grouped(text: str, tags: Sequence[ProtectedSpan]) -> list[list[ProtectedSpan]]:
+def _group_tags(text: str, tags: Sequence[ProtectedSpan]) -> list[list[ProtectedSpan]]:
     """The tags, those together that have nothing but space between them."""
     groups: list[list[ProtectedSpan]] = []
     for tag in tags:
@@ -386,23 +392,23 @@ def _grouped(text: str, tags: Sequence[ProtectedSpan]) -> list[list[ProtectedSpa
     return groups
 
 
-def _dividing(text: str, groups: Sequence[Sequence[ProtectedSpan]], language: str) -> list[bool]:
+def _find_dividing_groups(text: str, groups: Sequence[Sequence[ProtectedSpan]], language: str) -> list[bool]:
     """Whether the text is divided within each group of tags."""
     tags = [tag for group in groups for tag in group]
     bare = list(text)
     for tag in tags:
         bare[tag.start : tag.end] = " " * (tag.end - tag.start)
-    ends = list(accumulate(map(len, sentences("".join(bare), language))))
+    ends = list(accumulate(map(len, split_sentences("".join(bare), language))))
     divides = []
     for group in groups:
-        first, last = _with_space(text, group)
+        first, last = _extend_over_space(text, group)
         is_at_edge = first == 0 or last == len(text)
         named = any(_DIVIDING.match(text, tag.start) for tag in group)
         divides.append(is_at_edge or named or bisect_left(ends, first) < bisect_left(ends, last + 1))
 
     number_of = [number for number, group in enumerate(groups) for _ in group]
     depth = [0] * (len(groups) + 1)  # of elements within sentences, that begin or end at each group
-    for begin, end in elements([text[tag.start : tag.end] for tag in tags]):
+    for begin, end in pair_tags([text[tag.start : tag.end] for tag in tags]):
         first, last = number_of[begin], number_of[end]
         if first < last and not (divides[first] and divides[last]):
             depth[first + 1] += 1
@@ -410,7 +416,7 @@ def _dividing(text: str, groups: Sequence[Sequence[ProtectedSpan]], language: st
     return [one and not inside for one, inside in zip(divides, accumulate(depth), strict=False)]
 
 
-def _with_space(text: str, group: Sequence[ProtectedSpan]) -> tuple[int, int]:
+def _extend_over_space(text: str, group: Sequence[ProtectedSpan]) -> tuple[int, int]:
     """Where a group of tags begins and ends with the space around it."""
     first, last = group[0].start, group[-1].end
     while first and text[first - 1].isspace():

@@ -44,7 +44,7 @@ def train_model(sentences: Iterable[str], num_pieces: int, algorithm: str, *, sh
     except RuntimeError as error:
         needed = _TOO_FEW_PIECES.search(str(error))
         if not (shrink and needed):
-            raise _explained(error, num_pieces) from None
+            raise _explain_error(error, num_pieces) from None
         return _train(sample, int(needed[1]), algorithm, exactly=False)
 
 
@@ -83,7 +83,7 @@ def _train(sample: list[str], num_pieces: int, algorithm: str, *, exactly: bool)
     return model.getvalue()
 
 
-def _explained(error: RuntimeError, num_pieces: int) -> ConfigError | CorpusError:
+def _explain_error(error: RuntimeError, num_pieces: int) -> ConfigError | CorpusError:
     # One more everywhere, for <pad>.
     asked = f"text.vocabulary = {num_pieces + 1}"
     if most := _TOO_MANY_PIECES.search(str(error)):
@@ -246,11 +246,11 @@ class Tokenizer:
 
     def encode_all(self, texts: Sequence[str]) -> list[list[int]]:
         """`encode` of every text, on all cores."""
-        return self._pieces.encode_sources(_well_formed(texts))
+        return self._pieces.encode_sources(_replace_surrogates(texts))
 
     def encode_targets(self, texts: Sequence[str]) -> list[list[int]]:
         """The same of target texts."""
-        return self._pieces.encode_targets(_well_formed(texts))
+        return self._pieces.encode_targets(_replace_surrogates(texts))
 
     def encode_sampled(self, texts: Iterable[str], dropout: float, seed: int) -> list[list[int]]:
         """`encode_all` with a share `dropout` of BPE's merges skipped at random (Provilkov et al. 2020).
@@ -260,7 +260,7 @@ class Tokenizer:
         Raises:
             ConfigError: The tokenizer is not made of merges within words: it was not trained with BPE, or elsewhere.
         """
-        return self._pieces.encode_sampled(_well_formed(texts), dropout, seed)
+        return self._pieces.encode_sampled(_replace_surrogates(texts), dropout, seed)
 
     def as_source(self, ids: Sequence[int]) -> list[int]:
         """A source as the network reads it: `</s>` behind it, or nothing if it learned from such; never empty."""
@@ -283,7 +283,7 @@ class Tokenizer:
         return self._pieces.split_language(text)
 
 
-def fitted_vocabulary(num_pairs: int) -> int:
+def fit_vocabulary_size(num_pairs: int) -> int:
     """A number of token ids that `num_pairs` can teach; grows with their square root, from 512 to the paper's 37,000.
 
     A multiple of 8, which suits matrix products: 952 for a thousand pairs, 9,488 for 100 thousand.
@@ -291,6 +291,6 @@ def fitted_vocabulary(num_pairs: int) -> int:
     return min(max(8 * round(30 * math.sqrt(num_pairs) / 8), 512), 37_000)
 
 
-def _well_formed(texts: Iterable[str]) -> list[str]:
+def _replace_surrogates(texts: Iterable[str]) -> list[str]:
     # Half of a surrogate pair, as JSON can hold, is no character: SentencePiece refuses the whole text.
     return [_LONE_SURROGATE.sub("\ufffd", text) for text in texts]

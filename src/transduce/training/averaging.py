@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from transduce.bundle import Bundle, check_new_bundle, list_checkpoints, save_bundle, standing_folder
+from transduce.bundle import Bundle, check_new_bundle, list_checkpoints, resolve_folder, save_bundle
 from transduce.errors import RunError, UserError
 from transduce.training.outcome import averaged_model
 from transduce.training.run_folder import RunFolder
@@ -35,7 +35,7 @@ def average_run(run: Path, last: int, output: Path, *, force: bool = False) -> l
             f"{folder.checkpoints}: holds {len(updates)} checkpoints, {last} were asked for: ask for fewer with "
             f"--last, or train with a higher training.keep_checkpoints"
         )
-    if not standing_folder(folder.last).exists():
+    if not resolve_folder(folder.last).exists():
         raise RunError(f"{run}: has no {folder.last.name}/ yet: its first validation makes it; train further")
     bundle = Bundle.open(folder.last)
     chosen = updates[-last:]

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from transduce.bundle import written_file
+from transduce.bundle import replace_file
 
 CLOCK = ("seconds", "elapsed", "tokens_per_second")
 """Figures that the clock decides: of two equal runs, everything else is equal."""
@@ -47,7 +47,7 @@ class MetricsLog:
         kept = [line for line in self.read() if line["update"] <= update]
         if not average:
             kept = [line for line in kept if (line["kind"], line["update"]) != ("average", update)]
-        with written_file(self.path) as beside, beside.open("w", encoding="utf-8", newline="\n") as file:
+        with replace_file(self.path) as beside, beside.open("w", encoding="utf-8", newline="\n") as file:
             file.writelines(json.dumps(line, ensure_ascii=False) + "\n" for line in kept)
 
     def _lines(self) -> list[dict[str, Any] | None]:

@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from jaxtyping import Int
 
-from transduce.data import Batch, longest_sides
+from transduce.data import Batch, measure_longest_sides
 from transduce.errors import TrainingError, is_out_of_memory
 from transduce.training.sharding import is_sharded, summed_later
 from transduce.training.step import Updater
@@ -95,7 +95,7 @@ def largest_shapes(
     No rank's share of a batch of any epoch's plan has more of either: see `plan_batches`. One shape, if it has the most
     of both. `times` is how often an epoch has each pair at most; once unless given.
     """
-    longest = longest_sides(lengths)
+    longest = measure_longest_sides(lengths)
     width = np.arange(1, int(longest.max()) + 1)
     # A batch whose longest side is so wide: its other sides are sides of pairs that are no longer than that.
     num_pairs = np.bincount(longest, times)[1:].astype(np.int64).cumsum()
@@ -154,7 +154,7 @@ def probe(
     there = None
     if taken is not None and still_free is not None:
         there = taken + (still_free if addresses is None else min(still_free, addresses))
-    num_shares = -(-_total(longest_sides(lengths), times) // share)
+    num_shares = -(-_total(measure_longest_sides(lengths), times) // share)
     tokens_per_update = updater.config.accumulation * sum(_total(side, times) for side in lengths.T) / num_shares
     return Fit(halvings, most_taken_memory(updater.device), there, seconds / shapes[0].num_tokens * tokens_per_update)
 

@@ -6,7 +6,7 @@ from html import escape
 from pathlib import Path
 from typing import Any
 
-from transduce.bundle import written_file
+from transduce.bundle import replace_file
 from transduce.config import RunConfig, flatten, to_toml
 from transduce.training import chart
 from transduce.training.curves import (
@@ -35,7 +35,7 @@ def write_report(path: Path, config: RunConfig, lines: Sequence[Line]) -> None:
     Raises:
         OSError: it cannot be written; the earlier one is still there.
     """
-    with written_file(path) as beside:
+    with replace_file(path) as beside:
         beside.write_bytes(_page(config, lines).encode("utf-8", "replace"))
 
 

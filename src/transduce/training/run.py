@@ -11,7 +11,7 @@ import torch
 
 from transduce.bundle import Bundle
 from transduce.config import RunConfig, TextConfig, to_toml
-from transduce.data import PreparedData, epoch_pairs, plan_batches, prepare
+from transduce.data import PreparedData, plan_batches, prepare, select_epoch_pairs
 from transduce.errors import ConfigError, RunError, TrainingError, TransduceError, WriteError, is_out_of_memory
 from transduce.training.determinism import deterministic_kernels
 from transduce.training.interruption import stop_wish
@@ -124,7 +124,7 @@ def _train_alone(
     begun = None if restart else folder.metrics.first().get("digests")
     prepared = ranks.after_first(
         lambda: prepare(
-            config.data, text, _cache(config), standard_input=standard_input, begun=begun, talk=reporter.say
+            config.data, text, _cache(config), standard_input=standard_input, begun=begun, report=reporter.say
         )
     )
     config = config.with_vocabulary(prepared.tokenizer.vocabulary)
@@ -226,7 +226,7 @@ def _with_updates(config: RunConfig, prepared: PreparedData, saved: RunConfig | 
         return config
     updates = saved.training.updates if saved is not None and saved.training.epochs == training.epochs else 0
     if not updates:
-        pairs = epoch_pairs(prepared, training.seed, 0)
+        pairs = select_epoch_pairs(prepared, training.seed, 0)
         budget = ranks.size * training.batch_tokens
         num_batches = len(plan_batches(prepared.train.lengths, budget, training.seed, 0, pairs))
         updates = max(1, round(training.epochs * num_batches / training.accumulation))

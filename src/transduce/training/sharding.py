@@ -34,7 +34,7 @@ def spread(module: nn.Module, model: Transformer, sharding: str, ranks: Ranks, d
         parallel.broadcast_buffers = False  # they are constants
         # DDP orders what it sums by its first backward pass, and rounding depends on the order where there are three
         # ranks or more. One that counts for nothing comes first, so that a run that is resumed sums as before.
-        parallel(Batch.from_ids([[0]], [[0]], model.pad_id).silenced().to(device))[0].backward()
+        parallel(Batch.from_ids([[0]], [[0]], model.pad_id).mask_loss().to(device))[0].backward()
         parallel.zero_grad()
         return parallel
     from torch.distributed.device_mesh import init_device_mesh  # noqa: PLC0415 - see above

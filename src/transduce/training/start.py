@@ -3,9 +3,9 @@
 from collections.abc import Callable
 from pathlib import Path
 
-from transduce.bundle import Bundle, Languages, find_bundle, has_checkpoint, started, with_its_ways
+from transduce.bundle import Bundle, Languages, apply_start_from, find_bundle, has_checkpoint, inherit_search_settings
 from transduce.config import RunConfig, TextConfig
-from transduce.data import prepared_tokenizer
+from transduce.data import find_prepared_tokenizer
 from transduce.errors import BundleError, UserError
 from transduce.text import Tokenizer
 from transduce.training.run_folder import RunFolder
@@ -24,7 +24,7 @@ def settled_start(
     """
     path, saved = config.training.start_from, None if restart else folder.saved_config()
     if path is None or saved is None or saved.training.start_from != path or not has_checkpoint(folder.checkpoints):
-        config, bundle = started(config)
+        config, bundle = apply_start_from(config)
         return config, config.text, bundle
     given = {name: getattr(config.model, name) for name in config.model.model_fields_set - {"vocabulary"}}
     model = saved.model.model_copy(update=given)  # where they contradict each other, the folder is checked for it
@@ -32,12 +32,12 @@ def settled_start(
     begun = folder.metrics.first()
     if begun.get("start") != _digest(Path(path)):
         say(f"training.start_from = {path!r}: is not there any more, or has other weights; the run goes on without it")
-    own = prepared_tokenizer(cache, begun.get("digests", {}).get("all", ""))
+    own = find_prepared_tokenizer(cache, begun.get("digests", {}).get("all", ""))
     known = text
     if own is not None and _files(text.tokenizer) != _files(own):
         known = text.model_copy(update={"tokenizer": str(own)})
     languages = Languages(source=saved.data.source_language, target=saved.data.target_language)
-    config = with_its_ways(config.model_copy(update={"model": model, "text": text}), saved.search, languages)
+    config = inherit_search_settings(config.model_copy(update={"model": model, "text": text}), saved.search, languages)
     return config, known, None
 
 

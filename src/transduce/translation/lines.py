@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 from transduce.config import SearchConfig
-from transduce.text import ProtectedSpan, paired_spans
+from transduce.text import ProtectedSpan, pair_spans
 from transduce.translation.alignment import AlignmentHead
 from transduce.translation.alternatives import Alternative, Translation
 from transduce.translation.guard import GuardReport, guarded
@@ -222,7 +222,7 @@ class LineTranslator:
             sources, keeper.search, kinds=kinds, glossary=self.options.glossary, language=language, fits=keeper.fits
         )
         return [
-            Line(source, _translation(one), one.how, tuple(paired_spans(source, one.text, kinds)), one.is_given_up)
+            Line(source, _translation(one), one.how, tuple(pair_spans(source, one.text, kinds)), one.is_given_up)
             for source, one in zip(sources, kept, strict=True)
         ]
 

@@ -7,7 +7,7 @@ see them: the rest is translated as if they were not there, and they are put in 
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from transduce.text import ProtectedSpan, run_before, run_behind
+from transduce.text import ProtectedSpan, find_run_before, find_run_behind
 from transduce.translation.alignment import Alignment
 
 _PUNCTUATION = frozenset(".,;:!?)]}»”…。、，！？")
@@ -50,7 +50,7 @@ def without_spans(text: str, spans: Sequence[ProtectedSpan]) -> tuple[str, list[
         bare = _appended(bare, text[done:start])
         done = end
         written, is_tag = text[start:end], span.kind == "tag"
-        left, right = run_before(text, start), run_behind(text, end)
+        left, right = find_run_before(text, start), find_run_behind(text, end)
         opens = bool(right) and not left and right not in _PUNCTUATION
         is_begin = is_tag and not written.endswith("/>")
         opens = not (is_tag and written.startswith("</")) and (opens or is_begin)
@@ -105,7 +105,7 @@ def with_spans(translation: str, removed: Sequence[Removed], alignment: Alignmen
         behind = span.right if last is None and span.right in _PUNCTUATION and text.endswith(span.right) else ""
         text = text.removesuffix(behind)
         is_end = span.is_tag and span.text.startswith("</")
-        is_glued = bool(span.left) and (is_end or run_before(text, len(text)) == span.left)
+        is_glued = bool(span.left) and (is_end or find_run_before(text, len(text)) == span.left)
         text = _joined(text, span.text, is_glued=is_glued) + behind
         last = None if behind else span
     for word in words[done:]:
@@ -117,7 +117,7 @@ def _touches(span: Removed | None, word: str) -> bool:
     """Whether a word of the translation stands behind a span without a space."""
     if span is None or not span.right:
         return False
-    return (span.is_tag and span.opens) or run_behind(word, 0) == span.right
+    return (span.is_tag and span.opens) or find_run_behind(word, 0) == span.right
 
 
 def _joined(text: str, rest: str, *, is_glued: bool) -> str:

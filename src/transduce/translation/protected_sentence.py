@@ -12,9 +12,9 @@ from transduce.text import (
     ProtectedSpan,
     SpanCheck,
     count_whole,
-    elements,
     find_protected_spans,
-    respaced,
+    pair_tags,
+    restore_spacing,
 )
 from transduce.translation.alternatives import Translation
 
@@ -103,7 +103,7 @@ class ProtectedSentence:
                 return proposal
             text = replaced(self.text, {self.body: proposal.text})
             if self.will_do(text):
-                closer = respaced(text, self.text, self._kinds)
+                closer = restore_spacing(text, self.text, self._kinds)
                 return Proposal(closer if self.will_do(closer) else text, proposal.searched)
         return None
 
@@ -216,7 +216,7 @@ def _without_outer_tags(text: str, kept: Sequence[Kept]) -> Place:
     """
     places = [item.place for item in kept if item.kind == "tag"]
     partners: dict[Place, Place] = {}
-    for first, last in elements([text[slice(*place)] for place in places]):
+    for first, last in pair_tags([text[slice(*place)] for place in places]):
         partners |= {places[first]: places[last], places[last]: places[first]}
     tags = deque(places)
     start, end = 0, len(text)

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Literal
 
-from transduce.text import USUAL_KINDS, Glossary, Kind, fitting_places, tagged_sentences
+from transduce.text import USUAL_KINDS, Glossary, Kind, find_fitting_spans, split_tagged_sentences
 from transduce.translation.alternatives import Translation
 from transduce.translation.protected_sentence import ConstrainedText, Place, Proposal, ProtectedSentence, replaced
 
@@ -113,7 +113,7 @@ class _Line:
 
     def __init__(self, text: str, kinds: Collection[Kind], glossary: Glossary, language: str, fits: Fits) -> None:
         self._whole = whole = ProtectedSentence(text, kinds, glossary)
-        between_tags = [Place(*place) for place in tagged_sentences(text, whole.tags, language)]
+        between_tags = [Place(*place) for place in split_tagged_sentences(text, whole.tags, language)]
         self._places = between_tags
         if whole.kept:  # what is free is divided by whoever translates it
             self._places = [part for place in between_tags for part in _parts(whole, place, language, fits)]
@@ -150,5 +150,5 @@ def _parts(line: ProtectedSentence, place: Place, language: str, fits: Fits) -> 
         for item in line.kept[first:last]
     ]
     hidden = [one for one, kind in kept if kind != "term"]
-    places = fitting_places(line.text[slice(*place)], hidden, [one for one, _ in kept], language, fits)
+    places = find_fitting_spans(line.text[slice(*place)], hidden, [one for one, _ in kept], language, fits)
     return [Place(place.start + start, place.start + end) for start, end in places]

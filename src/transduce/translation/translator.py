@@ -11,7 +11,7 @@ from transduce.bundle import Bundle, Languages, find_bundle
 from transduce.config import SearchConfig
 from transduce.errors import ConfigError, UserError
 from transduce.search import Constraints, Hypothesis, Sampling
-from transduce.text import Tokenizer, segments
+from transduce.text import Tokenizer, split_segments
 from transduce.translation.allocator import KERNELS_OF_TRANSLATION, keep_few_kernels, keep_freed_memory
 from transduce.translation.alternatives import Alternative, Translation, as_line, distinct, verified
 from transduce.translation.device import find_device
@@ -212,7 +212,7 @@ class Translator:
         if num_pieces <= self.search.max_pieces:
             return [text]
         language, rest = self.tokenizer.split_language(text)
-        parts = segments(rest, self.source_language, lambda part: self.fits(language + part))
+        parts = split_segments(rest, self.source_language, lambda part: self.fits(language + part))
         return [language + part for part in parts if part.strip() and self.tokenizer.encode(part)]
 
     def _ids(self, parts: Sequence[Sequence[str]]) -> list[list[int]]:

@@ -12,8 +12,8 @@ import torch
 from transduce.bundle import (
     Bundle,
     BundleDescription,
-    blank_model,
     load_tensors,
+    make_empty_model,
     model_tensors,
     save_bundle,
 )
@@ -103,7 +103,7 @@ def read(tmp_path: Path, joint: bytes) -> Callable[..., tuple[ImportedModel, Tra
 
 
 def computed(found: ImportedModel) -> tuple[ImportedModel, Transformer]:
-    model = blank_model(found.config).eval()
+    model = make_empty_model(found.config).eval()
     load_tensors(model, found.tensors, "what was read")
     decoder = ForcedDecoder(model, found.tokenizer, found.search)
     tokenizer = found.tokenizer

@@ -16,7 +16,7 @@ from pydantic import JsonValue
 from torch import Tensor
 
 from transduce.bundle import BundleDescription
-from transduce.bundle.weights import empty_tensors
+from transduce.bundle.weights import make_empty_tensors
 from transduce.config import SearchConfig, Settings, TransformerConfig
 from transduce.interop.conversion import interleave_channels, split_channels
 from transduce.model import sinusoids
@@ -231,7 +231,7 @@ def from_huggingface(config: TransformerConfig, tensors: Mapping[str, Tensor]) -
         KeyError: one of theirs is missing.
     """
     found: dict[str, Tensor] = {}
-    for name in empty_tensors(config):
+    for name in make_empty_tensors(config):
         match name:
             case "positions.table":
                 found[name] = tensors[POSITIONS[0]]

@@ -20,7 +20,7 @@ from jaxtyping import Float
 from pydantic import ValidationError
 from torch import Tensor
 
-from transduce.bundle import blank_model, model_tensors
+from transduce.bundle import make_empty_model, model_tensors
 from transduce.config import TransformerConfig, first_problem
 from transduce.errors import BundleError
 from transduce.interop.conversion import classify_positions, interleave_channels, select_rows, split_channels
@@ -92,7 +92,7 @@ def from_arrays(
         KeyError: an array is missing.
     """
     found: dict[str, Tensor] = {}
-    for name in model_tensors(blank_model(config)):
+    for name in model_tensors(make_empty_model(config)):
         if name in ROWS_ARE_TOKENS:
             found[name] = matrices[name]
         else:
@@ -102,7 +102,7 @@ def from_arrays(
 
 def find_unknown_arrays(config: TransformerConfig, arrays: Mapping[str, Tensor]) -> list[str]:
     """Names of arrays that belong to something which ours has not."""
-    tensors = model_tensors(blank_model(config))
+    tensors = model_tensors(make_empty_model(config))
     known = {one for name in tensors for one in _marian_names(config, name)}
     return sorted(arrays.keys() - known - {"Wemb", "encoder_Wemb", OUTPUT, OLD_OUTPUT, *_ALONE.values()})
 
