@@ -1,4 +1,4 @@
-"""The searches of an inspection: one sentence translated with different prefixes and heads, and the tree of a search."""
+"""The searches of an inspection: one sentence translated with different prefixes and heads, and a search as a tree."""
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace

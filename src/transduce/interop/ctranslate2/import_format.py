@@ -22,9 +22,9 @@ from transduce.interop.ctranslate2.layout import (
     OUTPUT_BIAS,
     POSITIONS,
     PROJECTION,
+    find_obstacles,
     find_unknown_variables,
     from_variables,
-    obstacles,
     read_embedding_scale,
     read_network_settings,
     read_positions,
@@ -81,7 +81,7 @@ def _read(folder: Path, given: Path | None, languages: Languages) -> ImportedMod
         raise BundleError(f"{folder}: is a {file.kind}, must be a TransformerSpec, with encoder and decoder")
     variables, tokens = Variables(file, folder / MODEL_FILE), read_tokens(folder)
     settings = _read_config(folder, variables)
-    refuse_import(folder, [*_find_config_obstacles(settings, variables, tokens), *obstacles(variables)])
+    refuse_import(folder, [*_find_config_obstacles(settings, variables, tokens), *find_obstacles(variables)])
     tokens = tokens.without_pad() if _starts_with_pad(settings, variables, tokens) else tokens
     table = read_positions(variables)
     tokenizer = make_tokenizer(tokens, folder, given, ends_sources=_ends_sources(settings, variables))
