@@ -28,7 +28,7 @@ _NEITHER = ("projection.bias", "inner.bias", "query_weight", "key_weight", "hidd
 
 
 def split_channels(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """The tensors of a bundle with their channels in two halves instead of in turn.
+    """The tensors of a bundle with split channels: all even channels, then all odd ones.
 
     Raises:
         ValueError: a name is not that of a bundle's tensor.
@@ -54,7 +54,7 @@ def _reorder_channels(name: str, tensor: Tensor, *, back: bool) -> Tensor:
 
 
 def _channel_axis(name: str) -> int | None:
-    """The axis along which the channels lie in the tensor of this name, if any."""
+    """The axis of the channels in the tensor of this name; None if it has no such axis."""
     if name.endswith(_COLUMNS):
         return 1
     if name.endswith(_ROWS):
@@ -65,24 +65,24 @@ def _channel_axis(name: str) -> int | None:
 
 
 def _split_order(d_model: int) -> Int[Tensor, " {d_model}"]:
-    """For each place in the order of halves, the place in turn: even ones, then odd ones."""
+    """For each split channel, the interleaved channel: even ones, then odd ones."""
     in_order = torch.arange(d_model)
     return torch.cat([in_order[0::2], in_order[1::2]])
 
 
 _MOST_DIFFERENT = 1e-6
-"""Between sinusoids that two programs have computed."""
+"""The largest difference between sinusoids that two programs have computed."""
 
 
 def classify_positions(
     table: Float[Tensor, "positions d_model"], *, is_split: bool = True, rounding: float = 0.0
 ) -> str:
-    """What `model.positions` calls it: "sinusoidal", "none" if all is zero, or "learned", which is any other table.
+    """The kind of a table of positions as in `model.positions`: "sinusoidal", "none" if all is zero, or else "learned".
 
     Args:
-        table: what is added to embeddings.
-        is_split: whether all sines would stand before all cosines.
-        rounding: most that a number may have lost.
+        table: the numbers that are added to embeddings.
+        is_split: whether all sines come before all cosines.
+        rounding: the largest rounding error of a number.
     """
     if not table.any():
         return "none"
@@ -97,7 +97,7 @@ def classify_positions(
 def select_rows(
     numbers: Float[Tensor, "theirs *width"], rows: Sequence[int], missing: float = 0.0
 ) -> Float[Tensor, "ours *width"]:
-    """The given rows of a matrix, or numbers of a vector; `missing` for row -1."""
+    """The given rows of a matrix or vector; row -1 is filled with `missing`."""
     return torch.cat([numbers, torch.full_like(numbers[:1], missing)])[torch.tensor(rows)]
 
 
@@ -110,18 +110,21 @@ MODELS = ((SOURCE_MODEL, TARGET_MODEL), ("source.spm", "target.spm"), (SOURCE_MO
 
 @dataclass(frozen=True)
 class ForeignVocabulary:
-    """The tokens of a folder, in the order of the rows of its matrices, behind which `<pad>` may have one more."""
+    """The tokens of another program's model, in the order of the rows of its matrices.
+
+    `<pad>`, which is not listed, may have the last row.
+    """
 
     sources: list[str]
     targets: list[str]
     has_pad: bool = False
 
     def without_pad(self) -> "ForeignVocabulary":
-        """The same, if `<pad>` is the last, with `<pad>` as no token."""
+        """The same vocabulary, whose last token is `<pad>`, with `<pad>` as no token."""
         return ForeignVocabulary(self.sources[:-1], self.targets[:-1], has_pad=True)
 
     def rows(self, pieces: Sequence[str]) -> tuple[list[int], list[int]]:
-        """Of each of `pieces`, the row that it has in sources, and that in targets; -1 where it has none."""
+        """For each of `pieces`, its row among sources and its row among targets; -1 where it has none."""
         sources, targets = ({token: row for row, token in enumerate(side)} for side in (self.sources, self.targets))
         return [sources.get(piece, -1) for piece in pieces], [targets.get(piece, -1) for piece in pieces]
 
@@ -129,16 +132,16 @@ class ForeignVocabulary:
 def make_tokenizer(
     tokens: ForeignVocabulary, folder: Path, given: Path | None, *, ends_sources: bool = True
 ) -> Tokenizer:
-    """Our tokenizer: `<unk>`, `</s>`, the other tokens of both sides, those of one side alone, and `<pad>`.
+    """A tokenizer with `<unk>`, `</s>`, the other tokens of both sides, those of one side alone, and `<pad>`.
 
     Args:
-        tokens: of the folder.
-        folder: in which, or beside which, SentencePiece models are looked for.
+        tokens: the vocabulary of the model.
+        folder: the folder in or beside which SentencePiece models are looked for.
         given: a SentencePiece model, or a folder in which they are looked for instead.
         ends_sources: whether `</s>` stands behind a source.
 
     Raises:
-        BundleError: the vocabulary beside the models is another one.
+        BundleError: the vocabulary beside the SentencePiece models is another one.
         UserError: there is no SentencePiece model, or it is damaged.
     """
     if given is not None and given.is_file():

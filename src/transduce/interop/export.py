@@ -41,21 +41,21 @@ def export_bundle(  # noqa: PLR0913 - each is a choice of whoever exports
     force: bool = False,
     report: Callable[[str], None] = lambda _: None,
 ) -> Parity:
-    """Write `bundle` to `output` in the format `target`, if the other program proves to compute the same.
+    """Export `bundle` to `output` in the format `target`, with a proof that the other program computes the same.
 
-    The proof lies in the folder as `parity.json`, or beside a single file as `<name>.parity.json`. An older export in
-    the same place is replaced; anything else there is not, and a failure leaves it as it was.
+    The proof is the file `parity.json` in the folder, or `<name>.parity.json` beside a single file. An older export in
+    the same place is replaced; anything else is not, and a failure changes nothing.
 
     Args:
         bundle: the model.
         target: a name in `FORMATS`.
         output: the folder or file to write.
-        precision: of the weights, one that the format has; its default unless given.
-        probe: a file with sentences to prove it by, one a line; unless given, they are made of the vocabulary.
-        reference: a file with their translations.
-        num_sentences: at most so many.
-        force: replace a file, or a bundle, that is there and is no export.
-        report: is told what is being done.
+        precision: that of the weights; the default of the format unless given.
+        probe: a file with the sentences of the proof, one a line; unless given, they come from the vocabulary.
+        reference: a file with the translations of the probe.
+        num_sentences: the largest number of sentences.
+        force: replace a file or a bundle at `output` that is no export.
+        report: receives messages about progress.
 
     Raises:
         ConfigError: there is no such format or precision, the format cannot express the model, or `output` is wrong.
@@ -64,7 +64,7 @@ def export_bundle(  # noqa: PLR0913 - each is a choice of whoever exports
         CorpusError: the probe cannot be read.
         MissingExtraError: the other program is not installed.
         ParityError: it does not compute the same.
-        OutputError: something else than an export is in the place of `output`, or that cannot be written.
+        OutputError: `output` is something else than an export, or cannot be written.
         WriteError: writing failed, as on a full disk.
     """
     chosen = find_format(target)
@@ -88,10 +88,10 @@ def export_bundle(  # noqa: PLR0913 - each is a choice of whoever exports
 
 
 def check_exportable(bundle: Bundle, target: str, precision: str | None = None) -> str:
-    """The precision in which it would be written.
+    """Check that a format can express a bundle, and return the precision of its weights there.
 
     Raises:
-        ConfigError: the format has no such precision, or cannot express the model; lists the settings.
+        ConfigError: the format has no such precision, or cannot express the model; lists the obstacles.
     """
     chosen = find_format(target)
     if precision is not None and precision not in chosen.precisions:
@@ -103,14 +103,14 @@ def check_exportable(bundle: Bundle, target: str, precision: str | None = None) 
 
 
 def prove_export(decoder: ForcedDecoder, chosen: ExportFormat, place: Path, probe: Probe, claim: Claim) -> Parity:
-    """The proof of what was written to `place`; see `prove`."""
+    """Prove that the export at `place` computes what the model of `decoder` computes."""
     runtime = chosen.load(place, decoder.tokenizer)
     return prove(decoder, runtime, probe, replace(claim, weights=chosen.read_back(place)))
 
 
 @contextmanager
 def _open_output(output: Path, chosen: ExportFormat, *, force: bool) -> Iterator[tuple[Path, Path]]:
-    """Where to write the model and the proof: beside their places, which they take when the block ends well."""
+    """Temporary paths for the model and the proof, which take their final places when the block succeeds."""
     if not chosen.suffix:
         with replace_folder(output, marker=DESCRIPTION if is_bundle(output) else PARITY_FILE) as folder:
             yield folder, folder / PARITY_FILE
@@ -142,12 +142,7 @@ def _proof_path(file: Path) -> Path:
 
 
 def _check_output(output: Path, chosen: ExportFormat, *, force: bool) -> None:
-    """That an export may be written to `output`: nothing is there, or an older one, or what `force` replaces.
-
-    Raises:
-        OutputError: something else is, or it cannot be written.
-        WriteError: its disk is full.
-    """
+    """Check that `output` is free, an older export, or something that `force` allows to replace."""
     if not chosen.suffix:
         _check_output_folder(output, force=force)
         return
@@ -179,7 +174,7 @@ def _check_output_folder(output: Path, *, force: bool) -> None:
 
 
 def _is_exported_file(path: Path) -> bool:
-    """Whether the proof beside `path` speaks of that very file."""
+    """Whether the proof beside `path` records that very file."""
     try:
         known = read_parity(_proof_path(path.resolve())).files
     except BundleError:

@@ -18,7 +18,7 @@ from transduce.text import Tokenizer
 class Runtime(Protocol):
     """A program that runs translation models, with one model loaded, on the CPU.
 
-    Ids are those of our tokenizer. Sources and targets end with `</s>`.
+    Ids are those of the bundle's tokenizer. Sources and targets end with `</s>`.
     """
 
     @property
@@ -39,7 +39,7 @@ class Runtime(Protocol):
         ...
 
     def greedy(self, sources: Sequence[Sequence[int]], max_lengths: Sequence[int]) -> list[list[int]]:
-        """The most probable token after the other, until `</s>`, which is included, or `max_lengths` tokens."""
+        """Greedy translations, each until `</s>`, which is included, or of `max_lengths` tokens."""
         ...
 
 
@@ -54,7 +54,7 @@ class ExportFormat(Protocol):
 
     @property
     def suffix(self) -> str:
-        """What the name of the exported file ends with, as in ".argosmodel"; empty where it is a folder."""
+        """The ending of an exported file, as in ".argosmodel"; empty where an export is a folder."""
         ...
 
     def obstacles(self, bundle: Bundle) -> list[str]:
@@ -66,7 +66,7 @@ class ExportFormat(Protocol):
         ...
 
     def load(self, path: Path, tokenizer: Tokenizer) -> Runtime:
-        """The target runtime with what was written. It sees nothing but `path`.
+        """The other program with the exported model, loaded from nothing but `path`.
 
         Raises:
             MissingExtraError: the runtime is not installed.
@@ -74,24 +74,24 @@ class ExportFormat(Protocol):
         ...
 
     def read_back(self, path: Path) -> Mapping[str, Tensor] | None:
-        """The weights in `path` under the names of the bundle's, bit for bit in float32.
+        """The weights in `path` by their names in a bundle: bit for bit in float32, else rounded.
 
-        In other precisions, as they were rounded; None where that cannot be said.
+        None where the format does not keep single weights.
         """
         ...
 
 
 @dataclass(frozen=True)
 class ImportedModel:
-    """What was read from a foreign model, and the source runtime with that model, for the proof.
+    """A model that was read from another format, and the program it was made for, for the proof.
 
     Args:
-        config: the network in our words.
-        tensors: its weights, by the names of a bundle's.
-        tokenizer: of its texts.
-        runtime: the program that it was made for, with the model loaded.
-        source_language: a code as in "en", empty where the model does not say.
-        target_language: likewise.
+        config: the settings of the network.
+        tensors: its weights, by their names in a bundle.
+        tokenizer: the tokenizer of its texts.
+        runtime: the program that the model was made for, with the model loaded.
+        source_language: a code as in "en"; empty where the model does not name it.
+        target_language: the code of the target language.
         search: the settings of search that came with the model.
         precision: a key of `TOLERANCES`; another than float32 only where numbers were rounded on the way.
     """
@@ -134,10 +134,10 @@ FORMATS = {
 
 
 def find_format(name: str) -> ExportFormat:
-    """The format of that name.
+    """The export format of that name.
 
     Raises:
-        ConfigError: there is none.
+        ConfigError: there is no such format.
     """
     if name not in FORMATS:
         raise ConfigError(f"format = {name!r}: must be one of {', '.join(FORMATS)}")
@@ -175,10 +175,10 @@ def find_import_format(path: Path) -> tuple[str, ImportFormat]:
 
 
 def refuse_import(place: Path, problems: Iterable[str]) -> None:
-    """Raise what there is to say about the model at `place`, if there is anything.
+    """Refuse the model at `place` if there are problems.
 
     Raises:
-        BundleError: there is.
+        BundleError: there are problems; lists all of them.
     """
     lines = "\n".join(f"  {problem}" for problem in problems)
     if lines:
@@ -186,7 +186,7 @@ def refuse_import(place: Path, problems: Iterable[str]) -> None:
 
 
 def source_obstacles(tokenizer: Tokenizer, program: str) -> list[str]:
-    """Why `program`, which puts `</s>` behind every source, cannot have a model that learned from sources without."""
+    """The obstacle to an export where a model learned from sources without `</s>`, which `program` always adds."""
     return [] if tokenizer.ends_sources else [f"sources do not end with </s>: {program} always puts it there"]
 
 

@@ -38,27 +38,27 @@ def import_model(  # noqa: PLR0913 - each is a choice of whoever imports
     force: bool = False,
     report: Callable[[str], None] = lambda _: None,
 ) -> Parity:
-    """Make the bundle `output` of the model in `path`, if both prove to compute the same.
+    """Import the model in `path` as the bundle `output`, with a proof that both compute the same.
 
-    The proof lies in the bundle as `parity.json`; it is no part of the model. A failure leaves what was there before.
+    The proof is the file `parity.json` in the bundle. A failure changes nothing.
 
     Args:
-        path: the model; which format it has is found out.
-        output: folder of the bundle.
+        path: the model; its format is detected.
+        output: the folder of the bundle.
         tokenizer: a SentencePiece model, or a folder with two, where the format has none.
-        source_language: a code as in "en"; what the model says of itself unless given.
-        target_language: likewise.
-        probe: a file with sentences to prove it by, one a line; unless given, they are made of the vocabulary.
-        num_sentences: at most so many.
-        force: replace a bundle that is there.
-        report: is told what is being done.
+        source_language: a code as in "en"; the one that the model names unless given.
+        target_language: the code of the target language, likewise.
+        probe: a file with the sentences of the proof, one a line; unless given, they come from the vocabulary.
+        num_sentences: the largest number of sentences.
+        force: replace a bundle at `output`.
+        report: receives messages about progress.
 
     Raises:
-        BundleError: the model is of no known format, damaged, or of a kind that ours cannot express.
+        BundleError: the model has no known format, is damaged, or cannot be expressed as a bundle.
         CorpusError: the probe cannot be read.
         MissingExtraError: the program that the model was made for is not installed.
         ParityError: it does not compute the same.
-        OutputError: something is in the place of `output` that is not replaced, or it cannot be written.
+        OutputError: `output` exists and is not replaced, or cannot be written.
         WriteError: writing failed, as on a full disk.
     """
     check_new_bundle(output, force=force)
@@ -89,7 +89,7 @@ def import_model(  # noqa: PLR0913 - each is a choice of whoever imports
 
 
 def _check_shapes(found: ImportedModel, path: Path) -> None:
-    """That all weights have their shapes, before there is a network: a damaged file may ask for one of any size."""
+    """Check the shapes of all weights before the network is made: a damaged file may describe one of any size."""
     with torch.device("meta"):
         expected = model_tensors(Transformer(found.config))
     check_tensors(found.tensors, expected, str(path))
@@ -105,7 +105,7 @@ def _describe_bundle(found: ImportedModel, path: Path, name: str) -> BundleDescr
 
 
 def _limit_search(found: ImportedModel) -> SearchConfig:
-    """A model with learned positions reads nothing longer at a time."""
+    """The search settings, with sources no longer than learned positions allow."""
     if found.config.positions != "learned":
         return found.search
     most = min(found.search.max_pieces, max(8, found.config.max_positions - 1))

@@ -14,21 +14,21 @@ from transduce.errors import BundleError
 
 PARITY_FILE = "parity.json"
 EXACT = "float32"
-"""The precision in which nothing is lost: weights are compared bit for bit."""
+"""The precision without rounding: weights are compared bit for bit."""
 
 
 class Tolerance(Settings):
-    """Most that log-probabilities of tokens may differ, in nats."""
+    """Largest allowed differences between log-probabilities of tokens, in nats."""
 
     largest: float = Field(gt=0)
-    """Any two of them."""
+    """For any token."""
 
     mean: float = Field(gt=0)
-    """All on average."""
+    """On average over all tokens."""
 
 
 def _make_tolerance(unit: float, num_units: int) -> Tolerance:
-    """On average so many times the largest error of rounding one number; forty times that for a single token."""
+    """The tolerance of `num_units` rounding errors of one number on average, and of forty times as many for a token."""
     return Tolerance(largest=40 * num_units * unit, mean=num_units * unit)
 
 
@@ -43,7 +43,7 @@ TOLERANCES = {
     # Whole numbers up to 1,024 for the largest of a matrix: CTranslate2 adds up products in 32 bits.
     "int16": _make_tolerance(2**-11, 25),
 }
-"""By precision of the weights.
+"""Tolerances by precision of the weights.
 
 A log-probability is what some thousand roundings in every layer leave of it, many of which cancel out. A trained model
 (3 + 3 layers, d_model 128, 6,000 ids; 12,702 tokens) in CTranslate2 differed by 1e-6 nats a token in float32, which is
@@ -58,16 +58,16 @@ class WorstToken(Settings):
     """The sentence with the token whose log-probability differs most."""
 
     sentence: int = Field(ge=1)
-    """Which of the probe, from 1."""
+    """Number of the sentence in the probe, from 1."""
 
     source: str
     """Its text."""
 
     target: str
-    """What was scored as its translation: what the model says, or that with some tokens changed."""
+    """The scored translation: the greedy translation of the model, or the same with some tokens replaced."""
 
     piece: str
-    """The token, of the target."""
+    """The token in the target."""
 
     ours: float
     """Its log-probability by the model itself, in nats."""
@@ -99,7 +99,7 @@ class Bleu(Settings):
 
 
 class Parity(Settings):
-    """A proof, as parity.json keeps it."""
+    """A parity proof, as parity.json records it."""
 
     format: Literal["transduce parity"] = "transduce parity"
     """Marks the file, and with it the folder as an export of ours."""
@@ -117,7 +117,7 @@ class Parity(Settings):
     """Of the weights that were written or read."""
 
     ours: str
-    """The program that computed the model itself."""
+    """The program that computed the reference: Transduce."""
 
     theirs: str
     """The other program."""
@@ -129,7 +129,7 @@ class Parity(Settings):
     """The Transduce that made the proof."""
 
     probe: str
-    """Where its sentences are from."""
+    """The origin of the probe's sentences."""
 
     sentences: int = Field(ge=1)
     """Number of sentences."""
@@ -156,7 +156,7 @@ class Parity(Settings):
     """Sentences whose greedy translations are the same, token by token."""
 
     bleu: Bleu
-    """How good both are."""
+    """BLEU of both programs."""
 
     identical_texts: int | None
     """Translations of the model that the tokenizer that travels with it puts into the same words, of those without
@@ -167,7 +167,7 @@ class Parity(Settings):
     None where the format does not keep them so."""
 
     def facts(self) -> dict[str, str]:
-        """The figures to be shown, by name."""
+        """The figures of the proof for people, by name."""
         bleu, worst, tolerance = self.bleu, self.worst, self.tolerance
         if bleu.against == "reference":
             quality = f"BLEU {bleu.ours:.2f} by Transduce and {bleu.theirs:.2f} by the other program ({bleu.signature})"
@@ -195,11 +195,11 @@ _QUALITY = {
     "reference": "against the references",
     "ours": "its translations against Transduce's",
 }
-"""What the BLEU of a proof says, by what it is measured against."""
+"""Names for the BLEU of a proof, by what it is measured against."""
 
 
 def bound_rounding(precision: str, weight: Tensor) -> Tensor:
-    """How far each number may be from what it was before it was written in `precision`; 0 in float32."""
+    """The largest rounding error of each number of a weight written in `precision`; 0 in float32."""
     if precision == EXACT:
         return torch.zeros(())
     if precision == "float16":
@@ -219,16 +219,16 @@ def write_parity(path: Path, parity: Parity) -> None:
 
 
 def record_export(parity: Parity, folder: Path) -> Parity:
-    """The proof of the files in `folder`, as they are now."""
+    """The proof with the sizes and digests of the files in `folder`."""
     names = [path.relative_to(folder).as_posix() for path in sorted(folder.rglob("*")) if path.is_file()]
     return parity.model_copy(update={"files": record_files(folder, names)})
 
 
 def check_export(folder: Path) -> None:
-    """That the files in `folder` are those of which its proof speaks.
+    """Check that the files in `folder` are those recorded in its proof.
 
     Raises:
-        BundleError: there is no proof, or a file is missing or another.
+        BundleError: there is no proof, or a file is missing or was changed.
     """
     for name, record in read_parity(folder / PARITY_FILE).files.items():
         path = folder / name

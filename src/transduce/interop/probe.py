@@ -28,17 +28,17 @@ EDGES = (
     "https://{a}.org/{b}?c={c}&d=1#e {a}@{b}.com",
     "{a} " * 12,
 )
-"""Texts beside those made of words alone: {a}, {b} and {c} are words of the vocabulary."""
+"""Edge cases beside the texts made of words alone: {a}, {b} and {c} are words of the vocabulary."""
 
 
 @dataclass(frozen=True)
 class Probe:
-    """What is translated.
+    """The sentences of a proof.
 
     Args:
-        texts: none of them blank, none longer than the model reads at a time.
-        origin: where they are from.
-        references: translations of the texts by people, if there are any.
+        texts: none is blank, and none is longer than the model reads at a time.
+        origin: a description of where the texts come from.
+        references: reference translations of the texts, if there are any.
     """
 
     texts: tuple[str, ...]
@@ -49,10 +49,10 @@ class Probe:
 def make_probe(
     decoder: ForcedDecoder, path: Path | None = None, reference: Path | None = None, num_sentences: int = NUM_SENTENCES
 ) -> Probe:
-    """Sentences that the model of `decoder` reads as wholes: the first of a file, or made of its vocabulary.
+    """The probe for a model: the first sentences of a file that are not too long, or sentences from its vocabulary.
 
     Raises:
-        CorpusError: the file cannot be read, or has none.
+        CorpusError: the file cannot be read, or has no such sentence.
     """
     most = min(decoder.search.max_pieces, decoder.model.longest - 1)
     if path is None:
@@ -61,12 +61,12 @@ def make_probe(
 
 
 def make_vocabulary_probe(tokenizer: Tokenizer, max_pieces: int, num_sentences: int = NUM_SENTENCES) -> Probe:
-    """Sentences of words that are in the vocabulary as wholes, and some that are odd; the same for the same tokenizer.
+    """Sentences of words that are single pieces of the vocabulary, and edge cases; deterministic for a tokenizer.
 
     Args:
-        tokenizer: that of the model.
-        max_pieces: of a sentence; one has so many.
-        num_sentences: how many.
+        tokenizer: the tokenizer of the model.
+        max_pieces: the largest number of pieces of a sentence; one sentence has so many.
+        num_sentences: the number of sentences.
     """
     chance = np.random.default_rng(_SEED)
     words = _collect_words(tokenizer)
@@ -80,11 +80,11 @@ def read_probe(
     """The first sentences of a file, plain or compressed, one a line, that are neither blank nor too long.
 
     Args:
-        tokenizer: that of the model.
-        max_pieces: of a sentence.
+        tokenizer: the tokenizer of the model.
+        max_pieces: the largest number of pieces of a sentence.
         path: the file.
         reference: a file with the translation of each line, if there is one.
-        num_sentences: at most how many.
+        num_sentences: the largest number of sentences.
 
     Raises:
         CorpusError: a file cannot be read, has no such sentence, or the two differ in number of lines.
@@ -108,7 +108,7 @@ def read_probe(
 
 
 def _collect_words(tokenizer: Tokenizer) -> list[str]:
-    """What a text can have between spaces and is one piece of it; all pieces where the language has no spaces."""
+    """Words that are one piece of the vocabulary; all pieces where the language has no spaces."""
     pieces = tokenizer.pieces(range(2, tokenizer.pad_id))
     words = [piece[1:] for piece in pieces if piece.startswith("▁") and len(piece) > 2 and piece[1:].isalpha()]
     whole = [word for word, ids in zip(words, tokenizer.encode_all(words), strict=True) if len(ids) == 1]

@@ -30,17 +30,19 @@ _SEED = 1  # of the tokens that stand in for others: the same in every proof
 
 @dataclass(frozen=True)
 class Measurement:
-    """Rows of ids end with `</s>`; scores are natural log-probabilities of tokens.
+    """Results of a model and of another program on the same sentences.
+
+    Rows of ids end with `</s>`; scores are natural log-probabilities of tokens.
 
     Args:
         sources: ids of the texts.
         greedy: the model's own greedy translations.
-        their_greedy: those of the other program.
-        scores: by the model, of every token of its greedy translations and then of these with some tokens changed.
-        their_scores: of the same tokens by the other program.
-        targets: the translations that were scored, in this order.
-        gaps: where greedy translations differ, by number of the sentence: how much less probable than its own the
-            model finds the first token that is another, in nats.
+        their_greedy: the greedy translations of the other program.
+        targets: the scored translations: the model's greedy translations, then the same with some tokens replaced.
+        scores: those of every token of the targets by the model.
+        their_scores: those of the same tokens by the other program.
+        gaps: for each sentence whose greedy translations differ, how much less probable than its own token the model
+            finds the first differing token of the other program, in nats.
     """
 
     sources: Ids
@@ -53,31 +55,31 @@ class Measurement:
 
     @cached_property
     def differences(self) -> Scores:
-        """Between the two log-probabilities of each token."""
+        """The differences between the two log-probabilities of each token."""
         rows = zip(self.scores, self.their_scores, strict=True)
         return [[abs(one - other) for one, other in zip(ours, theirs, strict=True)] for ours, theirs in rows]
 
     @property
     def num_tokens(self) -> int:
-        """How many log-probabilities were compared."""
+        """The number of compared log-probabilities."""
         return sum(map(len, self.differences))
 
     @property
     def mean(self) -> float:
-        """Of all differences."""
+        """The mean of all differences."""
         return math.fsum(map(math.fsum, self.differences)) / self.num_tokens
 
     def worst(self) -> tuple[int, int]:
-        """Row and place of the largest difference."""
+        """Row and position of the largest difference."""
         row = max(range(len(self.differences)), key=lambda row: max(self.differences[row]))
         return row, max(range(len(self.differences[row])), key=self.differences[row].__getitem__)
 
 
 def measure(decoder: ForcedDecoder, runtime: Runtime, texts: Sequence[str]) -> Measurement:
-    """Greedy search and forced decoding by both, the model itself in float32 and on one thread.
+    """Run greedy search and forced decoding in both programs, the model itself in float32 and on one thread.
 
     Raises:
-        ParityError: the other program gives another number of scores than there are tokens, or one that is no number.
+        ParityError: the scores of the other program are not finite, or not one for each token.
     """
     tokenizer, model = decoder.tokenizer, decoder.model
     sources = [tokenizer.as_source(ids) for ids in tokenizer.encode_all(texts)]
@@ -107,7 +109,7 @@ def measure(decoder: ForcedDecoder, runtime: Runtime, texts: Sequence[str]) -> M
 
 @contextmanager
 def _limit_to_one_thread() -> Iterator[None]:
-    """Within, PyTorch computes on one thread: with several, it adds up in another order."""
+    """PyTorch computes on one thread within the block: with several, it sums in another order."""
     before = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
@@ -127,7 +129,7 @@ def _score_targets(decoder: ForcedDecoder, sources: Ids, targets: Ids) -> Scores
 
 
 def _perturb_targets(targets: Ids, tokenizer: Tokenizer) -> Ids:
-    """The same, but about every third token is any other that a target can have."""
+    """The targets with about every third token replaced by any other token that targets can have."""
     chance = np.random.default_rng(_SEED)
     spelled = tokenizer.encode_targets(tokenizer.pieces(range(2, tokenizer.pad_id)))
     others = sorted({index for row in spelled for index in row})
@@ -138,7 +140,7 @@ def _perturb_targets(targets: Ids, tokenizer: Tokenizer) -> Ids:
 
 
 def _measure_gap(decoder: ForcedDecoder, source: list[int], ours: list[int], theirs: list[int]) -> float:
-    """How much more probable the model finds its own token where two translations part; inf if one just breaks off."""
+    """How much more probable the model finds its own first differing token, in nats; inf if one target is a prefix."""
     num_same = next((place for place, (one, other) in enumerate(zip(ours, theirs, strict=False)) if one != other), None)
     if num_same is None:
         return math.inf
@@ -149,13 +151,13 @@ def _measure_gap(decoder: ForcedDecoder, source: list[int], ours: list[int], the
 
 @dataclass(frozen=True)
 class Claim:
-    """What is to be proven.
+    """The claim that a proof checks.
 
     Args:
         target: the format, as in "ctranslate2".
-        precision: of the weights there, a key of `TOLERANCES`.
+        precision: that of the weights in the format, a key of `TOLERANCES`.
         model: SHA-256 of the weights of the bundle.
-        weights: as they were read from there, by the names of the bundle's; None where that is not possible.
+        weights: the weights read back from the format, by their names in a bundle; None where that is not possible.
     """
 
     target: str
@@ -165,20 +167,21 @@ class Claim:
 
 
 def prove(decoder: ForcedDecoder, runtime: Runtime, probe: Probe, claim: Claim) -> Parity:
-    """The proof that `runtime` computes what the model of `decoder` computes in float32, on one thread.
+    """Prove that `runtime` computes what the model of `decoder` computes in float32, on one thread.
 
-    Compared are the ids of the texts; the log-probability of every token of the model's own greedy translations, and of
-    the same with a third of the tokens replaced by any others; what greedy search finds, and its text; and the weights.
-    Another greedy translation passes only where the model finds its first other token about as probable as its own.
+    The proof compares the ids of the texts; the log-probability of every token of the model's greedy translations, and
+    of the same with a third of the tokens replaced; the greedy translations and their texts; and the weights. A
+    different greedy translation passes only where the model finds its first differing token about as probable as its
+    own.
 
     Args:
         decoder: the model, on the CPU.
         runtime: the other program.
-        probe: what both translate.
-        claim: what is to be proven.
+        probe: the sentences that both translate.
+        claim: the model, the format and the precision.
 
     Raises:
-        ParityError: they differ by more than is allowed; names the worst sentence with both scores.
+        ParityError: the programs differ by more than is allowed; names the worst sentence with both scores.
     """
     measured = measure(decoder, runtime, probe.texts)
     tokenizations = runtime.encode(probe.texts)
@@ -249,7 +252,7 @@ def _compare_bleu(measured: Measurement, probe: Probe, runtime: Runtime, tokeniz
 
 
 def _compare_texts(measured: Measurement, runtime: Runtime, tokenizer: Tokenizer) -> list[tuple[str, str]] | None:
-    """The model's translations that the other program's tokenizer puts into other words, ours and theirs."""
+    """Both texts of every translation that the other program's tokenizer decodes differently."""
     rows = [ids for ids in measured.greedy if tokenizer.unknown_id not in ids]
     theirs = runtime.decode(rows)
     if theirs is None:
@@ -259,7 +262,7 @@ def _compare_texts(measured: Measurement, runtime: Runtime, tokenizer: Tokenizer
 
 
 def _find_changed_tensors(model: Transformer, claim: Claim) -> list[str]:
-    """Names of tensors that are not what the model has; but nobody ever asks for the logit of `<pad>`."""
+    """Names of tensors that differ from the model's; the logit of `<pad>`, which is never used, may differ."""
     expected, found = dict(model_tensors(model)), claim.weights or {}
     for name in {"projection.weight", "projection.bias"} & expected.keys():
         expected[name] = torch.cat([expected[name][:-1], found[name][-1:]])
@@ -282,7 +285,7 @@ def _find_excesses(parity: Parity) -> Iterator[str]:
 
 
 def _find_unexplained_differences(measured: Measurement, tolerance: Tolerance) -> Iterator[str]:
-    """Greedy translations that differ though the model is far from undecided."""
+    """Sentences whose greedy translations differ by more than a tie between two tokens explains."""
     for sentence, gap in measured.gaps.items():
         if not gap <= 2 * tolerance.largest:
             yield f"the greedy translation of sentence {sentence + 1} is another, by {gap:.3g} nats less probable"

@@ -1,4 +1,4 @@
-"""The README.md of an Argos package: what the model is and what is known about it."""
+"""The export of bundles as packages of Argos Translate and LibreTranslate."""
 
 import json
 import tempfile
@@ -17,14 +17,23 @@ from transduce.text import Tokenizer
 
 PACKAGE_VERSION = "1.0"
 ARGOS_VERSION = "1.9.0"
-"""What packages of Argos's own say; the program does not look at it."""
+"""The version in Argos's own packages; the program does not read it."""
 
 MODEL_FILES = ("config.json", "model.bin", "shared_vocabulary.json")
-"""Of the CTranslate2 folder, what CTranslate2 reads."""
+"""The files of an exported CTranslate2 folder that CTranslate2 reads."""
 
 
 class ArgosFormat:
-    """See `ExportFormat`."""
+    """The `ExportFormat` of Argos Translate, which LibreTranslate uses, too: one file that works without a network.
+
+    A package is a zip file of one folder:
+
+        translate-en_de-1_0/metadata.json        the languages
+                            README.md
+                            sentencepiece.model  divides sources into pieces, joins those of targets
+                            model/               a CTranslate2 model
+                            minisbd/en.onnx      divides text into sentences
+    """
 
     precisions = ctranslate2_format.FORMAT.precisions
     suffix = ".argosmodel"

@@ -17,11 +17,7 @@ _OWN_CODES = {"pt-br": "pb", "zh-hans": "zh", "zh-cn": "zh", "zh-hant": "zt", "z
 
 
 def argos_code(code: str) -> str:
-    """The language `code`, as in "de" or "pt-BR", as Argos writes it: in small letters; LibreTranslate finds no others.
-
-    Raises:
-        BundleError: it is no such code.
-    """
+    """The language `code`, as in "de" or "pt-BR", in Argos's spelling: in lower case, as LibreTranslate needs it."""
     small = code.lower().replace("_", "-")
     if not re.fullmatch(r"[a-z]{2,3}(-[a-z0-9]{1,8})*", small):
         raise BundleError(
@@ -32,7 +28,7 @@ def argos_code(code: str) -> str:
 
 
 def language_name(code: str) -> str:
-    """The English name of a code that `argos_code` returned, to be shown to people; the code where none is known."""
+    """The English name of a code that `argos_code` returned; the code where no name is known."""
     language, _, region = code.partition("-")
     name = LANGUAGE_NAMES.get(language, language)
     return f"{name} ({region})" if region else name
@@ -43,15 +39,15 @@ _SIDES = ("shared", "source", "target")
 _VOCABULARIES = [f"{side}_vocabulary{ending}" for side in _SIDES for ending in (".json", ".txt")]
 _IN_MODEL = [f"model/{name}" for name in (MODEL_FILE, CONFIG_FILE, *_VOCABULARIES)]
 _WANTED = ("metadata.json", TOKENIZER, *_IN_MODEL)
-"""All that is taken out of a package, within the one folder that is in it: no other name is ever written."""
+"""The files that are extracted from the one folder of a package; no other name is ever written."""
 
 _MOST_BYTES = 2**32
 _FIRST_DAY = (1980, 1, 1, 0, 0, 0)
-"""Of zip files' calendar: the same files make the same package whenever it is made."""
+"""The date of every file: the same files make the same package at any time."""
 
 
 def pack(folder: Path, path: Path) -> None:
-    """Write all files in `folder`, with its name in front of theirs, to a zip file at `path`."""
+    """Write `folder` with all its files to a zip file at `path`."""
     with zipfile.ZipFile(path, "w") as archive:
         for file in sorted(file for file in folder.rglob("*") if file.is_file()):
             entry = zipfile.ZipInfo(file.relative_to(folder.parent).as_posix(), _FIRST_DAY)
@@ -66,13 +62,10 @@ def is_package(path: Path) -> bool:
 
 
 def unpack(path: Path, folder: Path) -> Languages:
-    """Write the folder `model` and the SentencePiece model of the package at `path` into `folder`.
+    """Extract the folder `model` and the SentencePiece model of the package at `path` into `folder`.
 
     Returns:
         The languages that the package names.
-
-    Raises:
-        BundleError: it is damaged, would take more than 4 GB, or has no model.
     """
     try:
         with zipfile.ZipFile(path) as package:
@@ -94,7 +87,7 @@ def unpack(path: Path, folder: Path) -> Languages:
 
 
 def _read_languages(path: Path) -> Languages:
-    """By metadata.json; none where it says none."""
+    """The languages in metadata.json, empty where it names none."""
     try:
         metadata = json.loads(path.read_bytes())
         codes = metadata["from_code"], metadata["to_code"]

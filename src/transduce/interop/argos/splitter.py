@@ -78,11 +78,11 @@ _BEFORE_NUMBERS = {
 }
 
 _SAME = {"nn": "nb", "no": "nb", "pb": "pt", "gl": "es", "ca": "es", "sk": "cs", "be": "ru"}
-"""Languages that have no list of their own, with one whose list suits them."""
+"""Languages without a list of their own, each with a language whose list suits it."""
 
 
 def abbreviations(language: str) -> tuple[list[str], list[str]]:
-    """Those that never end a sentence, and those that do not in front of a number; none for other languages.
+    """Abbreviations that never end a sentence, and those that do not before a number; empty for unknown languages.
 
     Args:
         language: a code without region, as in "de".
@@ -92,7 +92,7 @@ def abbreviations(language: str) -> tuple[list[str], list[str]]:
 
 
 UNKNOWN_BELONGS = ("character", "letter-before", "word-before", "starter")
-"""The sets to which a character belongs that is not known: most likely one of a script without capitals."""
+"""The sets of an unknown character: most likely one of a script without capitals."""
 
 _ORDINALS = "be bs cs da de dsb et eu fi fo hr hsb hu is lb lv me nb nn no pl sk sl sr tr"
 """Languages that write a full stop behind the number in "3. Mai"."""
@@ -108,7 +108,7 @@ _FRONT = "#$%&*+<=@_~§€£•"
 
 
 def character_sets(language: str) -> dict[str, frozenset[str]]:
-    """All characters that are known, in sets by name.
+    """All known characters, in sets by name.
 
     Args:
         language: a code without region, as in "de".
@@ -157,7 +157,7 @@ def list_end_rules() -> list[str]:
 
 
 def list_exception_rules(language: str) -> list[str]:
-    """The rules by which it does not, whatever the others say.
+    """The rules by which no sentence ends, even where another rule says so.
 
     Args:
         language: a code without region, as in "de".
@@ -177,7 +177,7 @@ def list_exception_rules(language: str) -> list[str]:
 
 
 def _spell_rule(abbreviation: str) -> str:
-    """The words of a rule for it; a hyphen in front says that it may be the end of a longer word."""
+    """The rule for an abbreviation; one with a hyphen in front may be the end of a longer word."""
     start, letters = ("letter", abbreviation[1:]) if abbreviation.startswith("-") else ("!word-before", abbreviation)
     return " ".join([start, *letters])
 
@@ -186,7 +186,7 @@ OPSET, IR_VERSION = 13, 8
 """Of ONNX: no newer than needed, as splitters are run by whatever onnxruntime is installed."""
 
 _PAD, _UNKNOWN = "<PAD>", "<UNK>"
-"""What MiniSBD calls the places behind a text, and a character without a number of its own."""
+"""MiniSBD's names for padding, and for a character without a number of its own."""
 
 _Array = npt.NDArray[np.float32]
 
@@ -197,9 +197,6 @@ def splitter_model(language: str) -> bytes:
     Args:
         language: code as in "de"; a region makes no difference. Most languages have no list of abbreviations: there,
             punctuation, capitals, digits and single letters decide.
-
-    Raises:
-        MissingExtraError: the package `onnx` is not installed.
     """
     onnx = import_onnx("writing the sentence splitter of an Argos package")
     language = re.split("[-_]", language.lower())[0]
@@ -226,7 +223,7 @@ def splitter_model(language: str) -> bytes:
 
 @dataclass(frozen=True)
 class _Rule:
-    """The name of the set of each character, whether it has to be in it, and which is the last of the sentence."""
+    """The set of each character, whether the character has to be in it, and which character ends the sentence."""
 
     names: tuple[str, ...]
     wanted: tuple[bool, ...]
@@ -234,7 +231,7 @@ class _Rule:
 
     @classmethod
     def read(cls, text: str) -> "_Rule":
-        """The rule that is written in words; "!" or "*" alone stands for that character."""
+        """Parse a rule; "!" or "*" alone stands for that character."""
         words = text.split(" ")
         (last,) = (place for place, word in enumerate(words) if len(word) > 1 and word.endswith("*"))
         words[last] = words[last][:-1]
@@ -244,9 +241,9 @@ class _Rule:
 
 
 def _number_characters(language: str, names: Sequence[str]) -> tuple[dict[str, int], _Array]:
-    """The number of each character that is known, and for each number a row: is it in the set of this name?
+    """The number of each known character, and for each number a row that says in which sets of `names` it is.
 
-    Characters that no rule distinguishes have one number; 0 is no character, 1 one that is not known.
+    Characters that no rule distinguishes share a number; 0 is no character, 1 an unknown one.
     """
     sets = character_sets(language)
     members = [sets.get(name) or frozenset((name, name.lower(), name.upper())) for name in names]
@@ -278,7 +275,7 @@ def _make_rule_weights(rules: Sequence[_Rule], names: Sequence[str], before: int
 
 
 _VERDICT_BIAS: _Array = np.array([0.5, -1, 0], dtype=np.float32)
-"""MiniSBD takes the largest of: nothing ends, a word ends, a sentence ends. Of words it makes nothing."""
+"""Biases of the three outputs, of which MiniSBD takes the largest: nothing ends, a word ends, a sentence ends."""
 
 
 def _make_verdict_weights(num_ends: int, num_rules: int) -> _Array:
@@ -315,7 +312,7 @@ def _make_graph(onnx: ModuleType, arrays: dict[str, _Array], padding: list[int])
 
 
 def _make_metadata(language: str, numbers: dict[str, int], num_numbers: int) -> dict[str, str]:
-    """What MiniSBD reads beside the network (minisbd/inference.py, `create_session`)."""
+    """The metadata that MiniSBD reads beside the network (minisbd/inference.py, `create_session`)."""
     some_character = {number: character for character, number in reversed(numbers.items())}
     vocabulary = {
         "lang": language,

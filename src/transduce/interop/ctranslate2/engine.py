@@ -17,25 +17,21 @@ from transduce.translation import batches_by_length
 Ids = list[list[int]]
 
 MOST_ROWS = 64
-"""Sentences translated at a time: more need more memory and are no faster."""
+"""Sentences in a batch: more need more memory and are no faster."""
 
 _REMEDY = "use the engine native"
 _NO_SAMPLES = f"--samples {{}}: the engine ctranslate2 has none that can be repeated; {_REMEDY}"
 
 
 class CTranslate2Engine:
-    """See `translation.Engine`. Each of several translators computes on one thread, as the native engine does.
+    """CTranslate2 as a `translation.Engine`: several translators, each on one thread, as in the native engine.
 
-    CTranslate2 knows no length penalty but length^alpha: it searches without any, and what it finds is ranked by ours.
+    CTranslate2 has no length penalty but length^alpha. It searches without one, and the hypotheses are ranked by the
+    length penalty of Transduce.
 
     Args:
-        folder: what `transduce export --to ctranslate2` has written.
+        folder: a folder that `transduce export --to ctranslate2` has written.
         device: cpu, cuda or auto.
-
-    Raises:
-        BundleError: the folder is damaged, or something else.
-        ConfigError: CTranslate2 cannot use the device.
-        MissingExtraError: CTranslate2 is not installed.
     """
 
     def __init__(self, folder: Path, device: str = "auto") -> None:
@@ -91,11 +87,7 @@ class CTranslate2Engine:
         sampling: Sampling,  # noqa: ARG002
         seed: int,  # noqa: ARG002
     ) -> list[list[Hypothesis]]:
-        """Refused: CTranslate2 draws from one sequence of random numbers, so that a sample depends on its batch.
-
-        Raises:
-            ConfigError: always.
-        """
+        """Refuse to sample: CTranslate2 has one sequence of random numbers, so that a sample depends on its batch."""
         raise ConfigError(_NO_SAMPLES.format(num_samples))
 
     def check(self, config: SearchConfig, constraints: Constraints | None = None, *, num_samples: int = 0) -> None:
@@ -121,7 +113,7 @@ class CTranslate2Engine:
         config: SearchConfig,
         found: list[Ids],
     ) -> None:
-        """Put all hypotheses, best first, of the sources that the batches name into `found`."""
+        """Search the batches, and put all hypotheses of their sources, best first, into `found`."""
         # All batches are under way before the first is waited for.
         under_way = [
             self._begin_search([sources[index] for index in batch], limits[batch[0]], config) for batch in batches
@@ -131,7 +123,7 @@ class CTranslate2Engine:
                 found[index] = self._rank(result.result(), limits[index], config.length_penalty)
 
     def _begin_search(self, sources: Sequence[Sequence[int]], limit: int, config: SearchConfig) -> list[Any]:
-        """Search for the translations of a batch; what comes back can be waited for."""
+        """Start the search for the translations of a batch, and return results that can be waited for."""
         found: list[Any] = self._translator.translate_batch(
             [self._pieces(source) for source in sources],
             beam_size=config.beam,
@@ -148,11 +140,11 @@ class CTranslate2Engine:
         return found
 
     def _pieces(self, source: Sequence[int]) -> list[str]:
-        """Those that CTranslate2 wants to be given: without the end where it puts that itself."""
+        """Pieces of a source, without `</s>` where CTranslate2 appends it."""
         return self._tokenizer.pieces(source)[: -1 if self._adds_source_end else None]
 
     def _rank(self, result: Any, limit: int, alpha: float) -> Ids:  # noqa: ANN401 - of an optional package
-        """Ids of all hypotheses, best first; one that does not end within the limit ends there."""
+        """Ids of all hypotheses, best first; one that does not end within the limit is cut there."""
         pairs = zip(result.hypotheses, result.scores, strict=True)
         ranking = sorted(pairs, key=lambda pair: -pair[1] / length_penalty(len(pair[0]) + 1, alpha))
         rows = [[*(self._ids[piece] for piece in pieces[: limit - 1]), self._tokenizer.end_id] for pieces, _ in ranking]
@@ -160,7 +152,7 @@ class CTranslate2Engine:
         return [list(row) for row in dict.fromkeys(map(tuple, rows))]
 
     def _score(self, sources: Sequence[Sequence[int]], found: Sequence[Ids], alpha: float) -> list[list[Hypothesis]]:
-        """The same with the log-probability of every token, which CTranslate2's search does not tell."""
+        """The hypotheses with the log-probability of every token, which CTranslate2's search does not return."""
         results = self._translator.score_batch(
             [self._pieces(source) for source, rows in zip(sources, found, strict=True) for _ in rows],
             [self._tokenizer.pieces(row)[:-1] for rows in found for row in rows],
@@ -172,5 +164,5 @@ class CTranslate2Engine:
 
 
 def load(folder: Path, device: str = "auto") -> CTranslate2Engine:
-    """The engine with the model in `folder`; see `CTranslate2Engine`."""
+    """Load the model in `folder` as an engine."""
     return CTranslate2Engine(folder, device)

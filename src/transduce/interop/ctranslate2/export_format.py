@@ -33,14 +33,14 @@ from transduce.model.normalization import EPSILON
 from transduce.text import Tokenizer
 
 ACTIVATIONS = {"relu": "RELU", "gelu": "GELU", "swish": "SWISH"}
-"""What CTranslate2 calls ours; its GELU is the exact one, as ours is."""
+"""CTranslate2's names of activations; its GELU is the exact one, as in Transduce."""
 
 NUM_POSITIONS = 2048
-"""Rows of the table of positions at least, where ours have no end; CTranslate2 reads 1,024 unless told otherwise."""
+"""The smallest number of rows of an exported table of sinusoids; CTranslate2 reads 1,024 unless told otherwise."""
 
 
 class CTranslate2Format:
-    """See `ExportFormat`: a folder that CTranslate2 4 reads, and whatever stands on it."""
+    """The `ExportFormat` of CTranslate2 4, and of the programs that use it: a folder."""
 
     precisions = ("float32", "float16", "bfloat16", "int8", "int8_float32", "int16")
     suffix = ""
@@ -121,14 +121,14 @@ def ctranslate2_card(description: BundleDescription, precision: str, tokenizer: 
 
 
 def num_positions(config: TransformerConfig, search: SearchConfig) -> int:
-    """Most tokens of a source or a target in an export: what was learned, or more than the search ever asks for."""
+    """The largest number of tokens of a source or target: of learned positions, or more than any search needs."""
     if config.positions == "learned":
         return config.max_positions
     return max(NUM_POSITIONS, search.max_pieces + 1 + search.max_extra_length)
 
 
 def _make_specification(model: Transformer, num_positions: int) -> Any:  # noqa: ANN401 - of an optional package without types
-    """The model as CTranslate2 describes it, in float32; without vocabularies and without its other settings."""
+    """The model as a CTranslate2 specification in float32, without vocabularies and other settings."""
     specs = import_ctranslate2("exporting to CTranslate2").specs
     config = model.config
     settings = {

@@ -44,19 +44,13 @@ from transduce.text import Tokenizer
 
 
 class CTranslate2Import:
-    """See `ImportFormat`: a folder with `model.bin`, `config.json` and vocabularies, or an Argos package."""
+    """The `ImportFormat` of CTranslate2: a folder with model.bin, config.json and vocabularies, or an Argos package."""
 
     def recognises(self, path: Path) -> bool:
         return (path / MODEL_FILE).is_file() or is_package(path)
 
     def read(self, path: Path, tokenizer: Path | None) -> ImportedModel:
-        """Whole numbers of 8 or 16 bits become what CTranslate2 computes with in float32: number by scale.
-
-        Raises:
-            BundleError: a file is missing or damaged, or the model is of a kind that ours cannot express; says why.
-            MissingExtraError: CTranslate2 is not installed.
-            UserError: there is no SentencePiece model.
-        """
+        """Whole numbers of 8 or 16 bits become what CTranslate2 computes with in float32: number by scale."""
         with _open_folder(path) as (folder, languages):
             return _read(folder, tokenizer, languages)
 
@@ -66,7 +60,7 @@ FORMAT = CTranslate2Import()
 
 @contextmanager
 def _open_folder(path: Path) -> Iterator[tuple[Path, Languages]]:
-    """The folder of the model, which may lie in a package."""
+    """The folder of the model, extracted from a package if necessary."""
     if path.is_dir():
         yield path, Languages()
         return
@@ -129,7 +123,7 @@ def _load_runtime(folder: Path, tokenizer: Tokenizer) -> CTranslate2Runtime:
 
 
 def _read_config(folder: Path, variables: Variables) -> dict[str, Any]:
-    """Those of config.json, and what CTranslate2 takes where it says nothing; before version 3, variables said it."""
+    """The settings in config.json with CTranslate2's defaults; before version 3, variables held them."""
     path = folder / CONFIG_FILE
     start = "<s>" if variables.number("with_target_bos", 1.0) else "</s>"
     defaults = {
@@ -153,7 +147,7 @@ def _read_config(folder: Path, variables: Variables) -> dict[str, Any]:
 
 
 def _make_default_settings(languages: Languages, num_positions: int) -> ExportedSettings:
-    """What stands in for the settings that only our own exports have; nothing is longer than the table of positions."""
+    """Defaults for the settings that only exports of Transduce have; no sentence is longer than the positions."""
     usual = SearchConfig()
     extra = min(usual.max_extra_length, max(1, num_positions // 2))
     pieces = min(usual.max_pieces, max(8, num_positions - extra - 1))
@@ -164,7 +158,7 @@ def _make_default_settings(languages: Languages, num_positions: int) -> Exported
 def _find_config_obstacles(
     settings: Mapping[str, Any], variables: Variables, tokens: ForeignVocabulary
 ) -> Iterator[str]:
-    """What config.json says that ours cannot express."""
+    """Settings in config.json that a bundle cannot express."""
     start = settings["decoder_start_token"]
     for name, expected in zip(("unk_token", "eos_token"), SPECIAL, strict=True):
         if settings[name] != expected:
@@ -185,7 +179,7 @@ def _starts_from_zero(variables: Variables) -> bool:
 
 
 def _starts_with_pad(settings: Mapping[str, Any], variables: Variables, tokens: ForeignVocabulary) -> bool:
-    """Whether targets begin with a `<pad>` that is nothing else, as in exports of ours that do not begin with zeros."""
+    """Whether targets begin with a `<pad>` of no other use, as in exports of Transduce that do not begin with zeros."""
     lasts = {tokens.sources[-1], tokens.targets[-1], settings["decoder_start_token"]}
     if lasts != {"<pad>"} or _starts_from_zero(variables) or OUTPUT_BIAS not in variables:
         return False
@@ -195,19 +189,15 @@ def _starts_with_pad(settings: Mapping[str, Any], variables: Variables, tokens: 
 def _ends_sources(settings: Mapping[str, Any], variables: Variables) -> bool:
     """Whether the encoder reads `</s>` behind a source.
 
-    Who starts with zeros or with `</s>` itself, as Marian and fairseq do, is given sources that have it, where
-    CTranslate2 is not to add it. OpenNMT, which Argos packages are made with, has none there.
+    Models that start with zeros or with `</s>` itself, as those of Marian and fairseq, are given sources that end with
+    it where CTranslate2 does not add it. Models of OpenNMT, as in Argos packages, have none there.
     """
     starts_likewise = _starts_from_zero(variables) or settings["decoder_start_token"] == settings["eos_token"]
     return bool(settings["add_source_eos"]) or starts_likewise
 
 
 def _read_token_matrices(variables: Variables, tokens: ForeignVocabulary, tokenizer: Tokenizer) -> dict[str, Tensor]:
-    """Those with a row for each token, numbered as ours, without `<pad>`, embeddings to be multiplied by sqrt(d_model).
-
-    Raises:
-        BundleError: there is another number of tokens.
-    """
+    """The matrices with a row for each token but `<pad>`, in the order of the tokenizer, scaled for a bundle."""
     pieces = tokenizer.pieces(range(tokenizer.pad_id))
     sources, targets = tokens.rows(pieces)
     num_sources, num_targets = (len(side) + tokens.has_pad for side in (tokens.sources, tokens.targets))
@@ -235,7 +225,7 @@ def _find_tying(matrices: Mapping[str, Tensor]) -> str:
 def _set_start_embedding(
     tensors: Mapping[str, Tensor], token: str, variables: Variables, tokens: ForeignVocabulary, tokenizer: Tokenizer
 ) -> dict[str, Tensor]:
-    """The embeddings of targets with that of the start `token` as the row of `<pad>`, behind which ours begin."""
+    """The target embeddings with that of the start `token` in the row of `<pad>`, behind which targets begin."""
     name = "target_embedding.weight" if "target_embedding.weight" in tensors else "source_embedding.weight"
     if tokens.has_pad:
         row = variables[EMBEDDINGS[1]][-1] * (
@@ -247,11 +237,7 @@ def _set_start_embedding(
 
 
 def read_tokens(folder: Path) -> ForeignVocabulary:
-    """The vocabularies in `folder`.
-
-    Raises:
-        BundleError: there is none, or it is damaged, or lacks `<unk>` or `</s>`, or has a token twice.
-    """
+    """Read the vocabularies in `folder`."""
     shared = _find_vocabulary(folder, "shared_vocabulary")
     source, target = (shared or _find_vocabulary(folder, f"{side}_vocabulary") for side in ("source", "target"))
     if source is None or target is None:

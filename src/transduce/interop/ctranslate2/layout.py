@@ -30,7 +30,7 @@ _NORMALIZATION = (("gain", "gamma"), ("bias", "beta"))
 
 
 def map_tensors_to_variables(config: TransformerConfig) -> dict[str, tuple[str, ...]]:
-    """For each tensor of a bundle, by name, the variables whose rows, one below the other, are its rows."""
+    """For each tensor of a bundle, the variables whose rows, stacked, are its rows."""
     found: dict[str, tuple[str, ...]] = {"source_embedding.weight": ("encoder/embeddings_0/weight",)}
     if config.tied_embeddings != "three_way":
         found["target_embedding.weight"] = ("decoder/embeddings/weight",)
@@ -53,7 +53,7 @@ def map_tensors_to_variables(config: TransformerConfig) -> dict[str, tuple[str, 
 
 
 def map_copies(config: TransformerConfig) -> dict[str, str]:
-    """Further variables that hold the same as a tensor of ours, each with the name of that tensor."""
+    """Further variables that equal a tensor of a bundle, each with the name of that tensor."""
     shared = {"three_way": "source_embedding.weight", "two_way": "target_embedding.weight"}.get(config.tied_embeddings)
     found = {} if shared is None else {"decoder/projection/weight": shared}
     if config.tied_embeddings == "three_way":
@@ -64,13 +64,13 @@ def map_copies(config: TransformerConfig) -> dict[str, str]:
 
 
 def starts_from_zero(tensors: Mapping[str, Tensor]) -> bool:
-    """Whether targets begin behind the zero vector, as ours do; models that were imported may have another."""
+    """Whether targets begin behind the zero vector, as all but imported models do."""
     embedding = tensors.get("target_embedding.weight", tensors["source_embedding.weight"])
     return not embedding[-1].any()
 
 
 def to_variables(config: TransformerConfig, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """The variables of a model with these weights, by name; a shared one is the same tensor under each of its names."""
+    """The variables of a model with these weights; a shared one is the same tensor under each of its names."""
     found: dict[str, Tensor] = {}
     tokens = slice(None, -1) if starts_from_zero(tensors) else slice(None)
     for name, variables in map_tensors_to_variables(config).items():
@@ -87,11 +87,7 @@ def to_variables(config: TransformerConfig, tensors: Mapping[str, Tensor]) -> di
 
 
 def from_variables(config: TransformerConfig, variable: Callable[[str], Tensor]) -> dict[str, Tensor]:
-    """The tensors of a bundle with these variables, asked for by name; where they have no row of `<pad>`, it is zero.
-
-    Raises:
-        BundleError: what the settings say is shared is not the same.
-    """
+    """The tensors of a bundle from the function that returns a variable; a missing row of `<pad>` is zero."""
     places = map_tensors_to_variables(config)
     for copy, name in map_copies(config).items():
         if not torch.equal(variable(copy), variable(places[name][0])):
@@ -105,7 +101,7 @@ def from_variables(config: TransformerConfig, variable: Callable[[str], Tensor])
 
 
 def _list_layer_parts(*, is_decoder: bool) -> Iterator[tuple[str, tuple[str, ...]]]:
-    """Our name of each part of a layer, and theirs."""
+    """The name of each part of a layer in a bundle, and its names in CTranslate2."""
     yield "self_attention.projection", ("self_attention/linear_0",)
     yield "self_attention.output", ("self_attention/linear_1",)
     yield "self_attention_residual.normalization", ("self_attention/layer_norm",)
@@ -119,17 +115,17 @@ def _list_layer_parts(*, is_decoder: bool) -> Iterator[tuple[str, tuple[str, ...
 
 
 _LENGTH = 2048
-"""Rows that are made of CTranslate2's own formula, which has no end."""
+"""Rows of a table that is computed by CTranslate2's own formula."""
 
 
 class PositionTable(NamedTuple):
-    """Positions.
+    """A table of positions.
 
     Args:
-        kind: "sinusoidal"; "none", of zeros alone; or "learned", which stands for any other table.
+        kind: "sinusoidal"; "none", of zeros alone; or "learned", any other table.
         rows: the table, in float32.
         is_split: whether these are sinusoids with all sines before all cosines.
-        precision: to which the sinusoids were rounded.
+        precision: the precision of rounded sinusoids.
     """
 
     kind: str
@@ -139,7 +135,7 @@ class PositionTable(NamedTuple):
 
 
 def read_positions(variables: Variables) -> PositionTable:
-    """Those of the encoder, which must be the decoder's, too.
+    """Read the positions of the encoder, which must be the decoder's, too.
 
     A model without a table has CTranslate2's own, which is Tensor2Tensor's: half sines, half cosines, from position 1
     on, and frequencies down to 1/10000 itself.
@@ -156,7 +152,7 @@ def read_positions(variables: Variables) -> PositionTable:
 
 
 def has_shared_positions(variables: Variables) -> bool:
-    """Whether encoder and decoder have the same table, or both none."""
+    """Whether encoder and decoder have the same table, or neither has one."""
     encoder, decoder = (variables.raw(name) if name in variables else None for name in POSITIONS)
     if encoder is None or decoder is None:
         return encoder is decoder
@@ -177,20 +173,20 @@ PROJECTION = "decoder/projection/weight"
 _STACKS = ("encoder", "decoder")
 _ACTIVATIONS = {0: "relu", 2: "swish", 3: "gelu"}
 _DEFAULTS = {"num_heads": 8.0, "pre_norm": 1.0, "activation": 0.0}
-"""What CTranslate2 takes for settings that a model does not have."""
+"""CTranslate2's defaults for settings that a model does not have."""
 
 _MUST_BE = {
     "decoder/alibi": (0.0, "linear biases for positions (ALiBi)"),
     "encoder/multi_query_attention": (0.0, "keys and values shared by heads"),
     "decoder/scale_outputs": (1.0, "scaled logits"),
 }
-"""Of settings, the only value that ours can express, and what others mean."""
+"""Settings with the only value that a bundle can express, and the meaning of other values."""
 
 _HARMLESS = (
     *("decoder/alignment_heads", "decoder/alignment_layer", "decoder/scale_alibi"),
     *("decoder/alibi_use_positive_positions", "encoder/embeddings_merge"),
 )
-"""Settings of what ours does not have, or needs not to be told."""
+"""Settings without effect on a model that a bundle can express."""
 
 _FEATURES = {
     "relative_": "relative positions",
@@ -205,11 +201,11 @@ _FEATURES = {
     "weight_zero": "quantisation with zero points",
     "softcapping": "capped logits",
 }
-"""What variables are of, by parts of their names."""
+"""Features that a bundle cannot express, by parts of the names of their variables."""
 
 
 def read_network_settings(variables: Variables) -> dict[str, Any]:
-    """All that the variables tell but for positions and vocabulary, by the names of `TransformerConfig`."""
+    """The fields of `TransformerConfig` that variables decide, without positions and vocabulary."""
     attention = _read_attention(variables, "encoder/layer_0/self_attention")
     return {
         "num_encoder_layers": _count_layers(variables, "encoder"),
@@ -226,7 +222,7 @@ def read_network_settings(variables: Variables) -> dict[str, Any]:
 
 
 def find_obstacles(variables: Variables) -> Iterator[str]:
-    """What the settings say that ours cannot express."""
+    """Settings that a bundle cannot express."""
     for name in _DEFAULTS:
         values = sorted({_read_number(variables, name, stack) for stack in _STACKS})
         if len(values) > 1:
@@ -247,7 +243,7 @@ def find_obstacles(variables: Variables) -> Iterator[str]:
 
 
 def find_unknown_variables(variables: Variables) -> Iterator[str]:
-    """What is left when all the rest has been read: variables of models of another kind."""
+    """The variables that were not read: those of models of another kind."""
     for name in _HARMLESS:
         variables.number(name, 0.0)
     left = variables.unread()
@@ -258,7 +254,7 @@ def find_unknown_variables(variables: Variables) -> Iterator[str]:
 
 
 def read_embedding_scale(variables: Variables, embedding: str) -> float:
-    """What the rows of `embedding` are multiplied by; as a rule the root of the width."""
+    """The factor of the rows of `embedding`; usually the square root of the width."""
     root = math.sqrt(variables.d_model)
     stack = embedding.partition("/")[0]
     names = f"{stack}/scale_embeddings", f"{stack}/embeddings/multiply_by_sqrt_depth"  # the latter is older
@@ -273,7 +269,7 @@ def read_embedding_scale(variables: Variables, embedding: str) -> float:
 
 
 def _find_unlike_attentions(variables: Variables) -> Iterator[str]:
-    """What differs from the first attention of the encoder."""
+    """Settings of attentions that differ from the first attention of the encoder."""
     first = _read_attention(variables, "encoder/layer_0/self_attention")
     usual = first["head_dim"] ** -0.5 if first["head_dim"] > 0 else 0.0
     if first["head_dim"] < 1 or first["head_dim"] % 1:
@@ -289,7 +285,7 @@ def _find_unlike_attentions(variables: Variables) -> Iterator[str]:
 
 
 def _read_attention(variables: Variables, name: str) -> dict[str, float]:
-    """Its settings, or what CTranslate2 takes for those that it does not have."""
+    """The settings of an attention, with CTranslate2's defaults."""
     width = variables.number(f"{name}/head_dim", variables.d_model / max(1, _read_number(variables)))
     scale = variables.number(f"{name}/queries_scale", width**-0.5 if width > 0 else 0.0)
     return {"head_dim": width, "queries_scale": scale}

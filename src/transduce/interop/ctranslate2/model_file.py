@@ -25,17 +25,17 @@ from transduce.errors import BundleError
 MODEL_FILE = "model.bin"
 FILE_VERSIONS = (3, 4, 5, 6)
 TYPES = (torch.float32, torch.int8, torch.int16, torch.int32, torch.float16, torch.bfloat16)
-"""By the number that the file gives them."""
+"""Types of numbers, by their code in the file."""
 
 _TYPES_BEFORE_4 = {4: torch.float32, 2: torch.int16, 1: torch.int8}
-"""By the number of bytes, which is all that older files tell."""
+"""Types of numbers in older files, by the number of bytes."""
 
 _MOST_AXES = 8
 
 
 @dataclass(frozen=True)
 class ModelFile:
-    """What `model.bin` holds.
+    """The content of `model.bin`.
 
     Args:
         kind: the specification, as in "TransformerSpec".
@@ -57,11 +57,7 @@ class ModelFile:
 
 
 def read_model_file(path: Path) -> ModelFile:
-    """The content of the file at `path`.
-
-    Raises:
-        BundleError: it cannot be read, is no such file, is damaged, or is newer than what is known here.
-    """
+    """Read the file at `path`."""
     try:
         reader = _Reader(path.read_bytes(), path)
     except OSError as error:
@@ -93,7 +89,7 @@ def read_model_file(path: Path) -> ModelFile:
 
 
 class _Reader:
-    """Takes one thing after the other from the front of `data`, and never more than is there."""
+    """Reads values from `data` one after the other, and never beyond its end."""
 
     def __init__(self, data: bytes, path: Path) -> None:
         self._data = data
@@ -163,9 +159,9 @@ _SCALE = "_scale"
 
 
 class Variables:
-    """The variables of `file`, read from `path`, by the names that they have today.
+    """The variables of a model file in float32, by their current names, with a record of which were read.
 
-    Of whole numbers, each row has the scale that it was multiplied by.
+    Integers are divided by the scale of their row.
     """
 
     def __init__(self, file: ModelFile, path: Path) -> None:
@@ -177,18 +173,14 @@ class Variables:
         return self._place(name) is not None
 
     def _place(self, name: str) -> str | None:
-        """The name in this file: before revision 5 both stacks shared their settings, and embeddings had no number."""
+        """The name in this file; before revision 5, both stacks shared their settings, and embeddings had no number."""
         places = [name, name.replace("embeddings_0/", "embeddings/")]
         if self._file.revision < 5:
             places.append(name.partition("/")[2])
         return next((place for place in places if place in self._file), None)
 
     def raw(self, name: str) -> Tensor:
-        """The variable as it is.
-
-        Raises:
-            BundleError: there is none of this name.
-        """
+        """The variable in its own type."""
         place = self._place(name)
         if place is None:
             raise BundleError(
@@ -198,11 +190,7 @@ class Variables:
         return self._file[place]
 
     def __getitem__(self, name: str) -> Tensor:
-        """The variable in float32: exactly what CTranslate2 computes with in that precision.
-
-        Raises:
-            BundleError: there is none, or its scale is missing or does not fit.
-        """
+        """The variable in float32: the numbers that CTranslate2 computes with in that precision."""
         numbers = self.raw(name)
         if numbers.is_floating_point():
             return numbers.float()
@@ -214,22 +202,14 @@ class Variables:
         return numbers.float() / scale.view(-1, *(1,) * (numbers.ndim - 1))
 
     def matrix(self, name: str) -> Tensor:
-        """The variable as it is, which has rows and columns.
-
-        Raises:
-            BundleError: there is none, or it has none.
-        """
+        """A matrix in its own type."""
         found = self.raw(name)
         if found.ndim != 2 or not found.numel():
             raise BundleError(f"{self._path}: {name!r} has the shape {list(found.shape)}, must be a matrix")
         return found
 
     def rows(self, name: str, num_rows: int) -> Tensor:
-        """A matrix with `num_rows` rows of the width of the network, or a vector of so many numbers, in float32.
-
-        Raises:
-            BundleError: there is none, or it has another shape.
-        """
+        """A matrix with `num_rows` rows of the width of the network, or a vector of so many numbers, in float32."""
         found = self[name]
         if found.shape not in {(num_rows,), (num_rows, self.d_model)}:
             raise BundleError(
@@ -240,19 +220,11 @@ class Variables:
 
     @property
     def d_model(self) -> int:
-        """The width of the network: that of its first normalisation.
-
-        Raises:
-            BundleError: it has none.
-        """
+        """The width of the network, by its first normalisation."""
         return self.raw("encoder/layer_0/self_attention/layer_norm/gamma").numel()
 
     def number(self, name: str, default: float) -> float:
-        """A single number: a setting, or a switch that is 0 or 1.
-
-        Raises:
-            BundleError: it is more than one, or none.
-        """
+        """A single number: a setting, or a switch that is 0 or 1."""
         if name not in self:
             return default
         value = self.raw(name)
@@ -261,5 +233,5 @@ class Variables:
         return float(value)
 
     def unread(self) -> list[str]:
-        """Names of the variables that nobody has asked for, in order."""
+        """Names of the variables that were not read, sorted."""
         return sorted({*self._file.variables, *self._file.aliases} - self._read)

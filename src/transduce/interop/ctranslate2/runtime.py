@@ -4,7 +4,7 @@ import json
 from collections.abc import Sequence
 from pathlib import Path
 from types import ModuleType
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import sentencepiece
 from pydantic import ValidationError
@@ -16,11 +16,7 @@ from transduce.text import SOURCE_MODEL, TARGET_MODEL, Tokenizer
 
 
 def import_ctranslate2(purpose: str) -> ModuleType:
-    """The package; `purpose` says what needs it.
-
-    Raises:
-        MissingExtraError: it is not installed.
-    """
+    """Import the optional package `ctranslate2`; `purpose` says in the error what needs it."""
     try:
         import ctranslate2  # noqa: PLC0415 - optional
         import ctranslate2.specs  # noqa: PLC0415
@@ -31,12 +27,9 @@ def import_ctranslate2(purpose: str) -> ModuleType:
 
 
 def compute_type(precision: str, device: str) -> str:
-    """The arithmetic for weights in `precision`, as CTranslate2 calls it: float32 where `device` has no other for them.
+    """CTranslate2's name of the arithmetic for weights in `precision`; float32 where `device` supports no other.
 
-    CTranslate2 would choose the same, and complain about it on standard error.
-
-    Raises:
-        MissingExtraError: CTranslate2 is not installed.
+    CTranslate2 would choose the same, with a warning on standard error.
     """
     known = import_ctranslate2("running a model in CTranslate2").get_supported_compute_types(device)
     return precision if precision in known else "float32"
@@ -47,10 +40,10 @@ SECTION = "transduce"
 
 
 class ExportedSettings(Settings):
-    """CTranslate2 has no words for these; it passes over them."""
+    """The section `transduce` of config.json, which CTranslate2 ignores."""
 
     model: TransformerConfig
-    """The network, in our words."""
+    """The settings of the network."""
 
     search: SearchConfig
     """How the model translates unless told otherwise."""
@@ -59,21 +52,17 @@ class ExportedSettings(Settings):
     """From which language to which."""
 
     precision: str
-    """Of the weights, as CTranslate2 calls it."""
+    """CTranslate2's name of the precision of the weights."""
 
     @classmethod
     def of(cls, description: BundleDescription, precision: str) -> "ExportedSettings":
-        """Those of a bundle."""
+        """The settings of a bundle."""
         languages, search = description.languages, description.search
         return cls(model=description.model, search=search, languages=languages, precision=precision)
 
 
 def read_settings(folder: Path) -> ExportedSettings:
-    """Those in the config.json of `folder`.
-
-    Raises:
-        BundleError: there is no such file, or `transduce export` has not written it.
-    """
+    """Read the section `transduce` of the config.json of `folder`."""
     path = folder / CONFIG_FILE
     try:
         section = json.loads(path.read_bytes())[SECTION]
@@ -89,7 +78,7 @@ def read_settings(folder: Path) -> ExportedSettings:
 
 
 def adds_source_end(folder: Path) -> bool:
-    """Whether CTranslate2 itself puts `</s>` behind every source of the model in `folder`."""
+    """Whether CTranslate2 itself appends `</s>` to every source of the model in `folder`."""
     path = folder / CONFIG_FILE  # which CTranslate2 before version 3 did not write
     return path.exists() and bool(json.loads(path.read_bytes()).get("add_source_eos", False))
 
@@ -97,6 +86,7 @@ def adds_source_end(folder: Path) -> bool:
 BATCH_TOKENS = 4096
 
 
+@runtime_checkable
 class TextCodec(Protocol):
     """The tokenizer that travels with an exported model."""
 
@@ -120,9 +110,6 @@ class CTranslate2Runtime:
         compute_type: CTranslate2's name of the arithmetic; "default" is that of the weights in the folder.
         codec: the tokenizer that travels with the model; by default, the SentencePiece models in the folder, if any.
         origin: what follows "CTranslate2 4.8.5" in the name of the program.
-
-    Raises:
-        MissingExtraError: CTranslate2 is not installed.
     """
 
     def __init__(
@@ -177,7 +164,7 @@ class CTranslate2Runtime:
         return [self._to_ids(result.hypotheses[0])[:limit] for result, limit in found]
 
     def _source_pieces(self, rows: Sequence[Sequence[int]]) -> list[list[str]]:
-        """Pieces, without the end where CTranslate2 itself puts it."""
+        """Pieces of each source, without `</s>` where CTranslate2 appends it."""
         end = -1 if self._adds_source_end else None
         return [self._tokenizer.pieces(row)[:end] for row in rows]
 

@@ -34,7 +34,7 @@ WEIGHTS = "model.safetensors"
 
 
 class HuggingFaceFormat:
-    """See `ExportFormat`: a folder for `AutoModelForSeq2SeqLM` and `AutoTokenizer` of Transformers 5."""
+    """The `ExportFormat` of Transformers 5: a folder for `AutoModelForSeq2SeqLM` and `AutoTokenizer`."""
 
     precisions = ("float32", "float16", "bfloat16")
     suffix = ""

@@ -20,11 +20,11 @@ from transduce.text import Tokenizer
 
 NORM_ORDERS = {"marian": "post", "pegasus": "pre"}
 ACTIVATIONS = {"relu": "relu", "gelu": "gelu", "swish": "swish", "silu": "swish"}
-"""By what Transformers calls them; its gelu is the exact one, as ours is."""
+"""Activations by their names in Transformers, whose gelu is the exact one, as in Transduce."""
 
 
 class HuggingFaceImport:
-    """See `ImportFormat`: a folder that Transformers saved, with Marian's tokenizer."""
+    """The `ImportFormat` of Transformers: a saved folder with Marian's tokenizer."""
 
     def recognises(self, path: Path) -> bool:
         try:
@@ -34,13 +34,7 @@ class HuggingFaceImport:
         return isinstance(settings, dict) and settings.get("model_type") in NORM_ORDERS
 
     def read(self, path: Path, tokenizer: Path | None) -> ImportedModel:
-        """Weights that were saved as pickles (pytorch_model.bin) are read by Transformers, which runs nothing in them.
-
-        Raises:
-            MissingExtraError: Transformers is not installed.
-            BundleError: it cannot load the folder, or the model is of a kind that ours cannot express; says why.
-            UserError: `tokenizer` is given.
-        """
+        """Weights that were saved as pickles (pytorch_model.bin) are read by Transformers, which runs nothing in them."""
         if tokenizer is not None:
             raise UserError(f"{tokenizer}: {path} has a tokenizer of its own: leave this one out")
         model, their_tokenizer = load_folder(path, "float32")
@@ -68,7 +62,7 @@ FORMAT = HuggingFaceImport()
 
 
 def _find_unknown_settings(theirs: Foreign) -> Iterator[str]:
-    """What its config.json says that ours cannot express."""
+    """Settings in config.json that a bundle cannot express."""
     if theirs.model_type not in NORM_ORDERS:
         yield f"model_type = {theirs.model_type!r}: must be one of {', '.join(NORM_ORDERS)}"
         return
@@ -93,7 +87,7 @@ def _find_unknown_settings(theirs: Foreign) -> Iterator[str]:
 
 
 def _find_unknown_weights(theirs: Foreign, state: Mapping[str, Tensor]) -> Iterator[str]:
-    """What its weights are and ours cannot be."""
+    """Properties of the weights that a bundle cannot express."""
     if state["model.decoder.embed_tokens.weight"][theirs.decoder_start_token_id].any():
         yield (
             f"decoder_start_token_id = {theirs.decoder_start_token_id}: translations begin behind a token whose "
@@ -104,7 +98,7 @@ def _find_unknown_weights(theirs: Foreign, state: Mapping[str, Tensor]) -> Itera
 
 
 def _make_search(beam: int | None, num_positions: int) -> SearchConfig:
-    """Its beam, but not its length penalty, which is another; and sentences that it has positions for."""
+    """The beam of the model, without its length penalty, which is another formula, and lengths within its positions."""
     default = SearchConfig()
     max_extra_length = min(default.max_extra_length, num_positions // 3)
     max_pieces = min(default.max_pieces, max(8, num_positions - max_extra_length - 1))
@@ -114,7 +108,7 @@ def _make_search(beam: int | None, num_positions: int) -> SearchConfig:
 def _make_config(
     theirs: Foreign, tensors: Mapping[str, Tensor], ids: TokenIdMap, exported: ExportedSettings | None
 ) -> TransformerConfig:
-    """The same network in our words; `tensors` are numbered as ours."""
+    """The settings of the network; `tensors` are in the order of the bundle's tokenizer."""
     # A bias of zeros, and queries that make up for a division, are no different from none.
     said = exported.model if exported else TransformerConfig()
     table = tensors[POSITIONS[0]]
@@ -139,7 +133,7 @@ def _make_config(
 
 
 def _find_tying(theirs: Foreign, ids: TokenIdMap) -> str:
-    """Which matrices are one: where Transformers does not scale embeddings, ours differ from the output projection."""
+    """Which matrices are shared; unscaled embeddings of Transformers differ from the output projection in a bundle."""
     if not theirs.tie_word_embeddings or not theirs.scale_embedding:
         return "none"
     one_matrix = theirs.model_type == "pegasus" or theirs.share_encoder_decoder_embeddings
@@ -147,7 +141,7 @@ def _find_tying(theirs: Foreign, ids: TokenIdMap) -> str:
 
 
 def _widen_feed_forward(state: Mapping[str, Tensor], d_ff: int) -> dict[str, Tensor]:
-    """With all feed-forward networks `d_ff` wide: what is added is zero before and after the activation."""
+    """The weights with all feed-forward networks `d_ff` wide; added units are zero before and after the activation."""
     found = dict(state)
     for name, tensor in state.items():
         if ".fc1." in name:  # its outputs are rows
@@ -158,7 +152,7 @@ def _widen_feed_forward(state: Mapping[str, Tensor], d_ff: int) -> dict[str, Ten
 
 
 def _renumber_tokens(state: Mapping[str, Tensor], ids: TokenIdMap, theirs: Foreign) -> dict[str, Tensor]:
-    """With a row for each of our tokens, and embeddings that are multiplied by sqrt(d_model)."""
+    """The weights with a row for each token of the bundle, and embeddings before their scaling by sqrt(d_model)."""
     scale = 1.0 if theirs.scale_embedding else math.sqrt(theirs.d_model)
     sources, targets = ([-1 if one is None else one for one in side] for side in (ids.sources, ids.targets))
     source, target = (
@@ -176,19 +170,15 @@ def _renumber_tokens(state: Mapping[str, Tensor], ids: TokenIdMap, theirs: Forei
 
 
 def read_vocabulary(folder: Path, model: Foreign, tokenizer: Foreign) -> tuple[Tokenizer, TokenIdMap]:
-    """Our tokenizer for a model of Transformers, and how its tokens are numbered there.
+    """Make the bundle's tokenizer for a model of Transformers, and the map of token ids.
 
-    Our ids are `<unk>`, `</s>`, the other pieces of both sides in the order that they have there, those of the source
-    alone, those of the target alone, and `<pad>`.
+    The ids of the bundle are `<unk>`, `</s>`, the other pieces of both sides in their order in Transformers, those of
+    the source alone, those of the target alone, and `<pad>`.
 
     Args:
-        folder: where they are from, for messages.
-        model: as Transformers loaded it.
-        tokenizer: likewise; what has no name there is given one.
-
-    Raises:
-        BundleError: it is not Marian's tokenizer, or does not belong to the model.
-        UserError: SentencePiece cannot read its models.
+        folder: the folder of the model.
+        model: the model of Transformers.
+        tokenizer: the tokenizer of Transformers; ids without a piece get one.
     """
     if type(tokenizer).__name__ != "MarianTokenizer":
         raise BundleError(
@@ -222,7 +212,7 @@ def read_vocabulary(folder: Path, model: Foreign, tokenizer: Foreign) -> tuple[T
 
 
 def _find_special_ids(folder: Path, config: Foreign, tokenizer: Foreign) -> dict[str, int]:
-    """The ids of the tokens that have no text, under the names that we have for them."""
+    """The ids of the special tokens, by their names in a bundle."""
     names = {"<unk>": tokenizer.unk_token, "</s>": tokenizer.eos_token, "<pad>": tokenizer.pad_token}
     sides = [tokenizer.encoder, tokenizer.target_encoder] if tokenizer.separate_vocabs else [tokenizer.encoder]
     expected = {"</s>": config.eos_token_id, "<pad>": config.pad_token_id}
@@ -242,7 +232,7 @@ def _find_special_ids(folder: Path, config: Foreign, tokenizer: Foreign) -> dict
 def _sort_pieces(
     path: Path, vocabulary: Mapping[str, int], special: Mapping[str, int], num_rows: int
 ) -> dict[str, int]:
-    """The ids of all pieces with texts; the model has `num_rows`."""
+    """The ids of all pieces with texts, sorted by id; the model has `num_rows` ids."""
     pieces = {index: piece for piece, index in vocabulary.items()}
     if len(pieces) < len(vocabulary):
         raise BundleError(f"{path}: gives {len(vocabulary):,} pieces {len(pieces):,} ids: each must have its own")
@@ -252,7 +242,7 @@ def _sort_pieces(
 
 
 def _add_unnamed_ids(target: Mapping[str, int], special: Mapping[str, int], bias: Sequence[float]) -> dict[str, int]:
-    """With the ids that have no piece, but a probability: they are part of the softmax."""
+    """The pieces of targets, with placeholders for ids without a piece that take part in the softmax."""
     pieces = {index: piece for piece, index in target.items()}
     written = [index for index, added in enumerate(bias) if index in pieces or added > NEVER / 2]
     return {pieces.get(index, f"<id {index}>"): index for index in written if index not in special.values()}

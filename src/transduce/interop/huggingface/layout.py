@@ -24,27 +24,27 @@ from transduce.text import Tokenizer
 from transduce.text.pieces import VOCABULARY
 
 NUM_POSITIONS = 512
-"""Rows of the table of positions, where ours has no end: as Marian's models on the Hub have it. Transformers computes
-the table number by number whenever it loads such a model, which takes seconds already."""
+"""The smallest number of rows of an exported table of sinusoids, as in Marian's models on the Hub. Transformers
+computes the table number by number whenever it loads such a model, which takes seconds already."""
 
 SECTION = "transduce"
-"""The part of config.json that is ours; Transformers passes over it, and writes it again."""
+"""The section of Transduce in config.json, which Transformers ignores and keeps."""
 
 JsonObject = dict[str, JsonValue]
 
 
 class ExportedSettings(Settings):
-    """What Transformers has no words for."""
+    """The settings in the section `transduce` of config.json."""
 
     model: TransformerConfig
-    """The network, in our words."""
+    """The settings of the network."""
 
     search: SearchConfig
     """How it translates unless told otherwise."""
 
     @classmethod
     def of_section(cls, section: object) -> Optional["ExportedSettings"]:
-        """Those in that part of config.json; None if there is none, or it is not as we write it."""
+        """Parse the section; None if there is none, or it is damaged."""
         try:
             # As JSON, in which pydantic's strict mode takes what Python's types would not let pass.
             return cls.model_validate_json(json.dumps(section))
@@ -53,14 +53,14 @@ class ExportedSettings(Settings):
 
 
 def num_positions(description: BundleDescription) -> int:
-    """Rows of the table of positions: tokens of the longest sentence that Transformers can read or write."""
+    """Rows of the table of positions: tokens of the longest sentence that the export can read or write."""
     if description.model.positions == "learned":
         return description.model.max_positions
     return max(NUM_POSITIONS, _longest_target(description))
 
 
 def model_settings(description: BundleDescription, end_id: int, precision: str) -> JsonObject:
-    """What config.json says."""
+    """The content of config.json."""
     config = description.model
     pre = config.norm_order == "pre"
     pad_id = config.vocabulary - 1
@@ -101,7 +101,7 @@ def model_settings(description: BundleDescription, end_id: int, precision: str) 
 
 
 def generation_settings(description: BundleDescription, end_id: int) -> JsonObject:
-    """What generation_config.json says: the search of the bundle, as far as Transformers has words for it.
+    """The content of generation_config.json: the search of the bundle, as far as Transformers has such settings.
 
     Transformers divides a log-probability by n^length_penalty and not by ((5 + n) / 6)^length_penalty, so that the
     same exponent favours long translations a little more.
@@ -128,7 +128,7 @@ def generation_settings(description: BundleDescription, end_id: int) -> JsonObje
 
 
 def tokenizer_settings(description: BundleDescription, tokenizer: Tokenizer) -> dict[str, JsonObject]:
-    """The files of Marian's tokenizer, which Pegasus gets too, because its ids are ours; by name."""
+    """The files of Marian's tokenizer by name; a Pegasus model gets the same, because its ids are the bundle's."""
     shared, source_only, target_only = _list_pieces(tokenizer)
     separate = bool(source_only or target_only)
     unknown, end, pad = tokenizer.pieces([tokenizer.unknown_id, tokenizer.end_id, tokenizer.pad_id])
@@ -156,7 +156,7 @@ def tokenizer_settings(description: BundleDescription, tokenizer: Tokenizer) -> 
 
 
 def _list_pieces(tokenizer: Tokenizer) -> tuple[Sequence[str], Sequence[str], Sequence[str]]:
-    """All pieces but `<pad>`: those of both sides, of the source alone, of the target alone."""
+    """All pieces but `<pad>`: those of both sides, of sources alone, and of targets alone."""
     if tokenizer.is_joint:
         return tokenizer.pieces(range(tokenizer.pad_id)), [], []
     lists = json.loads(tokenizer.files[VOCABULARY])
@@ -164,7 +164,7 @@ def _list_pieces(tokenizer: Tokenizer) -> tuple[Sequence[str], Sequence[str], Se
 
 
 def _longest_target(description: BundleDescription) -> int:
-    """Tokens of the longest translation; one more than that, as Transformers counts the start symbol."""
+    """Tokens of the longest translation and the start symbol, which Transformers counts."""
     config, search = description.model, description.search
     longest = search.most_tokens(search.max_pieces + 1) + 1
     return min(longest, config.max_positions) if config.positions == "learned" else longest
@@ -174,8 +174,8 @@ OUTPUT_BIAS = "final_logits_bias"
 POSITIONS = ("model.encoder.embed_positions.weight", "model.decoder.embed_positions.weight")
 
 PAD_BIAS = -1e4
-"""Added to the logit of `<pad>`, whose probability is then 0 in every precision, as it is with us. It is not -inf: that
-would also be the loss of whoever trains on with smoothed labels, a mean over all tokens."""
+"""The bias of the logit of `<pad>`, whose probability is then 0 in every precision, as in Transduce. It is not -inf:
+further training with label smoothing, a mean over all tokens, would have an infinite loss."""
 
 _PARTS = {
     "self_attention.projection": ("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj"),
@@ -193,12 +193,12 @@ _QUERIES = re.compile(r".*\.q_proj\.(weight|bias)")
 
 
 def query_scale(config: TransformerConfig) -> float:
-    """What the queries are multiplied by, as Transformers divides all scores of attention by sqrt(d_k)."""
+    """The factor of the queries that makes up for Transformers dividing all attention scores by sqrt(d_k)."""
     return math.sqrt(config.d_k) if config.attention_score == "dot" else 1.0
 
 
 def to_huggingface(config: TransformerConfig, tensors: Mapping[str, Tensor], num_positions: int) -> dict[str, Tensor]:
-    """The tensors of a bundle as Transformers wants them.
+    """The tensors of a bundle in the layout of Transformers.
 
     Args:
         config: the network.
@@ -225,11 +225,7 @@ def to_huggingface(config: TransformerConfig, tensors: Mapping[str, Tensor], num
 
 
 def from_huggingface(config: TransformerConfig, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """The inverse of `to_huggingface`: the tensors of a bundle with this `config`, in float32.
-
-    Raises:
-        KeyError: one of theirs is missing.
-    """
+    """The inverse of `to_huggingface`: the tensors of a bundle with this `config`, in float32."""
     found: dict[str, Tensor] = {}
     for name in make_empty_tensors(config):
         match name:
@@ -246,7 +242,7 @@ def from_huggingface(config: TransformerConfig, tensors: Mapping[str, Tensor]) -
 
 
 def _transformers_names(config: TransformerConfig, name: str) -> tuple[str, ...]:
-    """The names of the tensors whose rows, one below the other, are the rows of ours."""
+    """The names of the tensors whose rows, stacked, are the rows of the bundle's tensor."""
     match name:
         case "source_embedding.weight" if config.tied_embeddings == "three_way":
             return ("model.shared.weight",)

@@ -18,15 +18,11 @@ from transduce.model import NEVER
 from transduce.translation import batches_by_length
 
 Foreign = Any
-"""An object of Transformers."""
+"""An object of Transformers, which has no types here."""
 
 
 def import_transformers(purpose: str) -> ModuleType:
-    """The package; `purpose` says what needs it.
-
-    Raises:
-        MissingExtraError: it is not installed.
-    """
+    """Import the optional package `transformers`; `purpose` says in the error what needs it."""
     try:
         import transformers  # noqa: PLC0415 - optional
     except ImportError:
@@ -37,7 +33,7 @@ def import_transformers(purpose: str) -> ModuleType:
 
 @contextmanager
 def quiet(transformers: ModuleType) -> Iterator[None]:
-    """Within, Transformers draws no progress bars and logs errors alone: the caller checks what it would report."""
+    """Transformers shows no progress bars and logs only errors within the block; the caller checks the rest."""
     logging = transformers.utils.logging
     verbosity, bars = logging.get_verbosity(), logging.is_progress_bar_enabled()
     logging.set_verbosity_error()
@@ -55,18 +51,18 @@ def quiet(transformers: ModuleType) -> Iterator[None]:
 
 BATCH_TOKENS = 4096
 MOST_LOGITS = 2**26
-"""Logits of a batch, padding included: a quarter of a gigabyte, and as much again for their softmax."""
+"""Logits of a batch, padding included: a quarter of a gigabyte, and as much for their softmax."""
 
 Rows = Sequence[Sequence[int]]
 
 
 @dataclass(frozen=True)
 class TokenIdMap:
-    """Which token of a model of Transformers each of our ids is.
+    """The ids of tokens in a model of Transformers, for each id of a bundle's tokenizer.
 
     Args:
-        sources: the id that it has in a source, for each id of ours; None if in sources there is no such token.
-        targets: the same in a target.
+        sources: for each id of the bundle, the id in a source; None if sources have no such token.
+        targets: for each id of the bundle, the id in a target.
     """
 
     sources: Sequence[int | None]
@@ -74,22 +70,22 @@ class TokenIdMap:
 
     @cached_property
     def ours_in_sources(self) -> dict[int | None, int]:
-        """Our id of each of theirs in a source."""
+        """The bundle's id for each id of Transformers in a source."""
         return {theirs: ours for ours, theirs in enumerate(self.sources)}
 
     @cached_property
     def ours_in_targets(self) -> dict[int | None, int]:
-        """Our id of each of theirs in a target."""
+        """The bundle's id for each id of Transformers in a target."""
         return {theirs: ours for ours, theirs in enumerate(self.targets)}
 
 
 class TransformersRuntime:
-    """See `Runtime`.
+    """Transformers with a model loaded, as `Runtime`.
 
     Args:
-        model: as Transformers loaded it.
-        tokenizer: likewise.
-        ids: how its tokens are numbered; None if as ours are.
+        model: the model of Transformers.
+        tokenizer: the tokenizer of Transformers.
+        ids: the numbers of its tokens; None if they are those of the bundle.
     """
 
     def __init__(self, model: Foreign, tokenizer: Foreign, ids: TokenIdMap | None = None) -> None:
@@ -115,7 +111,7 @@ class TransformersRuntime:
         return [self._tokenizer.decode(row, skip_special_tokens=True) for row in rows]
 
     def forced_scores(self, sources: Rows, targets: Rows) -> list[list[float]]:
-        """See `Runtime`. `<pad>` takes no part in the softmax; what is no token of a target has `NEVER`, as with us."""
+        """Scores without `<pad>` in the softmax; a token that targets do not have scores `NEVER`, as in Transduce."""
         theirs = [[self._ids.targets[ours] for ours in target] for target in targets]
         found: list[list[float]] = [[] for _ in sources]
         for indices in self._batches([max(map(len, pair)) for pair in zip(sources, targets, strict=True)]):
@@ -140,7 +136,7 @@ class TransformersRuntime:
 
     @torch.inference_mode()
     def _score(self, source: dict[str, Tensor], targets: Sequence[Sequence[int | None]]) -> list[list[float]]:
-        """The log-probability of each token of theirs; of one that is None, any number."""
+        """The log-probability of each token; any number for one that is None."""
         start, pad = self._config.decoder_start_token_id, self._config.pad_token_id
         read = [[pad if token is None else token for token in row] for row in targets]
         logits = self._model(**source, decoder_input_ids=self._pad([[start, *row[:-1]] for row in read])).logits
@@ -149,18 +145,14 @@ class TransformersRuntime:
         return [row[: len(target)] for row, target in zip(scores, targets, strict=True)]
 
     def _batches(self, lengths: Sequence[int]) -> Iterator[list[int]]:
-        """Indices of sentences of similar length; `lengths` are those that Transformers needs positions for.
-
-        Raises:
-            UserError: a sentence is longer than the table of positions.
-        """
+        """Indices of sentences of similar length; `lengths` are the positions that they need."""
         longest, most = max(lengths, default=0), self._config.max_position_embeddings
         if longest > most:
             raise UserError(f"a sentence has {longest} tokens; {self.name} has positions for {most} of this model")
         return batches_by_length(lengths, min(BATCH_TOKENS, MOST_LOGITS // self._config.vocab_size))
 
     def _source(self, sources: Rows, indices: Sequence[int]) -> dict[str, Tensor]:
-        """What the encoder reads."""
+        """The inputs of the encoder."""
         ids = self._pad([[self._ids.sources[ours] for ours in sources[index]] for index in indices])
         return {"input_ids": ids, "attention_mask": (ids != self._config.pad_token_id).long()}
 
@@ -170,18 +162,13 @@ class TransformersRuntime:
 
 
 def load_folder(folder: Path, precision: str = "auto") -> tuple[Foreign, Foreign]:
-    """The model and the tokenizer of a folder, as the `Auto` classes of Transformers load them; for evaluation.
+    """Load the model and the tokenizer of a folder by the `Auto` classes of Transformers, for evaluation.
 
-    Nothing is looked for outside the folder, and nothing in it is run.
+    Nothing outside the folder is read, and no code in it is run.
 
     Args:
-        folder: what Transformers saved, or what looks like it.
-        precision: of the weights, as in "float32"; "auto" is that of the file.
-
-    Raises:
-        MissingExtraError: Transformers is not installed.
-        BundleError: Transformers cannot load the folder, or finds weights missing or left over; or the weights are a
-            pickle that holds more than numbers.
+        folder: a folder that Transformers, or an export, has written.
+        precision: that of the weights, as in "float32"; "auto" is that of the file.
     """
     transformers = import_transformers(f"loading {folder}")
     place = {"pretrained_model_name_or_path": str(folder), "local_files_only": True, "trust_remote_code": False}

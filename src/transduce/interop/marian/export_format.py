@@ -48,10 +48,10 @@ SENTENCEPIECE_FILE = "vocab.spm"
 
 
 class MarianFormat:
-    """See `ExportFormat`: a folder with one model in Marian's two types of a Transformer.
+    """The `ExportFormat` of Marian: a folder with one model in Marian's two types of a Transformer.
 
-    Marian 1.12 computes `transformer-new.npz` as we do. `model.npz`, of the type `transformer`, is what other programs
-    read; CTranslate2's converter computes it as we do, but Marian itself has other positions there.
+    Marian 1.12 computes `transformer-new.npz` as Transduce does. Other programs read `model.npz`, of the type
+    `transformer`; CTranslate2's converter computes it as Transduce does, but Marian itself has other positions there.
     """
 
     precisions = ("float32", "float16")
@@ -105,11 +105,7 @@ class MarianFormat:
             (path / name).write_text(text, encoding="utf-8", newline="\n")
 
     def load(self, path: Path, tokenizer: Tokenizer) -> Runtime:
-        """See `ExportFormat`: Marian, if the package `pymarian` is installed, otherwise CTranslate2 by its converter.
-
-        Raises:
-            MissingExtraError: neither is installed.
-        """
+        """Load Marian if the package `pymarian` is installed, otherwise CTranslate2 by its converter."""
         models = [path / SENTENCEPIECE_FILE] * 2 if tokenizer.is_joint else [path / SOURCE_MODEL, path / TARGET_MODEL]
         source_model, target_model = (model.read_bytes() for model in models)
         source, target = (path / name for name in _vocabulary_names(tokenizer))
@@ -120,11 +116,7 @@ class MarianFormat:
         return load_converted(path / MODEL_FILE, (source, target), tokenizer, pieces)
 
     def read_back(self, path: Path) -> Mapping[str, Tensor]:
-        """What is read is `model.npz`; that the other file has the same weights is checked.
-
-        Raises:
-            ParityError: it has others.
-        """
+        """What is read is `model.npz`; that the other file has the same weights is checked."""
         archive = read_archive(path / MODEL_FILE)
         rows = marian_rows(archive.arrays[OUTPUT_BIAS].size(1) + 1)
         matrices = token_matrices(archive.settings, archive.arrays, rows, rows, NEVER)
@@ -147,7 +139,7 @@ def _vocabulary_names(tokenizer: Tokenizer) -> list[str]:
 
 
 def _list_vocabularies(tokenizer: Tokenizer) -> dict[str, list[str]]:
-    """The pieces of each file in Marian's order; those that one side never has are nameless there."""
+    """The pieces of each file in Marian's order; pieces that one side never has are placeholders there."""
     pieces = tokenizer.pieces(marian_rows(tokenizer.vocabulary)[:-1])
     if tokenizer.is_joint:
         return {VOCABULARY_FILE: pieces}
@@ -160,7 +152,7 @@ def _list_vocabularies(tokenizer: Tokenizer) -> dict[str, list[str]]:
 
 
 def _round_matrices(arrays: Mapping[str, Tensor], precision: torch.dtype) -> dict[str, Tensor]:
-    """Matrices in that precision; vectors and tables of positions stay as they are, being small."""
+    """Matrices in `precision`; vectors and tables of positions stay in float32, being small."""
 
     def is_small(name: str, array: Tensor) -> bool:
         return array.ndim == 1 or len(array) == 1 or name.endswith((POSITIONS, NEW_POSITIONS))

@@ -35,9 +35,6 @@ def parse_settings(text: str, name: str) -> dict[str, Value]:
     Args:
         text: the content of the file.
         name: the name of the file in error messages.
-
-    Raises:
-        BundleError: the text is longer than 1 MiB, is not YAML, or is anything but names with values; names the line.
     """
     if len(text) > _MOST_CHARACTERS:
         raise BundleError(f"{name}: has {len(text):,} characters, more than the {_MOST_CHARACTERS:,} of any settings")
@@ -81,9 +78,6 @@ def read_numbered(text: str, name: str) -> Iterator[tuple[str, int]]:
     Args:
         text: the content of the file.
         name: the name of the file in error messages.
-
-    Raises:
-        BundleError: a line is no piece with its number; names the line.
     """
     waiting: str | None = None  # a long piece has a line of its own, "? piece", and the next one has the number
     for number, raw in enumerate(text.split("\n"), start=1):
@@ -128,18 +122,18 @@ NEW_MODEL_FILE = "transformer-new.npz"
 DECODER_FILE = "decoder.yml"
 
 NORM_ORDERS = {("", "dan", ""): "post", ("n", "da", "n"): "pre"}
-"""By `transformer-preprocess`, `-postprocess` and `-postprocess-top`: d is dropout, a the sum, n the normalisation."""
+"""Orders by `transformer-preprocess`, `-postprocess` and `-postprocess-top`: d is dropout, a the sum, n the norm."""
 
 _NORMS = ("transformer-preprocess", "transformer-postprocess", "transformer-postprocess-top")
 
 
 @dataclass(frozen=True)
 class MarianSettings:
-    """Settings as Marian names them.
+    """Settings of Marian.
 
     Args:
-        values: by name.
-        name: what errors call the place that they are from.
+        values: the settings by name.
+        name: the name of their file in error messages.
     """
 
     values: Mapping[str, Value]
@@ -147,19 +141,11 @@ class MarianSettings:
 
     @classmethod
     def parse(cls, text: str, name: str) -> "MarianSettings":
-        """Those in `text`.
-
-        Raises:
-            BundleError: it is not written as Marian writes it.
-        """
+        """Parse YAML, as `parse_settings` does."""
         return cls(parse_settings(text, name), name)
 
     def text(self, key: str, default: str = "") -> str:
-        """One value.
-
-        Raises:
-            BundleError: it is a list.
-        """
+        """One value."""
         value = self.values.get(key, default)
         if isinstance(value, list):
             raise BundleError(f"{self.name}: {key} is a list, must be one value")
@@ -173,29 +159,21 @@ class MarianSettings:
         return [value] if value else []
 
     def number(self, key: str) -> int:
-        """A whole number.
-
-        Raises:
-            BundleError: there is none.
-        """
+        """A whole number."""
         value = self.text(key)
         if not (value.isascii() and value.isdigit()):
             raise BundleError(f"{self.name}: {key} = {value!r}, must be a whole number")
         return int(value)
 
     def flag(self, key: str) -> bool:
-        """Whether it is set.
-
-        Raises:
-            BundleError: it is neither true nor false.
-        """
+        """Whether it is set."""
         value = self.text(key, "false")
         if value not in {"true", "false"}:
             raise BundleError(f"{self.name}: {key} = {value!r}, must be true or false")
         return value == "true"
 
     def norm_order(self) -> str:
-        """Ours, "post" or "pre"; empty where the layers are of neither kind."""
+        """The order "post" or "pre"; empty where the layers have another one."""
         before, after, top = (self.text(name) for name in _NORMS)
         return NORM_ORDERS.get((before, after, top), "")
 
@@ -249,7 +227,7 @@ def new_model_settings(config: TransformerConfig, num_positions: int) -> str:
 
 
 def decoder_settings(description: BundleDescription, vocabularies: Sequence[str]) -> str:
-    """What decoder.yml says: how Marian translates with the exact model, as far as it has words for our search."""
+    """The content of decoder.yml: the search of a bundle, as far as Marian has such settings."""
     search = description.search
     return (
         "# Usage: marian-decoder -c decoder.yml < input > output\n"
@@ -272,7 +250,7 @@ def decoder_settings(description: BundleDescription, vocabularies: Sequence[str]
 
 
 def _to_yaml(settings: Mapping[str, object]) -> str:
-    """Values of JSON are values of YAML; so quoted, "n" is no truth value."""
+    """Settings as YAML. Values are written as JSON, which is YAML: a quoted "n" is no boolean."""
     return "".join(f"{name}: {json.dumps(value)}\n" for name, value in settings.items())
 
 
@@ -282,16 +260,16 @@ _DAMAGE = (
     *(ValueError, KeyError, EOFError, AttributeError, TypeError, OverflowError, MemoryError, RuntimeError),
     *(zipfile.BadZipFile, zlib.error),
 )
-"""What NumPy raises for files of any content."""
+"""The exceptions of NumPy for damaged files."""
 
 
 class Archive(NamedTuple):
-    """What such a file has.
+    """The content of an .npz file of Marian.
 
     Args:
-        settings: of the network.
-        arrays: its weights by Marian's names, in float32.
-        text: the settings as they stand there.
+        settings: the settings of the network.
+        arrays: the weights by Marian's names, in float32.
+        text: the settings as YAML.
     """
 
     settings: MarianSettings
@@ -300,7 +278,7 @@ class Archive(NamedTuple):
 
 
 def write_archive(path: Path, settings: str, arrays: Mapping[str, Tensor]) -> None:
-    """Write `arrays`, and `settings`, which are YAML."""
+    """Write `arrays` and `settings`, which are YAML, to the .npz file `path`."""
     contents: dict[str, Any] = {name: np.ascontiguousarray(array.detach().numpy()) for name, array in arrays.items()}
     # Marian wants to find the end of the text marked.
     contents[_SETTINGS] = np.frombuffer(settings.encode() + b"\0", dtype=np.int8)
@@ -308,11 +286,7 @@ def write_archive(path: Path, settings: str, arrays: Mapping[str, Tensor]) -> No
 
 
 def read_archive(path: Path) -> Archive:
-    """What is in the file at `path`; pickles are refused.
-
-    Raises:
-        BundleError: it cannot be read, is no such file, or has arrays of another type.
-    """
+    """Read the .npz file at `path`; pickles are refused."""
     with _open_archive(path) as file:
         text = _read_settings_text(file, path)
         arrays = {name: file[name] for name in file.files if not name.startswith("special:")}
@@ -324,11 +298,7 @@ def read_archive(path: Path) -> Archive:
 
 
 def read_archive_settings(path: Path) -> MarianSettings:
-    """The settings alone.
-
-    Raises:
-        BundleError: it cannot be read, or is no such file.
-    """
+    """Read the settings alone."""
     with _open_archive(path) as file:
         return _parse_archive_settings(_read_settings_text(file, path), path)
 
@@ -360,7 +330,7 @@ def _parse_archive_settings(text: str, path: Path) -> MarianSettings:
 
 
 SENTENCEPIECE = ".spm"
-"""What makes Marian take a vocabulary for a SentencePiece model, and divide texts itself."""
+"""The ending by which Marian takes a vocabulary for a SentencePiece model."""
 
 _LISTS = {".yml", ".yaml", ".json"}
 
@@ -374,11 +344,7 @@ def write_vocabulary(path: Path, pieces: Sequence[str]) -> None:
 
 
 def read_vocabulary(path: Path, num_rows: int) -> list[str]:
-    """The piece of each of `num_rows` rows; one without a piece is called by its number.
-
-    Raises:
-        BundleError: it cannot be read, is none, or has a piece twice or two for one row.
-    """
+    """Read the piece of each of `num_rows` rows; a row without a piece gets a placeholder."""
     try:
         content = path.read_bytes()
     except OSError as error:
@@ -403,12 +369,12 @@ def read_vocabulary(path: Path, num_rows: int) -> list[str]:
 
 
 def name_unnamed_row(number: int) -> str:
-    """What stands for a piece in a row without one: no text has it."""
+    """The placeholder for a row without a piece, which no text contains."""
     return f"<id {number}>"
 
 
 def to_marian_order(model: bytes) -> bytes:
-    """A SentencePiece model of ours with `</s>` as 0 and `<unk>` as 1; it divides texts into the same pieces.
+    """A SentencePiece model of a bundle with `</s>` as 0 and `<unk>` as 1, which splits texts into the same pieces.
 
     Pieces are messages one after the other, each behind a byte 10 and its length, and begin the file.
     """
@@ -431,7 +397,7 @@ def _read_numbers(content: bytes, path: Path) -> list[tuple[str, int]]:
 
 
 def _end_of_piece(model: bytes, start: int) -> int:
-    """Behind the message at `start`: its length is a number of 7 bits a byte, the last one below 128."""
+    """The end of the message at `start`, whose length has 7 bits a byte and ends with a byte below 128."""
     length, place = 0, start + 1
     while True:
         length |= (model[place] & 0x7F) << (7 * (place - start - 1))

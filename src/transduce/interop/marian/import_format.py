@@ -45,12 +45,12 @@ _VOCABULARIES = (SENTENCEPIECE, ".yml", ".yaml", ".json")
 
 @dataclass(frozen=True)
 class ModelPaths:
-    """Of one model.
+    """The files of one model.
 
     Args:
         model: the .npz file.
-        vocabularies: of source and target, which may be one file.
-        decoder: what decoder.yml says; nothing if there is none.
+        vocabularies: those of source and target, which may be one file.
+        decoder: the settings in decoder.yml; empty if there is none.
     """
 
     model: Path
@@ -59,17 +59,14 @@ class ModelPaths:
 
 
 def find_model_paths(path: Path, tokenizer: Path | None = None) -> ModelPaths:
-    """Those of the model at `path`.
+    """Find the files of the model at `path`.
 
-    Vocabularies are those that decoder.yml names, as files beside the model, or the only file that is called one; if
-    there is none, the SentencePiece model `tokenizer`, whose pieces then are the rows of the embeddings.
+    Vocabularies are the files beside the model that decoder.yml names, or the only one with vocab in its name; if there
+    is none, the SentencePiece model `tokenizer`, whose pieces then are the rows of the embeddings.
 
     Args:
         path: an .npz file, or the folder of one.
         tokenizer: a SentencePiece model, or a folder with some, that is given beside the model.
-
-    Raises:
-        BundleError: there are none, or several, and nothing says which.
     """
     folder = path if path.is_dir() else path.parent
     decoder = _read_decoder_settings(folder / DECODER_FILE)
@@ -89,7 +86,7 @@ def _read_decoder_settings(path: Path) -> MarianSettings:
 
 
 def _find_model(folder: Path, decoder: MarianSettings) -> Path:
-    """The one of the usual name, the one that decoder.yml names, or the only one."""
+    """The model of the usual name, the one that decoder.yml names, or the only one."""
     named = [folder / MODEL_FILE, *(folder / Path(name).name for name in decoder.texts("models"))]
     if found := [path for path in named if path.is_file()]:
         return found[0]
@@ -131,11 +128,11 @@ _DEFAULTS = {
     "transformer-no-projection": "false",
     "transformer-postprocess-emb": "d",
 }
-"""Settings that older models lack and CTranslate2's converter wants to be told."""
+"""Settings that older models lack and CTranslate2's converter needs."""
 
 
 class MarianImport:
-    """See `ImportFormat`: an .npz file, or a folder with one, and vocabularies beside it."""
+    """The `ImportFormat` of Marian: an .npz file, or a folder with one, and vocabularies beside it."""
 
     def recognises(self, path: Path) -> bool:
         return path.suffix == ARCHIVE if path.is_file() else any(path.glob(f"*{ARCHIVE}"))
@@ -144,11 +141,6 @@ class MarianImport:
         """Positions are those that Marian computes, as a table. The program to compare with is CTranslate2, by its
         converter, which is given that table, too, as otherwise it takes another. Marian itself adds 1e-6 to variances
         where all others add 1e-5: scores differ by some 1e-5 nats a token.
-
-        Raises:
-            BundleError: a file is missing or damaged, or the model is of a kind that ours cannot express; says why.
-            MissingExtraError: CTranslate2 is not installed.
-            UserError: there is no SentencePiece model.
         """
         places = find_model_paths(path, tokenizer)
         archive = read_archive(places.model)
@@ -194,12 +186,7 @@ def _read_tokens(archive: Archive, places: ModelPaths) -> ForeignVocabulary:
 
 
 def _load_exported_tokenizer(tokens: ForeignVocabulary, places: ModelPaths) -> Tokenizer:
-    """The one beside a model that we exported, with a SentencePiece model for each language.
-
-    Raises:
-        BundleError: it belongs to another model.
-        UserError: it is damaged.
-    """
+    """The tokenizer beside an exported model, with a SentencePiece model for each language."""
     folder = places.model.parent
     tokenizer = Tokenizer.load(folder)
     ours = tokenizer.pieces(marian_rows(tokenizer.vocabulary)[:-1])
@@ -210,7 +197,7 @@ def _load_exported_tokenizer(tokens: ForeignVocabulary, places: ModelPaths) -> T
 
 
 def _make_tokenizer(tokens: ForeignVocabulary, places: ModelPaths, given: Path | None) -> Tokenizer:
-    """Ours, from SentencePiece models that are given, or lie beside the model, or are the vocabularies."""
+    """A tokenizer from SentencePiece models that are given, lie beside the model, or are the vocabularies."""
     folder, known = places.model.parent, (set(tokens.sources), set(tokens.targets))
     lies_there = any(all((folder / name).is_file() for name in names) for names in MODELS)
     if given is not None or lies_there or places.vocabularies[0].suffix != SENTENCEPIECE:
@@ -243,7 +230,7 @@ def _load_runtime(archive: Archive, tokens: ForeignVocabulary, tokenizer: Tokeni
 
 
 def _read_search(decoder: MarianSettings) -> SearchConfig:
-    """As decoder.yml has it; Marian's exponent of the length is ours, though its base is a little larger."""
+    """The search in decoder.yml; Marian's exponent of the length is kept, though its base is a little larger."""
     names = {"beam-size": "beam", "normalize": "length_penalty"}
     given = {ours: decoder.text(theirs) for theirs, ours in names.items() if theirs in decoder.values}
     values = [f'"{name}": {text if _NUMBER.fullmatch(text) else json.dumps(text)}' for name, text in given.items()]

@@ -56,7 +56,7 @@ _AT_THE_TOP = re.compile(r"(encoder|decoder)\.final\.(gain|bias)")
 
 
 def marian_rows(vocabulary: int) -> list[int]:
-    """Of each id of ours, the row in a matrix of Marian's; -1 for `<pad>`, which has none."""
+    """For each id of a bundle, the row in a matrix of Marian; -1 for `<pad>`, which has none."""
     return [1, 0, *range(2, vocabulary - 1), -1]
 
 
@@ -66,7 +66,7 @@ def to_arrays(config: TransformerConfig, tensors: Mapping[str, Tensor], table: T
     Args:
         config: the network.
         tensors: its tensors, by the names of a bundle.
-        table: its positions. Marian itself takes no notice of them, only CTranslate2's converter does.
+        table: its positions, which CTranslate2's converter reads and Marian itself ignores.
     """
     bias = torch.zeros(config.vocabulary)
     found: dict[str, Tensor] = {}
@@ -86,10 +86,7 @@ def from_arrays(
     Args:
         config: the network.
         arrays: Marian's, by name.
-        matrices: what has a row for each token, see `token_matrices`.
-
-    Raises:
-        KeyError: an array is missing.
+        matrices: the matrices with a row for each token, from `token_matrices`.
     """
     found: dict[str, Tensor] = {}
     for name in model_tensors(make_empty_model(config)):
@@ -101,7 +98,7 @@ def from_arrays(
 
 
 def find_unknown_arrays(config: TransformerConfig, arrays: Mapping[str, Tensor]) -> list[str]:
-    """Names of arrays that belong to something which ours has not."""
+    """Names of arrays of features that a bundle does not have."""
     tensors = model_tensors(make_empty_model(config))
     known = {one for name in tensors for one in _marian_names(config, name)}
     return sorted(arrays.keys() - known - {"Wemb", "encoder_Wemb", OUTPUT, OLD_OUTPUT, *_ALONE.values()})
@@ -110,17 +107,14 @@ def find_unknown_arrays(config: TransformerConfig, arrays: Mapping[str, Tensor])
 def token_matrices(
     settings: MarianSettings, arrays: Mapping[str, Tensor], sources: Sequence[int], targets: Sequence[int], never: float
 ) -> dict[str, Tensor]:
-    """Embeddings, output projection and output bias, by the names of a bundle, with a row for each id of ours.
+    """Embeddings, output projection and output bias, by their names in a bundle, with a row for each id.
 
     Args:
-        settings: of the model; they say which of these are one.
+        settings: those of the model, which say which of these are shared.
         arrays: Marian's, by name.
-        sources: the row of each id of ours among source embeddings, -1 where it has none.
-        targets: the same among target embeddings and outputs.
-        never: the output bias of what has no row.
-
-    Raises:
-        KeyError: an array is missing.
+        sources: the row of each id among source embeddings, -1 where it has none.
+        targets: the row of each id among target embeddings and outputs, -1 where it has none.
+        never: the output bias of an id without a row.
     """
     is_one = settings.flag("tied-embeddings-all")
     inputs_are_one = is_one or settings.flag("tied-embeddings-src")
@@ -139,7 +133,7 @@ def token_matrices(
 
 
 def _marian_names(config: TransformerConfig, name: str) -> tuple[str, ...]:
-    """The names of the arrays that hold one after the other what our tensor holds."""
+    """The names of the arrays that together hold a tensor of a bundle."""
     if name == "source_embedding.weight":
         return ("Wemb" if config.tied_embeddings == "three_way" else "encoder_Wemb",)
     if name in _ALONE:
@@ -159,7 +153,7 @@ def _marian_names(config: TransformerConfig, name: str) -> tuple[str, ...]:
 
 
 def _transpose_layout(name: str, part: Tensor) -> Tensor:
-    """From one layout to the other, either way."""
+    """A part of a tensor in the other layout; the function is its own inverse."""
     if part.ndim == 1:
         return part[None]
     if name.endswith(("gain", "bias")):
@@ -168,7 +162,7 @@ def _transpose_layout(name: str, part: Tensor) -> Tensor:
 
 
 NEW_POSITIONS = "positionEmbedding->embeddings"
-"""What the names of the two tables of positions end with."""
+"""The ending of the names of both tables of positions."""
 
 _LAYERS = {
     "encoder": ("TransformerEncoderLayer", "selfAttentionBlock"),
@@ -179,7 +173,7 @@ _MATRIX = re.compile(r".*_W.")
 
 
 def to_new_arrays(config: TransformerConfig, arrays: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """`arrays` of the type `transformer` for the type `transformer-new`."""
+    """Convert `arrays` of the type `transformer` to the type `transformer-new`."""
     found: dict[str, Tensor] = {}
     for name, array in arrays.items():
         if name == POSITIONS:
@@ -221,7 +215,7 @@ def _new_name(config: TransformerConfig, name: str) -> str:
 
 
 def _new_filter_name(config: TransformerConfig, array: str) -> str:
-    """A linear layer of the feed-forward network; Marian has relu in one layer with what is in front of it."""
+    """The name of a linear layer of the feed-forward network; Marian joins a relu with the layer before it."""
     has_relu = config.activation == "relu"
     if array[-1] == "1":
         return f"layers->at(0)->as<marian::nn::{'LinearReluDropout' if has_relu else 'Linear'}>()"
@@ -231,7 +225,7 @@ def _new_filter_name(config: TransformerConfig, array: str) -> str:
 ACTIVATIONS = ("relu", "swish")
 
 NUM_POSITIONS = 2048
-"""Rows that are made of Marian's formula, which has no end."""
+"""Rows of a table that is computed by Marian's formula."""
 
 _NEEDED = {
     "type": ("transformer",),
@@ -252,11 +246,11 @@ _EMPTY = ("transformer-tied-layers", "input-types")
 
 
 class Tokens(NamedTuple):
-    """Of each id of ours, the row in matrices of Marian's, -1 where it has none.
+    """For each id of a bundle, the row in matrices of Marian, -1 where it has none.
 
     Args:
-        sources: among source embeddings.
-        targets: among target embeddings and outputs.
+        sources: rows of source embeddings.
+        targets: rows of target embeddings and outputs.
     """
 
     sources: list[int]
@@ -264,7 +258,7 @@ class Tokens(NamedTuple):
 
 
 def find_obstacles(archive: Archive) -> Iterator[str]:
-    """What the model has that ours cannot express."""
+    """Features of the model that a bundle cannot express."""
     settings, arrays = archive.settings, archive.arrays
     if found := list(_find_other_values(settings)):
         yield from found
@@ -285,12 +279,7 @@ def find_obstacles(archive: Archive) -> Iterator[str]:
 
 
 def make_config(archive: Archive, tokens: Tokens) -> TransformerConfig:
-    """Its shape, `archive` having positions.
-
-    Raises:
-        BundleError: it is an impossible one.
-        KeyError: an array is missing.
-    """
+    """The settings of the network in `archive`, which includes positions."""
     settings, arrays = archive.settings, archive.arrays
     inner = arrays["encoder_l1_ffn_W1"]
     kind = classify_positions(arrays[POSITIONS])
@@ -316,13 +305,13 @@ def make_config(archive: Archive, tokens: Tokens) -> TransformerConfig:
 
 
 def add_positions(arrays: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """`arrays` with a table of positions; a file that has none means the sinusoids that Marian computes."""
+    """The arrays with a table of positions: by default the sinusoids that Marian computes."""
     table = {POSITIONS: marian_sinusoids(NUM_POSITIONS, arrays["encoder_l1_ffn_W1"].size(0))}
     return {**table, **arrays}
 
 
 def marian_sinusoids(length: int, d_model: int) -> Float[Tensor, "{length} {d_model}"]:
-    """What Marian adds to embeddings: in float32, sines before cosines, frequencies from 1 down to 1/10000 itself.
+    """The positions of Marian: in float32, sines before cosines, frequencies from 1 down to 1/10000 itself.
 
     The paper's last frequency is a little higher, as are those that Transformers and CTranslate2 take for Marian's.
     """
@@ -343,7 +332,7 @@ def _find_other_values(settings: MarianSettings) -> Iterator[str]:
 
 
 def _find_tying(settings: MarianSettings, tokens: Tokens) -> str:
-    """Which matrices are one."""
+    """Which matrices are shared."""
     is_one = settings.flag("tied-embeddings-all")
     if not (is_one or settings.flag("tied-embeddings")):
         return "none"
@@ -352,6 +341,6 @@ def _find_tying(settings: MarianSettings, tokens: Tokens) -> str:
 
 
 def _has_bias(archive: Archive, tokens: Tokens) -> bool:
-    """Whether there is one, or a token that targets never have; of `<pad>`, the last, nobody asks."""
+    """Whether there is an output bias, or a token but `<pad>` that targets never have."""
     has_own = OUTPUT_BIAS in archive.arrays and not archive.settings.flag("output-omit-bias")
     return has_own or -1 in tokens.targets[:-1]

@@ -17,11 +17,11 @@ from transduce.text import Tokenizer
 
 
 class MarianPieces:
-    """The tokenizer that travels with a model of Marian's, with the ids of ours.
+    """The tokenizer that travels with a model of Marian, with the ids of a bundle.
 
     Args:
         models: the SentencePiece models of source and target.
-        sources: the pieces in the vocabulary of the source; any other is unknown to it, the target's own among them.
+        sources: the pieces in the vocabulary of the source; all others are unknown to it.
         tokenizer: whose ids are returned and read.
     """
 
@@ -42,29 +42,29 @@ class MarianPieces:
         ]
 
     def decode(self, ids: Sequence[Sequence[int]]) -> list[str]:
-        """The text of each row of ids, without spaces at its ends where our tokenizer leaves them out."""
+        """The text of each row of ids, without spaces at its ends where the bundle's tokenizer leaves them out."""
         texts = [self._target.decode_pieces(self._tokenizer.pieces(row)[:-1]) for row in ids]
         return texts if self._tokenizer.is_joint else [text.strip() for text in texts]
 
 
 def find_marian() -> Path | None:
-    """The command `pymarian`, beside this Python or on the PATH; the package of that name installs it."""
+    """Find the command `pymarian`, beside this Python or on the PATH."""
     places = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")])
     found = shutil.which("pymarian", path=places)
     return None if found is None else Path(found)
 
 
 class MarianRuntime:
-    """Marian is started for every call, and reads and writes pieces.
+    """Marian as `Runtime`: started for every call, one sentence at a time, reading and writing pieces.
 
     Its scores have five decimals.
 
     Args:
         marian: the command.
         model: an .npz file of the type `transformer-new`, with a table of positions.
-        vocabularies: of source and target, as YAML.
+        vocabularies: those of source and target, as YAML.
         tokenizer: whose ids are read and returned.
-        pieces: divides texts and puts them together.
+        pieces: the tokenizer that travels with the model.
     """
 
     def __init__(
@@ -109,7 +109,7 @@ class MarianRuntime:
         return found
 
     def _group_by_factor(self, lengths: Sequence[int], limits: Sequence[int]) -> Iterator[tuple[list[int], float]]:
-        """Indices of sentences, and how many times as long as their sources their translations may be.
+        """Groups of indices of sentences, each with the largest ratio of the lengths of translation and source.
 
         Marian has one such factor for all that it translates, and fails where it comes to the end of its positions.
         """
@@ -126,7 +126,7 @@ class MarianRuntime:
             yield group, factor
 
     def _run_with_model(self, *arguments: str) -> list[str]:
-        """The lines that Marian writes. In batches it takes the mask of one for another, so that each is a sentence."""
+        """The lines that Marian writes, for batches of one sentence: in larger ones it confuses masks."""
         options = ["--models" if arguments[0] == "decode" else "--model", str(self._model)]
         options += ["--vocabs", *map(str, self._vocabularies)]
         options += ["--mini-batch", "1", "--maxi-batch", "1", "--cpu-threads", "1", "--workspace", "128"]
@@ -143,7 +143,7 @@ class MarianRuntime:
         return done
 
     def _write_pieces(self, path: Path, rows: Sequence[Sequence[int]]) -> None:
-        """Pieces with spaces between them, a row a line, without the end, which Marian adds."""
+        """Write a line of pieces for each row, without `</s>`, which Marian adds."""
         lines = [" ".join(self._tokenizer.pieces(row)[:-1]) + "\n" for row in rows]
         path.write_text("".join(lines), encoding="utf-8", newline="\n")
 
@@ -161,10 +161,6 @@ def load_converted(
         vocabularies: of source and target, as YAML.
         tokenizer: whose ids are read and returned.
         pieces: the tokenizer that travels with the model.
-
-    Raises:
-        BundleError: CTranslate2 cannot convert the model.
-        MissingExtraError: CTranslate2 is not installed.
     """
     import_ctranslate2(f"running {model}")
     from ctranslate2.converters import MarianConverter  # noqa: PLC0415 - optional

@@ -38,7 +38,7 @@ def onnx_card(settings: OnnxSettings) -> str:
 
 
 def example_programs(*, is_joint: bool) -> Mapping[str, str]:
-    """By name: `translate.py`, and the module it imports where source and target have a SentencePiece model each."""
+    """The programs of an export by name; with two SentencePiece models, `translate.py` imports a second module."""
     folder = Path(__file__).parent
     translate = (folder / "translate.txt").read_text(encoding="utf-8")
     if is_joint:
@@ -52,13 +52,13 @@ def example_programs(*, is_joint: bool) -> Mapping[str, str]:
 
 
 MOST_BYTES = 2**31 - 2**24
-"""Of weights in one file: protocol buffers end at two gigabytes."""
+"""Bytes of weights in one file: protocol buffers end at two gigabytes."""
 
 _ROWS = re.compile(r"(?P<name>.+)\[(?P<start>\d+):\d+\]")
 
 
 class OnnxFormat:
-    """See `ExportFormat`: a folder with two graphs, the tokenizer, and a program that translates by them."""
+    """The `ExportFormat` of ONNX: a folder with two graphs, the tokenizer, and a program that translates by them."""
 
     precisions = ("float32", "float16", "int8")
     suffix = ""
@@ -89,11 +89,7 @@ class OnnxFormat:
         return OnnxRuntime(path)
 
     def read_back(self, path: Path) -> Mapping[str, Tensor] | None:
-        """Bytes have their scales elsewhere in the graph.
-
-        Raises:
-            BundleError: the graphs have different values for the same weight.
-        """
+        """Bytes have their scales elsewhere in the graph."""
         if read_settings(path).precision == "int8":
             return None
         parts: dict[str, dict[int, Tensor]] = defaultdict(dict)
@@ -107,7 +103,7 @@ class OnnxFormat:
 
 
 def _read_weights(path: Path) -> Iterator[tuple[str, Tensor]]:
-    """The initializers that are weights, or some rows of one, by name."""
+    """The initializers that are weights, or some rows of one, with their names."""
     onnx = import_onnx("reading ONNX graphs")
     for initializer in onnx.load(path).graph.initializer:
         if not initializer.name.startswith(CONSTANT):

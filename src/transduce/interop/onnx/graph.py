@@ -13,11 +13,7 @@ from transduce.errors import MissingExtraError
 
 
 def import_onnx(purpose: str) -> ModuleType:
-    """The package `onnx`; `purpose` says what needs it.
-
-    Raises:
-        MissingExtraError: it is not installed.
-    """
+    """Import the optional package `onnx`; `purpose` says in the error what needs it."""
     try:
         import onnx  # noqa: PLC0415 - optional
         import onnx.checker  # noqa: PLC0415
@@ -36,21 +32,18 @@ IR_VERSION = 8
 """Version of the file format that belongs to it."""
 
 CONSTANT = "constant."
-"""What the names of numbers begin with that are no weights."""
+"""The beginning of the names of numbers that are no weights."""
 
 Array = NDArray[Any]
 Type = type[np.generic]
 
 
 class Graph:
-    """A graph in the making. Values go by their names: an operation adds a node and returns the name of its result.
+    """A builder of a graph. Values are named: an operation adds a node and returns the name of its result.
 
     Args:
-        name: of the graph.
-        weights: the model's tensors by their names in a bundle, which their initializers have, too.
-
-    Raises:
-        MissingExtraError: ONNX is not installed.
+        name: the name of the graph.
+        weights: the model's tensors by their names in a bundle, which are those of their initializers.
     """
 
     def __init__(self, name: str, weights: Mapping[str, Tensor]) -> None:
@@ -63,54 +56,54 @@ class Graph:
         self._nodes: list[Any] = []
 
     def input(self, name: str, dtype: Type, axes: Sequence[str | int]) -> str:
-        """An input; an axis is a size or, where it may have any, what it counts."""
+        """Add an input; an axis is a size, or the name of an axis of any size."""
         self._inputs.append(self._describe_value(name, dtype, axes))
         return name
 
     def output(self, value: str, name: str, dtype: Type, axes: Sequence[str | int]) -> None:
-        """Hands the result `value` out, which is called `name` from then on."""
+        """Make the result `value` an output, and rename it to `name`."""
         for node in self._nodes:
             for names in (node.input, node.output):
                 names[:] = [name if one == value else one for one in names]
         self._outputs.append(self._describe_value(name, dtype, axes))
 
     def operation(self, operator: str, *inputs: str, **attributes: Any) -> str:  # noqa: ANN401 - as the operator has them
-        """The result of an operator of ONNX, whose specification says which attributes it has."""
+        """Add an operator of ONNX with one result."""
         (result,) = self.operations(operator, *inputs, num_results=1, **attributes)
         return result
 
     def operations(self, operator: str, *inputs: str, num_results: int, **attributes: Any) -> list[str]:  # noqa: ANN401 - likewise
-        """The results of an operator that has several."""
+        """Add an operator of ONNX with several results."""
         name = f"{operator}_{len(self._nodes)}"
         results = [name] if num_results == 1 else [f"{name}.{number}" for number in range(num_results)]
         self._nodes.append(self._onnx.helper.make_node(operator, inputs, results, name=name, **attributes))
         return results
 
     def cast(self, value: str, dtype: Type) -> str:
-        """The same numbers in another type."""
+        """Convert numbers to another type."""
         return self.operation("Cast", value, to=self._type_number(dtype))
 
     def constant(self, value: Any, dtype: Type) -> str:  # noqa: ANN401 - whatever numpy makes an array of
-        """Numbers that belong to the formulas."""
+        """Add numbers of a formula."""
         return self.initializer(f"{CONSTANT}{len(self._initializers)}", np.asarray(value, dtype))
 
     def name_of(self, weight: Tensor, rows: slice | None = None) -> str:
-        """What a weight is called in the bundle; of some of its rows, with their numbers behind the name."""
+        """The name of a weight in the bundle, followed by the numbers of its rows if there are only some."""
         name = self._weight_names[id(weight)]
         return name if rows is None else f"{name}[{rows.start}:{rows.stop}]"
 
     def weight(self, weight: Tensor, rows: slice | None = None) -> str:
-        """A weight of the model, or some of its rows, as they are."""
+        """Add a weight of the model, or some of its rows, in float32."""
         return self.initializer(self.name_of(weight, rows), to_numpy(weight, rows))
 
     def initializer(self, name: str, array: Array) -> str:
-        """Numbers that the file keeps under `name`, once."""
+        """Add numbers that the file keeps under `name`, once."""
         if name not in self._initializers:
             self._initializers[name] = self._onnx.numpy_helper.from_array(array, name)
         return name
 
     def to_bytes(self, description: str) -> bytes:
-        """The file, after ONNX's own checker has read it; the same for the same graph."""
+        """The content of the file, checked by ONNX's own checker; deterministic."""
         helper = self._onnx.helper
         initializers = list(self._initializers.values())
         model = helper.make_model(
@@ -144,10 +137,10 @@ _ZERO = 128
 
 @runtime_checkable
 class Weights(Protocol):
-    """How matrices are kept; what is small, vectors above all, is in float32 always."""
+    """The way to keep matrices; vectors are always in float32."""
 
     def product(self, inputs: str, weight: Tensor, bias: str, rows: slice | None = None) -> str:
-        """The `inputs` [positions, width] times W^T, plus b; with some rows of W if not with all."""
+        """`inputs` [positions, width] times W^T, plus b; with all rows of W or some."""
         ...
 
     def lookup(self, ids: str, weight: Tensor) -> str:
@@ -156,7 +149,7 @@ class Weights(Protocol):
 
 
 class FloatWeights:
-    """Matrices in float32; or in float16, to be widened when the model is loaded: all is computed in float32."""
+    """Matrices in float32, or in float16 and converted when the model is loaded; all is computed in float32."""
 
     def __init__(self, graph: Graph, dtype: type[np.floating]) -> None:
         self._graph, self._dtype = graph, dtype
@@ -176,9 +169,9 @@ class FloatWeights:
 
 
 class IntegerWeights:
-    """Matrices in bytes, with a scale for each row; what they are multiplied with is rounded to bytes, too.
+    """Matrices in bytes, with a scale for each row; the inputs of products are rounded to bytes, too.
 
-    All inputs of a product have one scale, that of the largest: a translation depends, a little, on its batch.
+    All inputs of a product share the scale of the largest: a translation depends, a little, on its batch.
     """
 
     def __init__(self, graph: Graph) -> None:
@@ -211,7 +204,7 @@ class IntegerWeights:
 
 
 def make_weights(graph: Graph, precision: str) -> Weights:
-    """Those of `precision`: float32, float16 or int8."""
+    """The weights of a graph in `precision`: float32, float16 or int8."""
     if precision == "int8":
         return IntegerWeights(graph)
     return FloatWeights(graph, np.float16 if precision == "float16" else np.float32)

@@ -50,7 +50,7 @@ class Layers:
         return self.graph.operation("Shape", value, start=axis, end=axis + 1)
 
     def unsqueeze(self, value: str, *axes: int) -> str:
-        """The same with more axes, of size 1."""
+        """Add axes of size 1."""
         return self.graph.operation("Unsqueeze", value, self.graph.constant(axes, np.int64))
 
     def linear(self, linear: Linear, x: str, rows: slice | None = None) -> str:
@@ -71,7 +71,7 @@ class Layers:
         return graph.operation("Add", embedded, marks)
 
     def _add_sinusoids(self, places: str, d_model: int) -> str:
-        """See `model.positions.sinusoids`: in float64, as there, and without a last row."""
+        """The sinusoids of `model.positions`, in float64, for any position."""
         graph = self.graph
         periods = 10_000 ** (torch.arange(0, d_model, 2, dtype=torch.float64) / d_model)
         position = self.unsqueeze(graph.cast(places, np.float64), -1)
@@ -80,7 +80,7 @@ class Layers:
         return graph.cast(self.reshape(graph.operation("Concat", *pairs, axis=-1), -1, d_model), np.float32)
 
     def normalize(self, normalization: Normalization, x: str) -> str:
-        """See `model.normalization`; of a batch, by the running statistics, as in evaluation."""
+        """Layer normalisation, or batch normalisation by the running statistics, as in evaluation."""
         graph = self.graph
         gain, bias = graph.weight(normalization.gain), graph.weight(normalization.bias)
         if isinstance(normalization, LayerNormalization):
@@ -116,13 +116,13 @@ class Layers:
         return self._split_heads(attention, projected, sentences, attention.d_k, attention.d_k, attention.d_v)
 
     def project_queries(self, attention: MultiHeadAttention, x: str, sentences: str) -> str:
-        """Queries alone."""
+        """Queries of every head."""
         projected = self.linear(attention.projection, x, slice(0, attention.query_width))
         (queries,) = self._split_heads(attention, projected, sentences, attention.d_k)
         return queries
 
     def project_memory(self, attention: MultiHeadAttention, memory: str, sentences: str) -> list[str]:
-        """Keys and values alone."""
+        """Keys and values of every head, from the memory."""
         rows = slice(attention.query_width, len(attention.projection.weight))
         projected = self.linear(attention.projection, memory, rows)
         return self._split_heads(attention, projected, sentences, attention.d_k, attention.d_v)
@@ -130,7 +130,7 @@ class Layers:
     def attend(
         self, attention: MultiHeadAttention, queries: str, keys: str, values: str, mask: str | None = None
     ) -> str:
-        """See `MultiHeadAttention.attend`; without a `mask`, every query looks at every key."""
+        """Multi-head attention from projected queries, keys and values; without a mask, every query sees every key."""
         graph = self.graph
         scores = self._score(attention.score, queries, keys)
         if mask is not None:
@@ -140,7 +140,7 @@ class Layers:
         return self.linear(attention.output, self.reshape(side_by_side, -1, attention.num_heads * attention.d_v))
 
     def reshape(self, value: str, *sizes: int | str) -> str:
-        """The same numbers with axes of other sizes: numbers, of which one may be -1, or names of what has one, [1]."""
+        """Reshape a value to sizes: numbers, of which one may be -1, or names of values of shape [1]."""
         graph = self.graph
         parts = [graph.constant([size], np.int64) if isinstance(size, int) else size for size in sizes]
         return graph.operation("Reshape", value, graph.operation("Concat", *parts, axis=0))
@@ -179,16 +179,12 @@ KeysAndValues = tuple[str, str]
 
 
 def cache_names(kind: str, num_layers: int) -> list[KeysAndValues]:
-    """What the graphs call the keys and values of each decoder layer; `kind` is memory, past or present."""
+    """The names of the keys and values of each decoder layer; `kind` is memory, past or present."""
     return [(f"{kind}_keys_{number}", f"{kind}_values_{number}") for number in range(num_layers)]
 
 
 def encoder_graph(model: Transformer, precision: str) -> bytes:
-    """From `source_ids`, filled up with `<pad>`, to `source_mask`, `memory_keys_0`, `memory_values_0`...
-
-    Raises:
-        MissingExtraError: ONNX is not installed.
-    """
+    """From `source_ids`, filled up with `<pad>`, to `source_mask`, `memory_keys_0`, `memory_values_0`..."""
     graph, layers = _start_graph("encoder", model, precision)
     source_ids = graph.input(SOURCE_IDS, np.int64, ["sentences", "source"])
     padding = graph.operation("Equal", source_ids, graph.constant(model.pad_id, np.int64))
@@ -212,11 +208,7 @@ def encoder_graph(model: Transformer, precision: str) -> bytes:
 
 
 def decoder_step_graph(model: Transformer, precision: str) -> bytes:
-    """From `last_ids`, what the encoder hands out, and `past_keys_0`... to `log_probabilities` and `present_keys_0`...
-
-    Raises:
-        MissingExtraError: ONNX is not installed.
-    """
+    """From `last_ids`, what the encoder hands out, and `past_keys_0`... to `log_probabilities` and `present_keys_0`..."""
     graph, layers = _start_graph("decoder_step", model, precision)
     last_ids = graph.input(LAST_IDS, np.int64, ["rows"])
     mask = layers.unsqueeze(graph.input(SOURCE_MASK, np.bool_, ["sentences", "source"]), 1, 2)
@@ -262,7 +254,7 @@ def _add_cache_inputs(
 
 
 def _add_encoder_layer(layers: Layers, layer: EncoderLayer, x: str, mask: str) -> str:
-    """See `model.encoder`."""
+    """Add an encoder layer."""
     attention, sentences = layer.self_attention, layers.size(mask, 0)
 
     def attend(x: str) -> str:
@@ -276,7 +268,7 @@ def _add_encoder_layer(layers: Layers, layer: EncoderLayer, x: str, mask: str) -
 def _add_decoder_layer(
     layers: Layers, layer: DecoderLayer, x: str, past: KeysAndValues, memory: KeysAndValues, mask: str
 ) -> tuple[str, KeysAndValues]:
-    """See `DecoderLayer.step`: the output, and the past with what the new position adds to it."""
+    """Add a step of a decoder layer: its output, and the past with the keys and values of the new position."""
     grown = past
 
     def attend_past(x: str) -> str:
@@ -298,7 +290,7 @@ def _add_decoder_layer(
 
 
 def _add_log_probabilities(layers: Layers, model: Transformer, x: str) -> str:
-    """See `OutputProjection`."""
+    """Add the output projection."""
     graph, projection = layers.graph, model.projection
     addend = graph.constant(projection.mask.numpy(), np.float32)
     if projection.bias is not None:

@@ -28,7 +28,7 @@ DECODER_STEP_FILE = "decoder_step.onnx"
 
 
 class GraphNames(Settings):
-    """A graph and what goes into it and comes out."""
+    """A graph with its inputs and outputs."""
 
     file: str
     """The graph."""
@@ -41,7 +41,7 @@ class GraphNames(Settings):
 
 
 class OnnxSettings(Settings):
-    """Everything that a program needs which runs the graphs."""
+    """The config.json of an export: everything that a program needs to run the graphs."""
 
     format: Literal["transduce onnx"] = "transduce onnx"
     """Marks the file."""
@@ -84,7 +84,7 @@ class OnnxSettings(Settings):
 
     @classmethod
     def of(cls, description: BundleDescription, precision: str) -> "OnnxSettings":
-        """Those of a bundle, exported in `precision`."""
+        """The settings of a bundle that is exported in `precision`."""
         model = description.model
         memory, past, present = (
             tuple(name for pair in cache_names(kind, model.num_decoder_layers) for name in pair)
@@ -111,11 +111,7 @@ class OnnxSettings(Settings):
 
 
 def read_settings(folder: Path) -> OnnxSettings:
-    """Those in the config.json of `folder`.
-
-    Raises:
-        BundleError: there is no such file, or `transduce export` has not written it.
-    """
+    """Read the config.json of `folder`."""
     path = folder / CONFIG_FILE
     try:
         return OnnxSettings.model_validate_json(path.read_bytes())
@@ -132,11 +128,7 @@ Arrays = Mapping[str, NDArray[Any]]
 
 
 def import_onnxruntime(purpose: str) -> ModuleType:
-    """The package `onnxruntime`; `purpose` says what needs it.
-
-    Raises:
-        MissingExtraError: it is not installed.
-    """
+    """Import the optional package `onnxruntime`; `purpose` says in the error what needs it."""
     try:
         import onnxruntime  # noqa: PLC0415 - optional
     except ImportError:
@@ -146,14 +138,10 @@ def import_onnxruntime(purpose: str) -> ModuleType:
 
 
 class OnnxModel:
-    """Both graphs, each computing on one thread; several threads may call them at a time.
+    """Both graphs of an export, each computing on one thread; several threads may call them at a time.
 
     Args:
-        folder: what `transduce export --to onnx` has written.
-
-    Raises:
-        BundleError: a file is missing or damaged, or the folder is something else.
-        MissingExtraError: ONNX Runtime is not installed.
+        folder: a folder that `transduce export --to onnx` has written.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -177,11 +165,7 @@ class OnnxModel:
         }
 
     def read(self, source_ids: Int64[np.ndarray, "sentences source"]) -> Arrays:
-        """What the decoder needs of the source: its mask, and keys and values of the memory.
-
-        Raises:
-            UserError: it is longer than the model's learned positions.
-        """
+        """Run the encoder: the source mask, and keys and values of the memory."""
         self._check_length(source_ids.shape[1])
         outputs = self._encoder.run(None, {SOURCE_IDS: source_ids})
         return dict(zip(self.settings.encoder.outputs, outputs, strict=True))
@@ -198,11 +182,7 @@ class OnnxModel:
     def step(
         self, last_ids: Int64[np.ndarray, " rows"], memory: Arrays, past: Arrays
     ) -> tuple[Float[np.ndarray, "rows vocabulary"], Arrays]:
-        """Log-probabilities of the next ids, and the past with `last_ids`.
-
-        Raises:
-            UserError: the target becomes longer than the model's learned positions.
-        """
+        """Run the decoder step: log-probabilities of the next ids, and the past with `last_ids`."""
         self._check_length(next(iter(past.values())).shape[2] + 1)
         outputs = self._decoder_step.run(None, {LAST_IDS: last_ids, **memory, **past})
         found = dict(zip(self.settings.decoder_step.outputs, outputs, strict=True))
@@ -235,10 +215,6 @@ class OnnxRuntime:
 
     Args:
         folder: what `transduce export --to onnx` has written.
-
-    Raises:
-        BundleError: a file is missing or damaged.
-        MissingExtraError: ONNX Runtime is not installed.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -286,23 +262,19 @@ class OnnxRuntime:
         return found
 
     def _start(self, sources: Sequence[Sequence[int]]) -> tuple[Arrays, Arrays]:
-        """The memory of sources, and the past of targets that have not begun."""
+        """The memory of sources, and an empty past of targets."""
         return self._model.read(self._pad(sources)), self._model.make_empty_past(len(sources))
 
     def _pad(self, rows: Sequence[Sequence[int]]) -> Int64[np.ndarray, "rows length"]:
-        """All rows, `<pad>` behind the short ones."""
+        """Rows as one array, padded with `<pad>`."""
         longest = max(map(len, rows))
         return np.array([[*row, *[self._pad_id] * (longest - len(row))] for row in rows], np.int64)
 
 
 def load(path: Path) -> NetworkEngine:
-    """The engine of what `transduce export --to onnx` has written to `path`; PyTorch computes nothing of the network.
+    """Load the export in `path` as an engine of Transduce's search; PyTorch computes nothing of the network.
 
     As many batches are under way as PyTorch has threads, each on one of them.
-
-    Raises:
-        BundleError: a file is missing or damaged, or the folder is something else.
-        MissingExtraError: ONNX Runtime is not installed.
     """
     model = OnnxModel(path)
     settings = model.settings
@@ -311,7 +283,7 @@ def load(path: Path) -> NetworkEngine:
 
 @dataclass(frozen=True)
 class _State:
-    """What the step needs: the memory of each sentence, and the past of each hypothesis, `width` for each sentence."""
+    """The state of a search: the memory of each sentence, and the past of its `width` hypotheses."""
 
     memory: Arrays
     past: Arrays
@@ -325,7 +297,7 @@ class _State:
 
 
 class OnnxNetwork:
-    """See `translation.Network`."""
+    """An exported model as `translation.Network`."""
 
     def __init__(self, model: OnnxModel) -> None:
         self._model = model
