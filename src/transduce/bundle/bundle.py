@@ -1,4 +1,4 @@
-"""A trained model as one folder: weights, tokenizer, description and model card."""
+"""Bundles: a trained model as one folder with weights, tokenizer, description and model card."""
 
 import re
 from collections.abc import Callable
@@ -40,7 +40,7 @@ DESCRIPTION = "bundle.json"
 WEIGHTS = "weights.safetensors"
 MODEL_CARD = "README.md"
 FILES = {DESCRIPTION, WEIGHTS, MODEL_CARD, SOURCE_MODEL, TARGET_MODEL, VOCABULARY, "calibration.json", "parity.json"}
-"""All that a bundle may have; the two last are of `bundle.calibration` and `interop.parity`."""
+"""All files that a bundle may have; `bundle.calibration` and `interop.parity` write the last two."""
 _LEFT_BY_DESKTOPS = {".DS_Store", "Thumbs.db", "desktop.ini"}
 _TOKENIZERS = ({SOURCE_MODEL}, {SOURCE_MODEL, TARGET_MODEL, VOCABULARY})
 
@@ -54,12 +54,12 @@ class Bundle:
 
     @property
     def model_config(self) -> TransformerConfig:
-        """The network's shape."""
+        """The settings of the network."""
         return self.description.model
 
     @property
     def tokenizer_path(self) -> Path:
-        """What `text.tokenizer` says to take this tokenizer: the SentencePiece model, or the folder if it has two."""
+        """The value of `text.tokenizer` for this tokenizer: the SentencePiece model, or the folder if it has two."""
         return self.folder / SOURCE_MODEL if self._tokenizer_files == {SOURCE_MODEL} else self.folder
 
     @property
@@ -68,12 +68,12 @@ class Bundle:
 
     @property
     def digest(self) -> str:
-        """SHA-256 of the weights: what tells two models apart."""
+        """SHA-256 of the weights, which identifies the model."""
         return self.description.files[WEIGHTS].sha256
 
     @classmethod
     def open(cls, folder: Path) -> "Bundle":
-        """The bundle in `folder`, checked completely but for running it; nothing on disk is changed.
+        """Open the bundle in `folder` and check all of its files; nothing on disk is changed.
 
         Raises:
             BundleError: the folder is missing, foreign or damaged; says which file, what was expected and found.
@@ -149,25 +149,25 @@ def save_bundle(
 
 
 def is_bundle(folder: Path) -> bool:
-    """Whether something lies there that says it is a bundle."""
+    """Whether `folder` has the description of a bundle."""
     return (folder / DESCRIPTION).is_file()
 
 
 def foreign_files(folder: Path) -> list[str]:
-    """Names of what lies in the bundle `folder` and is not of any bundle: somebody's own, which goes if that goes."""
+    """Names of files in the bundle `folder` that are not part of a bundle, and would be lost if it were replaced."""
     names = {path.name for path in folder.iterdir()} - FILES - _LEFT_BY_DESKTOPS
     return sorted(name for name in names if not re.search(UNFINISHED_PATTERN + "$", name, re.ASCII))
 
 
 def check_new_bundle(folder: Path, *, force: bool) -> None:
-    """That a bundle may be written to `folder`; nothing is changed.
+    """Check that a bundle may be written to `folder`; nothing is changed.
 
     Args:
-        folder: the place, which training does not have for its own.
+        folder: the folder, which is not that of a run.
         force: replace a bundle that is there; a folder with anything else in it never is.
 
     Raises:
-        OutputError: something is there, or the place cannot be written.
+        OutputError: `folder` exists and is not replaced, or cannot be written.
         WriteError: its disk is full.
     """
     check_replaceable(folder, DESCRIPTION)
@@ -179,10 +179,10 @@ def check_new_bundle(folder: Path, *, force: bool) -> None:
 
 
 def check_no_foreign_files(folder: Path) -> None:
-    """That all in the bundle `folder` is the bundle's own.
+    """Check that the bundle `folder` has no files but the bundle's own.
 
     Raises:
-        OutputError: something is not; names it.
+        OutputError: a file is not part of the bundle; names it.
     """
     if foreign := foreign_files(folder):
         raise OutputError(
@@ -191,7 +191,7 @@ def check_no_foreign_files(folder: Path) -> None:
 
 
 def find_bundle(path: Path) -> Path:
-    """The bundle that `path` means: itself, or of a run its `best`, else its `last`.
+    """Find the bundle at `path`: the folder itself, or `best` or else `last` in the folder of a run.
 
     Raises:
         BundleError: there is none; says where it was looked for.
@@ -237,9 +237,12 @@ def _check_vocabulary(tokenizer: Tokenizer, config: TransformerConfig, path: Pat
 
 
 def apply_start_from(config: RunConfig) -> tuple[RunConfig, Bundle | None]:
-    """The same run with the network and the tokenizer of the bundle that `training.start_from` names, and the bundle.
+    """Apply `training.start_from` (fine-tuning): take network and tokenizer from the bundle that it names.
 
-    Languages and settings of the search are the bundle's, too, where `config` gives no others.
+    Languages and settings of the search are the bundle's, too, where `config` has none.
+
+    Returns:
+        The changed configuration and the bundle; None if `training.start_from` is not set.
 
     Raises:
         BundleError: there is none, or it is damaged.
@@ -286,9 +289,9 @@ def _adopt_model(config: RunConfig, bundle: Bundle) -> RunConfig:
 
 
 def inherit_search_settings(config: RunConfig, search: SearchConfig, languages: Languages) -> RunConfig:
-    """The same run with what was known of languages and of translating, where `config` says nothing else.
+    """Take languages and settings of the search where `config` does not set them.
 
-    But for the longest source that is read at a time, which the text decides.
+    `search.max_pieces` is not taken, because the text decides it.
     """
     given = {name: getattr(config.search, name) for name in config.search.model_fields_set | {"max_pieces"}}
     known = {

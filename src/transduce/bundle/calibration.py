@@ -119,7 +119,7 @@ class Calibration(FolderDescription):
 
 
 def read_calibration(bundle: Bundle) -> Calibration | None:
-    """What was measured about the model of `bundle`; None if nothing was.
+    """Read the calibration of `bundle`; None if it has none.
 
     Raises:
         BundleError: calibration.json is damaged, or was measured with another model.
@@ -137,7 +137,7 @@ def read_calibration(bundle: Bundle) -> Calibration | None:
 
 
 def check_calibratable(bundle: Bundle, *, force: bool = False) -> None:
-    """That `update_calibration` could write to `bundle`; nothing is changed.
+    """Check that `update_calibration` can write to `bundle`; nothing is changed.
 
     Raises:
         OutputError: the bundle's calibration.json is something else, or it cannot be written.
@@ -155,7 +155,7 @@ def update_calibration(
     alignment: RecordedHead | None = None,
     force: bool = False,
 ) -> None:
-    """Write what is given to the calibration of `bundle`; what is not given stays as it is.
+    """Update the given parts of the calibration of `bundle`; the others stay.
 
     A crash leaves the old file or the new one. A calibration that is damaged, or another model's, is replaced as a
     whole; another file of its name only with `force`.

@@ -1,4 +1,4 @@
-"""Checkpoints: everything a run needs to go on exactly where it was, in one folder for each update."""
+"""Checkpoints: everything that a run needs to continue exactly, in one folder for each update."""
 
 import hashlib
 import json
@@ -84,14 +84,14 @@ def list_checkpoints(folder: Path) -> list[int]:
 
 
 def has_checkpoint(folder: Path) -> bool:
-    """Whether there is one in `folder`, be it where a process that was killed while replacing it has set it aside."""
+    """Whether `folder` has a checkpoint, or one that a process killed while replacing it has set aside."""
     return bool(list_checkpoints(folder)) or any(folder.glob("[0-9]*.transduce-old-*"))
 
 
 def load_checkpoint(
     folder: Path, update: int, parts: Collection[str] | None = None
 ) -> tuple[dict[str, dict[str, Tensor]], dict[str, JsonValue]]:
-    """Tensors, by part, and state of a checkpoint, after every file has proved to be the one that was saved.
+    """Load tensors, by part, and state of a checkpoint, after checking the digest of every file.
 
     Args:
         folder: the checkpoints of the run.
@@ -116,7 +116,7 @@ def latest_checkpoint(folder: Path, report: Callable[[str], None]) -> Checkpoint
 
     Args:
         folder: the checkpoints of the run.
-        report: is told about every damaged one that is passed over.
+        report: receives a message about every damaged checkpoint that is passed over.
     """
     for update in reversed(list_checkpoints(folder)):
         try:
@@ -134,7 +134,7 @@ def remove_checkpoints(folder: Path, keep: int) -> None:
 
 
 def recover_checkpoints(folder: Path) -> None:
-    """Put right what killed processes left half done in `folder`; the caller sees to it that no other is at work."""
+    """Recover checkpoints in `folder` after a crash; the caller makes sure that no other process writes there."""
     if folder.is_dir():
         recover_folders(folder, NAMES)
 

@@ -1,4 +1,4 @@
-"""The JSON file that describes a folder: its format, and every other file's size and SHA-256."""
+"""The JSON files that describe folders: format, sizes and digests of files, and the facts about a bundle."""
 
 import hashlib
 import json
@@ -17,7 +17,7 @@ FileName = Annotated[str, StringConstraints(pattern=r"^\w+(\.\w+)*$")]
 
 
 class FileRecord(Settings):
-    """What a file must be to be the one that was saved."""
+    """Size and digest of a saved file."""
 
     bytes: int = Field(ge=0)
     """Its size."""
@@ -27,7 +27,7 @@ class FileRecord(Settings):
 
 
 class FolderDescription(Settings):
-    """What descriptions of all kinds of folders have in common; a kind fixes the two first fields."""
+    """The fields that descriptions of all kinds of folders have; each kind fixes the first two."""
 
     format: str
     """What kind of folder this is."""
@@ -50,7 +50,7 @@ def record_files(folder: Path, names: Iterable[str]) -> dict[str, FileRecord]:
 
 
 def check_files(folder: Path, description: FolderDescription, description_name: str) -> None:
-    """That every file is there and is, byte for byte, the one that was described.
+    """Check that every file exists and is, byte for byte, the described one.
 
     Raises:
         BundleError: one is missing, has another size or another SHA-256.
@@ -135,7 +135,7 @@ def _refuse_file(path: Path, finding: str) -> NoReturn:
 
 
 class Languages(Settings):
-    """What the model translates; codes as in "en", empty where nobody said."""
+    """The languages of a model; codes as in "en", empty where unknown."""
 
     source: str = ""
     """Language of the text that goes in."""

@@ -1,4 +1,4 @@
-"""The README.md of a bundle: a model card made of what is known about the model, and of nothing else."""
+"""The README.md of a bundle: a model card from the recorded facts about the model alone."""
 
 import json
 from collections.abc import Mapping

@@ -1,4 +1,14 @@
-"""Writing a whole file or nothing."""
+"""Writing files and folders, so that nobody loses what another command, program or person has made.
+
+1. A file that was not written by the same kind of command stays, unless `--force` is given.
+2. A folder that holds anything but a model or an export stays even then: it would be removed as a whole.
+3. Devices and pipes are written to and never replaced; a disk is not even written to.
+4. A symbolic link stays: its target is written, by the same rule.
+5. A path that cannot be written is found before anything is computed, and a failure leaves what was there.
+
+Empty files and folders may be replaced. Each command checks before it computes, and again before it replaces. Files and
+folders are written whole or not at all: beside their place, and renamed into it.
+"""
 
 import errno
 import glob
@@ -20,16 +30,16 @@ from safetensors import SafetensorError
 from transduce.errors import BusyError, OutputError, WriteError
 
 UNFINISHED_PATTERN = r"\.transduce-tmp-[0-9a-f]{12}"
-"""What follows the name of a file in that of its unfinished successor, as a regular expression."""
+"""The ending of the name of an unfinished file, as a regular expression."""
 
 
 @contextmanager
 def replace_file(path: Path) -> Iterator[Path]:
-    """A file beside `path` to write, which takes its place when the block ends, and is gone if that raises.
+    """A temporary file beside `path`, which replaces `path` when the block succeeds and is removed otherwise.
 
-    Of a symbolic link, the place is that of the file that it names: the link stays. A file that is replaced hands on
-    its permissions. A device or a pipe is never replaced: `path` itself is what there is to write then. The temporary
-    name, `<name>.transduce-tmp-<12 hexadecimal digits>`, is nobody else's.
+    A symbolic link stays, and its target is replaced. The new file has the permissions of the old one. A device or a
+    pipe is never replaced: the block is given `path` itself. The temporary name is
+    `<name>.transduce-tmp-<12 hexadecimal digits>`.
 
     Raises:
         OSError: writing failed; what was at `path` is still there.
@@ -54,7 +64,7 @@ def replace_file(path: Path) -> Iterator[Path]:
 
 
 def is_stream(path: Path) -> bool:
-    """Whether `path` is, or names, a terminal or another device, a pipe or a socket: what is written there is gone."""
+    """Whether `path` is, or links to, a terminal or another device, a pipe or a socket."""
     return path.exists() and not stat.S_ISREG(mode := path.stat().st_mode) and not stat.S_ISDIR(mode)
 
 
@@ -70,17 +80,17 @@ def flush_to_disk(path: Path) -> None:
 
 
 _SIGNED = "process "
-"""How a lock begins that says who holds it."""
+"""The beginning of a lock file, before the number of the process."""
 
 
 @contextmanager
 def lock_folder(folder: Path, lock: Path, timeout: float = 0) -> Iterator[None]:
-    """Keep every other process out of such a block of its own.
+    """Lock a folder, so that no other process is in such a block for it.
 
     Args:
-        folder: what is kept, for the message.
-        lock: a file that is made for this, says which process holds it, and is removed again. One that a killed
-            process left behind locks nobody out.
+        folder: the locked folder, for the message.
+        lock: the lock file, which is made for the block, names its process, and is removed again. One that a killed
+            process left does not lock.
         timeout: seconds to wait for another process to leave such a block.
 
     Raises:
@@ -130,12 +140,12 @@ def _read_holder(lock: Path) -> str:
 
 
 FORCE_ADVICE = "move it, choose another name, or replace it with --force"
-"""What the user can do about a place that is refused without `--force`."""
+"""Advice about a path that is refused without `--force`."""
 _NO_ROOM = {errno.ENOSPC, errno.EDQUOT}
 
 
 def check_output_file(path: Path, is_own: Callable[[Path], bool], kind: str, *, force: bool) -> None:
-    """That a file may be written at `path`; nothing is changed.
+    """Check that a file may be written at `path`; nothing is changed.
 
     Args:
         path: where it is to be written.
@@ -166,10 +176,10 @@ def check_output_file(path: Path, is_own: Callable[[Path], bool], kind: str, *, 
 
 
 def check_writable(path: Path) -> None:
-    """That a file or folder could be made at `path`, in the nearest folder above it that is there.
+    """Check that a file or folder can be made at `path`, in the nearest existing folder above it.
 
     Raises:
-        OutputError: not in that folder.
+        OutputError: that folder cannot be written.
         WriteError: its disk is full.
     """
     try:
@@ -204,19 +214,19 @@ def write_output_file(path: Path, content: bytes, is_own: Callable[[Path], bool]
 
 
 def has_mark(path: Path, mark: bytes) -> bool:
-    """Whether `mark`, by which a command knows the files that it has written, stands near the beginning of `path`."""
+    """Whether `mark`, by which a command recognises its own files, is near the beginning of `path`."""
     with path.open("rb") as file:
         return mark in file.read(4096)
 
 
 def make_output_error(path: Path, error: Exception) -> OutputError | WriteError:
-    """The error for a place of which `error` says, before there is anything to write, that it cannot be written."""
+    """The error for a path that cannot be written, found before writing."""
     kind = WriteError if _find_errno(error) in _NO_ROOM else OutputError
     return kind(f"{path}: cannot be written ({_describe_error(error)}): {_advise(error)}")
 
 
 def make_write_error(path: Path, error: Exception) -> WriteError:
-    """The error for `error`, which came while `path` was being written."""
+    """The error for an exception that was raised while `path` was being written."""
     return WriteError(
         f"{path}: could not be written and is as it was before: {_describe_error(error)}; {_advise(error)}"
     )
@@ -230,7 +240,7 @@ def _is_standard_output(path: Path) -> bool:
 
 
 def _find_errno(error: Exception) -> int | None:
-    """As in `errno`; safetensors, which is written in Rust, says it in words."""
+    """The number of an error as in `errno`; safetensors, which is written in Rust, has it in its message."""
     if isinstance(error, OSError):
         return error.errno
     found = re.search(r"\(os error (\d+)\)", str(error))
@@ -254,10 +264,10 @@ LOCK_TIMEOUT = 10.0
 
 @contextmanager
 def replace_folder(folder: Path, marker: str) -> Iterator[Path]:
-    """An empty folder to write into, which takes the place of `folder` when the block ends without an exception.
+    """An empty temporary folder, which replaces `folder` when the block succeeds.
 
-    It lies beside `folder` as `<name>.transduce-tmp-<process id>`; a folder that is replaced is, for a moment,
-    `<name>.transduce-old-<process id>`. What a killed process left so is put right before (`recover_folders`).
+    It lies beside `folder` as `<name>.transduce-tmp-<process id>`; the replaced folder is, for a moment,
+    `<name>.transduce-old-<process id>`. Folders that a killed process left are recovered before (`recover_folders`).
 
     Args:
         folder: the place; its parents are made where they are missing.
@@ -289,7 +299,7 @@ def replace_folder(folder: Path, marker: str) -> Iterator[Path]:
 
 
 def remove_folder(folder: Path) -> None:
-    """Remove `folder` and all in it; what a crash leaves has another name and is not taken for the folder."""
+    """Remove `folder`; what a crash leaves has another name and is not mistaken for the folder."""
     aside = _name_aside(folder, "removed")
     shutil.rmtree(aside, ignore_errors=True)
     folder.rename(aside)
@@ -297,10 +307,10 @@ def remove_folder(folder: Path) -> None:
 
 
 def recover_folders(parent: Path, names: str) -> None:
-    """Put right what killed processes left in `parent` of folders whose names match the regular expression `names`.
+    """Recover folders in `parent` that killed processes left, whose names match the regular expression `names`.
 
-    A folder that was set aside and not yet replaced is put back; what was half written or half removed is removed.
-    The caller sees to it that no other process is writing there.
+    A folder that was set aside and not yet replaced is put back; one that is half written or half removed is removed.
+    The caller makes sure that no other process is writing there.
     """
     for path in sorted(parent.iterdir()):
         found = re.fullmatch(rf"({names})\.transduce-(tmp|old|removed)-\d+", path.name, re.ASCII)
@@ -314,7 +324,7 @@ def recover_folders(parent: Path, names: str) -> None:
 
 
 def resolve_folder(folder: Path) -> Path:
-    """Where to read `folder`: in its place, or where a process that was killed while replacing it had set it aside."""
+    """The path to read `folder` from: its own, or where a process killed while replacing it had set it aside."""
     aside: list[Path] = []
     for _ in range(20):
         if folder.exists():
@@ -327,10 +337,10 @@ def resolve_folder(folder: Path) -> Path:
 
 
 def check_replaceable(folder: Path, marker: str) -> None:
-    """That `folder` is not there, empty, or of the kind that is known by a file called `marker`.
+    """Check that `folder` does not exist, is empty, or contains the file `marker`.
 
     Raises:
-        OutputError: it is something else.
+        OutputError: `folder` is something else.
     """
     if folder.is_dir():
         if any(folder.iterdir()) and not (folder / marker).is_file():

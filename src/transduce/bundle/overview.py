@@ -1,4 +1,4 @@
-"""What a preset, a recipe, a run or a bundle amounts to: parameters, shapes, sizes, settings."""
+"""An overview of a preset, a recipe, a run or a bundle: parameters, shapes, sizes, settings."""
 
 from dataclasses import dataclass
 from pathlib import Path

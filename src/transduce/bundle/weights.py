@@ -1,4 +1,4 @@
-"""The tensors of a model: each shared one once, each checked by name, shape and type before it is used."""
+"""The tensors of a model, each shared one once, checked by name, shape and type; and averages of weights."""
 
 from collections.abc import Callable, Collection, Iterable, Mapping
 from pathlib import Path
@@ -30,23 +30,23 @@ def model_tensors(model: nn.Module) -> dict[str, Tensor]:
 
 
 def make_empty_model(config: TransformerConfig) -> Transformer:
-    """A network on the CPU whose parameters are still to be loaded: so far they are whatever was in the memory."""
+    """A network on the CPU with uninitialised parameters, which are to be loaded."""
     with torch.device("cpu"), _NoRandomValues():
         return Transformer(config)
 
 
 def make_empty_tensors(config: TransformerConfig) -> dict[str, Tensor]:
-    """Names, shapes and types of the tensors of such a network; the values mean nothing."""
+    """Uninitialised tensors with the names, shapes and types of a network."""
     return model_tensors(make_empty_model(config))
 
 
 def check_tensors(found: Mapping[str, Tensor], expected: Mapping[str, Tensor], origin: str) -> None:
-    """That both have the same names, shapes and types.
+    """Check that tensors have the names, shapes and types of a model.
 
     Args:
-        found: what was given.
-        expected: what the model has.
-        origin: where `found` comes from, for the message.
+        found: the tensors to check.
+        expected: tensors of the model.
+        origin: the origin of `found`, for the message.
 
     Raises:
         BundleError: they differ; names the first tensor that does.
@@ -98,7 +98,7 @@ def read_tensors(path: Path) -> dict[str, Tensor]:
 
 
 class _NoRandomValues(TorchFunctionMode):
-    """Initial values that are about to be replaced are not drawn: that takes longer than to load them."""
+    """Skips the drawing of initial values, which takes longer than loading weights."""
 
     drawing = ("kaiming_uniform_", "normal_", "uniform_")
 

@@ -1,4 +1,4 @@
-"""One batch of token ids, padded into rectangles: what the network reads in one step."""
+"""Batches of token ids, padded to rectangles, and the plan of an epoch: which pairs share a batch."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -38,7 +38,7 @@ class Batch:
         return 1 - num_real / (self.source_mask.numel() + self.target_mask.numel())
 
     def mask_loss(self) -> "Batch":
-        """The same batch without loss and gradient: none of its target tokens counts as real."""
+        """The same batch with no loss and no gradient: all of its target tokens are masked."""
         return replace(self, target_mask=torch.zeros_like(self.target_mask))
 
     def to(self, device: torch.device | str) -> "Batch":
@@ -64,7 +64,7 @@ class Batch:
         return [self] if num_parts == 1 else self._cut_batches(lambda side: torch.tensor_split(side, num_parts))
 
     def _cut_batches(self, cut: Callable[[Tensor], Sequence[Tensor]]) -> list["Batch"]:
-        """In parts of some rows, as `cut` makes them of each tensor."""
+        """Batches of the rows that `cut` takes of each tensor."""
         sides = (self.source_ids, self.source_mask), (self.target_ids, self.target_mask)
         sources, targets = (zip(cut(ids), cut(mask), strict=True) for ids, mask in sides)
         return [
@@ -76,7 +76,7 @@ class Batch:
 def _trim_padding(
     ids: Int[Tensor, "batch tokens"], mask: Bool[Tensor, "batch tokens"]
 ) -> tuple[Int[Tensor, "batch longest"], Bool[Tensor, "batch longest"]]:
-    """Without the columns that hold nothing but padding."""
+    """Ids and mask without the columns of padding alone."""
     longest = int(mask.sum(dim=1).max())
     return ids[:, :longest], mask[:, :longest]
 

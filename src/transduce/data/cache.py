@@ -1,4 +1,4 @@
-"""A folder that appears complete or not at all."""
+"""The cache of prepared text: folders that appear complete or not at all, and digests of files."""
 
 import errno
 import hashlib
@@ -19,9 +19,9 @@ from transduce.errors import ConfigError, WriteError
 
 @contextmanager
 def scratch_folder(parent: Path, name: str) -> Iterator[Path]:
-    """A new folder in `parent` that is gone after the block, with every parent that it needed and left empty.
+    """A new folder in `parent` that is removed after the block, with every parent that was made for it and is empty.
 
-    Those that killed processes left in `parent` are removed, too.
+    Folders that killed processes left in `parent` are removed, too.
     """
     made = [folder for folder in (parent, *parent.parents) if not folder.exists()]
     # Unique, so that two processes never share one.
@@ -44,7 +44,7 @@ def scratch_folder(parent: Path, name: str) -> Iterator[Path]:
 
 @contextmanager
 def complete_folder(path: Path) -> Iterator[Path]:
-    """A folder to write in, beside `path`, which becomes `path` when the block succeeds and vanishes when it fails.
+    """A folder beside `path` to write in, which is renamed to `path` when the block succeeds and removed otherwise.
 
     If another process completes `path` in the meantime, its folder stays and this one vanishes.
     """
@@ -65,7 +65,7 @@ def complete_folder(path: Path) -> Iterator[Path]:
 
 @contextmanager
 def writable_cache(cache: Path) -> Iterator[None]:
-    """A block that writes to the folder for prepared text; where it cannot, the setting is named.
+    """A block that writes to the folder of prepared text; an error names the setting.
 
     Raises:
         ConfigError: the folder may not be written, or is none.
@@ -85,7 +85,7 @@ def writable_cache(cache: Path) -> Iterator[None]:
 
 
 def _concerns_folder(error: OSError, folder: Path) -> bool:
-    """Whether it is about what is in `folder`, or above it; or names nothing, as that of a full disk."""
+    """Whether an error concerns a path in or above `folder`, or names none, as that of a full disk."""
     if error.filename is None:
         return not isinstance(error, BrokenPipeError)
     named, folder = Path(error.filename).absolute(), folder.absolute()

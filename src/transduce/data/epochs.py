@@ -1,4 +1,4 @@
-"""What one epoch trains on: the stored ids, or ids segmented anew by BPE-dropout."""
+"""The pairs of one epoch: stored ids, or ids segmented anew by BPE-dropout."""
 
 import math
 import shutil

@@ -1,4 +1,4 @@
-"""The text that was given: which files, what is in them, and the key under which its preparation is kept."""
+"""The input files of a run, their digests, and the key under which their preparation is kept."""
 
 import hashlib
 import json

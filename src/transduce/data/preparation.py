@@ -1,4 +1,4 @@
-"""Text to token ids on disk, a piece of the corpus at a time."""
+"""The preparation of text for a run: checked, cleaned and encoded once, and found again by later runs."""
 
 import json
 import shutil
@@ -34,7 +34,7 @@ def read_pairs(path: Path) -> Iterator[Pair]:
 
 
 def encode_text(training: TrainingText, tokenizer: Tokenizer, text: TextConfig, folder: Path) -> list[dict[str, int]]:
-    """Writes the pairs that the rules keep to the store `train` in `folder`, and their text to `kept.jsonl`.
+    """Write the pairs that the rules keep to the store `train` in `folder`, and their text to `kept.jsonl`.
 
     `kept.jsonl` stays empty without `bpe_dropout`, which alone needs the text again.
 
@@ -86,7 +86,7 @@ def _encode_kept(
 
 @dataclass(frozen=True)
 class PreparedCorpus:
-    """What became of one of the corpora to train on."""
+    """The result of cleaning one of the training corpora."""
 
     name: str
     """Its files, as the configuration names them."""
@@ -98,7 +98,7 @@ class PreparedCorpus:
 
 @dataclass(frozen=True)
 class PreparedData:
-    """What a run trains on and is validated with."""
+    """The training and validation data of a run."""
 
     tokenizer: Tokenizer
     train: TokenStore
@@ -109,7 +109,7 @@ class PreparedData:
     digests: dict[str, str]
     """SHA-256 of every input file by its name in the configuration; `all` also covers the settings."""
     folder: Path
-    """Where it is kept."""
+    """The folder of the data."""
     known: KnownDigests
     """The digests of the files there."""
 
@@ -139,7 +139,7 @@ def prepare(
     begun: Mapping[str, str] | None = None,
     report: Callable[[str], None],
 ) -> PreparedData:
-    """Reads, checks, cleans and encodes the text, or finds in `cache` what an earlier run made of the same text.
+    """Read, check, clean and encode the text, or find the result of an earlier run in `cache`.
 
     Args:
         data: The files.
@@ -148,7 +148,7 @@ def prepare(
         standard_input: What `pairs = "-"` reads.
         begun: The digests that a run with these settings began with: of the same files, it goes on with what another
             version of Transduce or SentencePiece has prepared, for as long as that is there.
-        report: Is told, a sentence at a time, what happens.
+        report: receives messages about progress, a sentence at a time.
 
     Raises:
         CorpusError: The text breaks a rule, or none of it is left after cleaning. Nothing has been written then.
@@ -190,7 +190,7 @@ def _data_folder(cache: Path, digest: str) -> Path:
 def _find_prepared(
     cache: Path, data: DataConfig, digests: Mapping[str, str], known: KnownDigests, report: Callable[[str], None]
 ) -> PreparedData | None:
-    """What an earlier run has prepared; if it is damaged, it is removed."""
+    """The data that an earlier run has prepared; damaged data is removed."""
     folder = _data_folder(cache, digests["all"])
     if not folder.exists():
         return None
@@ -280,7 +280,7 @@ def _count_pairs(corpora: list[ParallelCorpus], num_pairs: list[int]) -> Iterato
 
 
 def _read_validation(corpus: ParallelCorpus, report: Callable[[str], None]) -> list[Pair]:
-    """Its pairs with text on both sides."""
+    """The pairs with text on both sides."""
     given = list(corpus)
     validation = [pair for pair in given if not is_blank(pair)]
     if len(validation) < len(given):
@@ -319,7 +319,7 @@ def _build_folder(
 def _clean_held_out(
     held_out: list[Pair], tokenizer: Tokenizer, text: TextConfig, report: Callable[[str], None]
 ) -> list[Pair]:
-    """The pairs that training would have kept, too: what is no translation is nothing to measure one by."""
+    """The held-out pairs that the rules of cleaning keep."""
     cleaner = Cleaner(text)
     sources, targets = zip(*held_out, strict=True)
     pieces = zip(tokenizer.encode_all(sources), tokenizer.encode_targets(targets), strict=True)

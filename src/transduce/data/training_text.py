@@ -1,4 +1,4 @@
-"""Pairs of text, as many at a time as are worth a call."""
+"""The training text: all corpora one after the other, repeated pairs, and pairs held out for validation."""
 
 import hashlib
 import heapq
@@ -22,7 +22,7 @@ _PAIRS_AT_A_TIME = 10_000
 
 
 def iterate_chunks(items: Iterable[Item]) -> Iterator[list[Item]]:
-    """The items in order, in lists of 10,000."""
+    """The items in order, in lists of at most 10,000."""
     iterator = iter(items)
     while chunk := list(islice(iterator, _PAIRS_AT_A_TIME)):
         yield chunk
@@ -34,9 +34,9 @@ def is_blank(pair: Pair) -> bool:
 
 
 def choose_held_out(pairs: Iterable[Pair], count: int, is_clean: Callable[[Pair], bool]) -> list[Pair]:
-    """Of the distinct clean pairs, the `count` with the smallest SHA-256.
+    """The `count` distinct clean pairs with the smallest SHA-256.
 
-    That is a random choice which does not depend on the order of the corpus and changes little when it grows.
+    This random choice does not depend on the order of the corpus and changes little when it grows.
     """
     chosen: dict[int, Pair] = {}
     largest_first: list[int] = []  # the digests in `chosen`, negated, as a heap
@@ -60,7 +60,7 @@ _ENTRY = np.dtype([("digest", "<u8", 2), ("index", "<i8")])
 
 
 class RepetitionFinder:
-    """Deals the digests of pairs out to 64 files in `folder`, equal ones to the same, and compares file by file.
+    """Finds repeated pairs in little memory: digests go to 64 files, equal ones to the same, compared file by file.
 
     Digests have 16 bytes, whatever the length of a pair: that two of 10^12 pairs share one has odds of 10^-15. Of ten
     million pairs, a file takes 4 MB.
@@ -71,7 +71,7 @@ class RepetitionFinder:
         self._num_pairs = 0
 
     def watch(self, pairs: Iterable[Pair]) -> Iterator[Pair]:
-        """The pairs as they come, remembered."""
+        """Yield the pairs, and record them."""
         for chunk in iterate_chunks(pairs):
             self._add(chunk)
             yield from chunk
@@ -108,7 +108,7 @@ def _equality_digest(pair: Pair) -> bytes:
 
 @dataclass(frozen=True)
 class TrainingText:
-    """The pairs of corpora that share no side with a held-out pair; with what validation files hold, they may."""
+    """The pairs of all corpora that share no side with a held-out pair; validation files may share sides."""
 
     corpora: Sequence[Iterable[Pair]]
     num_pairs: Sequence[int]

@@ -1,4 +1,4 @@
-"""Text on its way in and out: parallel corpora, which pairs training leaves out, the tokenizer, long texts in parts."""
+"""Text before the model: corpora, cleaning, the tokenizer, and the segmentation of long texts."""
 
 from transduce.text.cleaning import Cleaner
 from transduce.text.corpus import ParallelCorpus, open_parallel_corpus, write_standard_input

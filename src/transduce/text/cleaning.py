@@ -1,4 +1,4 @@
-"""Which pairs training leaves out, and why."""
+"""The rules by which training leaves out pairs."""
 
 import re
 import unicodedata

@@ -1,4 +1,4 @@
-"""Whether the first row of a table names its columns."""
+"""Parallel corpora: two files line for line, or one file of pairs (TSV, JSON); streamed, any number of times."""
 
 import json
 import re
@@ -38,7 +38,7 @@ def is_header(source: str, target: str, languages: tuple[str, str]) -> bool:
 
 
 def _classify_cell(cell: str, languages: tuple[str, str]) -> str:
-    """What a cell names: "source", "target" or a language, as it is called there; "" if it names nothing."""
+    """The column that a cell names: "source", "target" or a language as written; "" if it names none."""
     name = _WHAT_IT_IS.sub("", cell.casefold())
     if name in _SOURCE_WORDS:
         return "source"
@@ -84,7 +84,7 @@ def tsv_header(path: Path, columns: tuple[str, str], languages: tuple[str, str])
 
 
 def _read_rows(path: Path, columns: tuple[str, str]) -> Iterator[Pair]:
-    """The two columns of every row."""
+    """Read both columns of every row."""
     for column in columns:
         if not (column.isascii() and column.isdigit() and int(column) > 0):
             raise ConfigError(f'data.columns: "{column}" must be the number of a column in {path}, from 1, as in "2"')
@@ -124,7 +124,7 @@ def read_json(path: Path, columns: tuple[str, str] | None, languages: tuple[str,
 
 
 def _read_records(path: Path) -> Iterator[tuple[str, Any]]:
-    """Every value in the file, with the place where it ends."""
+    """Read every JSON value of the file, with the place where it ends."""
     lines = read_lines(path)
     for number, line in enumerate(lines, start=1):
         if number == 1 and line.lstrip().startswith("["):
@@ -139,7 +139,7 @@ def _read_records(path: Path) -> Iterator[tuple[str, Any]]:
 
 
 def _read_items(path: Path, text: str, lines: Iterator[str]) -> Iterator[tuple[str, Any]]:
-    """The items of the array that begins in `text`, the first line, and goes on in `lines`; read one at a time."""
+    """Read the items of the array that begins in `text`, the first line, and continues in `lines`, one at a time."""
     line, item, position, needs_comma = 1, 1, text.index("[") + 1, False
     while True:
         position = _SPACE.match(text, position).end()  # type: ignore[union-attr] # it always matches
@@ -185,7 +185,7 @@ _SPACE = re.compile(r"\s*")
 def _find_texts(
     record: dict[str, Any], columns: tuple[str, str] | None, languages: tuple[str, str], place: str
 ) -> tuple[Mapping[str, Any], tuple[str, str]]:
-    """What holds the texts, the record or its "translation", and the keys of source and target there."""
+    """The object with the texts, the record or its "translation", and the keys of source and target there."""
     keys = columns or ("source", "target")
     by_language = record.get("translation")
     if not isinstance(by_language, dict) or all(key in record for key in keys):
@@ -265,10 +265,10 @@ def open_parallel_corpus(
     columns: tuple[str, str] | None,
     languages: tuple[str, str] = ("", ""),
 ) -> ParallelCorpus:
-    """The corpus in `source` and `target`, or in `pairs`; names are relative to `folder`.
+    """Open the corpus in `source` and `target`, or in `pairs`; names are relative to `folder`.
 
     Args:
-        folder: where the files lie.
+        folder: the folder of the files.
         source: text, one sentence a line; plain, .gz, .xz or .zst.
         target: the same for the other side, line for line.
         pairs: instead of both: .tsv, .json, .jsonl or .ndjson, and compressed or not.
@@ -292,7 +292,7 @@ def open_parallel_corpus(
 
 
 def write_standard_input(stream: BinaryIO, path: Path) -> None:
-    """Copies what can be read only once to the file `path`, as it is."""
+    """Copy a stream, which can be read only once, to the file `path`."""
     with path.open("wb") as file:
         shutil.copyfileobj(stream, file, 1 << 20)
 

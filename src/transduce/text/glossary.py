@@ -1,4 +1,4 @@
-"""Terms that must be translated so and not otherwise."""
+"""Glossaries: source terms with the translations that they must have."""
 
 import re
 import unicodedata

@@ -1,4 +1,4 @@
-"""The lines of a text file, plain or compressed; nothing but UTF-8 passes."""
+"""Lines of text files, plain or compressed, and of streams; only UTF-8 is accepted."""
 
 import gzip
 import io
@@ -81,7 +81,7 @@ def read_document(stream: BinaryIO, name: str) -> str:
 
 
 def check_file(path: Path) -> None:
-    """Refuses what cannot be read as a file, before anything else is done.
+    """Check that `path` is a regular file.
 
     Raises:
         CorpusError: There is no such file, or it is a folder, a pipe or a device.
@@ -108,7 +108,7 @@ def _open(path: Path) -> io.BufferedReader:
 
 
 class _ZstandardFile(io.RawIOBase):
-    """Decompresses every frame of a file; zstandard's own reader takes a file that is cut off for a shorter one."""
+    """A decompressed file of any number of frames; zstandard's own reader does not notice a truncated file."""
 
     def __init__(self, path: Path) -> None:
         try:
@@ -175,7 +175,7 @@ _PATIENCE = 0.05
 
 
 class _Descriptor:
-    """The lines of an open file, and whether there is another one without waiting for it."""
+    """The lines of an open file descriptor, and whether the next line can be read without waiting."""
 
     def __init__(self, descriptor: int) -> None:
         self._descriptor = descriptor
@@ -198,7 +198,7 @@ class _Descriptor:
             yield line
 
     def has_more(self) -> bool:
-        """Whether a whole line, or the end, is there already or comes within a moment."""
+        """Whether a whole line, or the end, is available or arrives within a twentieth of a second."""
         until = time.monotonic() + _PATIENCE
         while not self._line_end() and not self._is_at_end and not self._is_file:
             rest = max(0.0, until - time.monotonic())
@@ -208,7 +208,7 @@ class _Descriptor:
         return True
 
     def _line_end(self) -> int:
-        """Bytes of the first line, its end included; 0 if its end is not there yet."""
+        """Bytes of the first line with its end; 0 if its end has not arrived."""
         end = self._buffer.find(b"\n", self._searched) + 1
         self._searched = end - 1 if end else len(self._buffer)
         return end

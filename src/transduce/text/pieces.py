@@ -1,4 +1,4 @@
-"""The files of a tokenizer: one SentencePiece model, or two and the vocabulary of a model made elsewhere."""
+"""The pieces of a tokenizer: SentencePiece models, their files, and BPE-dropout."""
 
 import math
 import random
@@ -34,7 +34,7 @@ def find_tokenizer_files(path: Path) -> dict[str, Path]:
 
 
 def read_tokenizer_files(path: Path) -> Mapping[str, bytes]:
-    """What is in them.
+    """Read the files of the tokenizer at `path`.
 
     Raises:
         UserError: One cannot be read.
@@ -49,7 +49,7 @@ def read_tokenizer_files(path: Path) -> Mapping[str, bytes]:
 
 
 def open_model(model: bytes, name: str, remedy: str) -> sentencepiece.SentencePieceProcessor:
-    """The model in `model`; `name` is what errors call it, `remedy` what they advise.
+    """Open a SentencePiece model; errors name it `name` and advise `remedy`.
 
     Raises:
         UserError: It is no SentencePiece model.
@@ -68,14 +68,17 @@ _MOST_WORDS = 1 << 16
 """Words whose spelling without dropout is kept in memory: some 30 MB."""
 
 _NEVER = 1 << 62
-"""A gap that no text fills."""
+"""A gap longer than any text."""
 
 _Merge = tuple[float, int, int, str]
-"""Best first: minus the score, the two symbols' places, and the piece that they make."""
+"""A possible merge, the best one first: negative score, positions of the two symbols, and their piece."""
 
 
 class BPEDropout:
-    """The merges of a BPE model, done anew for every word.
+    """BPE-dropout: merges of a BPE model skipped at random, so that training sees words in many spellings.
+
+    The method is that of Provilkov et al. 2020. SentencePiece implements it, too, but at least its version 0.2.3 draws
+    other random numbers in every process, whatever the seed: a run that is resumed would see other text.
 
     Args:
         processor: a model trained with BPE whose pieces do not reach across words, SentencePiece's default.
@@ -178,11 +181,11 @@ _ADVICE = (
 
 
 class JointPieces:
-    """Ids are those of the model itself; `</s>` stands behind every text.
+    """The pieces of one SentencePiece model for both languages (paper 5.1), with the ids of the model.
 
     Args:
         model: a SentencePiece model in which `<unk>` is 0 and `</s>` is 1.
-        name: what errors call it.
+        name: its name in error messages.
 
     Raises:
         UserError: It is no such model.
@@ -201,12 +204,12 @@ class JointPieces:
 
     @cached_property
     def spellings(self) -> tuple[str, ...]:
-        """Of each id."""
+        """The piece of each id."""
         return tuple(list_pieces(self._processor))
 
     @property
     def files(self) -> Mapping[str, bytes]:
-        """What is written of it, by name."""
+        """The files of the tokenizer, by name."""
         return {SOURCE_MODEL: self.source_model}
 
     def encode_sources(self, texts: Sequence[str]) -> list[list[int]]:
@@ -219,7 +222,7 @@ class JointPieces:
         return self.encode_sources(texts)
 
     def encode_sampled(self, texts: Sequence[str], dropout: float, seed: int) -> list[list[int]]:
-        """See `BPEDropout.encode`."""
+        """Ids of each text with BPE-dropout."""
         return self._bpe_dropout.encode(texts, dropout, seed)
 
     def decode(self, ids: Sequence[int]) -> str:
@@ -273,13 +276,13 @@ class PieceLists(Settings):
 
 
 class SeparatePieces:
-    """Ids are places in a list, in which the pieces that either model makes are looked up.
+    """The pieces of an imported model: a SentencePiece model for each language, and a list that assigns ids.
 
     Args:
         source_model: the SentencePiece model of source texts.
         target_model: that of target texts.
         lists: the pieces, by id.
-        name: what errors call it.
+        name: its name in error messages.
 
     Raises:
         UserError: One is no SentencePiece model; or the list begins otherwise, or has a piece twice or without letters.
@@ -301,7 +304,7 @@ class SeparatePieces:
 
     @classmethod
     def from_files(cls, files: Mapping[str, bytes], name: str) -> "SeparatePieces":
-        """What `files` keeps.
+        """Read the pieces from the files of a tokenizer.
 
         Raises:
             UserError: A file is damaged.
@@ -317,7 +320,7 @@ class SeparatePieces:
 
     @property
     def files(self) -> Mapping[str, bytes]:
-        """What is written of it, by name."""
+        """The files of the tokenizer, by name."""
         vocabulary = self._lists.model_dump_json(indent=1).encode() + b"\n"
         return {SOURCE_MODEL: self.source_model, TARGET_MODEL: self.target_model, VOCABULARY: vocabulary}
 
@@ -336,7 +339,7 @@ class SeparatePieces:
         return [[self._target_ids.get(piece, 0) for piece in row] for row in rows]
 
     def encode_sampled(self, texts: Sequence[str], dropout: float, seed: int) -> list[list[int]]:  # noqa: ARG002 - as its sibling
-        """Refused: which pieces the translation model knows is not for SentencePiece to say.
+        """Refuse: SentencePiece does not know which pieces the translation model has.
 
         Raises:
             ConfigError: Always.

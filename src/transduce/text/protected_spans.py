@@ -1,4 +1,4 @@
-"""What a translation must keep as it is: addresses, handles, hashtags, tags, placeholders; numbers on request."""
+"""Protected spans, which a translation must keep: addresses, handles, hashtags, tags, placeholders, numbers."""
 
 import re
 from collections import Counter, defaultdict, deque
@@ -176,7 +176,7 @@ class _Contents:
 
 
 def restore_spacing(text: str, original: str, kinds: Collection[Kind] = USUAL_KINDS) -> str:
-    """A translation without spaces beside its spans that the original does not have.
+    """Remove spaces beside the spans of a translation that the original does not have.
 
     Tokenizers put spaces in front of words: "<b>old</b> (%s)" may become "<b> alt </b> ( %s)". A space goes where the
     original has none between the span and the same word or sign, or on the inner side of a tag.
@@ -211,7 +211,7 @@ def pair_spans(
 
 
 def find_run_before(text: str, place: int) -> str:
-    """What stands right in front of `place`: letters and digits, or one other sign; "" for a space or the start."""
+    """The letters and digits, or one other sign, right before `place`; "" for a space or the start."""
     start = place
     while max(0, place - _LONGEST_RUN) < start and _is_of_run(text[start - 1]):
         start -= 1
@@ -219,7 +219,7 @@ def find_run_before(text: str, place: int) -> str:
 
 
 def find_run_behind(text: str, place: int) -> str:
-    """What stands right behind `place`, likewise."""
+    """The letters and digits, or one other sign, right behind `place`; "" for a space or the end."""
     end = place
     while end < min(len(text), place + _LONGEST_RUN) and _is_of_run(text[end]):
         end += 1

@@ -1,4 +1,4 @@
-"""Long texts in parts that a model can read; no character is lost or changed."""
+"""Segmentation: sentences, parts that a model can read, documents, and lines with tags. No character is lost."""
 
 import re
 import unicodedata
@@ -24,7 +24,7 @@ _WORD = re.compile(r"(?<=\s)(?=\S)")
 
 
 def split_sentences(text: str, language: str) -> list[str]:
-    """The sentences of `text`, each with the space behind it: joined, they are `text` again.
+    """Split `text` into sentences, each with the space behind it: joined, they are `text` again.
 
     Args:
         text: anything; the empty text has no sentence.
@@ -40,9 +40,9 @@ def split_sentences(text: str, language: str) -> list[str]:
 
 
 def split_segments(text: str, language: str, fits: Callable[[str], bool]) -> list[str]:
-    """`text` in consecutive parts that fit: as a whole, else by sentences, clauses, words, characters.
+    """Split `text` into consecutive parts that fit: as a whole, else by sentences, clauses, words, characters.
 
-    What fits together stays together, so that a model sees as much context as it can. Joined, the parts are `text`.
+    Parts are as long as they can be, so that a model sees as much context as possible. Joined, the parts are `text`.
 
     Args:
         text: anything.
@@ -76,10 +76,10 @@ def _split_to_fit(text: str, cuts: list[Callable[[str], list[str]]], fits: Calla
 
 
 def _find_run_end(pieces: list[str], start: int, length: int, fits: Callable[[str], bool], *, first_fits: bool) -> int:
-    """Where as many pieces from `start` on end as fit together; `start` if the first does not.
+    """The end of the longest run of pieces from `start` that fits; `start` if the first piece does not fit.
 
-    It is looked for around a `length` that is likely, as that of the run before: a page without spaces has thousands of
-    pieces, and each question takes time in proportion to them.
+    The search begins at a likely `length`, that of the run before: a page without spaces has thousands of pieces, and
+    each call of `fits` takes time in proportion to them.
     """
     most, least, step = len(pieces) + 1, start + first_fits, 1  # so many are too many; so many fit
     end = min(max(start + length, least + 1), len(pieces))
@@ -100,17 +100,17 @@ Place = tuple[int, int]
 def find_fitting_spans(
     text: str, hidden: Sequence[Place], whole: Sequence[Place], language: str, fits: Callable[[str], bool]
 ) -> list[Place]:
-    """Where each part of a text that fits begins and ends, without space around it: the text, or else its sentences.
+    """The start and end of each part of a text that fits, without space around it: of the text, or of its sentences.
 
     A sentence that does not fit is divided as `split_segments` divides it. A span that must stay together may be a part
     that is too long.
 
     Args:
         text: anything.
-        hidden: the characters that the model does not get to see, by where they begin and end.
-        whole: what must stay together likewise, from left to right.
+        hidden: spans of characters that the model does not see, by start and end.
+        whole: spans that must stay together, from left to right.
         language: see `split_sentences`.
-        fits: whether the model can read a part; it is given spaces for hidden characters.
+        fits: whether the model can read a part, in which hidden characters are spaces.
     """
     shown = list(text)
     for start, end in hidden:
@@ -123,7 +123,7 @@ def find_fitting_spans(
 
 
 def move_cuts_outside(cuts: Sequence[int], whole: Sequence[Place]) -> list[int]:
-    """The cuts, with those that are within something whole moved in front of it, or behind it at the least."""
+    """Move cuts that fall within a span in front of the span, or else behind it."""
     moved = [cuts[0]]
     for cut in cuts[1:]:
         before = bisect_right(whole, cut, key=lambda one: one[0]) - 1
@@ -145,7 +145,7 @@ class _Division:
     fits: Callable[[str], bool]
 
     def fitting(self, place: Place) -> list[Place]:
-        """The parts of a place."""
+        """The parts of a span that fit."""
         start, end = place
         part = self.shown[start:end]
         if self.fits(part):
@@ -156,7 +156,7 @@ class _Division:
         return [one for other in places for one in self.fitting(other)] if len(places) > 1 else places
 
     def between(self, cuts: Sequence[int]) -> list[Place]:
-        """What is between cuts, without space at its ends; nothing where there is only space."""
+        """The spans between cuts, without space at their ends; none where there is only space."""
         places = []
         for start, end in pairwise(cuts):
             part = self.text[start:end]
@@ -191,34 +191,34 @@ class Document:
 
 
 def split_document(text: str, language: str) -> Document:
-    """The sentences of a text and what stands between them: joined in turn, they are `text` again.
+    """Split a text into sentences and separators: joined in turn, they are `text` again.
 
     Every end of a line ends a sentence: a text with lines that are broken at some width should be joined before.
     Indentation, the marks of lists, headings and quotations, and whatever has no letter or digit are kept between
     sentences. No cut falls within an address, a tag or a placeholder.
 
     Args:
-        text: anything.
-        language: see `transduce.text.sentences`.
+        text: any text.
+        language: a code, as for `split_sentences`.
     """
     return _build_document(_split_parts(text, language))
 
 
 def subdivide_document(document: Document, divide: Callable[[str], Sequence[str]]) -> Document:
-    """The same text with each sentence in the parts that `divide` cuts it into, but for cuts within a protected span.
+    """Divide the sentences of a document further by `divide`, except within protected spans.
 
-    Where `divide` cuts a sentence, a span that it would cut even if it stood alone, as an image within its address, is
-    no part of any sentence: it is kept as it is, and what is before and behind it is divided.
+    A span that `divide` would cut even on its own, such as an image within its address, becomes part of a separator
+    and is kept as it is; the text before and behind it is divided.
 
     Args:
         document: from `split_document`.
-        divide: gives consecutive parts of a sentence: joined, they are the sentence.
+        divide: returns consecutive parts of a sentence; joined, they are the sentence.
     """
     return _build_document(_subdivide_parts(document, divide))
 
 
 def rebuild_document(document: Document, translations: Sequence[str]) -> str:
-    """The document with translations in place of its sentences.
+    """Join a document with translations in place of its sentences.
 
     Chinese and Japanese have no space between sentences: behind a translation into a script that has them, one is put
     in. Nothing else is changed, so that a document rebuilt from its own sentences is its text.
@@ -245,7 +245,7 @@ def rebuild_document(document: Document, translations: Sequence[str]) -> str:
 
 
 def _build_document(parts: Iterable[tuple[str, bool]]) -> Document:
-    """Of consecutive parts, and whether each is a sentence."""
+    """A document from consecutive parts, each with whether it is a sentence."""
     found: list[str] = []
     between: list[list[str]] = [[]]
     for part, is_sentence in parts:
@@ -258,7 +258,7 @@ def _build_document(parts: Iterable[tuple[str, bool]]) -> Document:
 
 
 def _split_parts(text: str, language: str) -> Iterator[tuple[str, bool]]:
-    """Consecutive parts of `text`, and whether each is a sentence."""
+    """Consecutive parts of `text`, each with whether it is a sentence."""
     spans = find_protected_spans(text)
     start = 0
     for line in _join_within_spans(text.splitlines(keepends=True), 0, spans):
@@ -276,7 +276,7 @@ def _split_parts(text: str, language: str) -> Iterator[tuple[str, bool]]:
 
 
 def _subdivide_parts(document: Document, divide: Callable[[str], Sequence[str]]) -> Iterator[tuple[str, bool]]:
-    """The same of the sentences of a document."""
+    """Consecutive parts of a document whose sentences are divided."""
     yield document.separators[0], False
     for sentence, behind in zip(document.sentences, document.separators[1:], strict=True):
         parts = divide(sentence)
@@ -290,7 +290,7 @@ def _subdivide_parts(document: Document, divide: Callable[[str], Sequence[str]])
 def _divide_sentence(
     sentence: str, parts: Sequence[str], divide: Callable[[str], Sequence[str]]
 ) -> Iterator[tuple[str, bool]]:
-    """The same of one sentence, which `divide` cuts into `parts`."""
+    """Consecutive parts of one sentence, which `divide` cuts into `parts`."""
     spans = [(span.start, span.end) for span in find_protected_spans(sentence)]
     start = 0
     for span_start, span_end in spans:
@@ -306,13 +306,13 @@ def _divide_sentence(
 def _cut_outside_spans(
     sentence: str, start: int, parts: Sequence[str], spans: Sequence[Place]
 ) -> Iterator[tuple[str, bool]]:
-    """The same of `parts` of a sentence, the first of which is at `start`, but for cuts within a span."""
+    """Consecutive parts of a sentence that is cut into `parts` from `start` on, without cuts within a span."""
     for place in pairwise(move_cuts_outside([*accumulate(map(len, parts), initial=start)], spans)):
         yield from _strip_part(sentence[slice(*place)])
 
 
 def _strip_part(part: str) -> Iterator[tuple[str, bool]]:
-    """A part that may have space at its ends, in parts: a sentence without it, if it shows a letter or digit."""
+    """A part as a sentence and the space around it; no sentence if it has no letter or digit."""
     sentence = part.strip()
     if not any(map(str.isalnum, sentence)):
         yield part, False
@@ -324,7 +324,7 @@ def _strip_part(part: str) -> Iterator[tuple[str, bool]]:
 
 
 def _join_within_spans(parts: Sequence[str], start: int, spans: Sequence[ProtectedSpan]) -> Iterator[str]:
-    """`parts`, the first of which is at `start`, joined wherever they are cut within a span."""
+    """Join `parts`, the first of which is at `start`, wherever they are cut within a span."""
     waiting: list[str] = []
     for part in parts:
         waiting.append(part)
@@ -351,7 +351,7 @@ _DIVIDING = re.compile(
 
 
 def split_tagged_sentences(text: str, tags: Sequence[ProtectedSpan], language: str) -> list[tuple[int, int]]:
-    """Where each part of a text that is to be translated by itself begins and ends, without space around it.
+    """The start and end of each part of a line with tags that is translated by itself, without space around it.
 
     The text is divided where tags stand between two sentences, or one of them begins or ends a paragraph, a cell, a
     line or the like; but not within an element that begins or ends in the middle of a sentence. A tag belongs to the
@@ -360,7 +360,7 @@ def split_tagged_sentences(text: str, tags: Sequence[ProtectedSpan], language: s
     Args:
         text: a line.
         tags: those in it, in order.
-        language: see `transduce.text.sentences`.
+        language: a code, as for `split_sentences`.
     """
     if not tags:
         return _strip_span(text, 0, len(text))
@@ -374,7 +374,7 @@ def split_tagged_sentences(text: str, tags: Sequence[ProtectedSpan], language: s
 
 
 def _strip_span(text: str, start: int, end: int) -> list[tuple[int, int]]:
-    """The place without space at its ends; none if it is all space."""
+    """The span without space at its ends; none if it is all space."""
     part = text[start:end]
     shown = part.strip()
     start += part.find(shown)
@@ -382,7 +382,7 @@ def _strip_span(text: str, start: int, end: int) -> list[tuple[int, int]]:
 
 
 def _group_tags(text: str, tags: Sequence[ProtectedSpan]) -> list[list[ProtectedSpan]]:
-    """The tags, those together that have nothing but space between them."""
+    """Groups of tags with nothing but space between them."""
     groups: list[list[ProtectedSpan]] = []
     for tag in tags:
         if groups and not text[groups[-1][-1].end : tag.start].strip():
@@ -427,6 +427,6 @@ def _extend_over_space(text: str, group: Sequence[ProtectedSpan]) -> tuple[int, 
 
 
 def _place_to_cut(text: str, group: Sequence[ProtectedSpan]) -> int:
-    """Behind the last tag of the group that ends an element, else in front of it."""
+    """The cut behind the last tag of the group that ends an element, else before the group."""
     ends = [tag.end for tag in group if text.startswith("</", tag.start)]
     return ends[-1] if ends else group[0].start

@@ -1,4 +1,4 @@
-"""Finding the pieces of a vocabulary in text, with SentencePiece."""
+"""The tokenizer: text to token ids and back, and its training with SentencePiece."""
 
 import io
 import math
@@ -182,7 +182,7 @@ class Tokenizer:
         target_only: Sequence[str] = (),
         ends_sources: bool = True,
     ) -> "Tokenizer":
-        """That of a model made elsewhere, which looks up the pieces of two SentencePiece models in a list.
+        """The tokenizer of an imported model, which looks up the pieces of two SentencePiece models in a list.
 
         A `>>xx<<` of the list in front of a source text is one token. If all this is one joint model with its own
         pieces, it is the tokenizer of that model.
@@ -245,11 +245,11 @@ class Tokenizer:
         return ids
 
     def encode_all(self, texts: Sequence[str]) -> list[list[int]]:
-        """`encode` of every text, on all cores."""
+        """The ids of every source text, on all cores."""
         return self._pieces.encode_sources(_replace_surrogates(texts))
 
     def encode_targets(self, texts: Sequence[str]) -> list[list[int]]:
-        """The same of target texts."""
+        """The ids of every target text."""
         return self._pieces.encode_targets(_replace_surrogates(texts))
 
     def encode_sampled(self, texts: Iterable[str], dropout: float, seed: int) -> list[list[int]]:
@@ -271,11 +271,11 @@ class Tokenizer:
         return [*ids, self.end_id]
 
     def decode(self, ids: Sequence[int]) -> str:
-        """The text of the pieces of a target; `</s>` and `<pad>` have none."""
+        """The text of a target; `</s>` and `<pad>` have none."""
         return self._pieces.decode([index for index in ids if index not in (self.end_id, self.pad_id)])
 
     def pieces(self, ids: Sequence[int]) -> list[str]:
-        """What each id stands for, to be shown; "▁" is the space in front of a word."""
+        """The piece of each id; "▁" is the space in front of a word."""
         return ["<pad>" if index == self.pad_id else self._pieces.spellings[index] for index in ids]
 
     def split_language(self, text: str) -> tuple[str, str]:
@@ -284,7 +284,7 @@ class Tokenizer:
 
 
 def fit_vocabulary_size(num_pairs: int) -> int:
-    """A number of token ids that `num_pairs` can teach; grows with their square root, from 512 to the paper's 37,000.
+    """A size of vocabulary for `num_pairs`; grows with their square root, from 512 to the paper's 37,000.
 
     A multiple of 8, which suits matrix products: 952 for a thousand pairs, 9,488 for 100 thousand.
     """

@@ -34,7 +34,7 @@ class HuggingFaceImport:
         return isinstance(settings, dict) and settings.get("model_type") in NORM_ORDERS
 
     def read(self, path: Path, tokenizer: Path | None) -> ImportedModel:
-        """Weights that were saved as pickles (pytorch_model.bin) are read by Transformers, which runs nothing in them."""
+        """Read a model; Transformers itself reads pickled weights (pytorch_model.bin), and runs no code in them."""
         if tokenizer is not None:
             raise UserError(f"{tokenizer}: {path} has a tokenizer of its own: leave this one out")
         model, their_tokenizer = load_folder(path, "float32")

@@ -208,7 +208,7 @@ def encoder_graph(model: Transformer, precision: str) -> bytes:
 
 
 def decoder_step_graph(model: Transformer, precision: str) -> bytes:
-    """From `last_ids`, what the encoder hands out, and `past_keys_0`... to `log_probabilities` and `present_keys_0`..."""
+    """From `last_ids`, the encoder's outputs and `past_keys_0`... to `log_probabilities` and `present_keys_0`..."""
     graph, layers = _start_graph("decoder_step", model, precision)
     last_ids = graph.input(LAST_IDS, np.int64, ["rows"])
     mask = layers.unsqueeze(graph.input(SOURCE_MASK, np.bool_, ["sentences", "source"]), 1, 2)
