@@ -537,7 +537,7 @@ def test_whatever_a_byte_becomes_the_error_is_ours(foreign: ForeignModel, joint:
     runtime = FORMAT.read(folder, None).runtime
     places = [whole.index(name.encode() + b"\0") for name in read_model_file(path).variables]
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("transduce.interop.ctranslate2.import_format._runtime", lambda *_: runtime)
+        patch.setattr("transduce.interop.ctranslate2.import_format._load_runtime", lambda *_: runtime)
         for place in random.choice(places, 60):
             changed = bytearray(whole)
             where = place + len(whole[place:].split(b"\0")[0]) + int(random.integers(0, 20))

@@ -6,7 +6,7 @@ import torch
 
 from transduce.bundle import model_tensors
 from transduce.errors import BundleError
-from transduce.interop.conversion import split_channels
+from transduce.interop.conversion import select_rows, split_channels
 from transduce.interop.marian.files import Archive, MarianSettings, model_settings
 from transduce.interop.marian.layout import (
     Tokens,
@@ -16,7 +16,6 @@ from transduce.interop.marian.layout import (
     make_config,
     marian_rows,
     marian_sinusoids,
-    select_rows,
     to_arrays,
     to_new_arrays,
     token_matrices,
@@ -45,7 +44,7 @@ def parts(random_model: Callable[..., Transformer]) -> Callable[..., tuple[Trans
 @pytest.mark.parametrize("settings", VARIANTS, ids=str)
 def test_there_and_back_is_bit_equal(parts: Callable[..., Any], settings: dict[str, Any]) -> None:
     model, arrays = parts(**settings)
-    named = MarianSettings.parsed(model_settings(model.config, 20), "model")
+    named = MarianSettings.parse(model_settings(model.config, 20), "model")
     rows = marian_rows(model.config.vocabulary)
     found = from_arrays(model.config, arrays, token_matrices(named, arrays, rows, rows, NEVER))
     expected = model_tensors(model)
@@ -106,7 +105,7 @@ def test_what_has_no_row_gets_what_is_said() -> None:
 def test_settings_say_which_matrices_are_one(lines: str, names: tuple[str, ...]) -> None:
     every = {"Wemb", "encoder_Wemb", "decoder_Wemb", "decoder_ff_logit_out_Wt"}
     arrays = {name: torch.randn(4, 2) for name in every}
-    found = token_matrices(MarianSettings.parsed(lines, "model"), arrays, [1, 0], [2, 3], NEVER)
+    found = token_matrices(MarianSettings.parse(lines, "model"), arrays, [1, 0], [2, 3], NEVER)
     rows = {"source_embedding.weight": [1, 0], "target_embedding.weight": [2, 3], "projection.weight": [2, 3]}
     for (ours, chosen), theirs in zip(rows.items(), names, strict=True):
         assert torch.equal(found[ours], arrays[theirs][chosen])
