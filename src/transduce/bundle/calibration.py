@@ -1,4 +1,4 @@
-"""What was measured about a finished model with its own translations, kept in its bundle as calibration.json.
+"""Calibration: measurements of a finished model on its own translations, kept in its bundle as calibration.json.
 
 The file is no part of the model: bundles without it are complete, and programs that do not know it do not read it. So
 that it is never taken for another model's, it records the files of the bundle it was measured with. A new model in the
@@ -37,7 +37,7 @@ class LogisticFit(Settings):
     """
 
     intercept: float
-    """What all have."""
+    """The constant term."""
 
     minimum: float = Field(ge=0)
     """Weight of the lowest probability's log-odds."""
@@ -47,7 +47,7 @@ class LogisticFit(Settings):
 
 
 class RecordedConfidence(Settings):
-    """How sure the model's words and sentences are, and how well that was found to be true on text held out of the fit.
+    """The fitted confidence of words and sentences, and its quality on text that was held out of the fit.
 
     All figures are of the pairs held out, every other one.
     """
@@ -71,7 +71,7 @@ class RecordedConfidence(Settings):
     """Words of the translations held out."""
 
     share_right: float = Field(ge=0, le=1)
-    """How many of these words are right."""
+    """The share of these words that are right."""
 
     calibration_error_before: float = Field(ge=0, le=1)
     """Expected calibration error of the probabilities that the model itself gives to its words."""
@@ -93,13 +93,13 @@ class RecordedHead(Settings):
     """The head of the decoder whose attention aligns words best."""
 
     layer: int = Field(ge=0)
-    """Its layer, from 0."""
+    """The layer of the head, from 0."""
 
     head: int | None = Field(ge=0)
     """Which of the layer's heads, from 0; null for the mean of all."""
 
     offset: int
-    """How many positions after the one that predicts a piece its attention is read."""
+    """The distance from the position that predicts a piece to the position whose attention is read."""
 
 
 class Calibration(FolderDescription):
@@ -112,10 +112,10 @@ class Calibration(FolderDescription):
     """Version of the file's layout."""
 
     confidence: RecordedConfidence | None = None
-    """How sure its translations are."""
+    """The confidence of translations."""
 
     alignment: RecordedHead | None = None
-    """Whose attention to align words by."""
+    """The head whose attention aligns words."""
 
 
 def read_calibration(bundle: Bundle) -> Calibration | None:

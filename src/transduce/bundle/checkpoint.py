@@ -31,7 +31,7 @@ class Checkpoint:
 
 
 class CheckpointDescription(FolderDescription):
-    """What checkpoint.json says."""
+    """The content of checkpoint.json."""
 
     format: Literal["transduce checkpoint"] = "transduce checkpoint"
     """Marks the folder as a checkpoint."""

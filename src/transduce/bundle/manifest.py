@@ -20,10 +20,10 @@ class FileRecord(Settings):
     """Size and digest of a saved file."""
 
     bytes: int = Field(ge=0)
-    """Its size."""
+    """The size of the file in bytes."""
 
     sha256: str = Field(pattern="^[0-9a-f]{64}$")
-    """Its SHA-256, in hexadecimal digits."""
+    """The SHA-256 of the file, in hexadecimal digits."""
 
 
 class FolderDescription(Settings):

@@ -98,7 +98,7 @@ def select_epoch_pairs(prepared: PreparedData, seed: int, epoch: int) -> Int[np.
 
 
 def count_max_repetitions(prepared: PreparedData) -> Int[np.ndarray, "pairs"] | None:
-    """How often any epoch has each of the training pairs, at most; None if that is once."""
+    """The largest number of times that an epoch has each training pair; None if it is 1 for all."""
     if all(corpus.weight <= 1 for corpus in prepared.corpora):
         return None
     times, sizes = zip(*((math.ceil(one.weight), one.cleaning["kept"]) for one in prepared.corpora), strict=True)

@@ -89,11 +89,11 @@ class PreparedCorpus:
     """The result of cleaning one of the training corpora."""
 
     name: str
-    """Its files, as the configuration names them."""
+    """The files of the corpus, as the configuration names them."""
     weight: float
-    """How many times an epoch has each of its pairs."""
+    """The number of times that an epoch has each pair."""
     cleaning: dict[str, int]
-    """How many of its pairs each rule left out, and how many are `kept`."""
+    """The number of pairs that each rule left out, and of those that are `kept`."""
 
 
 @dataclass(frozen=True)
@@ -115,19 +115,19 @@ class PreparedData:
 
     @property
     def cleaning(self) -> dict[str, int]:
-        """How many pairs of the training text each rule left out, and how many are `kept`."""
+        """The number of training pairs that each rule left out, and of those that are `kept`."""
         return sum_counts(corpus.cleaning for corpus in self.corpora)
 
 
 class _Record(Settings):
-    """What `prepared.json` says: the counts of every corpus, and the digests of the files beside it."""
+    """The content of `prepared.json`: the counts of every corpus, and the digests of the other files."""
 
     cleaning: list[dict[str, int]]
     files: dict[str, str]
 
 
 _FILES = {SOURCE_MODEL, "validation.jsonl", "kept.jsonl"}
-"""Those that are always there."""
+"""The files that every prepared folder has."""
 
 
 def prepare(
@@ -176,7 +176,7 @@ def prepare(
 
 
 def find_prepared_tokenizer(cache: Path, digest: str) -> Path | None:
-    """Where in `cache` the tokenizer lies of the data whose digest `all` this is, as `text.tokenizer` says it."""
+    """The value of `text.tokenizer` for the tokenizer of prepared data with the digest `all`; None if there is none."""
     files = find_tokenizer_files(_data_folder(cache, digest))
     if not all(path.is_file() for path in files.values()):
         return None

@@ -24,7 +24,7 @@ _PAIRS_AT_A_TIME = 1_000_000
 
 
 class StoreRecord(Settings):
-    """What `store.json` says about the two files beside it."""
+    """The content of `store.json`, which describes the two files beside it."""
 
     version: Literal[1] = 1
     num_pairs: int = Field(ge=1)

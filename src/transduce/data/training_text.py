@@ -112,7 +112,7 @@ class TrainingText:
 
     corpora: Sequence[Iterable[Pair]]
     num_pairs: Sequence[int]
-    """Of each corpus, those that are left out here included."""
+    """The number of pairs of each corpus, held-out pairs included."""
     held_out: list[Pair]
     repeats: Bool[np.ndarray, "pairs"]
     """Whether each pair, in order through all corpora, is the same as an earlier one."""

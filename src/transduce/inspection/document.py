@@ -57,13 +57,13 @@ class PackedArray(Settings):
     """Numbers in C order: value = stored * scale."""
 
     dtype: Literal["float32", "uint16", "uint8"]
-    """How a number is stored, little-endian."""
+    """The type of a stored number, little-endian."""
 
     shape: list[int]
     """Length of each axis."""
 
     scale: float
-    """What a stored number is multiplied by; 1 for float32."""
+    """The factor of a stored number; 1 for float32."""
 
     data: str
     """The bytes, in base64."""
@@ -92,7 +92,7 @@ class AllMaps(Settings):
 
 
 class PositionTable(Settings):
-    """What is added to the embeddings (paper 3.5)."""
+    """The positions that are added to the embeddings (paper 3.5)."""
 
     kind: Literal["sinusoidal", "learned", "none"]
     table: PackedArray | None
@@ -107,7 +107,7 @@ class Prediction(Settings):
 
 
 class LayerPredictions(Settings):
-    """How the prediction forms from layer to layer of the decoder (the logit lens, nostalgebraist 2020)."""
+    """The predictions of every decoder layer (the logit lens, nostalgebraist 2020)."""
 
     predictions: list[list[list[Prediction]]]
     """[layer][position]: the three most probable tokens, if the output projection, behind the stack's final
@@ -161,36 +161,36 @@ class PrunedHead(Settings):
     head: int
     text: str
     log_probability: float
-    """Of `text`, without the head."""
+    """The log-probability of `text` without the head."""
 
     changed: bool
     """Whether `text` is another one than with all heads."""
 
     log_probability_of_target: float
-    """Of the translation with all heads, without the head."""
+    """The log-probability, without the head, of the translation with all heads."""
 
 
 class Choice(Settings):
     """A token and how probable it is."""
 
     token: int
-    """Its id."""
+    """The id of the token."""
 
     piece: str
-    """How it is spelled."""
+    """The piece of the token."""
 
     probability: float
     """From 0 to 1."""
 
 
 class Step(Settings):
-    """What the model thought of a position before the token was there."""
+    """The prediction of the model at a position."""
 
     chosen_rank: int
     """1 if the token that is there was the most probable one, 2 if the second, and so on."""
 
     entropy: float
-    """Of all probabilities, in nats: 0 if only one token was possible."""
+    """The entropy of the prediction, in nats: 0 if only one token was possible."""
 
     alternatives: list[Choice]
     """The five most probable tokens, best first."""
@@ -212,7 +212,7 @@ class Side(Settings):
     """For each token the number of its word; `</s>` has one of its own."""
 
     log_probabilities: list[float] | None
-    """Of each token after those before it; null for a source."""
+    """The log-probability of each token after those before it; null for a source."""
 
     steps: list[Step] | None
     """For each token, what else could have stood there; null for a source."""
@@ -244,7 +244,7 @@ class TextConfidence(Settings):
     """The chrF to expect, from 0 to 100."""
 
     words: list[WordConfidence]
-    """Those of the target, in order."""
+    """The words of the target, in order."""
 
 
 class Continuation(Settings):
@@ -263,13 +263,13 @@ class ModelFacts(Settings):
     """The model that was looked into."""
 
     name: str
-    """What people call it."""
+    """The name of the model."""
 
     source_language: str
     """Code, as in "en"; may be empty."""
 
     target_language: str
-    """Likewise."""
+    """The code of the target language; may be empty."""
 
     parameters: int
     """Trainable numbers."""
@@ -285,7 +285,7 @@ class Node(Settings):
     """A continuation that the search has looked at."""
 
     id: int
-    """Its place in the list."""
+    """The index of the node in the list."""
 
     parent: int | None
     """The hypothesis that it continues; null for a first token."""
@@ -296,10 +296,10 @@ class Node(Settings):
     token: int
     piece: str
     log_probability: float
-    """Of this token after those before it."""
+    """The log-probability of this token after those before it."""
 
     sum: float
-    """Of all tokens so far."""
+    """The log-probability of all tokens so far."""
 
     score: float
     """`sum` divided by the length penalty of `step` tokens."""
@@ -322,7 +322,7 @@ class SearchTree(Settings):
 
 
 class CodePlace(Settings):
-    """Where the source computes something."""
+    """The source lines of a function."""
 
     file: str
     """As in "src/transduce/model/attention.py"."""
@@ -341,7 +341,7 @@ class InspectionDocument(Settings):
     """Marks the document."""
 
     version: Literal[1] = 1
-    """Of its layout."""
+    """The version of the layout."""
 
     model: ModelFacts
     source: Side
@@ -359,7 +359,7 @@ class InspectionDocument(Settings):
     """Heads that were off in all of this."""
 
     heads_off: list[PrunedHead]
-    """What a head that was on is worth: the translation without it; of the heads that were asked for."""
+    """The translation without each of the requested heads."""
 
     continuations: list[Continuation]
     code: dict[str, CodePlace]

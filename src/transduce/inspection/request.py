@@ -21,7 +21,7 @@ MOST_BEAM = 16
 """Hypotheses of a search whose tree is drawn."""
 
 MOST_CHARACTERS = 10_000
-"""Of a text; 128 tokens never have as many."""
+"""Characters of a text; 128 tokens never have as many."""
 
 Part = Literal["attention", "search", "layers", "positions", "arithmetic", "heads_off", "continuations"]
 QUICK: tuple[Part, ...] = ("attention", "search", "layers", "positions")
@@ -33,7 +33,7 @@ EVERYTHING: tuple[Part, ...] = (*QUICK, "arithmetic", "heads_off", "continuation
 Text = Annotated[str, Field(max_length=MOST_CHARACTERS)]
 _T = TypeVar("_T")
 _List = Annotated[list[_T], Field(fail_fast=True)]
-"""Of which the first wrong item is an error, and not each of a million."""
+"""A list that is refused at its first wrong item."""
 
 
 class InspectionRequest(Settings):

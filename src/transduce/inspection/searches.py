@@ -96,7 +96,7 @@ class TracedSearch(SentenceSearch):
 _TaskT = TypeVar("_TaskT")
 
 MOST_SENTENCES = 32
-"""Of a batch: with more, its first step, which reads all sources, would take long between two checkpoints."""
+"""Sentences in a batch: with more, its first step would take long between two checkpoints."""
 
 _WORKERS = Workers()
 
@@ -125,7 +125,7 @@ class SentenceSearches:
 
     @property
     def device(self) -> torch.device:
-        """Where the model lies."""
+        """The device of the model."""
         return self.model.source_embedding.weight.device
 
     def traced(self) -> TracedSearch:

@@ -61,7 +61,7 @@ class WorstToken(Settings):
     """Number of the sentence in the probe, from 1."""
 
     source: str
-    """Its text."""
+    """The text of the sentence."""
 
     target: str
     """The scored translation: the greedy translation of the model, or the same with some tokens replaced."""
@@ -70,10 +70,10 @@ class WorstToken(Settings):
     """The token in the target."""
 
     ours: float
-    """Its log-probability by the model itself, in nats."""
+    """The log-probability of the token by the model itself, in nats."""
 
     theirs: float
-    """Its log-probability by the other program."""
+    """The log-probability of the token by the other program."""
 
     score_ours: float
     """The log-probability of the whole target by the model itself."""
@@ -89,10 +89,10 @@ class Bleu(Settings):
     """Translations that were given, or those of the model itself: then its own BLEU is 100 by definition."""
 
     ours: float
-    """Of the model itself."""
+    """BLEU of the model itself."""
 
     theirs: float
-    """Of the other program."""
+    """BLEU of the other program."""
 
     signature: str
     """sacreBLEU's."""
@@ -114,7 +114,7 @@ class Parity(Settings):
     """The format, as in "ctranslate2"."""
 
     precision: str
-    """Of the weights that were written or read."""
+    """The precision of the weights that were written or read."""
 
     ours: str
     """The program that computed the reference: Transduce."""
@@ -123,7 +123,7 @@ class Parity(Settings):
     """The other program."""
 
     files: dict[str, FileRecord] = Field(default_factory=dict)
-    """Of an export, size and SHA-256 of all that was written beside the proof, by its name in the folder."""
+    """Size and SHA-256 of the other files of an export, by name."""
 
     library_version: str = __version__
     """The Transduce that made the proof."""
@@ -147,10 +147,10 @@ class Parity(Settings):
     """The mean of all, in nats a token."""
 
     tolerance: Tolerance
-    """What was allowed."""
+    """The allowed differences."""
 
     worst: WorstToken
-    """Where the largest difference is."""
+    """The token with the largest difference."""
 
     identical_greedy: int
     """Sentences whose greedy translations are the same, token by token."""

@@ -167,7 +167,7 @@ class BPEDropout:
 
 
 def _draw_gaps(dropout: float, seed: int) -> Iterator[int]:
-    """How many merges are done before each one that is skipped: geometric, one number for each skipped merge."""
+    """The number of merges before each skipped one: geometric, one random number for each skipped merge."""
     chance = random.Random(seed)  # noqa: S311 - nothing here is secret
     while True:
         # 1 - random() is above 0.
@@ -261,10 +261,10 @@ class PieceLists(Settings):
     """Pieces of both sides; the first two are `<unk>` and `</s>`."""
 
     source: tuple[str, ...] = ()
-    """Those of the source alone."""
+    """Pieces of the source alone."""
 
     target: tuple[str, ...] = ()
-    """Those of the target alone."""
+    """Pieces of the target alone."""
 
     ends_sources: bool = True
     """Whether `</s>` stands behind a source, too, and not only behind a target."""

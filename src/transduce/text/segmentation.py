@@ -136,7 +136,7 @@ def move_cuts_outside(cuts: Sequence[int], whole: Sequence[Place]) -> list[int]:
 
 @dataclass(frozen=True)
 class _Division:
-    """See `find_fitting_spans`; `shown` is the text with spaces for hidden characters."""
+    """A text that is divided by `find_fitting_spans`; `shown` is the text with spaces for hidden characters."""
 
     text: str
     shown: str
@@ -417,7 +417,7 @@ def _find_dividing_groups(text: str, groups: Sequence[Sequence[ProtectedSpan]], 
 
 
 def _extend_over_space(text: str, group: Sequence[ProtectedSpan]) -> tuple[int, int]:
-    """Where a group of tags begins and ends with the space around it."""
+    """The start and end of a group of tags with the space around it."""
     first, last = group[0].start, group[-1].end
     while first and text[first - 1].isspace():
         first -= 1

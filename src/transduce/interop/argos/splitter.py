@@ -183,7 +183,7 @@ def _spell_rule(abbreviation: str) -> str:
 
 
 OPSET, IR_VERSION = 13, 8
-"""Of ONNX: no newer than needed, as splitters are run by whatever onnxruntime is installed."""
+"""Versions of ONNX, no newer than needed: splitters are run by whatever onnxruntime is installed."""
 
 _PAD, _UNKNOWN = "<PAD>", "<UNK>"
 """MiniSBD's names for padding, and for a character without a number of its own."""

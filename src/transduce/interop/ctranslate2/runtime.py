@@ -46,7 +46,7 @@ class ExportedSettings(Settings):
     """The settings of the network."""
 
     search: SearchConfig
-    """How the model translates unless told otherwise."""
+    """The settings of the search unless others are given."""
 
     languages: Languages
     """From which language to which."""

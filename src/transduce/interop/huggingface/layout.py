@@ -40,7 +40,7 @@ class ExportedSettings(Settings):
     """The settings of the network."""
 
     search: SearchConfig
-    """How it translates unless told otherwise."""
+    """The settings of the search unless others are given."""
 
     @classmethod
     def of_section(cls, section: object) -> Optional["ExportedSettings"]:

@@ -116,7 +116,7 @@ class MarianFormat:
         return load_converted(path / MODEL_FILE, (source, target), tokenizer, pieces)
 
     def read_back(self, path: Path) -> Mapping[str, Tensor]:
-        """What is read is `model.npz`; that the other file has the same weights is checked."""
+        """The weights of `model.npz`, after a check that the other file has the same."""
         archive = read_archive(path / MODEL_FILE)
         rows = marian_rows(archive.arrays[OUTPUT_BIAS].size(1) + 1)
         matrices = token_matrices(archive.settings, archive.arrays, rows, rows, NEVER)

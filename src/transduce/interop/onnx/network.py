@@ -241,7 +241,7 @@ def _decoder_layers(model: Transformer) -> Iterable[DecoderLayer]:
 
 
 def _list_cache_axes(config: TransformerConfig, rows: str, length: str) -> list[list[str | int]]:
-    """Those of keys and of values."""
+    """The axes of keys and of values."""
     return [[rows, config.num_heads, length, width] for width in (config.d_k, config.d_v)]
 
 

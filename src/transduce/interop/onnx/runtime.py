@@ -53,7 +53,7 @@ class OnnxSettings(Settings):
     """The Transduce that exported it."""
 
     precision: Literal["float32", "float16", "int8"]
-    """Of the weights."""
+    """The precision of the weights."""
 
     unknown_id: int
     """`<unk>`, in place of what has no piece."""
@@ -77,7 +77,7 @@ class OnnxSettings(Settings):
     """The network."""
 
     search: SearchConfig
-    """How it translates unless told otherwise."""
+    """The settings of the search unless others are given."""
 
     languages: Languages
     """From which language to which."""
@@ -305,7 +305,7 @@ class OnnxNetwork:
     def start(
         self, source_ids: Int[Tensor, "sentences source"], source_mask: Bool[Tensor, "sentences source"]
     ) -> _State:
-        """Of what is no real token, the graph knows by itself: it is `<pad>`."""
+        """Run the encoder, which recognises `<pad>` by itself and needs no mask."""
         del source_mask
         return _State(self._model.read(source_ids.numpy()), self._model.make_empty_past(len(source_ids)), 1)
 
