@@ -56,7 +56,7 @@ def test_the_first_of_two_writers_wins(tmp_path: Path) -> None:
 KILLED = """
 import os, sys
 from pathlib import Path
-from transduce.data.folder import complete_folder
+from transduce.data.cache import complete_folder
 with complete_folder(Path(sys.argv[1])) as folder:
     (folder / "file").write_bytes(b"half")
     os.kill(os.getpid(), 9)

@@ -130,7 +130,7 @@ FORMATS = {
     "marian": "transduce.interop.marian.export_format",
     "onnx": "transduce.interop.onnx.export_format",
 }
-"""The module of each, in which it is called `FORMAT`."""
+"""The module of each format, which has it as `FORMAT`."""
 
 
 def find_format(name: str) -> ExportFormat:
@@ -150,14 +150,14 @@ IMPORT_FORMATS = {
     "huggingface": "transduce.interop.huggingface.import_format",
     "marian": "transduce.interop.marian.import_format",
 }
-"""The module of each, in which it is called `FORMAT`."""
+"""The module of each format, which has it as `FORMAT`."""
 
 
 def find_import_format(path: Path) -> tuple[str, ImportFormat]:
     """Name and format of the model in `path`.
 
     Raises:
-        BundleError: there is nothing, or it is of no format that is known.
+        BundleError: there is no model, or it has no known format.
     """
     if not path.exists():
         raise BundleError(f"{path}: there is no such file or folder; give that of a model")
