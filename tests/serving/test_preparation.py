@@ -9,7 +9,7 @@ from transduce.serving.answers import ScoredText, TranslatedSentence
 from transduce.serving.models import LoadedModel, ModelSettings
 from transduce.serving.preparation import MOST_PARTS, prepared_pairs, prepared_texts
 from transduce.serving.refusals import DeadlineExceeded
-from transduce.text import rebuilt
+from transduce.text import rebuild_document
 from transduce.translation import TranslationOptions
 
 TEXTS = ["Sun moon. River!\n", " \n ", "🙂", "", "\tBird\n"]
@@ -60,7 +60,7 @@ def test_a_sentence_of_very_many_parts_waits_in_turns(model: LoadedModel) -> Non
     text = " Sun  moon,\triver" * 200 + " https://example.org/" + "a" * 100 + "\n"
     prepared = prepared_texts(model, [text], TranslationOptions())
     (document,) = prepared.documents
-    assert rebuilt(document, document.sentences) == text
+    assert rebuild_document(document, document.sentences) == text
     *short, with_address = (length for _, length in prepared.sentences)
     assert len(short) > MOST_PARTS
     assert all(length <= model.languages.max_pieces + 1 for length in short)
@@ -86,7 +86,7 @@ def test_no_payload_is_longer_than_some_parts(model: LoadedModel, long: str, wis
     text = f"Sun and moon {long} river. Stone."
     prepared = prepared_texts(model, [text], wish)
     (document,) = prepared.documents
-    assert rebuilt(document, document.sentences) == text
+    assert rebuild_document(document, document.sentences) == text
     assert max(length for _, length in prepared.sentences) <= (MOST_PARTS + 1) * model.languages.max_pieces
     assert document.sentences[0].startswith("Sun and moon")
 

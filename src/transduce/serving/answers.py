@@ -3,7 +3,7 @@
 import math
 from dataclasses import dataclass
 
-from transduce.text import Document, rebuilt
+from transduce.text import Document, rebuild_document
 from transduce.translation.constraints.protection import ProtectionMethod
 
 
@@ -123,4 +123,4 @@ def _ranked(document: Document, sentences: tuple[TranslatedSentence, ...], rank:
     chosen = [sentence.translations[rank] for sentence in sentences]
     scores = [one.score for one in chosen if one.score is not None]
     score = math.fsum(scores) if len(scores) == len(chosen) else None
-    return ScoredText(rebuilt(document, [one.text for one in chosen]), score)
+    return ScoredText(rebuild_document(document, [one.text for one in chosen]), score)

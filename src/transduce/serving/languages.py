@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Sequence
 
 from transduce.errors import BundleError
-from transduce.interop.argos.languages import argos_code, language_name
+from transduce.interop.argos.package import argos_code, language_name
 from transduce.serving.answers import LanguagePair
 
 

@@ -71,7 +71,7 @@ class LoadedModel:
         precision = settings.precision
         if settings.engine != NATIVE and precision == "float32":
             precision = "auto"  # what an exported folder has
-        translator = load_translator(path, settings.engine, device=settings.device, precision=precision, say=say)
+        translator = load_translator(path, settings.engine, device=settings.device, precision=precision, report=say)
         source = translator.source_language = translator.source_language or settings.source_language
         target = translator.target_language = translator.target_language or settings.target_language
         if not source or not target:

@@ -15,7 +15,7 @@ from importlib.resources.abc import Traversable
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from transduce.bundle import is_marked
+from transduce.bundle import has_mark
 
 _MEDIA_TYPES = {"css": "text/css; charset=utf-8", "js": "text/javascript; charset=utf-8"}
 _MARK = '<meta name="generator" content="transduce inspect, which replaces pages that have this line">'
@@ -73,7 +73,7 @@ def standalone_page(documents: Sequence[Mapping[str, Any]]) -> str:
 
 def is_standalone_page(path: Path) -> bool:
     """Whether the file at `path` is a `standalone_page`, and may be replaced by a newer one."""
-    return is_marked(path, _MARK.encode())
+    return has_mark(path, _MARK.encode())
 
 
 def _folder() -> Traversable:

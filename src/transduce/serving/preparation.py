@@ -7,7 +7,7 @@ from threading import Event
 from transduce.serving.answers import TranslatedSentence, TranslatedText
 from transduce.serving.models import LoadedModel
 from transduce.serving.refusals import DeadlineExceeded
-from transduce.text import Document, segments, split_document, subdivided
+from transduce.text import Document, split_document, split_segments, subdivide_document
 from transduce.translation import TranslationOptions
 
 MOST_PARTS = 8
@@ -65,7 +65,7 @@ def prepared_texts(
     for text in texts:
         turns.checkpoint()
         document = split_document(text, model.languages.source) if wish.splits_texts else _whole(text)
-        documents.append(subdivided(document, turns.of) if divides else document)
+        documents.append(subdivide_document(document, turns.of) if divides else document)
     sentences = [sentence for document in documents for sentence in document.sentences]
     lengths = [length + num_prefix for length in _num_tokens(model, sentences)]
     return PreparedTexts(tuple(documents), tuple(zip(sentences, lengths, strict=True)))
@@ -91,7 +91,7 @@ class _Turns:
         is_short = len(sentence.encode("utf-8", "replace")) <= most  # a token stands for at least a byte
         if is_short or tokenizer.split_language(sentence)[0] or _num_tokens(self._model, [sentence])[0] <= most:
             return [sentence]
-        return segments(sentence, self._model.languages.source, self._fits)
+        return split_segments(sentence, self._model.languages.source, self._fits)
 
     def checkpoint(self) -> None:
         """That somebody waits.
