@@ -24,9 +24,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 from transduce.bundle import Bundle
-from transduce.interop.argos.archive import unpacked
 from transduce.interop.argos.export_format import FORMAT
-from transduce.interop.argos.languages import argos_code
+from transduce.interop.argos.package import argos_code, unpack
 from transduce.text import Tokenizer
 from transduce.translation import NativeEngine
 
@@ -57,7 +56,7 @@ def main() -> None:
             (beam, arithmetic): run_argos(python, bundle, package, lines, beam, arithmetic)
             for beam, arithmetic in ((1, "default"), (BEAM, "default"), (BEAM, "auto"))
         }
-        unpacked(package, folder)
+        unpack(package, folder)
         report(bundle, folder, lines, runs, arguments.precision)
 
 

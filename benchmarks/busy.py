@@ -25,7 +25,7 @@ from pathlib import Path
 import torch
 
 from transduce.config import load_run_config
-from transduce.data import Batch, batches, plan_batches, prepare
+from transduce.data import Batch, plan_batches, prepare, read_batches
 from transduce.kernels.memory import keep_few_kernels, keep_freed_memory
 from transduce.model import Transformer
 from transduce.training import Updater
@@ -85,10 +85,10 @@ def training(arguments: argparse.Namespace, threads: int) -> dict[str, Work]:
     }
     config = load_run_config(None, arguments=settings)[0]
     with tempfile.TemporaryDirectory() as cache:
-        prepared = prepare(config.data, config.text, Path(cache), talk=lambda _: None)
+        prepared = prepare(config.data, config.text, Path(cache), report=lambda _: None)
         config = config.with_vocabulary(prepared.tokenizer.vocabulary)
         plan = plan_batches(prepared.train.lengths, arguments.batch_tokens, 1, 0)[:40]
-        chosen = list(batches(prepared.train, plan, 0, prepared.tokenizer.pad_id))
+        chosen = list(read_batches(prepared.train, plan, 0, prepared.tokenizer.pad_id))
     work: dict[str, Work] = {}
     for name, count in (("whole batches", 1), ("micro-batches", threads)):
         torch.manual_seed(1)

@@ -30,7 +30,7 @@ from pathlib import Path
 from transduce.config import load_run_config
 from transduce.data import prepare
 config, _ = load_run_config(Path(sys.argv[1]))
-prepare(config.data, config.text, Path(config.data.cache), talk=lambda text: print(text, file=sys.stderr))
+prepare(config.data, config.text, Path(config.data.cache), report=lambda text: print(text, file=sys.stderr))
 """
 RECIPE = """
 preset = "tiny"

@@ -25,7 +25,7 @@ from pathlib import Path
 
 from serving_client import Answers, Connection, Server, ask
 
-from transduce.text import rebuilt, split_document
+from transduce.text import rebuild_document, split_document
 from transduce.translation import Translator
 
 MIX = (1, 1, 1, 1, 3, 7, 20, 60)
@@ -41,7 +41,7 @@ class Text:
         documents = [split_document(line, translator.source_language) for line in lines]
         self.sentences = [sentence for document in documents for sentence in document.sentences]
         rest = iter(translator.translate(self.sentences))
-        translations = [rebuilt(document, [next(rest) for _ in document.sentences]) for document in documents]
+        translations = [rebuild_document(document, [next(rest) for _ in document.sentences]) for document in documents]
         self._lines = list(zip(lines, translations, [len(one.sentences) for one in documents], strict=True))
 
     def request(self, chance: random.Random, count: int) -> tuple[list[str], list[str], int]:

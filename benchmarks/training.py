@@ -24,7 +24,7 @@ import torch
 from peers import PEERS
 
 from transduce.config import RunConfig, load_run_config
-from transduce.data import Batch, PreparedData, batches, plan_batches, prepare
+from transduce.data import Batch, PreparedData, plan_batches, prepare, read_batches
 from transduce.kernels.device import find_device
 from transduce.kernels.memory import keep_few_kernels, keep_freed_memory
 from transduce.model import Transformer
@@ -42,7 +42,7 @@ def main() -> None:
     device = find_device(arguments.device)
     config = run_config(arguments)
     with tempfile.TemporaryDirectory() as cache:
-        prepared = prepare(config.data, config.text, Path(cache), talk=lambda _: None)
+        prepared = prepare(config.data, config.text, Path(cache), report=lambda _: None)
         config = config.with_vocabulary(prepared.tokenizer.vocabulary)
         wanted = (1 + arguments.blocks) * arguments.updates
         stream = [batch.to(device) for batch in some_batches(prepared, config, wanted)]
@@ -108,7 +108,7 @@ def some_batches(prepared: PreparedData, config: RunConfig, count: int) -> list[
     epoch = 0
     while len(chosen) < count:
         plan = plan_batches(prepared.train.lengths, config.training.batch_tokens, config.training.seed, epoch)
-        made = batches(prepared.train, plan, 0, prepared.tokenizer.pad_id)
+        made = read_batches(prepared.train, plan, 0, prepared.tokenizer.pad_id)
         chosen += [batch for batch in made if batch.num_target_tokens > 0.8 * config.training.batch_tokens]
         epoch += 1
     return chosen[:count]

@@ -13,7 +13,7 @@ from transduce.bundle import (
     RecordedConfidence,
     RecordedHead,
     check_calibratable,
-    locked,
+    lock_folder,
     read_calibration,
     update_calibration,
 )
@@ -104,7 +104,7 @@ def test_a_model_that_was_replaced_meanwhile_is_not_calibrated(bundle: Bundle, s
 
 
 def test_while_the_bundle_is_being_written_it_waits_for_nobody(bundle: Bundle) -> None:
-    with locked(bundle.folder, bundle.folder.with_name(f".{bundle.folder.name}.lock")), pytest.raises(BusyError):
+    with lock_folder(bundle.folder, bundle.folder.with_name(f".{bundle.folder.name}.lock")), pytest.raises(BusyError):
         update_calibration(bundle, confidence=CONFIDENCE)
 
 

@@ -4,8 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from transduce.bundle.description import BundleDescription
-from transduce.bundle.manifest import check_files, read_description, record_files, write_description
+from transduce.bundle.manifest import BundleDescription, check_files, read_description, record_files, write_description
 from transduce.config import TransformerConfig
 from transduce.errors import BundleError
 

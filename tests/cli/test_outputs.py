@@ -61,7 +61,7 @@ WRITERS = {
         ("transduce.interop.export", "make_probe"),
     ),
     "import": Writer(
-        ("import", "ct2", "--probe", "valid.source"), ("transduce.interop.imported", "find_import_format")
+        ("import", "ct2", "--probe", "valid.source"), ("transduce.interop.model_import", "find_import_format")
     ),
     "average": Writer(("average", "run", "--last", "2"), ("transduce.training.model_selection", "average_checkpoints")),
     "train": Writer(("train", "tiny.toml"), ("transduce.training.run", "prepare")),

@@ -66,7 +66,7 @@ class Preparation:
             text,
             self.cache,
             standard_input=self.standard_input,
-            talk=self.said.append,
+            report=self.said.append,
         )
 
     def entries(self) -> list[str]:

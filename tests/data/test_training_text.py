@@ -1,18 +1,80 @@
+import random
+import tracemalloc
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from transduce.data.held_out import choose_held_out, is_blank
-from transduce.data.training_text import TrainingText
+from transduce.data.training_text import RepetitionFinder, TrainingText, choose_held_out, is_blank
 from transduce.errors import CorpusError
 
 words = st.sampled_from(["", " ", "a", "b", "c", "d e", "f"])
-corpora = st.lists(st.lists(st.tuples(words, words), max_size=20), min_size=1, max_size=3)
+pair_lists = st.lists(st.tuples(words, words), max_size=30)
 
 
 def has_text(pair: tuple[str, str]) -> bool:
     return not is_blank(pair)
+
+
+@given(pair_lists, st.integers(1, 10), st.randoms())
+def test_a_choice_among_the_distinct_pairs_with_text_whatever_their_order(
+    corpus: list[tuple[str, str]], count: int, random: object
+) -> None:
+    chosen = choose_held_out(corpus, count, has_text)
+    eligible = {pair for pair in corpus if not is_blank(pair)}
+    assert len(chosen) == len(set(chosen)) == min(count, len(eligible))
+    assert set(chosen) <= eligible
+    shuffled = corpus.copy()
+    random.shuffle(shuffled)
+    assert choose_held_out(shuffled, count, has_text) == chosen
+
+
+@given(pair_lists, st.integers(1, 9))
+def test_a_larger_choice_begins_with_the_smaller(corpus: list[tuple[str, str]], count: int) -> None:
+    assert choose_held_out(corpus, count + 1, has_text)[:count] == choose_held_out(corpus, count, has_text)
+
+
+short_words = st.sampled_from(["a", "b", "ab", "", "é"])
+
+
+@settings(deadline=None, max_examples=20)
+@given(st.lists(st.tuples(short_words, short_words), max_size=40))
+def test_of_equal_pairs_all_but_the_first_repeat(pairs: list[tuple[str, str]]) -> None:
+    with TemporaryDirectory() as folder:
+        finder = RepetitionFinder(Path(folder))
+        assert list(finder.watch(pairs)) == pairs
+        assert finder.repeats().tolist() == [pair in pairs[:index] for index, pair in enumerate(pairs)]
+
+
+def test_repetitions_are_found_however_far_apart(tmp_path: Path) -> None:
+    chance = random.Random(3)  # noqa: S311 nothing here is secret
+    numbers = [chance.randrange(20_000) for _ in range(25_000)]
+    finder = RepetitionFinder(tmp_path)
+    for _ in finder.watch((str(number), "x") for number in numbers):
+        pass
+    seen: set[int] = set()
+    expected = [number in seen or bool(seen.add(number)) for number in numbers]
+    assert finder.repeats().tolist() == expected
+
+
+def test_memory_does_not_grow_with_the_corpus(tmp_path: Path) -> None:
+    peaks = []
+    for num_pairs in (10_000, 30_000):
+        (tmp_path / str(num_pairs)).mkdir()
+        finder = RepetitionFinder(tmp_path / str(num_pairs))
+        tracemalloc.start()
+        for _ in finder.watch((str(number), "x") for number in range(num_pairs)):
+            pass
+        repeats = finder.repeats()
+        peaks.append(tracemalloc.get_traced_memory()[1] - repeats.nbytes)
+        tracemalloc.stop()
+    assert peaks[1] < 1.1 * peaks[0]
+
+
+corpora = st.lists(st.lists(st.tuples(words, words), max_size=20), min_size=1, max_size=3)
 
 
 @given(corpora, st.integers(1, 5))

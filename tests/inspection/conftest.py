@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from transduce.config import SearchConfig, TransformerConfig
-from transduce.inspection.sentence_searches import SentenceSearches
+from transduce.inspection.searches import SentenceSearches
 from transduce.model import MultiHeadAttention, Transformer
 from transduce.text import Tokenizer
 from transduce.translation import NativeEngine, Translator

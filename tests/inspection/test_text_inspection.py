@@ -18,8 +18,8 @@ from transduce.inspection import (
     InspectionRequest,
     inspect_text,
 )
-from transduce.inspection.head_switches import all_heads
-from transduce.inspection.sentence_searches import SentenceSearches
+from transduce.inspection.head_mask import list_heads
+from transduce.inspection.searches import SentenceSearches
 from transduce.model import Transformer
 from transduce.text import Tokenizer
 from transduce.translation import Confidence, NativeEngine, Translator, score_ids, score_pairs
@@ -75,7 +75,7 @@ def test_all_kinds_of_models_are_looked_into(
         assert document["positions"] == {"kind": "none", "table": None}
     else:
         assert unpacked(document["positions"]["table"]) == pytest.approx(model.positions(length).numpy())
-    assert len(document["heads_off"]) == len(all_heads(config))
+    assert len(document["heads_off"]) == len(list_heads(config))
     assert document["model"]["parameters"] == model.num_parameters
     assert document["model"]["config"] == config.model_dump(mode="json")
 
@@ -150,7 +150,7 @@ def test_a_head_off_in_the_request_is_that_head_off_alone(
 ) -> None:
     translator = make_translator(make_model(num_encoder_layers=1, num_decoder_layers=1), beam=2)
     messages: list[str] = []
-    document = inspect_text(translator, InspectionRequest(text=SENTENCE, include=["heads_off"]), say=messages.append)
+    document = inspect_text(translator, InspectionRequest(text=SENTENCE, include=["heads_off"]), report=messages.append)
     assert messages[-1] == "12 of 12 heads switched off, one at a time"
     assert any(one["changed"] for one in document["heads_off"])
     assert len(document["heads_off"]) == 12
@@ -180,7 +180,7 @@ def test_single_heads_are_tried_with_the_tokens_of_the_translation(
     last, first = (Head(attention="decoder", layer=0, head=3), Head(attention="encoder", layer=0, head=1))
     request = InspectionRequest(**asked, without_each=[last, first, last], include=[])
     messages: list[str] = []
-    single = inspect_text(translator, request, say=messages.append)["heads_off"]
+    single = inspect_text(translator, request, report=messages.append)["heads_off"]
     assert messages[-1] == "2 of 2 heads switched off, one at a time"
     for one, head in zip(single, (last, first), strict=True):
         (same,) = (known for known in document["heads_off"] if known.items() >= head.model_dump().items())
@@ -255,7 +255,7 @@ def test_long_sides_are_refused(
     learned = make_translator(make_model("learned"), max_pieces=200)
     with pytest.raises(UserError, match=r"reference: has \d+ tokens, </s> included, and at most 60 "):
         inspect_text(learned, InspectionRequest(text=SENTENCE, reference="moon " * 70))
-    monkeypatch.setattr("transduce.inspection.checked_request.MOST_TOKENS", 6)
+    monkeypatch.setattr("transduce.inspection.request.MOST_TOKENS", 6)
     with pytest.raises(UserError, match=r"translation: has \d tokens, </s> included, and at most 6 can be looked at"):
         inspect_text(translator, InspectionRequest(text=SENTENCE, beam=1))
 

@@ -11,6 +11,7 @@ from transduce.translation import Translator
 
 pytest.importorskip("ctranslate2")
 
+
 TEXTS = ["sun moon", "", "river stone bird " * 4]
 
 
@@ -43,7 +44,7 @@ def test_an_exported_folder_translates_as_the_bundle_does(bundle: Bundle, tmp_pa
 @pytest.mark.parametrize("engine", ENGINES)
 def test_a_bundle_is_exported_for_the_occasion(bundle: Bundle, engine: str) -> None:
     said: list[str] = []
-    translator = load_translator(bundle.folder, engine, device="cpu", say=said.append)
+    translator = load_translator(bundle.folder, engine, device="cpu", report=said.append)
     assert translator.translate(TEXTS, beam=1) == expected(bundle)
     assert len(said) == 1
     assert sorted(path.name for path in bundle.folder.parent.iterdir()) == ["bundle"]

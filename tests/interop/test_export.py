@@ -46,7 +46,7 @@ def faulty(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_an_export_has_its_proof_and_says_what_it_does(bundle: Bundle, tmp_path: Path) -> None:
     said: list[str] = []
-    parity = export_bundle(bundle, "ctranslate2", tmp_path / "new" / "out", num_sentences=14, say=said.append)
+    parity = export_bundle(bundle, "ctranslate2", tmp_path / "new" / "out", num_sentences=14, report=said.append)
     assert read_parity(tmp_path / "new" / "out" / "parity.json") == parity
     assert parity.model == bundle.digest
     assert (parity.target, parity.precision, parity.sentences) == ("ctranslate2", "float32", 14)

@@ -3,7 +3,7 @@
 import atexit
 import re
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
@@ -15,8 +15,9 @@ import torch
 
 from transduce.bundle import Bundle, BundleDescription, Languages, model_tensors, save_bundle
 from transduce.config import PRESETS, SearchConfig, TransformerConfig
-from transduce.errors import ConfigError
+from transduce.errors import BundleError, ConfigError
 from transduce.interop import FORMATS, TOLERANCES, export_bundle, find_format
+from transduce.interop.formats import IMPORT_FORMATS, ImportFormat, find_import_format, refuse_import
 from transduce.model import Transformer
 from transduce.text import Tokenizer
 
@@ -160,3 +161,62 @@ def test_a_format_that_nobody_knows_is_refused() -> None:
 if __name__ == "__main__":
     PAGE.write_text(page(), encoding="utf-8", newline="\n")
     sys.stdout.write(f"{PAGE} written\n")
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "expected"),
+    [
+        ("model.bin", b"", "ctranslate2"),
+        ("config.json", b'{"model_type": "marian"}', "huggingface"),
+    ],
+)
+def test_a_folder_is_known_by_its_files(tmp_path: Path, name: str, content: bytes, expected: str) -> None:
+    (tmp_path / name).write_bytes(content)
+    found, chosen = find_import_format(tmp_path)
+    assert (found, isinstance(chosen, ImportFormat)) == (expected, True)
+
+
+def test_all_formats_are_there() -> None:
+    from importlib import import_module
+
+    for module in IMPORT_FORMATS.values():
+        assert isinstance(import_module(module).FORMAT, ImportFormat)
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [("config.json", b'{"model_type": "bert"}'), ("config.json", b"{"), ("anything", b""), ("model.argosmodel", b"")],
+)
+def test_what_nobody_knows_is_refused(tmp_path: Path, name: str, content: bytes) -> None:
+    (tmp_path / name).write_bytes(content)
+    with pytest.raises(BundleError, match="is no model that can be imported; these can: "):
+        find_import_format(tmp_path)
+
+
+def test_bundles_and_nothing_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(BundleError, match="there is no such file or folder"):
+        find_import_format(tmp_path / "nothing")
+    (tmp_path / "bundle.json").write_text("{}", "utf-8")
+    with pytest.raises(BundleError, match="is a bundle already"):
+        find_import_format(tmp_path)
+
+
+def test_all_problems_are_said_at_once_and_none_is_no_refusal() -> None:
+    refuse_import(Path("model"), iter([]))
+    with pytest.raises(BundleError) as error:
+        refuse_import(Path("model"), (f"{name}: is odd" for name in ("first", "second")))
+    assert str(error.value) == "model: this model cannot be imported:\n  first: is odd\n  second: is odd"
+
+
+@pytest.mark.parametrize("name", ["huggingface", "marian", "onnx"])
+def test_programs_that_end_every_source_refuse_models_that_do_not(
+    make_bundle: Callable[..., Bundle], tmp_path: Path, name: str
+) -> None:
+    bundle = make_bundle()
+    joint = bundle.load_tokenizer()
+    model, pieces = joint.model_bytes, joint.pieces(range(joint.pad_id))
+    own = Tokenizer.with_vocabulary(model, model, pieces, "test", ends_sources=False)
+    save_bundle(tmp_path / "endless", bundle.load_model(), own, bundle.description)
+    assert find_format(name).obstacles(bundle) == []
+    (obstacle,) = find_format(name).obstacles(Bundle.open(tmp_path / "endless"))
+    assert obstacle.startswith("sources do not end with </s>")

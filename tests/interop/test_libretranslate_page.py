@@ -20,6 +20,7 @@ from transduce.bundle import Bundle, Languages, save_bundle
 pytest.importorskip("ctranslate2")
 pytest.importorskip("onnx")
 
+
 PAGE = (Path(__file__).parents[2] / "docs" / "libretranslate.md").read_text(encoding="utf-8")
 NO_NETWORK = ["unshare", "--map-root-user", "--net", "--pid", "--fork", "--kill-child"]
 CAN_LEAVE_NETWORK = (

@@ -4,13 +4,13 @@ from pathlib import Path
 import pytest
 
 from transduce.errors import CorpusError
-from transduce.interop.probe import EDGES, read_probe, vocabulary_probe
+from transduce.interop.probe import EDGES, make_vocabulary_probe, read_probe
 from transduce.text import Tokenizer
 
 
 def test_the_probe_is_the_same_every_time_and_fits(tokenizer: Tokenizer) -> None:
-    probe = vocabulary_probe(tokenizer, 24)
-    assert probe == vocabulary_probe(tokenizer, 24)
+    probe = make_vocabulary_probe(tokenizer, 24)
+    assert probe == make_vocabulary_probe(tokenizer, 24)
     assert len(probe.texts) == 200
     lengths = [len(tokenizer.encode(text)) for text in probe.texts]
     assert min(lengths) >= 1
@@ -19,7 +19,7 @@ def test_the_probe_is_the_same_every_time_and_fits(tokenizer: Tokenizer) -> None
 
 
 def test_it_has_words_numbers_spaces_and_characters_that_nobody_knows(tokenizer: Tokenizer) -> None:
-    texts = vocabulary_probe(tokenizer, 60).texts
+    texts = make_vocabulary_probe(tokenizer, 60).texts
     words = {piece.removeprefix("▁") for piece in tokenizer.pieces(range(258, tokenizer.pad_id))}
     assert set(texts[1 + len(EDGES)].split()) <= words
     everything = "\n".join(texts)
@@ -29,7 +29,7 @@ def test_it_has_words_numbers_spaces_and_characters_that_nobody_knows(tokenizer:
 
 def test_a_language_without_spaces_has_a_probe(tokenizer: Tokenizer) -> None:
     other = Tokenizer.train(["漢字仮名交文", "仮名漢字", "交文仮名"] * 5, 270, "bpe")
-    texts = vocabulary_probe(other, 20).texts
+    texts = make_vocabulary_probe(other, 20).texts
     assert len(texts) == 200
     assert len(set(texts)) > 100
 

@@ -11,15 +11,16 @@ import torch
 from transduce.bundle import Bundle, model_tensors, save_bundle
 from transduce.errors import ParityError
 from transduce.interop.ctranslate2.export_format import FORMAT
-from transduce.interop.export import proven
+from transduce.interop.export import prove_export
+from transduce.interop.formats import Runtime
 from transduce.interop.parity import TOLERANCES, read_parity, write_parity
 from transduce.interop.probe import Probe
-from transduce.interop.proof import Claim, _changed_tensors, prove
-from transduce.interop.runtime import Runtime
+from transduce.interop.proof import Claim, _find_changed_tensors, prove
 from transduce.model import sinusoids
 from transduce.translation import ForcedDecoder
 
 pytest.importorskip("ctranslate2")
+
 
 TEXTS = ("sun moon", "river", "stone bird tree wind", "fish fish door")
 PROBE = Probe(TEXTS, "made for this test")
@@ -80,7 +81,7 @@ def altered_by_one_percent(content: bytes, values: torch.Tensor) -> bytes:
 
 
 def test_what_is_equal_is_proven_and_kept(decoder: ForcedDecoder, written: Path, tmp_path: Path) -> None:
-    parity = proven(decoder, FORMAT, written, PROBE, claim())
+    parity = prove_export(decoder, FORMAT, written, PROBE, claim())
     assert parity.sentences == parity.identical_tokenizations == parity.identical_greedy == 4
     assert parity.largest_difference < TOLERANCES["float32"].largest / 5
     assert parity.mean_difference <= parity.largest_difference
@@ -114,19 +115,19 @@ def test_one_number_changed_by_one_percent_fails(decoder: ForcedDecoder, written
     path = written / "model.bin"
     path.write_bytes(altered_by_one_percent(path.read_bytes(), values))
     with pytest.raises(ParityError, match=r"decoder.layers.0.feed_forward.inner.weight: numbers are not") as error:
-        proven(decoder, FORMAT, written, PROBE, claim())
+        prove_export(decoder, FORMAT, written, PROBE, claim())
     assert "worst is sentence" in str(error.value)
     assert error.value.exit_code == 1
 
 
 def test_in_every_tensor_such_a_number_is_found(decoder: ForcedDecoder, written: Path) -> None:
     path, whole = written / "model.bin", (written / "model.bin").read_bytes()
-    assert _changed_tensors(decoder.model, claim(weights=FORMAT.read_back(written))) == []
+    assert _find_changed_tensors(decoder.model, claim(weights=FORMAT.read_back(written))) == []
     for name, tensor in model_tensors(decoder.model).items():
         values = tensor.detach()[: 16 if "memory_attention.projection" in name else None]  # CTranslate2 has it in two
         values = values[:-1] if name == "source_embedding.weight" else values
         path.write_bytes(altered_by_one_percent(whole, values))
-        assert _changed_tensors(decoder.model, claim(weights=FORMAT.read_back(written))) == [name]
+        assert _find_changed_tensors(decoder.model, claim(weights=FORMAT.read_back(written))) == [name]
 
 
 def test_the_worst_sentence_is_named_with_both_scores(decoder: ForcedDecoder, written: Path) -> None:
@@ -254,10 +255,10 @@ def test_weights_are_as_near_as_their_precision_allows_and_no_further(
 ) -> None:
     FORMAT.write(bundle, tmp_path, precision)
     weights = dict(FORMAT.read_back(tmp_path))
-    assert not _changed_tensors(decoder.model, claim(precision, weights=weights))
+    assert not _find_changed_tensors(decoder.model, claim(precision, weights=weights))
     name = "encoder.layers.0.self_attention.output.weight"
     weights[name] = weights[name] * -1
-    assert _changed_tensors(decoder.model, claim(precision, weights=weights)) == [name]
+    assert _find_changed_tensors(decoder.model, claim(precision, weights=weights)) == [name]
 
 
 @pytest.mark.parametrize("row", [0, 2047])
@@ -271,4 +272,4 @@ def test_a_position_that_no_sentence_of_the_probe_reaches_is_compared_too(
         content[:place] + bytes(4 * table.size(1) - 4) + struct.pack("<f", 9.0) + content[place + 4 * table.size(1) :]
     )
     with pytest.raises(ParityError, match="its positions are learned, must be sinusoidal"):
-        proven(decoder, FORMAT, written, PROBE, claim())
+        prove_export(decoder, FORMAT, written, PROBE, claim())

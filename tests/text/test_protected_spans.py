@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from transduce.text import USUAL_KINDS, Kind, SpanCheck, elements, find_protected_spans, respaced
+from transduce.text import USUAL_KINDS, Kind, SpanCheck, find_protected_spans, pair_tags, restore_spacing
 
 ALL_KINDS: tuple[Kind, ...] = (*USUAL_KINDS, "number")
 
@@ -214,12 +214,12 @@ def test_takes_time_in_proportion(start: str, unit: str, time_growth: Callable[.
 
 
 def test_elements_are_tags_with_their_other_half() -> None:
-    assert elements(["<b>", "</b>"]) == [(0, 1)]
-    assert elements(["<a x='y'>", "<B>", "<br/>", "</b>", "</a>"]) == [(1, 3), (0, 4)]
-    assert elements(["</b>", "<b>", "<br>", "</b>", "</b>"]) == [(1, 3)]
-    assert elements(["<a>", "<b>", "</a>", "</b>"]) == [(0, 2)]
-    assert elements(["<!-- <b> -->", "<?b?>", "<b/>", "</b>"]) == []
-    assert elements(["<br>"] * 20_000 + ["</p>"] * 20_000) == []
+    assert pair_tags(["<b>", "</b>"]) == [(0, 1)]
+    assert pair_tags(["<a x='y'>", "<B>", "<br/>", "</b>", "</a>"]) == [(1, 3), (0, 4)]
+    assert pair_tags(["</b>", "<b>", "<br>", "</b>", "</b>"]) == [(1, 3)]
+    assert pair_tags(["<a>", "<b>", "</a>", "</b>"]) == [(0, 2)]
+    assert pair_tags(["<!-- <b> -->", "<?b?>", "<b/>", "</b>"]) == []
+    assert pair_tags(["<br>"] * 20_000 + ["</p>"] * 20_000) == []
 
 
 @pytest.mark.parametrize(
@@ -269,11 +269,11 @@ def test_a_text_has_its_own_spans(text: str) -> None:
     ],
 )
 def test_spaces_beside_spans_are_those_of_the_original(original: str, text: str, expected: str) -> None:
-    assert respaced(text, original, ALL_KINDS) == expected
+    assert restore_spacing(text, original, ALL_KINDS) == expected
 
 
 @settings(deadline=None)
 @given(TEXTS, TEXTS)
 def test_nothing_but_spaces_is_taken_away(text: str, original: str) -> None:
-    assert respaced(text, text, ALL_KINDS) == text
-    assert respaced(text, original, ALL_KINDS).replace(" ", "") == text.replace(" ", "")
+    assert restore_spacing(text, text, ALL_KINDS) == text
+    assert restore_spacing(text, original, ALL_KINDS).replace(" ", "") == text.replace(" ", "")

@@ -105,7 +105,7 @@ def prepare_for(corpus: Path) -> Callable[[RunConfig], PreparedData]:
     """The prepared data of a run."""
 
     def make(config: RunConfig) -> PreparedData:
-        return prepare(config.data, config.text, corpus / "cache", talk=lambda _: None)
+        return prepare(config.data, config.text, corpus / "cache", report=lambda _: None)
 
     return make
 

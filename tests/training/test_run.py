@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 import torch
 
-from transduce.bundle import Bundle, Languages, model_tensors, started
+from transduce.bundle import Bundle, Languages, apply_start_from, model_tensors
 from transduce.config import RunConfig, load_run_config, to_toml
 from transduce.errors import BundleError, ConfigError, CorpusError, Interrupted, RunError
 from transduce.training import Validator, train
@@ -119,7 +119,7 @@ def test_languages_and_search_are_those_of_the_bundle_unless_others_are_given(
     last = Bundle.open(train(config).folder / "last").description  # going on, it does not look at the bundle
     assert last.languages == Languages(source=description.languages.source, target="fr")
     assert (last.search.beam, last.search.max_extra_length) == (2, 4)
-    assert started(tune(search__beam=3))[0].search.beam == 3
+    assert apply_start_from(tune(search__beam=3))[0].search.beam == 3
 
 
 def test_its_own_configuration_is_that_of_the_run(tune: Callable[..., RunConfig]) -> None:
@@ -161,7 +161,7 @@ def test_settings_that_agree_are_not(tune: Callable[..., RunConfig], copier: Any
     assert train(tune(training__updates=1, **agreeing)).updates == 1
     tokenizer = {"text__tokenizer": str(bundle.tokenizer_path)}
     assert train(tune("other", training__updates=1, **tokenizer)).updates == 1
-    assert started(tune("third", text__tokenizer=str(bundle.folder)))[0].text.tokenizer == str(bundle.folder)
+    assert apply_start_from(tune("third", text__tokenizer=str(bundle.folder)))[0].text.tokenizer == str(bundle.folder)
 
 
 def test_there_has_to_be_a_bundle_and_not_in_the_run_itself(tune: Callable[..., RunConfig], tmp_path: Path) -> None:
@@ -237,10 +237,10 @@ def test_another_start_is_another_run(tune: Callable[..., RunConfig], copier: An
 def test_a_run_that_has_started_can_be_written_down_and_started_again(
     tune: Callable[..., RunConfig], tmp_path: Path
 ) -> None:
-    config, _ = started(tune(preset="base"))
+    config, _ = apply_start_from(tune(preset="base"))
     recipe = tmp_path / "recipe.toml"
     recipe.write_text(to_toml(config), encoding="utf-8")
-    again, _ = started(load_run_config(recipe)[0])
+    again, _ = apply_start_from(load_run_config(recipe)[0])
     assert again == config
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from transduce.bundle import Bundle, find_bundle, locked
+from transduce.bundle import Bundle, find_bundle, lock_folder
 from transduce.config import RunConfig
 from transduce.errors import BusyError, RunError
 from transduce.training import RunFolder, average_run, train
@@ -245,7 +245,7 @@ def test_what_a_killed_process_left_is_put_right(used: Path) -> None:
     (used / "checkpoints" / "000000002").rename(used / "checkpoints" / "000000002.transduce-old-7")
     (used / "checkpoints" / "000000001.transduce-removed-7").mkdir()
     (used / "checkpoints" / ".000000002.lock").touch()
-    with locked(used / "last", used / ".last.lock"):
+    with lock_folder(used / "last", used / ".last.lock"):
         RunFolder(used).recover()
         assert (used / ".last.lock").exists()
     assert files(used) == expected

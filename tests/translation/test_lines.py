@@ -22,7 +22,7 @@ from transduce.config import SearchConfig
 from transduce.errors import ConfigError
 from transduce.model import Transformer
 from transduce.search import Constraints, Hypothesis, Sampling
-from transduce.text import Tokenizer, find_protected_spans, paired_spans
+from transduce.text import Tokenizer, find_protected_spans, pair_spans
 from transduce.translation import (
     AlignmentHead,
     Alternative,
@@ -343,9 +343,7 @@ def decoder_of(translator: Translator) -> ForcedDecoder:
 def test_spans_are_aligned_with_themselves_and_words_as_without_them(translator: Translator) -> None:
     source = 'sun ({x}) <a href="b c">moon</a> river'
     text = '<a href="b c">moon</a> river ({x}) sun'
-    line = Line(
-        source, Translation((Alternative(text, -1.0),)), "constrained", tuple(paired_spans(source, text, KINDS))
-    )
+    line = Line(source, Translation((Alternative(text, -1.0),)), "constrained", tuple(pair_spans(source, text, KINDS)))
     assert line.bare_texts == ("sun moon river", "moon river sun")
     decoder = decoder_of(translator)
     (found,) = align_lines(decoder, [line], HEAD)

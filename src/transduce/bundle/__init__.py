@@ -2,19 +2,14 @@
 with its size and SHA-256, each folder written beside its place and then renamed into it.
 """
 
-from transduce.bundle.atomic_folder import (
-    recover_folders,
-    remove_folder,
-    standing_folder,
-    written_folder,
-)
-from transduce.bundle.averaging import average_weights
 from transduce.bundle.bundle import (
     Bundle,
+    apply_start_from,
     check_new_bundle,
-    check_nothing_foreign,
+    check_no_foreign_files,
     find_bundle,
     foreign_files,
+    inherit_search_settings,
     is_bundle,
     save_bundle,
 )
@@ -37,25 +32,31 @@ from transduce.bundle.checkpoint import (
     remove_checkpoints,
     save_checkpoint,
 )
-from transduce.bundle.description import BundleDescription, Languages, RecordedScore
-from transduce.bundle.folder_lock import locked
+from transduce.bundle.manifest import BundleDescription, Languages, RecordedScore
 from transduce.bundle.model_card import model_card
 from transduce.bundle.output import (
-    OTHERWISE,
+    FORCE_ADVICE,
+    UNFINISHED_PATTERN,
     check_output_file,
     check_writable,
-    failed_writing,
-    is_marked,
+    flush_to_disk,
+    has_mark,
+    is_stream,
+    lock_folder,
+    make_write_error,
+    recover_folders,
+    remove_folder,
+    replace_file,
+    replace_folder,
+    resolve_folder,
     write_output_file,
 )
-from transduce.bundle.overview import Overview, overview
-from transduce.bundle.start import started, with_its_ways
-from transduce.bundle.weights import blank_model, check_tensors, load_tensors, model_tensors
-from transduce.bundle.written_file import UNFINISHED, is_stream, write_through, written_file
+from transduce.bundle.overview import Overview, make_overview
+from transduce.bundle.weights import average_weights, check_tensors, load_tensors, make_empty_model, model_tensors
 
 __all__ = [
-    "OTHERWISE",
-    "UNFINISHED",
+    "FORCE_ADVICE",
+    "UNFINISHED_PATTERN",
     "Bundle",
     "BundleDescription",
     "Calibration",
@@ -66,42 +67,42 @@ __all__ = [
     "RecordedConfidence",
     "RecordedHead",
     "RecordedScore",
+    "apply_start_from",
     "average_weights",
-    "blank_model",
     "check_calibratable",
     "check_new_bundle",
-    "check_nothing_foreign",
+    "check_no_foreign_files",
     "check_output_file",
     "check_tensors",
     "check_writable",
-    "failed_writing",
     "find_bundle",
+    "flush_to_disk",
     "foreign_files",
     "has_checkpoint",
+    "has_mark",
+    "inherit_search_settings",
     "is_bundle",
-    "is_marked",
     "is_stream",
     "latest_checkpoint",
     "list_checkpoints",
     "load_checkpoint",
     "load_tensors",
-    "locked",
+    "lock_folder",
+    "make_empty_model",
+    "make_overview",
+    "make_write_error",
     "model_card",
     "model_tensors",
-    "overview",
     "read_calibration",
     "recover_checkpoints",
     "recover_folders",
     "remove_checkpoints",
     "remove_folder",
+    "replace_file",
+    "replace_folder",
+    "resolve_folder",
     "save_bundle",
     "save_checkpoint",
-    "standing_folder",
-    "started",
     "update_calibration",
-    "with_its_ways",
     "write_output_file",
-    "write_through",
-    "written_file",
-    "written_folder",
 ]

@@ -1,27 +1,38 @@
-"""A trained model as one folder: weights, tokenizer, description and model card."""
+"""Bundles: a trained model as one folder with weights, tokenizer, description and model card."""
 
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from transduce.bundle.atomic_folder import check_replaceable, standing_folder, written_folder
-from transduce.bundle.description import BundleDescription
-from transduce.bundle.manifest import check_files, read_description, record_files, write_description
+from transduce.bundle.manifest import (
+    BundleDescription,
+    Languages,
+    check_files,
+    read_description,
+    record_files,
+    write_description,
+)
 from transduce.bundle.model_card import model_card
-from transduce.bundle.output import OTHERWISE, check_writable
+from transduce.bundle.output import (
+    FORCE_ADVICE,
+    UNFINISHED_PATTERN,
+    check_replaceable,
+    check_writable,
+    replace_folder,
+    resolve_folder,
+)
 from transduce.bundle.weights import (
-    blank_model,
     check_tensors,
-    empty_tensors,
     load_tensors,
+    make_empty_model,
+    make_empty_tensors,
     model_tensors,
     read_tensors,
     write_tensors,
 )
-from transduce.bundle.written_file import UNFINISHED
-from transduce.config import TransformerConfig
-from transduce.errors import BundleError, OutputError
+from transduce.config import RunConfig, SearchConfig, TransformerConfig
+from transduce.errors import BundleError, ConfigError, OutputError, UserError
 from transduce.model import Transformer
 from transduce.text import SOURCE_MODEL, TARGET_MODEL, VOCABULARY, Tokenizer
 
@@ -29,7 +40,7 @@ DESCRIPTION = "bundle.json"
 WEIGHTS = "weights.safetensors"
 MODEL_CARD = "README.md"
 FILES = {DESCRIPTION, WEIGHTS, MODEL_CARD, SOURCE_MODEL, TARGET_MODEL, VOCABULARY, "calibration.json", "parity.json"}
-"""All that a bundle may have; the two last are of `bundle.calibration` and `interop.parity`."""
+"""All files that a bundle may have; `bundle.calibration` and `interop.parity` write the last two."""
 _LEFT_BY_DESKTOPS = {".DS_Store", "Thumbs.db", "desktop.ini"}
 _TOKENIZERS = ({SOURCE_MODEL}, {SOURCE_MODEL, TARGET_MODEL, VOCABULARY})
 
@@ -43,12 +54,12 @@ class Bundle:
 
     @property
     def model_config(self) -> TransformerConfig:
-        """The network's shape."""
+        """The settings of the network."""
         return self.description.model
 
     @property
     def tokenizer_path(self) -> Path:
-        """What `text.tokenizer` says to take this tokenizer: the SentencePiece model, or the folder if it has two."""
+        """The value of `text.tokenizer` for this tokenizer: the SentencePiece model, or the folder if it has two."""
         return self.folder / SOURCE_MODEL if self._tokenizer_files == {SOURCE_MODEL} else self.folder
 
     @property
@@ -57,19 +68,19 @@ class Bundle:
 
     @property
     def digest(self) -> str:
-        """SHA-256 of the weights: what tells two models apart."""
+        """SHA-256 of the weights, which identifies the model."""
         return self.description.files[WEIGHTS].sha256
 
     @classmethod
     def open(cls, folder: Path) -> "Bundle":
-        """The bundle in `folder`, checked completely but for running it; nothing on disk is changed.
+        """Open the bundle in `folder` and check all of its files; nothing on disk is changed.
 
         Raises:
             BundleError: the folder is missing, foreign or damaged; says which file, what was expected and found.
         """
-        folder = standing_folder(folder)
+        folder = resolve_folder(folder)
         if not (folder / DESCRIPTION).is_file():
-            raise _not_a_bundle(folder, [folder])
+            raise _make_missing_bundle_error(folder, [folder])
         bundle = cls(folder, read_description(folder / DESCRIPTION, BundleDescription))
         if WEIGHTS not in bundle.description.files or bundle._tokenizer_files not in _TOKENIZERS:
             raise BundleError(
@@ -77,7 +88,7 @@ class Bundle:
                 f"must be {sorted([WEIGHTS, SOURCE_MODEL])}, to which {TARGET_MODEL} and {VOCABULARY} may come"
             )
         check_files(folder, bundle.description, DESCRIPTION)
-        check_tensors(read_tensors(folder / WEIGHTS), empty_tensors(bundle.model_config), str(folder / WEIGHTS))
+        check_tensors(read_tensors(folder / WEIGHTS), make_empty_tensors(bundle.model_config), str(folder / WEIGHTS))
         _check_vocabulary(bundle.load_tokenizer(), bundle.model_config, bundle.tokenizer_path)
         return bundle
 
@@ -88,7 +99,7 @@ class Bundle:
             BundleError: the weights were changed since the bundle was opened.
         """
         check_files(self.folder, self.description, DESCRIPTION)
-        model = blank_model(self.model_config)
+        model = make_empty_model(self.model_config)
         load_tensors(model, read_tensors(self.folder / WEIGHTS), str(self.folder / WEIGHTS))
         return model.eval()
 
@@ -124,9 +135,9 @@ def save_bundle(
         WriteError: writing failed; what was in `folder` is still there.
     """
     _check_description(description.model, model.config, folder)
-    check_tensors(model_tensors(model), empty_tensors(model.config), "the model to save")
+    check_tensors(model_tensors(model), make_empty_tensors(model.config), "the model to save")
     _check_vocabulary(tokenizer, model.config, folder / SOURCE_MODEL)
-    with written_folder(folder, marker=DESCRIPTION) as temporary:
+    with replace_folder(folder, marker=DESCRIPTION) as temporary:
         write_tensors(temporary / WEIGHTS, model_tensors(model))
         for name, content in tokenizer.files.items():
             (temporary / name).write_bytes(content)
@@ -138,40 +149,40 @@ def save_bundle(
 
 
 def is_bundle(folder: Path) -> bool:
-    """Whether something lies there that says it is a bundle."""
+    """Whether `folder` has the description of a bundle."""
     return (folder / DESCRIPTION).is_file()
 
 
 def foreign_files(folder: Path) -> list[str]:
-    """Names of what lies in the bundle `folder` and is not of any bundle: somebody's own, which goes if that goes."""
+    """Names of files in the bundle `folder` that are not part of a bundle, and would be lost if it were replaced."""
     names = {path.name for path in folder.iterdir()} - FILES - _LEFT_BY_DESKTOPS
-    return sorted(name for name in names if not re.search(UNFINISHED + "$", name, re.ASCII))
+    return sorted(name for name in names if not re.search(UNFINISHED_PATTERN + "$", name, re.ASCII))
 
 
 def check_new_bundle(folder: Path, *, force: bool) -> None:
-    """That a bundle may be written to `folder`; nothing is changed.
+    """Check that a bundle may be written to `folder`; nothing is changed.
 
     Args:
-        folder: the place, which training does not have for its own.
+        folder: the folder, which is not that of a run.
         force: replace a bundle that is there; a folder with anything else in it never is.
 
     Raises:
-        OutputError: something is there, or the place cannot be written.
+        OutputError: `folder` exists and is not replaced, or cannot be written.
         WriteError: its disk is full.
     """
     check_replaceable(folder, DESCRIPTION)
     if is_bundle(folder):
         if not force:
-            raise OutputError(f"{folder}: holds a model, which is not replaced unasked: {OTHERWISE}")
-        check_nothing_foreign(folder)
+            raise OutputError(f"{folder}: holds a model, which is not replaced unasked: {FORCE_ADVICE}")
+        check_no_foreign_files(folder)
     check_writable(folder)
 
 
-def check_nothing_foreign(folder: Path) -> None:
-    """That all in the bundle `folder` is the bundle's own.
+def check_no_foreign_files(folder: Path) -> None:
+    """Check that the bundle `folder` has no files but the bundle's own.
 
     Raises:
-        OutputError: something is not; names it.
+        OutputError: a file is not part of the bundle; names it.
     """
     if foreign := foreign_files(folder):
         raise OutputError(
@@ -180,19 +191,19 @@ def check_nothing_foreign(folder: Path) -> None:
 
 
 def find_bundle(path: Path) -> Path:
-    """The bundle that `path` means: itself, or of a run its `best`, else its `last`.
+    """Find the bundle at `path`: the folder itself, or `best` or else `last` in the folder of a run.
 
     Raises:
         BundleError: there is none; says where it was looked for.
     """
-    places = [standing_folder(place) for place in (path, path / "best", path / "last")]
+    places = [resolve_folder(place) for place in (path, path / "best", path / "last")]
     for place in places:
         if (place / DESCRIPTION).is_file():
             return place
-    raise _not_a_bundle(path, places)
+    raise _make_missing_bundle_error(path, places)
 
 
-def _not_a_bundle(path: Path, places: list[Path]) -> BundleError:
+def _make_missing_bundle_error(path: Path, places: list[Path]) -> BundleError:
     if not path.exists():
         return BundleError(f"{path}: there is no such folder; give the folder of a bundle or of a run")
     if not path.is_dir():
@@ -223,3 +234,76 @@ def _check_vocabulary(tokenizer: Tokenizer, config: TransformerConfig, path: Pat
             f"{path}: the tokenizer has {tokenizer.vocabulary} token ids, its model {config.vocabulary}: "
             f"they do not belong together"
         )
+
+
+def apply_start_from(config: RunConfig) -> tuple[RunConfig, Bundle | None]:
+    """Apply `training.start_from` (fine-tuning): take network and tokenizer from the bundle that it names.
+
+    Languages and settings of the search are the bundle's, too, where `config` has none.
+
+    Returns:
+        The changed configuration and the bundle; None if `training.start_from` is not set.
+
+    Raises:
+        BundleError: there is none, or it is damaged.
+        ConfigError: it lies in the folder of the run itself; or `config` gives a setting of the network other than the
+            bundle's, `model.dropout` excepted, another size of vocabulary, or another tokenizer.
+    """
+    path = config.training.start_from
+    if path is None:
+        return config, None
+    bundle = Bundle.open(find_bundle(Path(path)))
+    if bundle.folder.resolve().is_relative_to(Path(config.output).resolve()):
+        raise ConfigError(f"training.start_from = {path!r} lies in the run's own folder: choose another output")
+    return _adopt_model(config, bundle), bundle
+
+
+def _adopt_model(config: RunConfig, bundle: Bundle) -> RunConfig:
+    given = {name: getattr(config.model, name) for name in sorted(config.model.model_fields_set)}
+    dropout = {"dropout": given.pop("dropout")} if "dropout" in given else {}
+    given.pop("vocabulary", None)  # the tokenizer's; see below
+    problems = [
+        f"  model.{name} = {value!r}, the bundle's is {there!r}"
+        for name, value in given.items()
+        if (there := getattr(bundle.model_config, name)) != value
+    ]
+    tokenizer, vocabulary = config.text.tokenizer, config.text.vocabulary
+    if tokenizer is not None:
+        if not _is_tokenizer_of(bundle, Path(tokenizer)):
+            problems.append(f"  text.tokenizer = {tokenizer!r}, another than the bundle's")
+    elif "vocabulary" in config.text.model_fields_set and vocabulary not in {
+        "fitted",
+        bundle.model_config.vocabulary,
+    }:
+        problems.append(f"  text.vocabulary = {vocabulary!r}, the bundle's is {bundle.model_config.vocabulary}")
+    if problems:
+        lines = "\n".join(problems)
+        raise ConfigError(
+            f"training.start_from = {config.training.start_from!r}: network and tokenizer are those of "
+            f"{bundle.folder}; these settings contradict it, leave them out:\n{lines}"
+        )
+    model = bundle.model_config.model_copy(update=dropout)
+    text = config.text.model_copy(update={"tokenizer": tokenizer or str(bundle.tokenizer_path)})
+    adopted = config.model_copy(update={"model": model, "text": text})
+    return inherit_search_settings(adopted, bundle.description.search, bundle.description.languages)
+
+
+def inherit_search_settings(config: RunConfig, search: SearchConfig, languages: Languages) -> RunConfig:
+    """Take languages and settings of the search where `config` does not set them.
+
+    `search.max_pieces` is not taken, because the text decides it.
+    """
+    given = {name: getattr(config.search, name) for name in config.search.model_fields_set | {"max_pieces"}}
+    known = {
+        "source_language": config.data.source_language or languages.source,
+        "target_language": config.data.target_language or languages.target,
+    }
+    data = config.data.model_copy(update=known)
+    return config.model_copy(update={"search": search.model_copy(update=given), "data": data})
+
+
+def _is_tokenizer_of(bundle: Bundle, path: Path) -> bool:
+    try:
+        return Tokenizer.load(path).files == bundle.load_tokenizer().files
+    except UserError:
+        return False

@@ -1,4 +1,4 @@
-"""What was measured about a finished model with its own translations, kept in its bundle as calibration.json.
+"""Calibration: measurements of a finished model on its own translations, kept in its bundle as calibration.json.
 
 The file is no part of the model: bundles without it are complete, and programs that do not know it do not read it. So
 that it is never taken for another model's, it records the files of the bundle it was measured with. A new model in the
@@ -11,10 +11,15 @@ from typing import Literal
 from pydantic import Field
 
 from transduce.bundle.bundle import DESCRIPTION, Bundle
-from transduce.bundle.description import BundleDescription
-from transduce.bundle.folder_lock import locked
-from transduce.bundle.manifest import FolderDescription, description_bytes, read_description
-from transduce.bundle.output import check_output_file, check_writable, failed_writing, is_marked, write_output_file
+from transduce.bundle.manifest import BundleDescription, FolderDescription, description_bytes, read_description
+from transduce.bundle.output import (
+    check_output_file,
+    check_writable,
+    has_mark,
+    lock_folder,
+    make_write_error,
+    write_output_file,
+)
 from transduce.config import Settings
 from transduce.errors import BundleError
 
@@ -32,7 +37,7 @@ class LogisticFit(Settings):
     """
 
     intercept: float
-    """What all have."""
+    """The constant term."""
 
     minimum: float = Field(ge=0)
     """Weight of the lowest probability's log-odds."""
@@ -42,7 +47,7 @@ class LogisticFit(Settings):
 
 
 class RecordedConfidence(Settings):
-    """How sure the model's words and sentences are, and how well that was found to be true on text held out of the fit.
+    """The fitted confidence of words and sentences, and its quality on text that was held out of the fit.
 
     All figures are of the pairs held out, every other one.
     """
@@ -66,7 +71,7 @@ class RecordedConfidence(Settings):
     """Words of the translations held out."""
 
     share_right: float = Field(ge=0, le=1)
-    """How many of these words are right."""
+    """The share of these words that are right."""
 
     calibration_error_before: float = Field(ge=0, le=1)
     """Expected calibration error of the probabilities that the model itself gives to its words."""
@@ -88,13 +93,13 @@ class RecordedHead(Settings):
     """The head of the decoder whose attention aligns words best."""
 
     layer: int = Field(ge=0)
-    """Its layer, from 0."""
+    """The layer of the head, from 0."""
 
     head: int | None = Field(ge=0)
     """Which of the layer's heads, from 0; null for the mean of all."""
 
     offset: int
-    """How many positions after the one that predicts a piece its attention is read."""
+    """The distance from the position that predicts a piece to the position whose attention is read."""
 
 
 class Calibration(FolderDescription):
@@ -107,14 +112,14 @@ class Calibration(FolderDescription):
     """Version of the file's layout."""
 
     confidence: RecordedConfidence | None = None
-    """How sure its translations are."""
+    """The confidence of translations."""
 
     alignment: RecordedHead | None = None
-    """Whose attention to align words by."""
+    """The head whose attention aligns words."""
 
 
 def read_calibration(bundle: Bundle) -> Calibration | None:
-    """What was measured about the model of `bundle`; None if nothing was.
+    """Read the calibration of `bundle`; None if it has none.
 
     Raises:
         BundleError: calibration.json is damaged, or was measured with another model.
@@ -132,7 +137,7 @@ def read_calibration(bundle: Bundle) -> Calibration | None:
 
 
 def check_calibratable(bundle: Bundle, *, force: bool = False) -> None:
-    """That `update_calibration` could write to `bundle`; nothing is changed.
+    """Check that `update_calibration` can write to `bundle`; nothing is changed.
 
     Raises:
         OutputError: the bundle's calibration.json is something else, or it cannot be written.
@@ -150,7 +155,7 @@ def update_calibration(
     alignment: RecordedHead | None = None,
     force: bool = False,
 ) -> None:
-    """Write what is given to the calibration of `bundle`; what is not given stays as it is.
+    """Update the given parts of the calibration of `bundle`; the others stay.
 
     A crash leaves the old file or the new one. A calibration that is damaged, or another model's, is replaced as a
     whole; another file of its name only with `force`.
@@ -165,21 +170,21 @@ def update_calibration(
     place = bundle.folder.resolve()
     given = {name: value for name, value in (("confidence", confidence), ("alignment", alignment)) if value is not None}
     try:
-        # The lock of `written_folder`: a training does not put a new model into the folder meanwhile.
-        with locked(bundle.folder, place.with_name(f".{place.name}.lock")):
+        # The lock of `replace_folder`: a training does not put a new model into the folder meanwhile.
+        with lock_folder(bundle.folder, place.with_name(f".{place.name}.lock")):
             if read_description(place / DESCRIPTION, BundleDescription).files != bundle.description.files:
                 raise BundleError(f"{bundle.folder}: has another model by now than the one measured: measure anew")
-            content = description_bytes(_present(bundle).model_copy(update=given))
+            content = description_bytes(_read_present_calibration(bundle).model_copy(update=given))
             write_output_file(place / CALIBRATION, content, _is_calibration, KIND, force=force)
     except OSError as error:
-        raise failed_writing(bundle.folder, error) from error
+        raise make_write_error(bundle.folder, error) from error
 
 
 def _is_calibration(path: Path) -> bool:
-    return is_marked(path, MARK)
+    return has_mark(path, MARK)
 
 
-def _present(bundle: Bundle) -> Calibration:
+def _read_present_calibration(bundle: Bundle) -> Calibration:
     try:
         present = read_calibration(bundle)
     except BundleError:  # what it says is worth nothing, and about to be replaced

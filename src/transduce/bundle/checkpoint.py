@@ -1,4 +1,4 @@
-"""Checkpoints: everything a run needs to go on exactly where it was, in one folder for each update."""
+"""Checkpoints: everything that a run needs to continue exactly, in one folder for each update."""
 
 import hashlib
 import json
@@ -11,14 +11,8 @@ from typing import Literal
 from pydantic import Field, JsonValue
 from torch import Tensor
 
-from transduce.bundle.atomic_folder import recover_folders, remove_folder, written_folder
-from transduce.bundle.manifest import (
-    FolderDescription,
-    check_files,
-    read_description,
-    record_files,
-    write_description,
-)
+from transduce.bundle.manifest import FolderDescription, check_files, read_description, record_files, write_description
+from transduce.bundle.output import recover_folders, remove_folder, replace_folder
 from transduce.bundle.weights import read_tensors, write_tensors
 from transduce.errors import BundleError
 
@@ -37,7 +31,7 @@ class Checkpoint:
 
 
 class CheckpointDescription(FolderDescription):
-    """What checkpoint.json says."""
+    """The content of checkpoint.json."""
 
     format: Literal["transduce checkpoint"] = "transduce checkpoint"
     """Marks the folder as a checkpoint."""
@@ -69,12 +63,12 @@ def save_checkpoint(
     Raises:
         WriteError: writing failed; a checkpoint that was there before is still there.
     """
-    place = _place(folder, update)
-    with written_folder(place, marker=DESCRIPTION) as temporary:
+    place = _checkpoint_folder(folder, update)
+    with replace_folder(place, marker=DESCRIPTION) as temporary:
         for part, part_tensors in tensors.items():
             write_tensors(temporary / f"{part}{SUFFIX}", part_tensors)
         files = record_files(temporary, [f"{part}{SUFFIX}" for part in tensors])
-        digest = _state_digest(state)
+        digest = _compute_state_digest(state)
         description = CheckpointDescription(update=update, state=dict(state), state_sha256=digest, files=files)
         write_description(temporary / DESCRIPTION, description)
     return place
@@ -90,14 +84,14 @@ def list_checkpoints(folder: Path) -> list[int]:
 
 
 def has_checkpoint(folder: Path) -> bool:
-    """Whether there is one in `folder`, be it where a process that was killed while replacing it has set it aside."""
+    """Whether `folder` has a checkpoint, or one that a process killed while replacing it has set aside."""
     return bool(list_checkpoints(folder)) or any(folder.glob("[0-9]*.transduce-old-*"))
 
 
 def load_checkpoint(
     folder: Path, update: int, parts: Collection[str] | None = None
 ) -> tuple[dict[str, dict[str, Tensor]], dict[str, JsonValue]]:
-    """Tensors, by part, and state of a checkpoint, after every file has proved to be the one that was saved.
+    """Load tensors, by part, and state of a checkpoint, after checking the digest of every file.
 
     Args:
         folder: the checkpoints of the run.
@@ -107,28 +101,28 @@ def load_checkpoint(
     Raises:
         BundleError: the checkpoint is missing, incomplete or damaged; names the file.
     """
-    place = _place(folder, update)
-    description = _verify(place, update)
+    place = _checkpoint_folder(folder, update)
+    description = _verify_checkpoint(place, update)
     there = [name.removesuffix(SUFFIX) for name in description.files]
     for part in parts or []:
         if part not in there:
             raise BundleError(f"{place}: the checkpoint has no part {part!r}; it has {there}")
     wanted = [part for part in there if parts is None or part in parts]
-    return {part: _own_tensors(place / f"{part}{SUFFIX}") for part in wanted}, description.state
+    return {part: _read_copies(place / f"{part}{SUFFIX}") for part in wanted}, description.state
 
 
-def latest_checkpoint(folder: Path, talk: Callable[[str], None]) -> Checkpoint | None:
+def latest_checkpoint(folder: Path, report: Callable[[str], None]) -> Checkpoint | None:
     """The latest checkpoint whose files are all undamaged; None if there is none.
 
     Args:
         folder: the checkpoints of the run.
-        talk: is told about every damaged one that is passed over.
+        report: receives a message about every damaged checkpoint that is passed over.
     """
     for update in reversed(list_checkpoints(folder)):
         try:
-            return Checkpoint(update, _verify(_place(folder, update), update).state)
+            return Checkpoint(update, _verify_checkpoint(_checkpoint_folder(folder, update), update).state)
         except BundleError as error:
-            talk(f"the checkpoint of update {update} is passed over: {error}")
+            report(f"the checkpoint of update {update} is passed over: {error}")
     return None
 
 
@@ -136,32 +130,32 @@ def remove_checkpoints(folder: Path, keep: int) -> None:
     """Remove all checkpoints but the `keep` latest."""
     updates = list_checkpoints(folder)
     for update in updates[: max(len(updates) - keep, 0)]:
-        remove_folder(_place(folder, update))
+        remove_folder(_checkpoint_folder(folder, update))
 
 
 def recover_checkpoints(folder: Path) -> None:
-    """Put right what killed processes left half done in `folder`; the caller sees to it that no other is at work."""
+    """Recover checkpoints in `folder` after a crash; the caller makes sure that no other process writes there."""
     if folder.is_dir():
         recover_folders(folder, NAMES)
 
 
-def _own_tensors(path: Path) -> dict[str, Tensor]:
+def _read_copies(path: Path) -> dict[str, Tensor]:
     # Copies: training goes on with them long after the checkpoint, and with it the file, is removed.
     return {name: tensor.clone() for name, tensor in read_tensors(path).items()}
 
 
-def _place(folder: Path, update: int) -> Path:
+def _checkpoint_folder(folder: Path, update: int) -> Path:
     return folder / f"{update:09d}"
 
 
-def _verify(place: Path, update: int) -> CheckpointDescription:
+def _verify_checkpoint(place: Path, update: int) -> CheckpointDescription:
     description = read_description(place / DESCRIPTION, CheckpointDescription)
     if description.update != update:
         raise BundleError(
             f"{place / DESCRIPTION}: the checkpoint is of update {description.update}, its folder is {place.name}: "
             f"it was renamed; give it back its name"
         )
-    if _state_digest(description.state) != description.state_sha256:
+    if _compute_state_digest(description.state) != description.state_sha256:
         raise BundleError(
             f"{place / DESCRIPTION}: its state is not the one that was saved: the checkpoint is damaged or was "
             f"changed; use an undamaged copy"
@@ -170,5 +164,5 @@ def _verify(place: Path, update: int) -> CheckpointDescription:
     return description
 
 
-def _state_digest(state: Mapping[str, JsonValue]) -> str:
+def _compute_state_digest(state: Mapping[str, JsonValue]) -> str:
     return hashlib.sha256(json.dumps(state, sort_keys=True).encode()).hexdigest()

@@ -1,14 +1,15 @@
-"""The JSON file that describes a folder: its format, and every other file's size and SHA-256."""
+"""The JSON files that describe folders: format, sizes and digests of files, and the facts about a bundle."""
 
 import hashlib
 import json
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Annotated, NoReturn, TypeVar
+from typing import Annotated, Literal, NoReturn, TypeVar
 
-from pydantic import Field, StringConstraints, ValidationError
+from pydantic import Field, JsonValue, StringConstraints, ValidationError
 
-from transduce.config import Settings
+from transduce import __version__
+from transduce.config import SearchConfig, Settings, TransformerConfig
 from transduce.errors import BundleError
 
 FileName = Annotated[str, StringConstraints(pattern=r"^\w+(\.\w+)*$")]
@@ -16,17 +17,17 @@ FileName = Annotated[str, StringConstraints(pattern=r"^\w+(\.\w+)*$")]
 
 
 class FileRecord(Settings):
-    """What a file must be to be the one that was saved."""
+    """Size and digest of a saved file."""
 
     bytes: int = Field(ge=0)
-    """Its size."""
+    """The size of the file in bytes."""
 
     sha256: str = Field(pattern="^[0-9a-f]{64}$")
-    """Its SHA-256, in hexadecimal digits."""
+    """The SHA-256 of the file, in hexadecimal digits."""
 
 
 class FolderDescription(Settings):
-    """What descriptions of all kinds of folders have in common; a kind fixes the two first fields."""
+    """The fields that descriptions of all kinds of folders have; each kind fixes the first two."""
 
     format: str
     """What kind of folder this is."""
@@ -43,11 +44,13 @@ AnyDescription = TypeVar("AnyDescription", bound=FolderDescription)
 
 def record_files(folder: Path, names: Iterable[str]) -> dict[str, FileRecord]:
     """Size and SHA-256 of the files `names` in `folder`, as they are now."""
-    return {name: FileRecord(bytes=(folder / name).stat().st_size, sha256=_sha256(folder / name)) for name in names}
+    return {
+        name: FileRecord(bytes=(folder / name).stat().st_size, sha256=_compute_sha256(folder / name)) for name in names
+    }
 
 
 def check_files(folder: Path, description: FolderDescription, description_name: str) -> None:
-    """That every file is there and is, byte for byte, the one that was described.
+    """Check that every file exists and is, byte for byte, the described one.
 
     Raises:
         BundleError: one is missing, has another size or another SHA-256.
@@ -57,11 +60,11 @@ def check_files(folder: Path, description: FolderDescription, description_name: 
         try:
             size = path.stat().st_size
             if size != record.bytes:
-                _refuse(path, f"has {size} bytes, {description_name} says {record.bytes}")
-            if (digest := _sha256(path)) != record.sha256:
-                _refuse(path, f"has the SHA-256 {digest}, {description_name} says {record.sha256}")
+                _refuse_file(path, f"has {size} bytes, {description_name} says {record.bytes}")
+            if (digest := _compute_sha256(path)) != record.sha256:
+                _refuse_file(path, f"has the SHA-256 {digest}, {description_name} says {record.sha256}")
         except FileNotFoundError:
-            _refuse(path, f"is missing, {description_name} names it")
+            _refuse_file(path, f"is missing, {description_name} names it")
         except OSError as error:
             raise BundleError(f"{path}: cannot be read: {error.strerror}") from error
 
@@ -95,7 +98,7 @@ def read_description(path: Path, kind: type[AnyDescription]) -> AnyDescription:
     try:
         return kind.model_validate_json(text)
     except ValidationError as error:
-        raise BundleError(f"{path}: {_describe(error)}") from None
+        raise BundleError(f"{path}: {_describe_problems(error)}") from None
 
 
 def _check_format(path: Path, content: object, kind: type[FolderDescription]) -> None:
@@ -114,7 +117,7 @@ def _check_format(path: Path, content: object, kind: type[FolderDescription]) ->
         )
 
 
-def _describe(error: ValidationError) -> str:
+def _describe_problems(error: ValidationError) -> str:
     problems = [
         f"{'.'.join(map(str, problem['loc'])) or 'settings'} = {problem['input']!r:.80}: {problem['msg']}"
         for problem in error.errors(include_url=False)
@@ -122,10 +125,73 @@ def _describe(error: ValidationError) -> str:
     return "\n".join([*problems, "use an undamaged copy of the folder, or the version of Transduce that saved it"])
 
 
-def _sha256(path: Path) -> str:
+def _compute_sha256(path: Path) -> str:
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def _refuse(path: Path, finding: str) -> NoReturn:
+def _refuse_file(path: Path, finding: str) -> NoReturn:
     raise BundleError(f"{path}: {finding}: the folder is damaged or was changed; use an undamaged copy")
+
+
+class Languages(Settings):
+    """The languages of a model; codes as in "en", empty where unknown."""
+
+    source: str = ""
+    """Language of the text that goes in."""
+
+    target: str = ""
+    """Language of the text that comes out."""
+
+
+class RecordedScore(Settings):
+    """A figure of quality, with what is needed to compute it again."""
+
+    metric: str
+    """As in "BLEU"."""
+
+    value: float
+    """The figure itself."""
+
+    low: float | None = None
+    """Lower end of its 95 % confidence interval."""
+
+    high: float | None = None
+    """Upper end."""
+
+    signature: str = ""
+    """sacreBLEU's signature: tokenisation, smoothing, version."""
+
+    data: str = ""
+    """The text that was translated, as in "validation"."""
+
+
+class BundleDescription(FolderDescription):
+    """Everything about a trained model except its weights and its tokenizer."""
+
+    format: Literal["transduce bundle"] = "transduce bundle"
+    """Marks the folder as a bundle."""
+
+    format_version: Literal[1] = 1
+    """Version of the folder's layout."""
+
+    library_version: str = __version__
+    """The Transduce that saved it."""
+
+    model: TransformerConfig
+    """The network."""
+
+    search: SearchConfig = Field(default_factory=SearchConfig)
+    """How it translates unless told otherwise."""
+
+    languages: Languages = Field(default_factory=Languages)
+    """From which language to which."""
+
+    data: dict[str, str] = Field(default_factory=dict)
+    """SHA-256 of each text the model was trained or measured with, by name."""
+
+    scores: list[RecordedScore] = Field(default_factory=list)
+    """Its figures, measured and not estimated."""
+
+    training: dict[str, JsonValue] = Field(default_factory=dict)
+    """How far training had come: update, epoch and what else the run wants to keep."""

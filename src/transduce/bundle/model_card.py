@@ -1,9 +1,9 @@
-"""The README.md of a bundle: a model card made of what is known about the model, and of nothing else."""
+"""The README.md of a bundle: a model card from the recorded facts about the model alone."""
 
 import json
 from collections.abc import Mapping
 
-from transduce.bundle.description import BundleDescription
+from transduce.bundle.manifest import BundleDescription
 from transduce.text import TARGET_MODEL
 
 USE = """\
@@ -66,13 +66,13 @@ def model_card(description: BundleDescription, num_parameters: int) -> str:
     parts = [
         _front_matter(description),
         f"# {_title(description)}\n",
-        _what_it_is(description, num_parameters),
-        _scores(description),
+        _description_section(description, num_parameters),
+        _quality_section(description),
         INTENDED_USE,
         USE,
-        _training(description),
-        _data(description),
-        _limits(description),
+        _training_section(description),
+        _data_section(description),
+        _limits_section(description),
         FILES_OF_TWO_TOKENIZERS if TARGET_MODEL in description.files else FILES,
     ]
     return "\n".join(part for part in parts if part)
@@ -129,7 +129,7 @@ def _title(description: BundleDescription) -> str:
     return "Translation model"
 
 
-def _what_it_is(description: BundleDescription, num_parameters: int) -> str:
+def _description_section(description: BundleDescription, num_parameters: int) -> str:
     model = description.model
     return (
         f'A Transformer as in "Attention Is All You Need" (Vaswani et al. 2017), saved by Transduce '
@@ -142,7 +142,7 @@ def _what_it_is(description: BundleDescription, num_parameters: int) -> str:
     )
 
 
-def _scores(description: BundleDescription) -> str:
+def _quality_section(description: BundleDescription) -> str:
     if not description.scores:
         return "## Quality\n\nNo scores were recorded for this model.\n"
     lines = ["## Quality", ""]
@@ -155,23 +155,23 @@ def _scores(description: BundleDescription) -> str:
         lines += ["", SCORED_ON_VALIDATION.rstrip()]
         scored, there = (description.training.get(name) for name in ("scored_pairs", "validation_pairs"))
         if scored is not None and scored != there:
-            lines += ["", f"Scored were the first {fact_text(scored)} of its {fact_text(there)} pairs."]
+            lines += ["", f"Scored were the first {format_fact(scored)} of its {format_fact(there)} pairs."]
     return "\n".join([*lines, ""])
 
 
-def _training(description: BundleDescription) -> str:
+def _training_section(description: BundleDescription) -> str:
     facts = dict(description.training)
     if isinstance(seconds := facts.pop("seconds", None), int | float):
         facts["time"] = f"{seconds / 60:,.1f} minutes, without validation"
-    lines = [f"- {name.replace('_', ' ')}: {fact_text(value)}" for name, value in facts.items()]
+    lines = [f"- {name.replace('_', ' ')}: {format_fact(value)}" for name, value in facts.items()]
     return "\n".join(["## Training", "", *lines, ""]) if lines else ""
 
 
-def fact_text(value: object) -> str:
+def format_fact(value: object) -> str:
     """A fact of any shape in one line, as in "1,200" or "held out 206, kept 59,794"."""
     match value:
         case Mapping():
-            return ", ".join(f"{str(name).replace('_', ' ')} {_within(inner)}" for name, inner in value.items())
+            return ", ".join(f"{str(name).replace('_', ' ')} {_format_inner(inner)}" for name, inner in value.items())
         case bool() | str():
             return str(value)
         case int():
@@ -181,16 +181,16 @@ def fact_text(value: object) -> str:
     return json.dumps(value, ensure_ascii=False)
 
 
-def _within(value: object) -> str:
-    return f"({fact_text(value)})" if isinstance(value, Mapping) else fact_text(value)
+def _format_inner(value: object) -> str:
+    return f"({format_fact(value)})" if isinstance(value, Mapping) else format_fact(value)
 
 
-def _data(description: BundleDescription) -> str:
+def _data_section(description: BundleDescription) -> str:
     lines = [f"- {name}: `{digest}`" for name, digest in description.data.items()]
     return "\n".join(["## Data", "", "SHA-256 of the texts:", "", *lines, ""]) if lines else ""
 
 
-def _limits(description: BundleDescription) -> str:
+def _limits_section(description: BundleDescription) -> str:
     limits = [
         "It translates sentence by sentence and knows nothing of the sentences around.",
         "Its output can read well and still be wrong; names, numbers and negations deserve a second look.",

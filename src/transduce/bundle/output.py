@@ -1,32 +1,151 @@
-"""The rule by which every command writes, so that nobody loses what another command, program or person has made.
+"""Writing files and folders, so that nobody loses what another command, program or person has made.
 
-1. What is there and was not written by this kind of command stays, unless `--force` is given.
-2. A folder that holds anything but a model or an export stays even then: it would go as a whole.
+1. A file that was not written by the same kind of command stays, unless `--force` is given.
+2. A folder that holds anything but a model or an export stays even then: it would be removed as a whole.
 3. Devices and pipes are written to and never replaced; a disk is not even written to.
-4. A symbolic link stays: what it names is written, by the same rule.
-5. A place that cannot be written is found before anything is computed, and a failure leaves what was there.
+4. A symbolic link stays: its target is written, by the same rule.
+5. A path that cannot be written is found before anything is computed, and a failure leaves what was there.
 
-What is empty holds nothing to lose. Each command asks before it computes, and once more before it replaces.
+Empty files and folders may be replaced. Each command checks before it computes, and again before it replaces. Files and
+folders are written whole or not at all: beside their place, and renamed into it.
 """
 
 import errno
+import glob
 import os
 import re
-from collections.abc import Callable
-from contextlib import suppress
+import shutil
+import socket
+import stat
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from tempfile import TemporaryFile
+from uuid import uuid4
 
-from transduce.bundle.written_file import is_stream, written_file
-from transduce.errors import OutputError, WriteError
+from filelock import FileLock, Timeout
+from safetensors import SafetensorError
 
-OTHERWISE = "move it, choose another name, or replace it with --force"
-"""What the user can do about a place that is refused without `--force`."""
+from transduce.errors import BusyError, OutputError, WriteError
+
+UNFINISHED_PATTERN = r"\.transduce-tmp-[0-9a-f]{12}"
+"""The ending of the name of an unfinished file, as a regular expression."""
+
+
+@contextmanager
+def replace_file(path: Path) -> Iterator[Path]:
+    """A temporary file beside `path`, which replaces `path` when the block succeeds and is removed otherwise.
+
+    A symbolic link stays, and its target is replaced. The new file has the permissions of the old one. A device or a
+    pipe is never replaced: the block is given `path` itself. The temporary name is
+    `<name>.transduce-tmp-<12 hexadecimal digits>`.
+
+    Raises:
+        OSError: writing failed; what was at `path` is still there.
+    """
+    if is_stream(path):
+        yield path
+        return
+    place = path.resolve()
+    # Cut, as the longest name that a file may have leaves no room for more.
+    beside = place.with_name(f"{place.name[:50]}.transduce-tmp-{uuid4().hex[:12]}")
+    beside.touch(exist_ok=False)
+    try:
+        if place.exists():
+            shutil.copymode(place, beside)
+        yield beside
+        flush_to_disk(beside)  # a power cut must not leave the name without the bytes
+        beside.replace(place)
+    except BaseException:
+        with suppress(OSError):
+            beside.unlink(missing_ok=True)
+        raise
+
+
+def is_stream(path: Path) -> bool:
+    """Whether `path` is, or links to, a terminal or another device, a pipe or a socket."""
+    return path.exists() and not stat.S_ISREG(mode := path.stat().st_mode) and not stat.S_ISDIR(mode)
+
+
+def flush_to_disk(path: Path) -> None:
+    """Wait until a file's bytes, or a folder's names, are on the disk itself, so that a power cut cannot undo them."""
+    if os.name == "nt":  # Windows can neither open a folder nor flush a file opened for reading.
+        return
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+_SIGNED = "process "
+"""The beginning of a lock file, before the number of the process."""
+
+
+@contextmanager
+def lock_folder(folder: Path, lock: Path, timeout: float = 0) -> Iterator[None]:
+    """Lock a folder, so that no other process is in such a block for it.
+
+    Args:
+        folder: the locked folder, for the message.
+        lock: the lock file, which is made for the block, names its process, and is removed again. One that a killed
+            process left does not lock.
+        timeout: seconds to wait for another process to leave such a block.
+
+    Raises:
+        BusyError: another process is in such a block.
+        OutputError: a file of somebody's own has the name of the lock.
+        OSError: `lock` cannot be written, or its file system knows no locks.
+    """
+    if _is_foreign_lock(lock):
+        raise OutputError(
+            f"{lock}: is in the place of a lock, which would remove it: move it, or choose another folder"
+        )
+    holder = FileLock(lock, timeout=timeout, on_acquired=_write_holder)
+    try:
+        holder.acquire()
+    except Timeout:
+        raise BusyError(
+            f"{folder}: is in use by {_read_holder(lock)}; wait until that ends, or choose another folder"
+        ) from None
+    try:
+        yield
+    finally:
+        # While it is held: whoever opened it meanwhile finds that the file has lost its name, and does not take it.
+        with suppress(OSError):
+            lock.unlink()
+        holder.release()
+
+
+def _write_holder(descriptor: int) -> None:
+    with suppress(OSError):  # a full disk: nobody will know the name, but the lock holds
+        os.truncate(descriptor, 0)
+        os.write(descriptor, f"{_SIGNED}{os.getpid()} on {socket.gethostname()}".encode())
+
+
+def _is_foreign_lock(lock: Path) -> bool:
+    try:
+        content = lock.read_bytes()
+    except OSError:  # it is not there, or Windows lets nobody read it while it is held
+        return False
+    return bool(content) and not content.startswith(_SIGNED.encode())
+
+
+def _read_holder(lock: Path) -> str:
+    try:
+        return lock.read_text(encoding="utf-8") or "another process"
+    except OSError:
+        return "another process"
+
+
+FORCE_ADVICE = "move it, choose another name, or replace it with --force"
+"""Advice about a path that is refused without `--force`."""
 _NO_ROOM = {errno.ENOSPC, errno.EDQUOT}
 
 
 def check_output_file(path: Path, is_own: Callable[[Path], bool], kind: str, *, force: bool) -> None:
-    """That a file may be written at `path`; nothing is changed.
+    """Check that a file may be written at `path`; nothing is changed.
 
     Args:
         path: where it is to be written.
@@ -50,17 +169,17 @@ def check_output_file(path: Path, is_own: Callable[[Path], bool], kind: str, *, 
         if is_stream(path):
             return
         if not force and path.exists() and path.stat().st_size and not is_own(path):
-            raise OutputError(f"{path}: is no {kind}, and is not replaced unasked: {OTHERWISE}")
+            raise OutputError(f"{path}: is no {kind}, and is not replaced unasked: {FORCE_ADVICE}")
     except OSError as error:
-        raise refused_place(path, error) from error
+        raise make_output_error(path, error) from error
     check_writable(path)
 
 
 def check_writable(path: Path) -> None:
-    """That a file or folder could be made at `path`, in the nearest folder above it that is there.
+    """Check that a file or folder can be made at `path`, in the nearest existing folder above it.
 
     Raises:
-        OutputError: not in that folder.
+        OutputError: that folder cannot be written.
         WriteError: its disk is full.
     """
     try:
@@ -68,7 +187,7 @@ def check_writable(path: Path) -> None:
         with TemporaryFile(dir=folder):
             pass
     except (OSError, RuntimeError) as error:  # RuntimeError: links that name each other
-        raise refused_place(path, error) from error
+        raise make_output_error(path, error) from error
 
 
 def write_output_file(path: Path, content: bytes, is_own: Callable[[Path], bool], kind: str, *, force: bool) -> None:
@@ -86,29 +205,31 @@ def write_output_file(path: Path, content: bytes, is_own: Callable[[Path], bool]
             with os.fdopen(os.dup(1), "wb") as stream:
                 stream.write(content)
             return
-        with written_file(path) as place:
+        with replace_file(path) as place:
             place.write_bytes(content)
     except BrokenPipeError:
         raise
     except OSError as error:
-        raise failed_writing(path, error) from error
+        raise make_write_error(path, error) from error
 
 
-def is_marked(path: Path, mark: bytes) -> bool:
-    """Whether `mark`, by which a command knows the files that it has written, stands near the beginning of `path`."""
+def has_mark(path: Path, mark: bytes) -> bool:
+    """Whether `mark`, by which a command recognises its own files, is near the beginning of `path`."""
     with path.open("rb") as file:
         return mark in file.read(4096)
 
 
-def refused_place(path: Path, error: Exception) -> OutputError | WriteError:
-    """The error for a place of which `error` says, before there is anything to write, that it cannot be written."""
-    kind = WriteError if _number(error) in _NO_ROOM else OutputError
-    return kind(f"{path}: cannot be written ({_reason(error)}): {_remedy(error)}")
+def make_output_error(path: Path, error: Exception) -> OutputError | WriteError:
+    """The error for a path that cannot be written, found before writing."""
+    kind = WriteError if _find_errno(error) in _NO_ROOM else OutputError
+    return kind(f"{path}: cannot be written ({_describe_error(error)}): {_advise(error)}")
 
 
-def failed_writing(path: Path, error: Exception) -> WriteError:
-    """The error for `error`, which came while `path` was being written."""
-    return WriteError(f"{path}: could not be written and is as it was before: {_reason(error)}; {_remedy(error)}")
+def make_write_error(path: Path, error: Exception) -> WriteError:
+    """The error for an exception that was raised while `path` was being written."""
+    return WriteError(
+        f"{path}: could not be written and is as it was before: {_describe_error(error)}; {_advise(error)}"
+    )
 
 
 def _is_standard_output(path: Path) -> bool:
@@ -118,20 +239,131 @@ def _is_standard_output(path: Path) -> bool:
     return False
 
 
-def _number(error: Exception) -> int | None:
-    """As in `errno`; safetensors, which is written in Rust, says it in words."""
+def _find_errno(error: Exception) -> int | None:
+    """The number of an error as in `errno`; safetensors, which is written in Rust, has it in its message."""
     if isinstance(error, OSError):
         return error.errno
     found = re.search(r"\(os error (\d+)\)", str(error))
     return int(found[1]) if found else None
 
 
-def _reason(error: Exception) -> str:
-    number = _number(error)
+def _describe_error(error: Exception) -> str:
+    number = _find_errno(error)
     return str(error) if number is None else os.strerror(number)
 
 
-def _remedy(error: Exception) -> str:
-    if _number(error) in _NO_ROOM:
+def _advise(error: Exception) -> str:
+    if _find_errno(error) in _NO_ROOM:
         return "make room there, or choose another place"
     return "see to it that it can be written, or choose another place"
+
+
+LOCK_TIMEOUT = 10.0
+"""Seconds to wait while another process writes the same folder, which takes about one."""
+
+
+@contextmanager
+def replace_folder(folder: Path, marker: str) -> Iterator[Path]:
+    """An empty temporary folder, which replaces `folder` when the block succeeds.
+
+    It lies beside `folder` as `<name>.transduce-tmp-<process id>`; the replaced folder is, for a moment,
+    `<name>.transduce-old-<process id>`. Folders that a killed process left are recovered before (`recover_folders`).
+
+    Args:
+        folder: the place; its parents are made where they are missing.
+        marker: name of the file by which a folder of this kind is known. No other folder is ever replaced.
+
+    Raises:
+        OutputError: `folder` is no folder, or holds files and no `marker`.
+        BusyError: another process is writing it, and does not come to an end.
+        WriteError: writing failed, as on a full disk; `folder` is as it was before.
+    """
+    check_replaceable(folder, marker)
+    place = folder.resolve()
+    temporary = _name_aside(place, "tmp")
+    try:
+        place.parent.mkdir(parents=True, exist_ok=True)
+        with lock_folder(folder, place.with_name(f".{place.name}.lock"), LOCK_TIMEOUT):
+            recover_folders(place.parent, re.escape(place.name))
+            try:
+                temporary.mkdir()
+                yield temporary
+                for path in [*temporary.rglob("*"), temporary]:
+                    flush_to_disk(path)
+                check_replaceable(folder, marker)  # minutes may have passed
+                _put_in_place(place, temporary)
+            finally:
+                shutil.rmtree(temporary, ignore_errors=True)
+    except (OSError, SafetensorError) as error:
+        raise make_write_error(folder, error) from error
+
+
+def remove_folder(folder: Path) -> None:
+    """Remove `folder`; what a crash leaves has another name and is not mistaken for the folder."""
+    aside = _name_aside(folder, "removed")
+    shutil.rmtree(aside, ignore_errors=True)
+    folder.rename(aside)
+    shutil.rmtree(aside)
+
+
+def recover_folders(parent: Path, names: str) -> None:
+    """Recover folders in `parent` that killed processes left, whose names match the regular expression `names`.
+
+    A folder that was set aside and not yet replaced is put back; one that is half written or half removed is removed.
+    The caller makes sure that no other process is writing there.
+    """
+    for path in sorted(parent.iterdir()):
+        found = re.fullmatch(rf"({names})\.transduce-(tmp|old|removed)-\d+", path.name, re.ASCII)
+        if found is None or not path.is_dir():
+            continue
+        place = parent / found[1]
+        if found[2] == "old" and not place.exists():
+            path.rename(place)
+        else:
+            shutil.rmtree(path, ignore_errors=True)
+
+
+def resolve_folder(folder: Path) -> Path:
+    """The path to read `folder` from: its own, or where a process killed while replacing it had set it aside."""
+    aside: list[Path] = []
+    for _ in range(20):
+        if folder.exists():
+            return folder
+        aside = list(folder.parent.glob(f"{glob.escape(folder.name)}.transduce-old-*"))
+        if not aside:  # it never was there, or is by now
+            return folder
+        time.sleep(0.005)  # a process that lives puts the new one into its place at once
+    return aside[0]
+
+
+def check_replaceable(folder: Path, marker: str) -> None:
+    """Check that `folder` does not exist, is empty, or contains the file `marker`.
+
+    Raises:
+        OutputError: `folder` is something else.
+    """
+    if folder.is_dir():
+        if any(folder.iterdir()) and not (folder / marker).is_file():
+            raise OutputError(f"{folder}: holds other files and no {marker}; it is not replaced: choose another folder")
+    elif folder.exists():
+        raise OutputError(f"{folder}: is no folder; it is not replaced: choose the name of a folder")
+
+
+def _put_in_place(place: Path, new: Path) -> None:
+    old = _name_aside(place, "old")
+    if place.exists():
+        place.rename(old)
+    try:
+        new.rename(place)
+    except BaseException:  # Ctrl-C, too
+        if old.exists():
+            old.rename(place)
+        raise
+    flush_to_disk(place.parent)
+    # Not before: until the new folder is in its place, the one aside is the only one there is.
+    shutil.rmtree(old, ignore_errors=True)
+
+
+def _name_aside(folder: Path, kind: str) -> Path:
+    # A name that nobody gives to a copy of his own: what has it is removed unasked.
+    return folder.with_name(f"{folder.name}.transduce-{kind}-{os.getpid()}")

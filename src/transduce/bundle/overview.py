@@ -1,14 +1,13 @@
-"""What a preset, a recipe, a run or a bundle amounts to: parameters, shapes, sizes, settings."""
+"""An overview of a preset, a recipe, a run or a bundle: parameters, shapes, sizes, settings."""
 
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from transduce.bundle.bundle import Bundle, find_bundle
-from transduce.bundle.description import BundleDescription
-from transduce.bundle.model_card import fact_text
-from transduce.bundle.start import started
-from transduce.bundle.weights import blank_model, empty_tensors
+from transduce.bundle.bundle import Bundle, apply_start_from, find_bundle
+from transduce.bundle.manifest import BundleDescription
+from transduce.bundle.model_card import format_fact
+from transduce.bundle.weights import make_empty_model, make_empty_tensors
 from transduce.config import PRESETS, RunConfig, TransformerConfig, load_run_config, to_toml
 from transduce.errors import ConfigError, UserError
 
@@ -60,7 +59,7 @@ class Overview:
         }
         if self.bundle is not None:
             facts |= {score.metric: f"{score.value:.2f} on {score.data}" for score in self.bundle.scores}
-            facts |= {name: fact_text(value) for name, value in self.bundle.training.items()}
+            facts |= {name: format_fact(value) for name, value in self.bundle.training.items()}
         width = max(map(len, facts))
         lines = [f"{name:{width}}  {value}" for name, value in facts.items()]
         tensors = [f"{' x '.join(map(str, shape)):>14}  {name}" for name, shape in self.shapes.items()]
@@ -68,7 +67,7 @@ class Overview:
         return "\n".join([*lines, "", *tensors, *settings])
 
 
-def overview(subject: str, vocabulary: int | None = None) -> Overview:
+def make_overview(subject: str, vocabulary: int | None = None) -> Overview:
     """Describe a preset by name, or a recipe, run or bundle by path.
 
     Args:
@@ -84,27 +83,27 @@ def overview(subject: str, vocabulary: int | None = None) -> Overview:
     sized = [] if vocabulary is None else [f"text.vocabulary={vocabulary}"]
     if subject in PRESETS:
         config, _ = load_run_config(None, settings=[f"preset={subject}", *sized])
-        return _untrained(subject, "preset", config)
+        return _describe_untrained(subject, "preset", config)
     if path.is_file():
-        config, _ = started(load_run_config(path, settings=sized)[0])
-        return _untrained(subject, "recipe", config)
+        config, _ = apply_start_from(load_run_config(path, settings=sized)[0])
+        return _describe_untrained(subject, "recipe", config)
     if not path.is_dir():
         raise UserError(f"{subject}: is no preset ({', '.join(PRESETS)}) and no path of a recipe, run or bundle")
     if vocabulary is not None:
         raise ConfigError(f"--vocabulary {vocabulary}: the vocabulary of a trained model ({subject}) is what it is")
     bundle = Bundle.open(find_bundle(path))
     if bundle.folder == path:
-        return _overview(subject, "bundle", bundle.model_config, bundle=bundle.description)
+        return _build_overview(subject, "bundle", bundle.model_config, bundle=bundle.description)
     recipe = path / "config.toml"
     settings = load_run_config(recipe)[0] if recipe.is_file() else None
-    return _overview(subject, "run", bundle.model_config, settings=settings, bundle=bundle.description)
+    return _build_overview(subject, "run", bundle.model_config, settings=settings, bundle=bundle.description)
 
 
-def _untrained(subject: str, kind: str, config: RunConfig) -> Overview:
-    return _overview(subject, kind, config.model, settings=config)
+def _describe_untrained(subject: str, kind: str, config: RunConfig) -> Overview:
+    return _build_overview(subject, kind, config.model, settings=config)
 
 
-def _overview(
+def _build_overview(
     subject: str,
     kind: str,
     model: TransformerConfig,
@@ -112,6 +111,6 @@ def _overview(
     settings: RunConfig | None = None,
     bundle: BundleDescription | None = None,
 ) -> Overview:
-    parameters = blank_model(model).num_parameters
-    shapes = {name: list(tensor.shape) for name, tensor in empty_tensors(model).items()}
+    parameters = make_empty_model(model).num_parameters
+    shapes = {name: list(tensor.shape) for name, tensor in make_empty_tensors(model).items()}
     return Overview(subject, kind, parameters, shapes, model, settings, bundle)

@@ -1,6 +1,6 @@
-"""The tensors of a model: each shared one once, each checked by name, shape and type before it is used."""
+"""The tensors of a model, each shared one once, checked by name, shape and type; and averages of weights."""
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
 from transduce.config import TransformerConfig
-from transduce.errors import BundleError
+from transduce.errors import BundleError, UserError
 from transduce.model import Transformer
 
 
@@ -29,24 +29,24 @@ def model_tensors(model: nn.Module) -> dict[str, Tensor]:
     return tensors
 
 
-def blank_model(config: TransformerConfig) -> Transformer:
-    """A network on the CPU whose parameters are still to be loaded: so far they are whatever was in the memory."""
+def make_empty_model(config: TransformerConfig) -> Transformer:
+    """A network on the CPU with uninitialised parameters, which are to be loaded."""
     with torch.device("cpu"), _NoRandomValues():
         return Transformer(config)
 
 
-def empty_tensors(config: TransformerConfig) -> dict[str, Tensor]:
-    """Names, shapes and types of the tensors of such a network; the values mean nothing."""
-    return model_tensors(blank_model(config))
+def make_empty_tensors(config: TransformerConfig) -> dict[str, Tensor]:
+    """Uninitialised tensors with the names, shapes and types of a network."""
+    return model_tensors(make_empty_model(config))
 
 
 def check_tensors(found: Mapping[str, Tensor], expected: Mapping[str, Tensor], origin: str) -> None:
-    """That both have the same names, shapes and types.
+    """Check that tensors have the names, shapes and types of a model.
 
     Args:
-        found: what was given.
-        expected: what the model has.
-        origin: where `found` comes from, for the message.
+        found: the tensors to check.
+        expected: tensors of the model.
+        origin: the origin of `found`, for the message.
 
     Raises:
         BundleError: they differ; names the first tensor that does.
@@ -56,8 +56,11 @@ def check_tensors(found: Mapping[str, Tensor], expected: Mapping[str, Tensor], o
             raise BundleError(f"{origin}: has no tensor {name!r}, and its model needs it: these weights are another's")
         if name not in expected:
             raise BundleError(f"{origin}: has a tensor {name!r}, unknown to its model: these weights are another's")
-        if _kind(found[name]) != _kind(expected[name]):
-            raise BundleError(f"{origin}: {name!r} is {_kind(found[name])}, its model needs {_kind(expected[name])}")
+        if _describe_tensor(found[name]) != _describe_tensor(expected[name]):
+            raise BundleError(
+                f"{origin}: {name!r} is {_describe_tensor(found[name])}, "
+                f"its model needs {_describe_tensor(expected[name])}"
+            )
 
 
 @torch.no_grad()
@@ -95,7 +98,7 @@ def read_tensors(path: Path) -> dict[str, Tensor]:
 
 
 class _NoRandomValues(TorchFunctionMode):
-    """Initial values that are about to be replaced are not drawn: that takes longer than to load them."""
+    """Skips the drawing of initial values, which takes longer than loading weights."""
 
     drawing = ("kaiming_uniform_", "normal_", "uniform_")
 
@@ -112,5 +115,35 @@ class _NoRandomValues(TorchFunctionMode):
         return func(*args, **given)
 
 
-def _kind(tensor: Tensor) -> str:
+def _describe_tensor(tensor: Tensor) -> str:
     return f"{str(tensor.dtype).removeprefix('torch.')} {list(tensor.shape)}"
+
+
+def average_weights(models: Iterable[Mapping[str, Tensor]]) -> dict[str, Tensor]:
+    """The mean of each tensor, as the paper averages its last checkpoints (6.1).
+
+    Sums are kept in float64. Integers, which count something, are the last model's.
+
+    Args:
+        models: tensors by name; taken one after the other, so that a generator never has all of them in memory.
+
+    Raises:
+        BundleError: names, shapes or types differ from the first model's.
+        UserError: there is no model.
+    """
+    sums: dict[str, Tensor] = {}
+    last: Mapping[str, Tensor] = {}
+    count = 0
+    for count, tensors in enumerate(models, start=1):
+        check_tensors(tensors, last or tensors, f"model {count} of those to average")
+        for name, tensor in tensors.items():
+            if tensor.is_floating_point():
+                double = tensor.detach().to("cpu", torch.float64, copy=True)
+                sums[name] = sums[name].add_(double) if name in sums else double
+        last = tensors
+    if not count:
+        raise UserError("there are no weights to average: give at least one model")
+    return {
+        name: (sums[name] / count).to(tensor.dtype) if name in sums else tensor.detach().clone()
+        for name, tensor in last.items()
+    }

@@ -11,7 +11,7 @@ from cyclopts import Parameter
 from transduce.bundle import Bundle, find_bundle
 from transduce.cli.console import say
 from transduce.errors import UserError
-from transduce.text import ParallelCorpus, parallel_corpus
+from transduce.text import ParallelCorpus, open_parallel_corpus
 from transduce.translation import (
     AlignmentHead,
     ForcedDecoder,
@@ -57,7 +57,7 @@ def align(
         json: print one JSON object a line: words of source and target, and alignment with source, target and weight.
         device: cpu, cuda, mps or auto.
     """
-    corpus = parallel_corpus(Path(), str(source), str(target), None, None)
+    corpus = open_parallel_corpus(Path(), str(source), str(target), None, None)
     num_pairs = corpus.check()  # both files to their end, before anything is printed
     given = choice or Choice()
     text = _text_to_choose_on(given)
@@ -85,7 +85,7 @@ def _text_to_choose_on(given: Choice) -> ParallelCorpus | None:
         return None
     if source is None or target is None:
         raise UserError("--choose-on-source and --choose-on-target: one of them is missing; give both")
-    return parallel_corpus(Path(), str(source), str(target), None, None)
+    return open_parallel_corpus(Path(), str(source), str(target), None, None)
 
 
 def _measured_head(decoder: ForcedDecoder, text: ParallelCorpus, gold: Path | None) -> AlignmentHead:

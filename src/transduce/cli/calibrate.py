@@ -12,7 +12,7 @@ from transduce.bundle import (
     update_calibration,
 )
 from transduce.cli.console import print_json, say
-from transduce.text import parallel_corpus
+from transduce.text import open_parallel_corpus
 from transduce.translation import ForcedDecoder, Translator, choose_head, measure_confidence, measure_heads
 
 
@@ -42,7 +42,7 @@ def calibrate(
     check_calibratable(bundle, force=force)
     translator = Translator.load(bundle.folder, device=device, precision="float32")
     measured = measure_confidence(translator, source, target, beam=beam)
-    pairs = parallel_corpus(Path(), str(source), str(target), None, None)
+    pairs = open_parallel_corpus(Path(), str(source), str(target), None, None)
     head = choose_head(measure_heads(ForcedDecoder.from_bundle(bundle, device=device), pairs))
     update_calibration(bundle, confidence=measured, alignment=RecordedHead(**asdict(head)), force=force)
     if json:

@@ -34,7 +34,7 @@ class Computation:
     def load(self, model: Path, usual: str = "float32", ensemble: Sequence[Path] = ()) -> Translator:
         """The translator of a model, and of an ensemble with it; see `load_translator`."""
         return load_translator(
-            model, self.engine, device=self.device, precision=self.settled(usual), ensemble=ensemble, say=say
+            model, self.engine, device=self.device, precision=self.settled(usual), ensemble=ensemble, report=say
         )
 
     def settled(self, usual: str = "float32") -> str:

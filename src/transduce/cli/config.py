@@ -24,9 +24,9 @@ def show(
     """
     config, origins = load_run_config(recipe, settings=settings or [], environment=os.environ)
     if config.training.start_from is not None:
-        from transduce.bundle import started  # noqa: PLC0415 - loads torch, which settings alone do not need
+        from transduce.bundle import apply_start_from  # noqa: PLC0415 - loads torch, which settings alone do not need
 
-        before, (config, _) = config, started(config)
+        before, (config, _) = config, apply_start_from(config)
         adopted = {f"model.{name}" for name, value in config.model if value != getattr(before.model, name)}
         origins = dict.fromkeys(adopted | {"text.tokenizer"}, "training.start_from") | origins
     print(to_toml(config, origins), end="")

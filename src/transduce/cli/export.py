@@ -37,7 +37,7 @@ def export(
     started = time.monotonic()
     bundle = Bundle.open(find_bundle(model))
     parity = export_bundle(
-        bundle, to, output, precision=precision, probe=probe, reference=reference, force=force, say=say
+        bundle, to, output, precision=precision, probe=probe, reference=reference, force=force, report=say
     )
     say_facts(parity.facts())
     say(f"{output} written in {time.monotonic() - started:.1f} s")

@@ -39,7 +39,7 @@ def import_bundle(
         target_language=target_language,
         probe=probe,
         force=force,
-        say=say,
+        report=say,
     )
     say_facts(parity.facts())
     say(f"{output} written in {time.monotonic() - started:.1f} s")

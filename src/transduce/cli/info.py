@@ -1,6 +1,6 @@
 """`transduce info`."""
 
-from transduce.bundle import overview
+from transduce.bundle import make_overview
 from transduce.cli.console import print_json
 
 
@@ -12,7 +12,7 @@ def info(subject: str, /, *, vocabulary: int | None = None, json: bool = False) 
         vocabulary: number of token ids, for a preset or a recipe.
         json: print one JSON object.
     """
-    found = overview(subject, vocabulary)
+    found = make_overview(subject, vocabulary)
     if json:
         print_json(found.as_json())
     else:

@@ -84,4 +84,6 @@ def _document(path: Path, request: InspectionRequest, device: str) -> dict[str, 
     folder = bundle.folder.resolve()
     name = folder.parent.name if folder.name in {"best", "last"} else folder.name
     translator = Translator.load(bundle.folder, device=device, precision="float32")
-    return inspect_text(translator, request, InspectedModel.of(bundle, name), say=lambda text: say(f"{name}: {text}"))
+    return inspect_text(
+        translator, request, InspectedModel.of(bundle, name), report=lambda text: say(f"{name}: {text}")
+    )

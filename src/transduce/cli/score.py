@@ -7,7 +7,7 @@ from pathlib import Path
 
 from transduce.cli.console import say
 from transduce.errors import UserError
-from transduce.text import parallel_corpus
+from transduce.text import open_parallel_corpus
 from transduce.translation import ForcedDecoder, PairScore, Perplexity, score_stream
 
 
@@ -33,7 +33,7 @@ def score(
     """
     if tokens and json:
         raise UserError("--tokens and --json: the JSON objects have the tokens; give one of them")
-    corpus = parallel_corpus(Path(), str(source), str(target), None, None)
+    corpus = open_parallel_corpus(Path(), str(source), str(target), None, None)
     corpus.check()  # both files to their end, before anything is printed
     decoder = ForcedDecoder.load(model, device=device)
     started = time.monotonic()

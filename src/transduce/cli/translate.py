@@ -17,7 +17,7 @@ from transduce.cli.translate_options import SourceFlags, TranslationFlags, make_
 from transduce.errors import ConfigError, CorpusError
 from transduce.interop import NATIVE
 from transduce.kernels.memory import give_back_freed_memory
-from transduce.text import arriving_blocks, read_document, rebuilt, split_document
+from transduce.text import read_available_blocks, read_document, rebuild_document, split_document
 from transduce.translation import (
     PROBLEMS,
     AlignmentHead,
@@ -89,7 +89,7 @@ def _check_engine(engine: str, flags: dict[str, bool]) -> None:
 def _translate_lines(translator: LineTranslator, details: LineDetails | None, *, json_input: bool) -> int:
     num_lines, stream = 0, standard_input()
     with LineProgress(stream) as progress:
-        for block in arriving_blocks(stream, STANDARD_INPUT, progress.block_size):
+        for block in read_available_blocks(stream, STANDARD_INPUT, progress.block_size):
             started = time.monotonic()
             given, problem = (
                 _read_json_lines(translator, block, num_lines + 1)
@@ -155,7 +155,9 @@ def _translate_document(translator: LineTranslator) -> int:
     text = "" if stream is None else read_document(stream, STANDARD_INPUT)
     document = split_document(text, translator.translator.source_language)
     lines = translator.translate(document.sentences)
-    sys.stdout.write(rebuilt(document, [line.source if line.has_failed else line.translation.text for line in lines]))
+    sys.stdout.write(
+        rebuild_document(document, [line.source if line.has_failed else line.translation.text for line in lines])
+    )
     for number, line in enumerate(lines, start=1):
         _report_line(f"sentence {number}", line, "it stays as it is")
     return len(lines)

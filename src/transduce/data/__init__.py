@@ -2,13 +2,17 @@
 dealt out in batches whose order is a pure function of seed and epoch.
 """
 
-from transduce.data.batch import Batch
-from transduce.data.digest import file_digest
-from transduce.data.epochs import batches, epoch_pairs, epoch_store, most_times, remove_epochs
-from transduce.data.folder import scratch_folder
+from transduce.data.batch import Batch, measure_longest_sides, plan_batches
+from transduce.data.cache import compute_file_digest, scratch_folder
+from transduce.data.epochs import (
+    count_max_repetitions,
+    open_epoch_store,
+    read_batches,
+    remove_epochs,
+    select_epoch_pairs,
+)
 from transduce.data.inputs import open_corpus
-from transduce.data.plan import longest_sides, plan_batches
-from transduce.data.preparation import PreparedCorpus, PreparedData, prepare, prepared_tokenizer
+from transduce.data.preparation import PreparedCorpus, PreparedData, find_prepared_tokenizer, prepare
 from transduce.data.store import TokenStore, TokenStoreWriter, create_store
 
 __all__ = [
@@ -17,17 +21,17 @@ __all__ = [
     "PreparedData",
     "TokenStore",
     "TokenStoreWriter",
-    "batches",
+    "compute_file_digest",
+    "count_max_repetitions",
     "create_store",
-    "epoch_pairs",
-    "epoch_store",
-    "file_digest",
-    "longest_sides",
-    "most_times",
+    "find_prepared_tokenizer",
+    "measure_longest_sides",
     "open_corpus",
+    "open_epoch_store",
     "plan_batches",
     "prepare",
-    "prepared_tokenizer",
+    "read_batches",
     "remove_epochs",
     "scratch_folder",
+    "select_epoch_pairs",
 ]

@@ -1,4 +1,4 @@
-"""The text that was given: which files, what is in them, and the key under which its preparation is kept."""
+"""The input files of a run, their digests, and the key under which their preparation is kept."""
 
 import hashlib
 import json
@@ -10,10 +10,16 @@ from pathlib import Path
 from typing import BinaryIO
 
 from transduce.config import CorpusConfig, DataConfig, TextConfig
-from transduce.data.chunks import Pair
-from transduce.data.folder import scratch_folder
+from transduce.data.cache import scratch_folder
+from transduce.data.training_text import Pair
 from transduce.errors import ConfigError, CorpusError
-from transduce.text import SOURCE_MODEL, ParallelCorpus, parallel_corpus, tokenizer_files, write_standard_input
+from transduce.text import (
+    SOURCE_MODEL,
+    ParallelCorpus,
+    find_tokenizer_files,
+    open_parallel_corpus,
+    write_standard_input,
+)
 
 # To be raised when the same text and settings would give other token ids than before.
 PREPARATION_VERSION = 3
@@ -52,7 +58,7 @@ def open_inputs(
         ConfigError: The tokenizer is not a file.
     """
     if data.pairs != "-":
-        yield _inputs(data, text, None, digest)
+        yield _open_files(data, text, None, digest)
     elif standard_input is None:
         raise CorpusError('pairs = "-" reads standard input, and nothing is connected to it: pipe the text in')
     else:
@@ -60,13 +66,13 @@ def open_inputs(
             spooled = folder.absolute() / "standard-input.tsv"
             write_standard_input(standard_input, spooled)
             try:
-                yield _inputs(data, text, spooled, digest)
+                yield _open_files(data, text, spooled, digest)
             except CorpusError as error:
                 # The reader of the message knows nothing of our file.
                 raise CorpusError(str(error).replace(str(spooled), "standard input")) from None
 
 
-def _inputs(data: DataConfig, text: TextConfig, spooled: Path | None, digest: Callable[[Path], str]) -> Inputs:
+def _open_files(data: DataConfig, text: TextConfig, spooled: Path | None, digest: Callable[[Path], str]) -> Inputs:
     """`spooled` is the file with what came from standard input."""
     training = [open_corpus(data, corpus, spooled) for corpus in data.training_corpora]
     if not training:
@@ -75,26 +81,26 @@ def _inputs(data: DataConfig, text: TextConfig, spooled: Path | None, digest: Ca
     digests: dict[str, str] = {}
     headers: dict[str, Pair] = {}
     for corpus, opened in zip(data.training_corpora, training, strict=True):
-        digests |= _digests(corpus, opened, digest)
-        headers |= _header(corpus, opened)
-    if given := _validation(data):
+        digests |= _compute_digests(corpus, opened, digest)
+        headers |= _read_header(corpus, opened)
+    if given := _validation_corpus(data):
         validation = open_corpus(data, given)
-        digests |= _digests(given, validation, digest)
-        headers |= _header(given, validation)
+        digests |= _compute_digests(given, validation, digest)
+        headers |= _read_header(given, validation)
     if text.tokenizer is not None:
-        digests |= {name: digest(Path(name)) for name in _tokenizer_names(text.tokenizer)}
-    digests["all"] = _key(data, text, digests, headers)
+        digests |= {name: digest(Path(name)) for name in _list_tokenizer_files(text.tokenizer)}
+    digests["all"] = _compute_key(data, text, digests, headers)
     return Inputs(training, validation, digests, headers)
 
 
-def _header(corpus: CorpusConfig, opened: ParallelCorpus) -> dict[str, Pair]:
+def _read_header(corpus: CorpusConfig, opened: ParallelCorpus) -> dict[str, Pair]:
     header = opened.header()
     return {} if header is None or corpus.pairs is None else {corpus.pairs: header}
 
 
-def _tokenizer_names(tokenizer: str) -> list[str]:
+def _list_tokenizer_files(tokenizer: str) -> list[str]:
     """The file that the configuration names, or all that a tokenizer has in such a folder."""
-    files = [str(path) for path in tokenizer_files(Path(tokenizer)).values()]
+    files = [str(path) for path in find_tokenizer_files(Path(tokenizer)).values()]
     if not all(Path(file).is_file() for file in files):
         raise ConfigError(
             f'tokenizer = "{tokenizer}" is not a file: give a SentencePiece model, or a folder with {SOURCE_MODEL}'
@@ -102,7 +108,7 @@ def _tokenizer_names(tokenizer: str) -> list[str]:
     return files if Path(tokenizer).is_dir() else [tokenizer]
 
 
-def _validation(data: DataConfig) -> CorpusConfig | None:
+def _validation_corpus(data: DataConfig) -> CorpusConfig | None:
     source, target, pairs = data.validation_source, data.validation_target, data.validation_pairs
     return CorpusConfig(source=source, target=target, pairs=pairs) if source is not None or pairs is not None else None
 
@@ -111,36 +117,36 @@ def open_corpus(data: DataConfig, corpus: CorpusConfig, spooled: Path | None = N
     """One of the corpora of `data`; `spooled` is the file with what came from standard input.
 
     Raises:
-        ConfigError, CorpusError: see `parallel_corpus`.
+        ConfigError, CorpusError: see `open_parallel_corpus`.
     """
     pairs = str(spooled) if corpus.pairs == "-" else corpus.pairs
     columns = corpus.columns or data.columns
-    return parallel_corpus(Path(data.folder), corpus.source, corpus.target, pairs, columns, data.languages)
+    return open_parallel_corpus(Path(data.folder), corpus.source, corpus.target, pairs, columns, data.languages)
 
 
-def _digests(corpus: CorpusConfig, opened: ParallelCorpus, digest: Callable[[Path], str]) -> dict[str, str]:
+def _compute_digests(corpus: CorpusConfig, opened: ParallelCorpus, digest: Callable[[Path], str]) -> dict[str, str]:
     """By the names that the configuration uses."""
     next(iter(opened), None)  # opens the files: the corpus says best what is wrong with one that cannot be read
-    return {name: digest(path) for name, path in zip(_names(corpus), opened.files, strict=True)}
+    return {name: digest(path) for name, path in zip(_list_names(corpus), opened.files, strict=True)}
 
 
-def _names(corpus: CorpusConfig) -> list[str]:
+def _list_names(corpus: CorpusConfig) -> list[str]:
     return [name for name in (corpus.source, corpus.target, corpus.pairs) if name is not None]
 
 
-def _key(data: DataConfig, text: TextConfig, digests: dict[str, str], headers: dict[str, Pair]) -> str:
+def _compute_key(data: DataConfig, text: TextConfig, digests: dict[str, str], headers: dict[str, Pair]) -> str:
     """SHA-256 of everything that decides the token ids."""
 
     def contents(corpus: CorpusConfig) -> list[object]:
         # The endings of a name say how its bytes are read: .tsv or .jsonl, compressed or not.
-        files = [(digests[name], Path(name).suffixes[-2:]) for name in _names(corpus)]
+        files = [(digests[name], Path(name).suffixes[-2:]) for name in _list_names(corpus)]
         columns = corpus.columns or data.columns
         # Of JSON, the languages may be what says which text is the source.
         keys = data.languages if columns is None and "json" in "".join(files[0][1]) else columns
         return [files, keys, *(["header"] if corpus.pairs in headers else [])]
 
-    validation = _validation(data)
-    tokenizer = [] if text.tokenizer is None else [digests[name] for name in _tokenizer_names(text.tokenizer)]
+    validation = _validation_corpus(data)
+    tokenizer = [] if text.tokenizer is None else [digests[name] for name in _list_tokenizer_files(text.tokenizer)]
     trained = {"vocabulary": text.vocabulary, "algorithm": text.algorithm, "sentencepiece": version("sentencepiece")}
     deciding = {
         "version": PREPARATION_VERSION,

@@ -1,8 +1,9 @@
-"""From the files that were given to everything a run trains on: done once, found again by every later run."""
+"""The preparation of text for a run: checked, cleaned and encoded once, and found again by later runs."""
 
+import json
 import shutil
-from collections import deque
-from collections.abc import Callable, Iterator, Mapping
+from collections import Counter, deque
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
@@ -11,35 +12,93 @@ import numpy as np
 from pydantic import ValidationError
 
 from transduce.config import DataConfig, Settings, TextConfig
-from transduce.data.chunks import Pair
-from transduce.data.digest import file_digest
-from transduce.data.encoding import as_line, encode_text, read_pairs, total
-from transduce.data.folder import complete_folder, scratch_folder, writable_cache
-from transduce.data.held_out import choose_held_out, is_blank
+from transduce.data.cache import KnownDigests, complete_folder, compute_file_digest, scratch_folder, writable_cache
 from transduce.data.inputs import Inputs, open_inputs
-from transduce.data.known_digests import KnownDigests
-from transduce.data.repetitions import RepetitionFinder
-from transduce.data.store import TokenStore
-from transduce.data.training_text import TrainingText
+from transduce.data.store import TokenStore, create_store
+from transduce.data.training_text import Pair, RepetitionFinder, TrainingText, choose_held_out, is_blank, iterate_chunks
 from transduce.errors import CorpusError, RunError
-from transduce.text import SOURCE_MODEL, Cleaner, ParallelCorpus, Tokenizer, fitted_vocabulary, tokenizer_files
+from transduce.text import SOURCE_MODEL, Cleaner, ParallelCorpus, Tokenizer, find_tokenizer_files, fit_vocabulary_size
+
+
+def to_json_line(pair: Pair) -> str:
+    """A line of JSON, whatever characters the pair has."""
+    return json.dumps(pair, ensure_ascii=False) + "\n"
+
+
+def read_pairs(path: Path) -> Iterator[Pair]:
+    """The pairs in a file of lines that `to_json_line` made."""
+    with path.open(encoding="utf-8", newline="\n") as file:
+        for line in file:
+            source, target = json.loads(line)
+            yield source, target
+
+
+def encode_text(training: TrainingText, tokenizer: Tokenizer, text: TextConfig, folder: Path) -> list[dict[str, int]]:
+    """Write the pairs that the rules keep to the store `train` in `folder`, and their text to `kept.jsonl`.
+
+    `kept.jsonl` stays empty without `bpe_dropout`, which alone needs the text again.
+
+    Returns:
+        Of each corpus, how many pairs each rule left out, and how many are kept.
+
+    Raises:
+        CorpusError: No pair is kept.
+    """
+    counts = []
+    with (
+        (folder / "kept.jsonl").open("w", encoding="utf-8", newline="\n") as kept,
+        create_store(folder / "train", tokenizer.vocabulary) as writer,
+    ):
+        for number in range(len(training.num_pairs)):
+            cleaner, left_out = Cleaner(text), Counter[str](held_out=0, like_held_out=0)
+            for pair, source_ids, target_ids in _encode_kept(training.of(number, left_out), tokenizer, cleaner):
+                writer.add(tokenizer.as_source(source_ids), tokenizer.as_target(target_ids))
+                if text.bpe_dropout:
+                    kept.write(to_json_line(pair))
+            counts.append({**left_out, **cleaner.counts})
+        if not writer.num_pairs:
+            rules = ", ".join(f"{rule} {count:,}" for rule, count in sum_counts(counts).items())
+            raise CorpusError(
+                f"none of the {sum(training.num_pairs):,} pairs of training text is left ({rules}): give more text, "
+                f"validation files of its own, or wider limits under [text]"
+            )
+    return counts
+
+
+def sum_counts(counts: Iterable[dict[str, int]]) -> dict[str, int]:
+    """The counts of all corpora together."""
+    summed: Counter[str] = Counter()
+    for one in counts:
+        summed.update(one)
+    return dict(summed)
+
+
+def _encode_kept(
+    pairs: Iterable[tuple[Pair, bool]], tokenizer: Tokenizer, cleaner: Cleaner
+) -> Iterator[tuple[Pair, list[int], list[int]]]:
+    for chunk in iterate_chunks(pairs):
+        source_ids = tokenizer.encode_all([source for (source, _), _ in chunk])
+        target_ids = tokenizer.encode_targets([target for (_, target), _ in chunk])
+        for (pair, repeats), from_source, from_target in zip(chunk, source_ids, target_ids, strict=True):
+            if cleaner.keeps(*pair, len(from_source), len(from_target), repeats=repeats):
+                yield pair, from_source, from_target
 
 
 @dataclass(frozen=True)
 class PreparedCorpus:
-    """What became of one of the corpora to train on."""
+    """The result of cleaning one of the training corpora."""
 
     name: str
-    """Its files, as the configuration names them."""
+    """The files of the corpus, as the configuration names them."""
     weight: float
-    """How many times an epoch has each of its pairs."""
+    """The number of times that an epoch has each pair."""
     cleaning: dict[str, int]
-    """How many of its pairs each rule left out, and how many are `kept`."""
+    """The number of pairs that each rule left out, and of those that are `kept`."""
 
 
 @dataclass(frozen=True)
 class PreparedData:
-    """What a run trains on and is validated with."""
+    """The training and validation data of a run."""
 
     tokenizer: Tokenizer
     train: TokenStore
@@ -50,25 +109,25 @@ class PreparedData:
     digests: dict[str, str]
     """SHA-256 of every input file by its name in the configuration; `all` also covers the settings."""
     folder: Path
-    """Where it is kept."""
+    """The folder of the data."""
     known: KnownDigests
     """The digests of the files there."""
 
     @property
     def cleaning(self) -> dict[str, int]:
-        """How many pairs of the training text each rule left out, and how many are `kept`."""
-        return total(corpus.cleaning for corpus in self.corpora)
+        """The number of training pairs that each rule left out, and of those that are `kept`."""
+        return sum_counts(corpus.cleaning for corpus in self.corpora)
 
 
 class _Record(Settings):
-    """What `prepared.json` says: the counts of every corpus, and the digests of the files beside it."""
+    """The content of `prepared.json`: the counts of every corpus, and the digests of the other files."""
 
     cleaning: list[dict[str, int]]
     files: dict[str, str]
 
 
 _FILES = {SOURCE_MODEL, "validation.jsonl", "kept.jsonl"}
-"""Those that are always there."""
+"""The files that every prepared folder has."""
 
 
 def prepare(
@@ -78,9 +137,9 @@ def prepare(
     *,
     standard_input: BinaryIO | None = None,
     begun: Mapping[str, str] | None = None,
-    talk: Callable[[str], None],
+    report: Callable[[str], None],
 ) -> PreparedData:
-    """Reads, checks, cleans and encodes the text, or finds in `cache` what an earlier run made of the same text.
+    """Read, check, clean and encode the text, or find the result of an earlier run in `cache`.
 
     Args:
         data: The files.
@@ -89,7 +148,7 @@ def prepare(
         standard_input: What `pairs = "-"` reads.
         begun: The digests that a run with these settings began with: of the same files, it goes on with what another
             version of Transduce or SentencePiece has prepared, for as long as that is there.
-        talk: Is told, a sentence at a time, what happens.
+        report: receives messages about progress, a sentence at a time.
 
     Raises:
         CorpusError: The text breaks a rule, or none of it is left after cleaning. Nothing has been written then.
@@ -98,55 +157,55 @@ def prepare(
     known = KnownDigests(cache / "digests.json")
     with writable_cache(cache), open_inputs(data, text, cache, standard_input, known.digest) as inputs:
         for name, (source, target) in inputs.headers.items():
-            talk(
+            report(
                 f"{'standard input' if name == '-' else name}: its first row, {source!r} and {target!r}, names the "
                 f"columns and is left out; if it is a pair, move it to another row."
             )
         of_same_files = [begun] if begun and {**begun, "all": ""} == {**inputs.digests, "all": ""} else []
         for digests in (*of_same_files, inputs.digests):
-            if (found := _found(cache, data, digests, known, talk)) is not None:
+            if (found := _find_prepared(cache, data, digests, known, report)) is not None:
                 return found
-        folder = _folder(cache, inputs.digests["all"])
+        folder = _data_folder(cache, inputs.digests["all"])
         with scratch_folder(cache, "repetitions") as scratch:
-            validation, training = _split(data, text, inputs, scratch, talk)
+            validation, training = _split_validation(data, text, inputs, scratch, report)
         with complete_folder(folder) as path:
-            _build(path, training, validation, text, talk)
-        prepared = _open(folder, data, inputs.digests, known)
+            _build_folder(path, training, validation, text, report)
+        prepared = _open_prepared(folder, data, inputs.digests, known)
         known.save()
         return prepared
 
 
-def prepared_tokenizer(cache: Path, digest: str) -> Path | None:
-    """Where in `cache` the tokenizer lies of the data whose digest `all` this is, as `text.tokenizer` says it."""
-    files = tokenizer_files(_folder(cache, digest))
+def find_prepared_tokenizer(cache: Path, digest: str) -> Path | None:
+    """The value of `text.tokenizer` for the tokenizer of prepared data with the digest `all`; None if there is none."""
+    files = find_tokenizer_files(_data_folder(cache, digest))
     if not all(path.is_file() for path in files.values()):
         return None
-    return files[SOURCE_MODEL] if len(files) == 1 else _folder(cache, digest)
+    return files[SOURCE_MODEL] if len(files) == 1 else _data_folder(cache, digest)
 
 
-def _folder(cache: Path, digest: str) -> Path:
+def _data_folder(cache: Path, digest: str) -> Path:
     return cache / digest[:16]
 
 
-def _found(
-    cache: Path, data: DataConfig, digests: Mapping[str, str], known: KnownDigests, talk: Callable[[str], None]
+def _find_prepared(
+    cache: Path, data: DataConfig, digests: Mapping[str, str], known: KnownDigests, report: Callable[[str], None]
 ) -> PreparedData | None:
-    """What an earlier run has prepared; if it is damaged, it is removed."""
-    folder = _folder(cache, digests["all"])
+    """The data that an earlier run has prepared; damaged data is removed."""
+    folder = _data_folder(cache, digests["all"])
     if not folder.exists():
         return None
     try:
-        prepared = _open(folder, data, dict(digests), known)
+        prepared = _open_prepared(folder, data, dict(digests), known)
     except RunError as error:
-        talk(f"The prepared data is damaged and is made again: {error}")
+        report(f"The prepared data is damaged and is made again: {error}")
         shutil.rmtree(folder)
         return None
-    talk(f"Prepared data found in {folder}: {len(prepared.train):,} pairs.")
+    report(f"Prepared data found in {folder}: {len(prepared.train):,} pairs.")
     known.save()
     return prepared
 
 
-def _open(folder: Path, data: DataConfig, digests: dict[str, str], known: KnownDigests) -> PreparedData:
+def _open_prepared(folder: Path, data: DataConfig, digests: dict[str, str], known: KnownDigests) -> PreparedData:
     path = folder / "prepared.json"
     try:
         record = _Record.model_validate_json(path.read_bytes())
@@ -173,13 +232,13 @@ def _open(folder: Path, data: DataConfig, digests: dict[str, str], known: KnownD
     )
 
 
-def _split(
-    data: DataConfig, text: TextConfig, inputs: Inputs, scratch: Path, talk: Callable[[str], None]
+def _split_validation(
+    data: DataConfig, text: TextConfig, inputs: Inputs, scratch: Path, report: Callable[[str], None]
 ) -> tuple[list[Pair], TrainingText]:
     """The validation pairs, given or held out, and the training text without those that were held out."""
     num_pairs: list[int] = []
     finder = RepetitionFinder(scratch)
-    pairs = _count(inputs.training, num_pairs)
+    pairs = _count_pairs(inputs.training, num_pairs)
     pairs = finder.watch(pairs) if text.drop_duplicates else pairs
     cleaner = Cleaner(text)
     # As far as the rules can be held against a pair before there is a tokenizer.
@@ -195,7 +254,7 @@ def _split(
     deque(pairs, maxlen=0)  # to the end: all text is checked
     repeats = finder.repeats() if text.drop_duplicates else np.zeros(sum(num_pairs), bool)
     if inputs.validation is not None:
-        return _validation(inputs.validation, talk), TrainingText(inputs.training, num_pairs, held_out, repeats)
+        return _read_validation(inputs.validation, report), TrainingText(inputs.training, num_pairs, held_out, repeats)
     if sum(num_pairs) == 1:
         raise CorpusError("one pair cannot be trained on and validated with: give more, or validation files")
     if not held_out:
@@ -205,11 +264,11 @@ def _split(
             f"more text, validation files of its own, or wider limits under [text]"
         )
     held_out = held_out[: max(1, sum(num_pairs) // 10)]
-    talk(f"{len(held_out):,} of {sum(num_pairs):,} pairs are held out for validation.")
+    report(f"{len(held_out):,} of {sum(num_pairs):,} pairs are held out for validation.")
     return held_out, TrainingText(inputs.training, num_pairs, held_out, repeats)
 
 
-def _count(corpora: list[ParallelCorpus], num_pairs: list[int]) -> Iterator[Pair]:
+def _count_pairs(corpora: list[ParallelCorpus], num_pairs: list[int]) -> Iterator[Pair]:
     """The pairs of all corpora; `num_pairs` takes how many each has."""
     for corpus in corpora:
         num_pairs.append(0)
@@ -220,43 +279,47 @@ def _count(corpora: list[ParallelCorpus], num_pairs: list[int]) -> Iterator[Pair
             corpus.check()  # says what is wrong with none
 
 
-def _validation(corpus: ParallelCorpus, talk: Callable[[str], None]) -> list[Pair]:
-    """Its pairs with text on both sides."""
+def _read_validation(corpus: ParallelCorpus, report: Callable[[str], None]) -> list[Pair]:
+    """The pairs with text on both sides."""
     given = list(corpus)
     validation = [pair for pair in given if not is_blank(pair)]
     if len(validation) < len(given):
-        talk(f"{len(given) - len(validation):,} of {len(given):,} validation pairs have a blank side and are left out.")
+        report(
+            f"{len(given) - len(validation):,} of {len(given):,} validation pairs have a blank side and are left out."
+        )
     if not validation:
         names = " and ".join(str(path) for path in corpus.files)
         raise CorpusError(f"{names} has no pair with text on both sides, and validation needs at least one")
     return validation
 
 
-def _build(
-    path: Path, training: TrainingText, validation: list[Pair], text: TextConfig, talk: Callable[[str], None]
+def _build_folder(
+    path: Path, training: TrainingText, validation: list[Pair], text: TextConfig, report: Callable[[str], None]
 ) -> None:
     """Fills the folder `path`; `prepared.json` comes last."""
-    tokenizer = _tokenizer(training, text, talk)
+    tokenizer = _make_tokenizer(training, text, report)
     for name, content in tokenizer.files.items():
         (path / name).write_bytes(content)
     if training.held_out:
-        validation = _clean(validation, tokenizer, text, talk)
+        validation = _clean_held_out(validation, tokenizer, text, report)
     with (path / "validation.jsonl").open("w", encoding="utf-8", newline="\n") as file:
-        file.writelines(map(as_line, validation))
+        file.writelines(map(to_json_line, validation))
     num_pairs = sum(training.num_pairs)
-    talk(f"Encoding {num_pairs:,} pairs with {tokenizer.vocabulary:,} token ids.")
+    report(f"Encoding {num_pairs:,} pairs with {tokenizer.vocabulary:,} token ids.")
     cleaning = encode_text(training, tokenizer, text, path)
-    counts = total(cleaning)
+    counts = sum_counts(cleaning)
     if alike := counts["like_held_out"]:
-        talk(f"{alike:,} more share a sentence with a pair that is held out, and are left out of training.")
-    talk(f"{counts['kept']:,} of {num_pairs:,} pairs are kept for training.")
+        report(f"{alike:,} more share a sentence with a pair that is held out, and are left out of training.")
+    report(f"{counts['kept']:,} of {num_pairs:,} pairs are kept for training.")
     names = sorted(_FILES | tokenizer.files.keys())
-    record = _Record(cleaning=cleaning, files={name: file_digest(path / name) for name in names})
+    record = _Record(cleaning=cleaning, files={name: compute_file_digest(path / name) for name in names})
     (path / "prepared.json").write_text(record.model_dump_json(indent=2) + "\n", encoding="utf-8", newline="\n")
 
 
-def _clean(held_out: list[Pair], tokenizer: Tokenizer, text: TextConfig, talk: Callable[[str], None]) -> list[Pair]:
-    """The pairs that training would have kept, too: what is no translation is nothing to measure one by."""
+def _clean_held_out(
+    held_out: list[Pair], tokenizer: Tokenizer, text: TextConfig, report: Callable[[str], None]
+) -> list[Pair]:
+    """The held-out pairs that the rules of cleaning keep."""
     cleaner = Cleaner(text)
     sources, targets = zip(*held_out, strict=True)
     pieces = zip(tokenizer.encode_all(sources), tokenizer.encode_targets(targets), strict=True)
@@ -271,20 +334,20 @@ def _clean(held_out: list[Pair], tokenizer: Tokenizer, text: TextConfig, talk: C
             f"give validation files of its own, or wider limits"
         )
     if len(kept) < len(held_out):
-        talk(f"{len(held_out) - len(kept):,} of those held out break the limits under [text], and are left out.")
+        report(f"{len(held_out) - len(kept):,} of those held out break the limits under [text], and are left out.")
     return kept
 
 
-def _tokenizer(training: TrainingText, text: TextConfig, talk: Callable[[str], None]) -> Tokenizer:
+def _make_tokenizer(training: TrainingText, text: TextConfig, report: Callable[[str], None]) -> Tokenizer:
     if text.tokenizer is not None:
         return Tokenizer.load(Path(text.tokenizer))
     fitted = text.vocabulary == "fitted"
-    vocabulary = fitted_vocabulary(sum(training.num_pairs)) if text.vocabulary == "fitted" else text.vocabulary
-    talk(f"Training a tokenizer of {vocabulary:,} token ids.")
-    return Tokenizer.train(_sentences(training), vocabulary, text.algorithm, shrink=fitted)
+    vocabulary = fit_vocabulary_size(sum(training.num_pairs)) if text.vocabulary == "fitted" else text.vocabulary
+    report(f"Training a tokenizer of {vocabulary:,} token ids.")
+    return Tokenizer.train(_iterate_sentences(training), vocabulary, text.algorithm, shrink=fitted)
 
 
-def _sentences(training: TrainingText) -> Iterator[str]:
+def _iterate_sentences(training: TrainingText) -> Iterator[str]:
     """Both sides of the training text, for the one vocabulary that they share (paper 5.1)."""
     for pair in training:
         yield from (side for side in pair if side.strip())

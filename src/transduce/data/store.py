@@ -13,8 +13,7 @@ from jaxtyping import Int, Integer
 from pydantic import Field, ValidationError
 
 from transduce.config import Settings
-from transduce.data.digest import file_digest
-from transduce.data.folder import complete_folder
+from transduce.data.cache import complete_folder, compute_file_digest
 from transduce.errors import RunError
 
 _IDS = "ids.bin"
@@ -25,7 +24,7 @@ _PAIRS_AT_A_TIME = 1_000_000
 
 
 class StoreRecord(Settings):
-    """What `store.json` says about the two files beside it."""
+    """The content of `store.json`, which describes the two files beside it."""
 
     version: Literal[1] = 1
     num_pairs: int = Field(ge=1)
@@ -48,7 +47,7 @@ class TokenStore:
         self._offsets = offsets
 
     @classmethod
-    def open(cls, folder: Path, digest: Callable[[Path], str] = file_digest) -> "TokenStore":
+    def open(cls, folder: Path, digest: Callable[[Path], str] = compute_file_digest) -> "TokenStore":
         """The store in `folder`, after comparing its files with the sizes and digests in `store.json`.
 
         Args:
@@ -154,7 +153,7 @@ def create_store(folder: Path, vocabulary: int) -> Iterator[TokenStoreWriter]:
             num_tokens=writer.num_tokens,
             dtype=dtype,
             vocabulary=vocabulary,
-            digests={name: file_digest(path / name) for name in (_IDS, _OFFSETS)},
+            digests={name: compute_file_digest(path / name) for name in (_IDS, _OFFSETS)},
         )
         (path / _RECORD).write_text(record.model_dump_json(indent=2) + "\n", encoding="utf-8", newline="\n")
 

@@ -5,7 +5,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from transduce.bundle import check_writable, failed_writing, written_file
+from transduce.bundle import check_writable, make_write_error, replace_file
 from transduce.config import RunConfig, load_run_config
 from transduce.demo.sentences import check_unseen_pairs, training_pairs, unseen_pairs
 from transduce.errors import OutputError
@@ -129,7 +129,7 @@ def _write_pairs(path: Path, pairs: Sequence[tuple[str, str]]) -> None:
         raise OutputError(f"{path}: is not the text of this demonstration: remove it, or choose another output")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        with written_file(path) as beside:
+        with replace_file(path) as beside:
             beside.write_bytes(content)
     except OSError as error:
-        raise failed_writing(path, error) from error
+        raise make_write_error(path, error) from error

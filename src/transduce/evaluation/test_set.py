@@ -7,7 +7,7 @@ from typing import Any
 
 from transduce.errors import CorpusError
 from transduce.evaluation.scores import Score, check_tokenization, corpus_scores
-from transduce.text import parallel_corpus
+from transduce.text import open_parallel_corpus
 from transduce.translation import Translator
 
 
@@ -54,7 +54,7 @@ def evaluate_translator(
             text in the reference.
     """
     check_tokenization(tokenization)
-    corpus = parallel_corpus(Path(), str(source), str(reference), None, None)
+    corpus = open_parallel_corpus(Path(), str(source), str(reference), None, None)
     corpus.check()
     sources, references = zip(*corpus, strict=True)
     if not any(map(str.strip, references)):

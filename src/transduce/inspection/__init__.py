@@ -1,7 +1,6 @@
 """Looking inside: attention, arithmetic, search and layers of one translation, as one document."""
 
-from transduce.inspection.document import InspectionDocument
-from transduce.inspection.network_parts import Head
+from transduce.inspection.document import Head, InspectionDocument
 from transduce.inspection.request import EVERYTHING, QUICK, InspectionRequest
 from transduce.inspection.text_inspection import InspectedModel, inspect_text
 

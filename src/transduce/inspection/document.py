@@ -1,27 +1,275 @@
-"""What an inspection says, part by part: one JSON object, which the page draws and `/v1/inspect` answers with.
+"""The inspection document: one JSON object, which the page draws and `/v1/inspect` answers with.
 
-Layers, heads and positions count from 0. Row t of what the decoder does belongs to the position that reads token t - 1
-and predicts token t; row 0 reads the zero vector. Log-probabilities are natural ones.
+Layers, heads and positions count from 0. Row t of the decoder belongs to the position that reads token t - 1 and
+predicts token t; row 0 reads the zero vector. Log-probabilities are natural. Large arrays of numbers are `PackedArray`.
 """
 
-from typing import Any, Literal
+import re
+from base64 import b64encode
+from typing import Any, Literal, cast
+
+import numpy as np
+from jaxtyping import Float
+from pydantic import Field
+from torch import Tensor
 
 from transduce.config import Settings
-from transduce.inspection.network_parts import AllMaps, Head, HeadArithmetic, HeadOff, LayerPredictions, PositionTable
-from transduce.inspection.text_parts import Alternative, Continuation, Side, TextConfidence
+from transduce.errors import ConfigError
+
+AttentionName = Literal["encoder", "decoder", "encoder_decoder"]
+"""The three uses of attention (paper 3.2.3): within the source, within the target so far, from target to source."""
+
+
+class Head(Settings):
+    """A head of one attention, from 0."""
+
+    attention: AttentionName
+    """Which of the three."""
+
+    layer: int = Field(ge=0)
+    """From 0."""
+
+    head: int = Field(ge=0)
+    """From 0."""
+
+    @classmethod
+    def parse(cls, text: str) -> "Head":
+        """The head that `str` writes so: "encoder_decoder.1.3" is the third head of the first layer.
+
+        Raises:
+            ConfigError: it is no such text.
+        """
+        found = re.fullmatch(r"(encoder|decoder|encoder_decoder)\.([1-9]\d{0,3})\.([1-9]\d{0,3})", text, flags=re.ASCII)
+        if found is None:
+            raise ConfigError(
+                f"head = {text!r}: must be ATTENTION.LAYER.HEAD, the attention encoder, decoder or encoder_decoder, "
+                f"and numbers from 1, as in encoder_decoder.1.3"
+            )
+        name, layer, head = found.groups()
+        return cls(attention=cast("AttentionName", name), layer=int(layer) - 1, head=int(head) - 1)
+
+    def __str__(self) -> str:
+        """From 1, as people count."""
+        return f"{self.attention}.{self.layer + 1}.{self.head + 1}"
+
+
+class PackedArray(Settings):
+    """Numbers in C order: value = stored * scale."""
+
+    dtype: Literal["float32", "uint16", "uint8"]
+    """The type of a stored number, little-endian."""
+
+    shape: list[int]
+    """Length of each axis."""
+
+    scale: float
+    """The factor of a stored number; 1 for float32."""
+
+    data: str
+    """The bytes, in base64."""
+
+
+class Maps(Settings):
+    """All heads of one attention."""
+
+    layers: int
+    heads: int
+    queries: int
+    keys: int
+    weights: PackedArray
+    """[layers, heads, queries, keys]; softmax(score(Q, K))."""
+
+    norms: PackedArray
+    """[layers, heads, queries, keys]; length of weight * value W^O, what is really added (Kobayashi et al. 2020)."""
+
+
+class AllMaps(Settings):
+    """The three attentions."""
+
+    encoder: Maps
+    decoder: Maps
+    encoder_decoder: Maps
+
+
+class PositionTable(Settings):
+    """The positions that are added to the embeddings (paper 3.5)."""
+
+    kind: Literal["sinusoidal", "learned", "none"]
+    table: PackedArray | None
+    """[length, d_model], as long as the longer side; null if there are none."""
+
+
+class Prediction(Settings):
+    """A token that a layer would predict."""
+
+    piece: str
+    probability: float
+
+
+class LayerPredictions(Settings):
+    """The predictions of every decoder layer (the logit lens, nostalgebraist 2020)."""
+
+    predictions: list[list[list[Prediction]]]
+    """[layer][position]: the three most probable tokens, if the output projection, behind the stack's final
+    normalisation where it has one, is applied to what the layer hands on."""
+
+    norms: list[list[float]]
+    """[layer][position]: the length of the vector that the layer hands on."""
+
+
+class HeadArithmetic(Settings):
+    """All numbers of one head: weights = softmax(mask(scale * queries keys^T)), attended = weights values.
+
+    What the head adds at a query is attended @ output.
+    """
+
+    attention: AttentionName
+    layer: int
+    head: int
+    d_k: int
+    d_v: int
+    scale: float
+    """1 / sqrt(d_k), or 1 if the scores are not divided."""
+
+    query: PackedArray
+    """[queries, d_k]."""
+
+    keys: PackedArray
+    """[keys, d_k]."""
+
+    values: PackedArray
+    """[keys, d_v]."""
+
+    output: PackedArray
+    """[d_v, d_model], the head's rows of W^O."""
+
+    weights: PackedArray
+    """[queries, keys], float32."""
+
+    attended: PackedArray
+    """[queries, d_v]."""
+
+    contribution_norms: list[float]
+    """The length of attended @ output of each query."""
+
+
+class PrunedHead(Settings):
+    """The translation with one head pruned."""
+
+    attention: AttentionName
+    layer: int
+    head: int
+    text: str
+    log_probability: float
+    """The log-probability of `text` without the head."""
+
+    changed: bool
+    """Whether `text` is another one than with all heads."""
+
+    log_probability_of_target: float
+    """The log-probability, without the head, of the translation with all heads."""
+
+
+class Choice(Settings):
+    """A token and how probable it is."""
+
+    token: int
+    """The id of the token."""
+
+    piece: str
+    """The piece of the token."""
+
+    probability: float
+    """From 0 to 1."""
+
+
+class Step(Settings):
+    """The prediction of the model at a position."""
+
+    chosen_rank: int
+    """1 if the token that is there was the most probable one, 2 if the second, and so on."""
+
+    entropy: float
+    """The entropy of the prediction, in nats: 0 if only one token was possible."""
+
+    alternatives: list[Choice]
+    """The five most probable tokens, best first."""
+
+
+class Side(Settings):
+    """A text and its tokens."""
+
+    text: str
+    """As people read it."""
+
+    pieces: list[str]
+    """The spelling of each token, `</s>` included."""
+
+    ids: list[int]
+    """The tokens."""
+
+    words: list[int]
+    """For each token the number of its word; `</s>` has one of its own."""
+
+    log_probabilities: list[float] | None
+    """The log-probability of each token after those before it; null for a source."""
+
+    steps: list[Step] | None
+    """For each token, what else could have stood there; null for a source."""
+
+
+class Alternative(Settings):
+    """A hypothesis that the search has finished."""
+
+    text: str
+    score: float
+    """`log_probability` divided by the length penalty."""
+
+    log_probability: float
+    pieces: list[str]
+    log_probabilities: list[float]
+
+
+class WordConfidence(Settings):
+    """A word and the probability, from 0 to 1, that it is right."""
+
+    word: str
+    confidence: float
+
+
+class TextConfidence(Settings):
+    """The confidence of the translation, by the calibration of the bundle."""
+
+    sentence: float
+    """The chrF to expect, from 0 to 100."""
+
+    words: list[WordConfidence]
+    """The words of the target, in order."""
+
+
+class Continuation(Settings):
+    """Another token taken at a position, and the translation that follows from it, word by word the most probable."""
+
+    position: int
+    token: int
+    piece: str
+    probability: float
+    text: str
+    pieces: list[str]
+    log_probabilities: list[float]
 
 
 class ModelFacts(Settings):
     """The model that was looked into."""
 
     name: str
-    """What people call it."""
+    """The name of the model."""
 
     source_language: str
     """Code, as in "en"; may be empty."""
 
     target_language: str
-    """Likewise."""
+    """The code of the target language; may be empty."""
 
     parameters: int
     """Trainable numbers."""
@@ -37,7 +285,7 @@ class Node(Settings):
     """A continuation that the search has looked at."""
 
     id: int
-    """Its place in the list."""
+    """The index of the node in the list."""
 
     parent: int | None
     """The hypothesis that it continues; null for a first token."""
@@ -48,10 +296,10 @@ class Node(Settings):
     token: int
     piece: str
     log_probability: float
-    """Of this token after those before it."""
+    """The log-probability of this token after those before it."""
 
     sum: float
-    """Of all tokens so far."""
+    """The log-probability of all tokens so far."""
 
     score: float
     """`sum` divided by the length penalty of `step` tokens."""
@@ -74,7 +322,7 @@ class SearchTree(Settings):
 
 
 class CodePlace(Settings):
-    """Where the source computes something."""
+    """The source lines of a function."""
 
     file: str
     """As in "src/transduce/model/attention.py"."""
@@ -93,7 +341,7 @@ class InspectionDocument(Settings):
     """Marks the document."""
 
     version: Literal[1] = 1
-    """Of its layout."""
+    """The version of the layout."""
 
     model: ModelFacts
     source: Side
@@ -110,8 +358,35 @@ class InspectionDocument(Settings):
     switched_off: list[Head]
     """Heads that were off in all of this."""
 
-    heads_off: list[HeadOff]
-    """What a head that was on is worth: the translation without it; of the heads that were asked for."""
+    heads_off: list[PrunedHead]
+    """The translation without each of the requested heads."""
 
     continuations: list[Continuation]
     code: dict[str, CodePlace]
+
+
+_FINEST_SHARE = 65_535
+
+
+def pack_exact(values: Float[Tensor, "*shape"]) -> PackedArray:
+    """Numbers in float32, unrounded."""
+    return _pack(values.float().cpu().numpy().astype("<f4"), "float32", 1.0)
+
+
+def pack_shares(values: Float[Tensor, "*shape"]) -> PackedArray:
+    """Numbers from 0 to 1, in two bytes each; rounded by at most 1 / 131,070."""
+    stored = np.rint(values.cpu().double().numpy() * _FINEST_SHARE).clip(0, _FINEST_SHARE).astype("<u2")
+    return _pack(stored, "uint16", 1 / _FINEST_SHARE)
+
+
+def pack_sizes(values: Float[Tensor, "*shape"]) -> PackedArray:
+    """Numbers that are not negative, in a byte each; rounded by at most 1/510 of the largest."""
+    numbers = values.cpu().double().numpy()
+    largest = float(numbers.max(initial=0.0))
+    scale = largest / 255 if largest else 1.0
+    return _pack(np.rint(numbers / scale).clip(0, 255).astype("u1"), "uint8", scale)
+
+
+def _pack(stored: np.ndarray, dtype: str, scale: float) -> PackedArray:
+    data = b64encode(np.ascontiguousarray(stored).tobytes()).decode("ascii")
+    return PackedArray.model_validate({"dtype": dtype, "shape": list(stored.shape), "scale": scale, "data": data})

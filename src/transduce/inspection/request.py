@@ -1,12 +1,18 @@
-"""What may be asked of an inspection."""
+"""The request for an inspection, and the checks of a request against the model that it is for."""
 
+from collections.abc import Callable, Sequence
 from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import Field, ValidationError
 
 from transduce.config import Settings, first_problem
-from transduce.errors import ConfigError
-from transduce.inspection.network_parts import Head
+from transduce.errors import ConfigError, UserError
+from transduce.inspection.document import Head
+from transduce.inspection.head_mask import list_heads
+from transduce.inspection.searches import SentenceSearches
+from transduce.model import Transformer
+from transduce.text import Tokenizer
+from transduce.translation import NativeEngine, Translator
 
 MOST_TOKENS = 128
 """Tokens of a source and of a target, `</s>` included: matrices of more are too large to be drawn, and to be sent."""
@@ -15,7 +21,7 @@ MOST_BEAM = 16
 """Hypotheses of a search whose tree is drawn."""
 
 MOST_CHARACTERS = 10_000
-"""Of a text; 128 tokens never have as many."""
+"""Characters of a text; 128 tokens never have as many."""
 
 Part = Literal["attention", "search", "layers", "positions", "arithmetic", "heads_off", "continuations"]
 QUICK: tuple[Part, ...] = ("attention", "search", "layers", "positions")
@@ -27,7 +33,7 @@ EVERYTHING: tuple[Part, ...] = (*QUICK, "arithmetic", "heads_off", "continuation
 Text = Annotated[str, Field(max_length=MOST_CHARACTERS)]
 _T = TypeVar("_T")
 _List = Annotated[list[_T], Field(fail_fast=True)]
-"""Of which the first wrong item is an error, and not each of a million."""
+"""A list that is refused at its first wrong item."""
 
 
 class InspectionRequest(Settings):
@@ -74,3 +80,81 @@ class InspectionRequest(Settings):
             return cls.model_validate(values)
         except ValidationError as error:
             raise ConfigError(first_problem(error)) from None
+
+
+def get_single_model(translator: Translator) -> Transformer:
+    """The network of a translator with the native engine and one model.
+
+    Raises:
+        ConfigError: the engine is not the native one, or has several models.
+    """
+    engine = translator.engine
+    if not isinstance(engine, NativeEngine):
+        raise ConfigError(f"{type(engine).__name__} does not show what it computes: use the engine native")
+    if len(engine.models) > 1:
+        raise ConfigError(f"an ensemble of {len(engine.models)} models: look into one model at a time")
+    return engine.model
+
+
+def make_searches(
+    translator: Translator, model: Transformer, request: InspectionRequest, checkpoint: Callable[[], None]
+) -> SentenceSearches:
+    """The searches for a request.
+
+    Raises:
+        UserError: the text is blank or too long, or the prefix is none that this model has.
+    """
+    tokenizer = translator.tokenizer
+    given = translator if request.beam is None else translator.with_search({"beam": request.beam})
+    source = _source(request.text, tokenizer, given.search.max_pieces)
+    prefix = _prefix(request.prefix, tokenizer, model.longest)
+    return SentenceSearches(model, tokenizer, given.search, source, prefix, tuple(request.heads_off), checkpoint)
+
+
+def check_heads(heads: Sequence[Head], model: Transformer) -> None:
+    """Check that the model has all of the heads.
+
+    Raises:
+        UserError: the model has no such head; names it.
+    """
+    config = model.config
+    known = set(list_heads(config))
+    for head in heads:
+        if head not in known:
+            raise UserError(
+                f"head {head} (from 1): this model has {config.num_encoder_layers} layers in the encoder, "
+                f"{config.num_decoder_layers} in the decoder, and {config.num_heads} heads in each attention"
+            )
+
+
+def check_length(name: str, length: int, longest: int) -> None:
+    """Check that a side is short enough for an inspection.
+
+    Raises:
+        UserError: it has more tokens than are shown, or than the model reads.
+    """
+    if length > min(MOST_TOKENS, longest):
+        raise UserError(
+            f"{name}: has {length} tokens, </s> included, and at most {min(MOST_TOKENS, longest)} can be looked at: "
+            f"give a shorter sentence"
+        )
+
+
+def _source(text: str, tokenizer: Tokenizer, max_pieces: int) -> list[int]:
+    ids = tokenizer.encode(text)
+    if not text.strip() or not ids:
+        raise UserError("text: is blank; give a sentence")
+    if len(ids) > max_pieces:
+        raise UserError(f"text: has {len(ids)} pieces, and this model reads {max_pieces} at a time: give one sentence")
+    source = tokenizer.as_source(ids)
+    check_length("text", len(source), MOST_TOKENS)
+    return source
+
+
+def _prefix(prefix: Sequence[int], tokenizer: Tokenizer, longest: int) -> tuple[int, ...]:
+    if any(not 0 <= token < tokenizer.pad_id for token in prefix):
+        raise UserError(f"prefix: {list(prefix)} must be ids of this model's tokens, from 0 to {tokenizer.pad_id - 1}")
+    if tokenizer.end_id in prefix[:-1]:
+        raise UserError(f"prefix: {list(prefix)} goes on behind {tokenizer.end_id}, </s>: leave out what follows it")
+    check_length("prefix", len(prefix), longest)
+    return tuple(prefix)

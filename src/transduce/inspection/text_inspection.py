@@ -1,4 +1,4 @@
-"""One sentence, its translation, and everything that can be seen of how it came about."""
+"""The inspection of one sentence: its translation, and how the model came to it, as a document."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -8,24 +8,30 @@ import torch
 from torch import Tensor
 
 from transduce.bundle import Bundle
-from transduce.inspection.attention_maps import all_maps
-from transduce.inspection.attention_records import AttentionRecord, Recorder
-from transduce.inspection.checked_request import asked_searches, check_heads, check_length, one_model
-from transduce.inspection.code_places import code_places
-from transduce.inspection.continuations import continuations
-from transduce.inspection.document import InspectionDocument, ModelFacts
-from transduce.inspection.head_arithmetic import arithmetic
-from transduce.inspection.head_switches import all_heads
-from transduce.inspection.heads_off import without_each_head
-from transduce.inspection.layer_predictions import layer_predictions
-from transduce.inspection.network_parts import Head
-from transduce.inspection.passes import Place, forced, log_probabilities
-from transduce.inspection.position_table import position_table
-from transduce.inspection.request import InspectionRequest
-from transduce.inspection.search_tree import search_tree
-from transduce.inspection.sentence_searches import SentenceSearches
-from transduce.inspection.sides import rounded, source_side, target_side
-from transduce.inspection.text_parts import Alternative, Side, TextConfidence, WordConfidence
+from transduce.inspection.attention import AttentionRecord, Recorder, collect_head_arithmetic, make_all_maps
+from transduce.inspection.document import (
+    Alternative,
+    Head,
+    InspectionDocument,
+    ModelFacts,
+    Side,
+    TextConfidence,
+    WordConfidence,
+)
+from transduce.inspection.forward_pass import Place, log_probabilities, run_forced
+from transduce.inspection.head_mask import list_heads
+from transduce.inspection.parts import (
+    find_continuations,
+    locate_code,
+    make_position_table,
+    make_source_side,
+    make_target_side,
+    predict_from_layers,
+    prune_each_head,
+    round_all,
+)
+from transduce.inspection.request import InspectionRequest, check_heads, check_length, get_single_model, make_searches
+from transduce.inspection.searches import SentenceSearches, make_search_tree
 from transduce.model import Transformer
 from transduce.search import Hypothesis
 from transduce.translation import Confidence, Translator
@@ -34,12 +40,12 @@ from transduce.translation.engines.inference_model import evaluation_mode
 
 @dataclass(frozen=True)
 class InspectedModel:
-    """What is known of a model besides its weights.
+    """Facts about a model besides its weights.
 
     Args:
-        name: what people call it.
+        name: the name to show.
         digest: SHA-256 of its weights.
-        confidence: how far its translations can be trusted, if that was measured.
+        confidence: the confidence measured for it, if any.
     """
 
     name: str = ""
@@ -48,7 +54,7 @@ class InspectedModel:
 
     @classmethod
     def of(cls, bundle: Bundle, name: str) -> "InspectedModel":
-        """That of a bundle.
+        """The facts about a bundle.
 
         Raises:
             BundleError: its calibration.json is damaged, or another model's.
@@ -60,7 +66,7 @@ def inspect_text(
     translator: Translator,
     request: InspectionRequest,
     about: InspectedModel | None = None,
-    say: Callable[[str], None] = lambda _: None,
+    report: Callable[[str], None] = lambda _: None,
     checkpoint: Callable[[], None] = lambda: None,
 ) -> dict[str, Any]:
     """An `InspectionDocument` as a JSON object; computed in float32, whatever the precision of the engine is.
@@ -69,62 +75,68 @@ def inspect_text(
         translator: with the native engine and one model.
         request: the sentence, and what is wanted.
         about: what the document says of the model besides.
-        say: is told of progress, where it takes long.
-        checkpoint: is called again and again, before every step that takes a while; what it raises ends the inspection.
+        report: is told of progress, where it takes long.
+        checkpoint: is called before every step that takes a while; an exception from it ends the inspection.
 
     Raises:
         ConfigError: the engine is another one, or has several models.
         UserError: the text is blank, a side has more than 128 tokens, or there is no such token or head.
     """
-    model = one_model(translator)
+    model = get_single_model(translator)
     check_heads([*request.arithmetic, *request.heads_off, *request.without_each], model)
-    searches = asked_searches(translator, model, request, checkpoint)
+    searches = make_searches(translator, model, request, checkpoint)
     known = about or InspectedModel()
     with evaluation_mode([model]), torch.inference_mode():
-        document = _document(searches, request, _facts(translator, model, known), known.confidence, say)
+        document = _make_document(searches, request, _make_facts(translator, model, known), known.confidence, report)
     return document.model_dump(mode="json")
 
 
-def _document(
+def _make_document(
     searches: SentenceSearches,
     request: InspectionRequest,
     facts: ModelFacts,
     confidence: Confidence | None,
-    say: Callable[[str], None],
+    report: Callable[[str], None],
 ) -> InspectionDocument:
     model, tokenizer, include = searches.model, searches.tokenizer, request.include
     traced = searches.traced()
     best = traced.finished[0]
     check_length("translation", len(best.ids), model.longest)
     (greedy,) = searches.greedy([searches.prefix])
-    outputs, target, records = _judged(searches, best.ids, searches.text(best.ids))
+    outputs, target, records = _score_target(searches, best.ids, searches.text(best.ids))
     return InspectionDocument(
         model=facts,
-        source=source_side(request.text, searches.source, tokenizer),
+        source=make_source_side(request.text, searches.source, tokenizer),
         target=target,
-        reference=_reference(searches, request.reference),
-        greedy=_judged(searches, greedy.ids, searches.text(greedy.ids))[1],
-        alternatives=[_alternative(searches, hypothesis) for hypothesis in traced.finished[: searches.config.beam]],
-        confidence=None if confidence is None else _text_confidence(confidence, target.pieces, best),
-        attention=all_maps(records) if "attention" in include else None,
-        positions=position_table(model, max(len(searches.source), len(best.ids))) if "positions" in include else None,
-        search=search_tree(traced, greedy, searches) if "search" in include else None,
-        layers=layer_predictions(model, outputs, tokenizer) if "layers" in include else None,
-        arithmetic=arithmetic(records, request.arithmetic, model.config, as_many_as_fit="arithmetic" in include),
+        reference=_make_reference(searches, request.reference),
+        greedy=_score_target(searches, greedy.ids, searches.text(greedy.ids))[1],
+        alternatives=[
+            _make_alternative(searches, hypothesis) for hypothesis in traced.finished[: searches.config.beam]
+        ],
+        confidence=None if confidence is None else _make_text_confidence(confidence, target.pieces, best),
+        attention=make_all_maps(records) if "attention" in include else None,
+        positions=make_position_table(model, max(len(searches.source), len(best.ids)))
+        if "positions" in include
+        else None,
+        search=make_search_tree(traced, greedy, searches) if "search" in include else None,
+        layers=predict_from_layers(model, outputs, tokenizer) if "layers" in include else None,
+        arithmetic=collect_head_arithmetic(
+            records, request.arithmetic, model.config, as_many_as_fit="arithmetic" in include
+        ),
         switched_off=request.heads_off,
-        heads_off=without_each_head(searches, best.ids, _tried(request, model), say),
-        continuations=continuations(searches, target) if "continuations" in include else [],
-        code=code_places(model.config),
+        heads_off=prune_each_head(searches, best.ids, _list_heads_to_prune(request, model), report),
+        continuations=find_continuations(searches, target) if "continuations" in include else [],
+        code=locate_code(model.config),
     )
 
 
-def _tried(request: InspectionRequest, model: Transformer) -> list[Head]:
-    """The heads that are switched off one at a time."""
-    heads = all_heads(model.config) if "heads_off" in request.include else list(dict.fromkeys(request.without_each))
+def _list_heads_to_prune(request: InspectionRequest, model: Transformer) -> list[Head]:
+    """The heads to prune one at a time."""
+    heads = list_heads(model.config) if "heads_off" in request.include else list(dict.fromkeys(request.without_each))
     return [head for head in heads if head not in request.heads_off]
 
 
-def _facts(translator: Translator, model: Transformer, known: InspectedModel) -> ModelFacts:
+def _make_facts(translator: Translator, model: Transformer, known: InspectedModel) -> ModelFacts:
     return ModelFacts(
         name=known.name,
         source_language=translator.source_language,
@@ -135,37 +147,37 @@ def _facts(translator: Translator, model: Transformer, known: InspectedModel) ->
     )
 
 
-def _judged(
+def _score_target(
     searches: SentenceSearches, ids: Sequence[int], text: str
 ) -> tuple[list[Tensor], Side, Mapping[Place, AttentionRecord]]:
-    """What the layers of the decoder hand on when they read a target, what the model thinks of it, all attention."""
-    recorder = Recorder(searches.switches([[]]))
+    """The outputs of the decoder layers for a target, the target with its scores, and the record of every attention."""
+    recorder = Recorder(searches.make_head_mask([[]]))
     target_ids = torch.tensor([list(ids)], device=searches.device)
-    outputs = forced(searches.model, searches.source_ids(1), target_ids, recorder)
+    outputs = run_forced(searches.model, searches.source_ids(1), target_ids, recorder)
     log_probs = log_probabilities(searches.model, outputs[-1])[0]
-    return outputs, target_side(text, ids, log_probs, searches.tokenizer), recorder.records
+    return outputs, make_target_side(text, ids, log_probs, searches.tokenizer), recorder.records
 
 
-def _reference(searches: SentenceSearches, text: str | None) -> Side | None:
+def _make_reference(searches: SentenceSearches, text: str | None) -> Side | None:
     if text is None or not text.strip():
         return None
     (ids,) = searches.tokenizer.encode_targets([text])
     target = searches.tokenizer.as_target(ids)
     check_length("reference", len(target), searches.model.longest)
-    return _judged(searches, target, text)[1]
+    return _score_target(searches, target, text)[1]
 
 
-def _alternative(searches: SentenceSearches, hypothesis: Hypothesis) -> Alternative:
+def _make_alternative(searches: SentenceSearches, hypothesis: Hypothesis) -> Alternative:
     return Alternative(
         text=searches.text(hypothesis.ids),
         score=round(hypothesis.score, 6),
         log_probability=round(sum(hypothesis.token_scores), 6),
         pieces=searches.tokenizer.pieces(hypothesis.ids),
-        log_probabilities=rounded(hypothesis.token_scores),
+        log_probabilities=round_all(hypothesis.token_scores),
     )
 
 
-def _text_confidence(confidence: Confidence, pieces: Sequence[str], best: Hypothesis) -> TextConfidence:
+def _make_text_confidence(confidence: Confidence, pieces: Sequence[str], best: Hypothesis) -> TextConfidence:
     words = confidence.words(pieces, best.token_scores)
     return TextConfidence(
         sentence=round(confidence.sentence(best.token_scores), 2),

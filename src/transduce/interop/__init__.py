@@ -1,12 +1,19 @@
-"""Models of other runtimes: exported with a proof that they are the same model, imported with the same proof."""
+"""Models of other programs: export and import, each with a proof that both programs compute the same."""
 
 from transduce.interop.engines import ENGINES, NATIVE, load_translator
 from transduce.interop.export import check_exportable, export_bundle
-from transduce.interop.formats import FORMATS, find_format
-from transduce.interop.import_formats import IMPORT_FORMATS, find_import_format
-from transduce.interop.imported import import_model
+from transduce.interop.formats import (
+    FORMATS,
+    IMPORT_FORMATS,
+    ExportFormat,
+    ImportedModel,
+    ImportFormat,
+    Runtime,
+    find_format,
+    find_import_format,
+)
+from transduce.interop.model_import import import_model
 from transduce.interop.parity import TOLERANCES, Parity, Tolerance
-from transduce.interop.runtime import ExportFormat, ImportedModel, ImportFormat, Runtime
 
 __all__ = [
     "ENGINES",

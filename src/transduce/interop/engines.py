@@ -1,4 +1,4 @@
-"""Translation by another program's engine, with a model that was exported to it, or is for the occasion."""
+"""Translation by the engine of another program, with an exported model or a bundle that is exported for one use."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -9,10 +9,10 @@ from typing import Any, cast, get_args
 from transduce.bundle import Bundle, find_bundle
 from transduce.errors import ConfigError
 from transduce.interop.ctranslate2 import engine as ctranslate2_engine
-from transduce.interop.ctranslate2 import settings as ctranslate2_settings
+from transduce.interop.ctranslate2 import runtime as ctranslate2_settings
 from transduce.interop.export import export_bundle
-from transduce.interop.onnx import engine as onnx_engine
-from transduce.interop.onnx import settings as onnx_settings
+from transduce.interop.onnx import runtime as onnx_engine
+from transduce.interop.onnx import runtime as onnx_settings
 from transduce.interop.parity import check_export
 from transduce.kernels.precision import Precision
 from transduce.text import Tokenizer
@@ -23,12 +23,12 @@ NATIVE = "native"
 
 @dataclass(frozen=True)
 class ForeignEngine:
-    """An engine that reads folders of a format.
+    """An engine that reads exported folders of a format.
 
     Args:
-        file: by which such folders are known.
-        read_settings: what a folder says of the model: precision, search, languages.
-        load: the engine with the model of a folder, on a device.
+        file: a file that every such folder has.
+        read_settings: reads precision, search and languages of a folder.
+        load: loads the model of a folder on a device.
     """
 
     file: str
@@ -46,12 +46,12 @@ ENGINES = {
     "ctranslate2": ForeignEngine("model.bin", ctranslate2_settings.read_settings, ctranslate2_engine.load),
     "onnx": ForeignEngine("encoder.onnx", onnx_settings.read_settings, _load_onnx),
 }
-"""Each is called as its format is."""
+"""Engines by name, which is that of their format."""
 
 NATIVE_PRECISIONS: tuple[str, ...] = get_args(Precision)
 
 NUM_SENTENCES = 20
-"""Of the proof of an export that is used once: a tenth of the whole proof, which `export` makes."""
+"""Sentences of the proof of an export that is used once: a tenth of those in the proof that `export` makes."""
 
 
 def load_translator(
@@ -61,27 +61,27 @@ def load_translator(
     device: str = "auto",
     precision: str = "auto",
     ensemble: Sequence[Path] = (),
-    say: Callable[[str], None] = lambda _: None,
+    report: Callable[[str], None] = lambda _: None,
 ) -> Translator:
-    """The translator of a model with the engine of that name.
+    """Load a translator that runs a model on the engine of that name.
 
-    Other engines than the native one read what was exported to them; a bundle is exported first, to a temporary folder,
-    with a short proof.
+    Engines other than the native one read exported folders; a bundle is exported first, to a temporary folder, with a
+    short proof.
 
     Args:
         model: a bundle, the folder of a run, or for another engine an exported folder.
         engine: "native", or a key of `ENGINES`.
-        device: cpu, cuda, mps or auto, as the engine knows them.
-        precision: as the engine knows it; auto is the fastest of the native engine, that of an exported folder, and
-            float32 for a bundle.
+        device: cpu, cuda, mps or auto, as far as the engine has them.
+        precision: one that the engine has. "auto" is the fastest one for the native engine, the one of an exported
+            folder, and float32 for a bundle.
         ensemble: further bundles, for the native engine.
-        say: is told when a bundle is exported.
+        report: receives a message when a bundle is exported.
 
     Raises:
         BundleError: there is no model, or it is damaged.
-        ConfigError: there is no such engine, or it does not have what is asked for; names it.
+        ConfigError: there is no such engine, or it does not have the device, precision or ensemble.
         MissingExtraError: the engine is not installed.
-        ParityError: it does not compute the same.
+        ParityError: the exported model does not compute the same.
     """
     for name, foreign in ENGINES.items():
         if name != engine and (model / foreign.file).is_file():
@@ -96,17 +96,17 @@ def load_translator(
     if ensemble:
         raise ConfigError(f"--ensemble: the engine {engine} computes with one model; use the engine {NATIVE}")
     if (model / ENGINES[engine].file).is_file():
-        return _exported(model, engine, device, precision)
-    say(f"{model} is exported to {engine}, to be used once: transduce export --to {engine} keeps it")
+        return _load_exported(model, engine, device, precision)
+    report(f"{model} is exported to {engine}, to be used once: transduce export --to {engine} keeps it")
     with TemporaryDirectory() as temporary:
         folder = Path(temporary) / engine
         wanted = None if precision == "auto" else precision
         export_bundle(Bundle.open(find_bundle(model)), engine, folder, precision=wanted, num_sentences=NUM_SENTENCES)
-        return _exported(folder, engine, device, "auto")
+        return _load_exported(folder, engine, device, "auto")
 
 
-def _exported(folder: Path, engine: str, device: str, precision: str) -> Translator:
-    """The translator of an exported folder, which is not needed any more when it is loaded."""
+def _load_exported(folder: Path, engine: str, device: str, precision: str) -> Translator:
+    """The translator of an exported folder; the folder may be removed afterwards."""
     check_export(folder)
     settings = ENGINES[engine].read_settings(folder)
     if precision not in {"auto", settings.precision}:

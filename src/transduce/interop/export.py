@@ -1,4 +1,4 @@
-"""A bundle in the format of another program, with the proof that this program computes the same."""
+"""The export of a bundle to the format of another program, with a parity proof."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -7,26 +7,25 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from transduce.bundle import (
-    OTHERWISE,
+    FORCE_ADVICE,
     Bundle,
-    check_nothing_foreign,
+    check_no_foreign_files,
     check_output_file,
     check_writable,
-    failed_writing,
+    flush_to_disk,
     is_bundle,
     is_stream,
-    locked,
-    write_through,
-    written_folder,
+    lock_folder,
+    make_write_error,
+    replace_folder,
 )
 from transduce.bundle.bundle import DESCRIPTION
 from transduce.bundle.manifest import record_files
 from transduce.errors import BundleError, ConfigError, OutputError
-from transduce.interop.formats import find_format
+from transduce.interop.formats import ExportFormat, find_format
 from transduce.interop.parity import PARITY_FILE, Parity, read_parity, record_export, write_parity
 from transduce.interop.probe import NUM_SENTENCES, Probe, make_probe
 from transduce.interop.proof import Claim, prove
-from transduce.interop.runtime import ExportFormat
 from transduce.translation import ForcedDecoder
 
 
@@ -40,23 +39,23 @@ def export_bundle(  # noqa: PLR0913 - each is a choice of whoever exports
     reference: Path | None = None,
     num_sentences: int = NUM_SENTENCES,
     force: bool = False,
-    say: Callable[[str], None] = lambda _: None,
+    report: Callable[[str], None] = lambda _: None,
 ) -> Parity:
-    """Write `bundle` to `output` in the format `target`, if the other program proves to compute the same.
+    """Export `bundle` to `output` in the format `target`, with a proof that the other program computes the same.
 
-    The proof lies in the folder as `parity.json`, or beside a single file as `<name>.parity.json`. An older export in
-    the same place is replaced; anything else there is not, and a failure leaves it as it was.
+    The proof is the file `parity.json` in the folder, or `<name>.parity.json` beside a single file. An older export in
+    the same place is replaced; anything else is not, and a failure changes nothing.
 
     Args:
         bundle: the model.
         target: a name in `FORMATS`.
         output: the folder or file to write.
-        precision: of the weights, one that the format has; its default unless given.
-        probe: a file with sentences to prove it by, one a line; unless given, they are made of the vocabulary.
-        reference: a file with their translations.
-        num_sentences: at most so many.
-        force: replace a file, or a bundle, that is there and is no export.
-        say: is told what is being done.
+        precision: that of the weights; the default of the format unless given.
+        probe: a file with the sentences of the proof, one a line; unless given, they come from the vocabulary.
+        reference: a file with the translations of the probe.
+        num_sentences: the largest number of sentences.
+        force: replace a file or a bundle at `output` that is no export.
+        report: receives messages about progress.
 
     Raises:
         ConfigError: there is no such format or precision, the format cannot express the model, or `output` is wrong.
@@ -65,7 +64,7 @@ def export_bundle(  # noqa: PLR0913 - each is a choice of whoever exports
         CorpusError: the probe cannot be read.
         MissingExtraError: the other program is not installed.
         ParityError: it does not compute the same.
-        OutputError: something else than an export is in the place of `output`, or that cannot be written.
+        OutputError: `output` is something else than an export, or cannot be written.
         WriteError: writing failed, as on a full disk.
     """
     chosen = find_format(target)
@@ -77,22 +76,22 @@ def export_bundle(  # noqa: PLR0913 - each is a choice of whoever exports
         raise ConfigError(f"reference = {str(reference)!r}: translates the sentences of a probe: give that, too")
     decoder = ForcedDecoder.from_bundle(bundle, device="cpu")
     sentences = make_probe(decoder, probe, reference, num_sentences)
-    say(f"probe: {len(sentences.texts):,} sentences, {sentences.origin}")
-    with _written(output, chosen, force=force) as (place, proof):
-        say(f"writing {target}, weights in {precision}")
+    report(f"probe: {len(sentences.texts):,} sentences, {sentences.origin}")
+    with _open_output(output, chosen, force=force) as (place, proof):
+        report(f"writing {target}, weights in {precision}")
         chosen.write(bundle, place, precision)
-        say("comparing it with the model")
-        parity = proven(decoder, chosen, place, sentences, Claim(target, precision, bundle.digest))
+        report("comparing it with the model")
+        parity = prove_export(decoder, chosen, place, sentences, Claim(target, precision, bundle.digest))
         parity = record_export(parity, place.parent if chosen.suffix else place)
         write_parity(proof, parity)
     return parity
 
 
 def check_exportable(bundle: Bundle, target: str, precision: str | None = None) -> str:
-    """The precision in which it would be written.
+    """Check that a format can express a bundle, and return the precision of its weights there.
 
     Raises:
-        ConfigError: the format has no such precision, or cannot express the model; lists the settings.
+        ConfigError: the format has no such precision, or cannot express the model; lists the obstacles.
     """
     chosen = find_format(target)
     if precision is not None and precision not in chosen.precisions:
@@ -103,59 +102,54 @@ def check_exportable(bundle: Bundle, target: str, precision: str | None = None) 
     return precision or chosen.precisions[0]
 
 
-def proven(decoder: ForcedDecoder, chosen: ExportFormat, place: Path, probe: Probe, claim: Claim) -> Parity:
-    """The proof of what was written to `place`; see `prove`."""
+def prove_export(decoder: ForcedDecoder, chosen: ExportFormat, place: Path, probe: Probe, claim: Claim) -> Parity:
+    """Prove that the export at `place` computes what the model of `decoder` computes."""
     runtime = chosen.load(place, decoder.tokenizer)
     return prove(decoder, runtime, probe, replace(claim, weights=chosen.read_back(place)))
 
 
 @contextmanager
-def _written(output: Path, chosen: ExportFormat, *, force: bool) -> Iterator[tuple[Path, Path]]:
-    """Where to write the model and the proof: beside their places, which they take when the block ends well."""
+def _open_output(output: Path, chosen: ExportFormat, *, force: bool) -> Iterator[tuple[Path, Path]]:
+    """Temporary paths for the model and the proof, which take their final places when the block succeeds."""
     if not chosen.suffix:
-        with written_folder(output, marker=DESCRIPTION if is_bundle(output) else PARITY_FILE) as folder:
+        with replace_folder(output, marker=DESCRIPTION if is_bundle(output) else PARITY_FILE) as folder:
             yield folder, folder / PARITY_FILE
             _check_output(output, chosen, force=force)  # minutes have passed
         return
     output = output.resolve()  # a symbolic link stays
-    proof = _proof_of(output)
+    proof = _proof_path(output)
     try:
         output.parent.mkdir(parents=True, exist_ok=True)
         with (
-            locked(output, output.with_name(f".{output.name}.lock")),
+            lock_folder(output, output.with_name(f".{output.name}.lock")),
             TemporaryDirectory(prefix=f".{output.name}.", dir=output.parent) as folder,
         ):
             written = Path(folder) / output.name, Path(folder) / proof.name
             yield written
             _check_output(output, chosen, force=force)
             for path in written:
-                write_through(path)
+                flush_to_disk(path)
             # A model without its proof may be left by a power cut, but never with another's.
             proof.unlink(missing_ok=True)
             written[0].replace(output)
             written[1].replace(proof)
     except OSError as error:
-        raise failed_writing(output, error) from error
+        raise make_write_error(output, error) from error
 
 
-def _proof_of(file: Path) -> Path:
+def _proof_path(file: Path) -> Path:
     return file.with_name(f"{file.name}.{PARITY_FILE}")
 
 
 def _check_output(output: Path, chosen: ExportFormat, *, force: bool) -> None:
-    """That an export may be written to `output`: nothing is there, or an older one, or what `force` replaces.
-
-    Raises:
-        OutputError: something else is, or it cannot be written.
-        WriteError: its disk is full.
-    """
+    """Check that `output` is free, an older export, or something that `force` allows to replace."""
     if not chosen.suffix:
         _check_output_folder(output, force=force)
         return
     if is_stream(output):
         raise OutputError(f"{output}: is a pipe or a device; an export has a proof beside it: give the name of a file")
     check_output_file(output, _is_exported_file, "export", force=force)
-    check_output_file(_proof_of(output.resolve()), _is_proof, "proof of an export", force=force)
+    check_output_file(_proof_path(output.resolve()), _is_proof, "proof of an export", force=force)
 
 
 def _check_output_folder(output: Path, *, force: bool) -> None:
@@ -164,9 +158,9 @@ def _check_output_folder(output: Path, *, force: bool) -> None:
     if is_bundle(output):
         if not force:
             raise OutputError(
-                f"{output}: is a folder, and no export: it holds a model, which is not replaced unasked: {OTHERWISE}"
+                f"{output}: is a folder, and no export: it holds a model, which is not replaced unasked: {FORCE_ADVICE}"
             )
-        check_nothing_foreign(output)
+        check_no_foreign_files(output)
     elif output.is_dir() and any(output.iterdir()):
         try:
             known = read_parity(output / PARITY_FILE).files
@@ -180,9 +174,9 @@ def _check_output_folder(output: Path, *, force: bool) -> None:
 
 
 def _is_exported_file(path: Path) -> bool:
-    """Whether the proof beside `path` speaks of that very file."""
+    """Whether the proof beside `path` records that very file."""
     try:
-        known = read_parity(_proof_of(path.resolve())).files
+        known = read_parity(_proof_path(path.resolve())).files
     except BundleError:
         return False
     return record_files(path.parent, [path.name])[path.name] in known.values()

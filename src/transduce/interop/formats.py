@@ -1,9 +1,127 @@
-"""The formats that bundles can be exported to, by name; each is imported when it is asked for."""
+"""The formats that bundles are exported to and imported from, and the protocols that every format implements."""
 
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from importlib import import_module
+from pathlib import Path
+from typing import Any, Protocol, runtime_checkable
 
-from transduce.errors import ConfigError
-from transduce.interop.runtime import ExportFormat
+from torch import Tensor
+
+from transduce.bundle import Bundle, is_bundle
+from transduce.config import SearchConfig, TransformerConfig
+from transduce.errors import BundleError, ConfigError
+from transduce.text import Tokenizer
+
+
+@runtime_checkable
+class Runtime(Protocol):
+    """A program that runs translation models, with one model loaded, on the CPU.
+
+    Ids are those of the bundle's tokenizer. Sources and targets end with `</s>`.
+    """
+
+    @property
+    def name(self) -> str:
+        """The program and its version, as in "CTranslate2 4.8.5"."""
+        ...
+
+    def encode(self, texts: Sequence[str]) -> list[list[int]] | None:
+        """Ids of each text by the tokenizer that travels with the model, `</s>` included; None if none does."""
+        ...
+
+    def decode(self, ids: Sequence[Sequence[int]]) -> list[str] | None:
+        """The text of each row of ids by the same tokenizer; None if none travels with the model."""
+        ...
+
+    def forced_scores(self, sources: Sequence[Sequence[int]], targets: Sequence[Sequence[int]]) -> list[list[float]]:
+        """The natural log-probability of each token of each target, `</s>` included, by forced decoding."""
+        ...
+
+    def greedy(self, sources: Sequence[Sequence[int]], max_lengths: Sequence[int]) -> list[list[int]]:
+        """Greedy translations, each until `</s>`, which is included, or of `max_lengths` tokens."""
+        ...
+
+
+@runtime_checkable
+class ExportFormat(Protocol):
+    """A format that bundles can be exported to; each is an instance in a module of its own."""
+
+    @property
+    def precisions(self) -> tuple[str, ...]:
+        """The precisions of weights that can be written, the default first."""
+        ...
+
+    @property
+    def suffix(self) -> str:
+        """The ending of an exported file, as in ".argosmodel"; empty where an export is a folder."""
+        ...
+
+    def obstacles(self, bundle: Bundle) -> list[str]:
+        """The settings of the model that the format cannot express, each with the reason; empty if there are none."""
+        ...
+
+    def write(self, bundle: Bundle, path: Path, precision: str) -> None:
+        """Writes the model: the files into the folder `path`, which exists and is empty, or one file at `path`."""
+        ...
+
+    def load(self, path: Path, tokenizer: Tokenizer) -> Runtime:
+        """The other program with the exported model, loaded from nothing but `path`.
+
+        Raises:
+            MissingExtraError: the runtime is not installed.
+        """
+        ...
+
+    def read_back(self, path: Path) -> Mapping[str, Tensor] | None:
+        """The weights in `path` by their names in a bundle: bit for bit in float32, else rounded.
+
+        None where the format does not keep single weights.
+        """
+        ...
+
+
+@dataclass(frozen=True)
+class ImportedModel:
+    """A model that was read from another format, and the program it was made for, for the proof.
+
+    Args:
+        config: the settings of the network.
+        tensors: its weights, by their names in a bundle.
+        tokenizer: the tokenizer of its texts.
+        runtime: the program that the model was made for, with the model loaded.
+        source_language: a code as in "en"; empty where the model does not name it.
+        target_language: the code of the target language.
+        search: the settings of search that came with the model.
+        precision: a key of `TOLERANCES`; another than float32 only where numbers were rounded on the way.
+    """
+
+    config: TransformerConfig
+    tensors: Mapping[str, Tensor]
+    tokenizer: Tokenizer
+    runtime: Runtime
+    source_language: str = ""
+    target_language: str = ""
+    search: SearchConfig = field(default_factory=SearchConfig)
+    precision: str = "float32"
+
+
+@runtime_checkable
+class ImportFormat(Protocol):
+    """A format that can be imported; each is an instance in a module of its own."""
+
+    def recognises(self, path: Path) -> bool:
+        """Whether `path` looks like a model of this format."""
+        ...
+
+    def read(self, path: Path, tokenizer: Path | None) -> ImportedModel:
+        """The model in `path`; `tokenizer` is a SentencePiece model where the format has none.
+
+        Raises:
+            UserError: a file is missing or damaged, or the model is of another kind; says what was found.
+        """
+        ...
+
 
 FORMATS = {
     "ctranslate2": "transduce.interop.ctranslate2.export_format",
@@ -12,16 +130,85 @@ FORMATS = {
     "marian": "transduce.interop.marian.export_format",
     "onnx": "transduce.interop.onnx.export_format",
 }
-"""The module of each, in which it is called `FORMAT`."""
+"""The module of each format, which has it as `FORMAT`."""
 
 
 def find_format(name: str) -> ExportFormat:
-    """The format of that name.
+    """The export format of that name.
 
     Raises:
-        ConfigError: there is none.
+        ConfigError: there is no such format.
     """
     if name not in FORMATS:
         raise ConfigError(f"format = {name!r}: must be one of {', '.join(FORMATS)}")
     found: ExportFormat = import_module(FORMATS[name]).FORMAT
     return found
+
+
+IMPORT_FORMATS = {
+    "ctranslate2": "transduce.interop.ctranslate2.import_format",
+    "huggingface": "transduce.interop.huggingface.import_format",
+    "marian": "transduce.interop.marian.import_format",
+}
+"""The module of each format, which has it as `FORMAT`."""
+
+
+def find_import_format(path: Path) -> tuple[str, ImportFormat]:
+    """Name and format of the model in `path`.
+
+    Raises:
+        BundleError: there is no model, or it has no known format.
+    """
+    if not path.exists():
+        raise BundleError(f"{path}: there is no such file or folder; give that of a model")
+    if is_bundle(path):
+        raise BundleError(f"{path}: is a bundle already: use it as it is")
+    for name, module in IMPORT_FORMATS.items():
+        chosen: ImportFormat = import_module(module).FORMAT
+        if chosen.recognises(path):
+            return name, chosen
+    raise BundleError(
+        f"{path}: is no model that can be imported; these can: a folder that Transformers has saved (config.json with "
+        f"model_type marian or pegasus), a model of Marian (.npz), a folder of CTranslate2 (model.bin) or an Argos "
+        f"package (.argosmodel)"
+    )
+
+
+def refuse_import(place: Path, problems: Iterable[str]) -> None:
+    """Refuse the model at `place` if there are problems.
+
+    Raises:
+        BundleError: there are problems; lists all of them.
+    """
+    lines = "\n".join(f"  {problem}" for problem in problems)
+    if lines:
+        raise BundleError(f"{place}: this model cannot be imported:\n{lines}")
+
+
+def source_obstacles(tokenizer: Tokenizer, program: str) -> list[str]:
+    """The obstacle to an export where a model learned from sources without `</s>`, which `program` always adds."""
+    return [] if tokenizer.ends_sources else [f"sources do not end with </s>: {program} always puts it there"]
+
+
+def render_card(module: str, about: Any, precision: str, **values: Any) -> str:  # noqa: ANN401
+    """The model card of an export, in Markdown, from the template `card.md.jinja` beside a module.
+
+    Args:
+        module: the `__file__` of the module.
+        about: the description of the bundle, or settings with its `library_version`, `languages` and `search`.
+        precision: of the exported weights.
+        values: further values that the template uses.
+    """
+    import jinja2  # noqa: PLC0415 - only exports need it
+
+    environment = jinja2.Environment(
+        loader=jinja2.FileSystemLoader(Path(module).parent),
+        autoescape=False,  # noqa: S701 - the result is Markdown
+        trim_blocks=True,
+        keep_trailing_newline=True,
+        undefined=jinja2.StrictUndefined,
+    )
+    source, target = about.languages.source, about.languages.target
+    direction = f", from {source} to {target}" if source and target else ""
+    template = environment.get_template("card.md.jinja")
+    return template.render(about=about, precision=precision, direction=direction, **values)

@@ -1,4 +1,4 @@
-"""How far another program computes the same as a model: what was compared, what was found, and what is allowed."""
+"""The record of a parity proof: what was compared, what was found, and which differences are allowed."""
 
 from pathlib import Path
 from typing import Literal
@@ -14,36 +14,36 @@ from transduce.errors import BundleError
 
 PARITY_FILE = "parity.json"
 EXACT = "float32"
-"""The precision in which nothing is lost: weights are compared bit for bit."""
+"""The precision without rounding: weights are compared bit for bit."""
 
 
 class Tolerance(Settings):
-    """Most that log-probabilities of tokens may differ, in nats."""
+    """Largest allowed differences between log-probabilities of tokens, in nats."""
 
     largest: float = Field(gt=0)
-    """Any two of them."""
+    """For any token."""
 
     mean: float = Field(gt=0)
-    """All on average."""
+    """On average over all tokens."""
 
 
-def _units(unit: float, num_units: int) -> Tolerance:
-    """On average so many times the largest error of rounding one number; forty times that for a single token."""
+def _make_tolerance(unit: float, num_units: int) -> Tolerance:
+    """The tolerance of `num_units` rounding errors of one number on average, and of forty times as many for a token."""
     return Tolerance(largest=40 * num_units * unit, mean=num_units * unit)
 
 
 TOLERANCES = {
     "float32": Tolerance(largest=1e-4, mean=1e-5),
     # Numbers of 11 and of 8 bits.
-    "float16": _units(2**-11, 10),
-    "bfloat16": _units(2**-8, 10),
+    "float16": _make_tolerance(2**-11, 10),
+    "bfloat16": _make_tolerance(2**-8, 10),
     # Whole numbers up to 127 for the largest of a row, in matrices and in what they are multiplied with.
-    "int8": _units(1 / 254, 25),
-    "int8_float32": _units(1 / 254, 25),
+    "int8": _make_tolerance(1 / 254, 25),
+    "int8_float32": _make_tolerance(1 / 254, 25),
     # Whole numbers up to 1,024 for the largest of a matrix: CTranslate2 adds up products in 32 bits.
-    "int16": _units(2**-11, 25),
+    "int16": _make_tolerance(2**-11, 25),
 }
-"""By precision of the weights.
+"""Tolerances by precision of the weights.
 
 A log-probability is what some thousand roundings in every layer leave of it, many of which cancel out. A trained model
 (3 + 3 layers, d_model 128, 6,000 ids; 12,702 tokens) in CTranslate2 differed by 1e-6 nats a token in float32, which is
@@ -54,26 +54,26 @@ nats.
 """
 
 
-class Extreme(Settings):
+class WorstToken(Settings):
     """The sentence with the token whose log-probability differs most."""
 
     sentence: int = Field(ge=1)
-    """Which of the probe, from 1."""
+    """Number of the sentence in the probe, from 1."""
 
     source: str
-    """Its text."""
+    """The text of the sentence."""
 
     target: str
-    """What was scored as its translation: what the model says, or that with some tokens changed."""
+    """The scored translation: the greedy translation of the model, or the same with some tokens replaced."""
 
     piece: str
-    """The token, of the target."""
+    """The token in the target."""
 
     ours: float
-    """Its log-probability by the model itself, in nats."""
+    """The log-probability of the token by the model itself, in nats."""
 
     theirs: float
-    """Its log-probability by the other program."""
+    """The log-probability of the token by the other program."""
 
     score_ours: float
     """The log-probability of the whole target by the model itself."""
@@ -89,17 +89,17 @@ class Bleu(Settings):
     """Translations that were given, or those of the model itself: then its own BLEU is 100 by definition."""
 
     ours: float
-    """Of the model itself."""
+    """BLEU of the model itself."""
 
     theirs: float
-    """Of the other program."""
+    """BLEU of the other program."""
 
     signature: str
     """sacreBLEU's."""
 
 
 class Parity(Settings):
-    """A proof, as parity.json keeps it."""
+    """A parity proof, as parity.json records it."""
 
     format: Literal["transduce parity"] = "transduce parity"
     """Marks the file, and with it the folder as an export of ours."""
@@ -114,22 +114,22 @@ class Parity(Settings):
     """The format, as in "ctranslate2"."""
 
     precision: str
-    """Of the weights that were written or read."""
+    """The precision of the weights that were written or read."""
 
     ours: str
-    """The program that computed the model itself."""
+    """The program that computed the reference: Transduce."""
 
     theirs: str
     """The other program."""
 
     files: dict[str, FileRecord] = Field(default_factory=dict)
-    """Of an export, size and SHA-256 of all that was written beside the proof, by its name in the folder."""
+    """Size and SHA-256 of the other files of an export, by name."""
 
     library_version: str = __version__
     """The Transduce that made the proof."""
 
     probe: str
-    """Where its sentences are from."""
+    """The origin of the probe's sentences."""
 
     sentences: int = Field(ge=1)
     """Number of sentences."""
@@ -147,16 +147,16 @@ class Parity(Settings):
     """The mean of all, in nats a token."""
 
     tolerance: Tolerance
-    """What was allowed."""
+    """The allowed differences."""
 
-    worst: Extreme
-    """Where the largest difference is."""
+    worst: WorstToken
+    """The token with the largest difference."""
 
     identical_greedy: int
     """Sentences whose greedy translations are the same, token by token."""
 
     bleu: Bleu
-    """How good both are."""
+    """BLEU of both programs."""
 
     identical_texts: int | None
     """Translations of the model that the tokenizer that travels with it puts into the same words, of those without
@@ -167,7 +167,7 @@ class Parity(Settings):
     None where the format does not keep them so."""
 
     def facts(self) -> dict[str, str]:
-        """The figures to be shown, by name."""
+        """The figures of the proof for people, by name."""
         bleu, worst, tolerance = self.bleu, self.worst, self.tolerance
         if bleu.against == "reference":
             quality = f"BLEU {bleu.ours:.2f} by Transduce and {bleu.theirs:.2f} by the other program ({bleu.signature})"
@@ -179,11 +179,13 @@ class Parity(Settings):
         return {
             "compared": f"{self.ours} with {self.theirs}, weights in {self.precision}",
             "probe": f"{self.sentences:,} sentences, {self.tokens:,} tokens, {self.probe}",
-            "tokenization": _same(self.identical_tokenizations, self.sentences, "no tokenizer travels with the model"),
+            "tokenization": _format_count(
+                self.identical_tokenizations, self.sentences, "no tokenizer travels with the model"
+            ),
             "largest difference": f"{self.largest_difference:.2g} nats a token (allowed {tolerance.largest:.2g})",
             "mean difference": f"{self.mean_difference:.2g} nats a token (allowed {tolerance.mean:.2g})",
             "worst sentence": f"{worst.sentence}, token {worst.piece!r}: {worst.ours:.6f} and {worst.theirs:.6f} nats",
-            "greedy translations": _same(self.identical_greedy, self.sentences, ""),
+            "greedy translations": _format_count(self.identical_greedy, self.sentences, ""),
             _QUALITY[bleu.against]: quality,
             "weights": weights,
         }
@@ -193,11 +195,11 @@ _QUALITY = {
     "reference": "against the references",
     "ours": "its translations against Transduce's",
 }
-"""What the BLEU of a proof says, by what it is measured against."""
+"""Names for the BLEU of a proof, by what it is measured against."""
 
 
-def most_rounding(precision: str, weight: Tensor) -> Tensor:
-    """How far each number may be from what it was before it was written in `precision`; 0 in float32."""
+def bound_rounding(precision: str, weight: Tensor) -> Tensor:
+    """The largest rounding error of each number of a weight written in `precision`; 0 in float32."""
     if precision == EXACT:
         return torch.zeros(())
     if precision == "float16":
@@ -217,16 +219,16 @@ def write_parity(path: Path, parity: Parity) -> None:
 
 
 def record_export(parity: Parity, folder: Path) -> Parity:
-    """The proof of the files in `folder`, as they are now."""
+    """The proof with the sizes and digests of the files in `folder`."""
     names = [path.relative_to(folder).as_posix() for path in sorted(folder.rglob("*")) if path.is_file()]
     return parity.model_copy(update={"files": record_files(folder, names)})
 
 
 def check_export(folder: Path) -> None:
-    """That the files in `folder` are those of which its proof speaks.
+    """Check that the files in `folder` are those recorded in its proof.
 
     Raises:
-        BundleError: there is no proof, or a file is missing or another.
+        BundleError: there is no proof, or a file is missing or was changed.
     """
     for name, record in read_parity(folder / PARITY_FILE).files.items():
         path = folder / name
@@ -248,5 +250,5 @@ def read_parity(path: Path) -> Parity:
         raise BundleError(f"{path}: is no proof of Transduce's: {first_problem(error)}") from None
 
 
-def _same(count: int | None, total: int, absent: str) -> str:
+def _format_count(count: int | None, total: int, absent: str) -> str:
     return absent if count is None else f"{count:,} of {total:,} identical"

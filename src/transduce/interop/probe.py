@@ -1,4 +1,4 @@
-"""The sentences of a proof: somebody's own, or made of what the model's vocabulary knows."""
+"""The sentences that a parity proof translates: from a file, or generated from the vocabulary of the model."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -28,17 +28,17 @@ EDGES = (
     "https://{a}.org/{b}?c={c}&d=1#e {a}@{b}.com",
     "{a} " * 12,
 )
-"""Texts beside those made of words alone: {a}, {b} and {c} are words of the vocabulary."""
+"""Edge cases beside the texts made of words alone: {a}, {b} and {c} are words of the vocabulary."""
 
 
 @dataclass(frozen=True)
 class Probe:
-    """What is translated.
+    """The sentences of a proof.
 
     Args:
-        texts: none of them blank, none longer than the model reads at a time.
-        origin: where they are from.
-        references: translations of the texts by people, if there are any.
+        texts: none is blank, and none is longer than the model reads at a time.
+        origin: a description of where the texts come from.
+        references: reference translations of the texts, if there are any.
     """
 
     texts: tuple[str, ...]
@@ -49,28 +49,28 @@ class Probe:
 def make_probe(
     decoder: ForcedDecoder, path: Path | None = None, reference: Path | None = None, num_sentences: int = NUM_SENTENCES
 ) -> Probe:
-    """Sentences that the model of `decoder` reads as wholes: the first of a file, or made of its vocabulary.
+    """The probe for a model: the first sentences of a file that are not too long, or sentences from its vocabulary.
 
     Raises:
-        CorpusError: the file cannot be read, or has none.
+        CorpusError: the file cannot be read, or has no such sentence.
     """
     most = min(decoder.search.max_pieces, decoder.model.longest - 1)
     if path is None:
-        return vocabulary_probe(decoder.tokenizer, most, num_sentences)
+        return make_vocabulary_probe(decoder.tokenizer, most, num_sentences)
     return read_probe(decoder.tokenizer, most, path, reference, num_sentences)
 
 
-def vocabulary_probe(tokenizer: Tokenizer, max_pieces: int, num_sentences: int = NUM_SENTENCES) -> Probe:
-    """Sentences of words that are in the vocabulary as wholes, and some that are odd; the same for the same tokenizer.
+def make_vocabulary_probe(tokenizer: Tokenizer, max_pieces: int, num_sentences: int = NUM_SENTENCES) -> Probe:
+    """Sentences of words that are single pieces of the vocabulary, and edge cases; deterministic for a tokenizer.
 
     Args:
-        tokenizer: that of the model.
-        max_pieces: of a sentence; one has so many.
-        num_sentences: how many.
+        tokenizer: the tokenizer of the model.
+        max_pieces: the largest number of pieces of a sentence; one sentence has so many.
+        num_sentences: the number of sentences.
     """
     chance = np.random.default_rng(_SEED)
-    words = _words(tokenizer)
-    made = islice(_sentences(words, chance, tokenizer, max_pieces), num_sentences)
+    words = _collect_words(tokenizer)
+    made = islice(_generate_sentences(words, chance, tokenizer, max_pieces), num_sentences)
     return Probe(tuple(made), "made of the model's vocabulary")
 
 
@@ -80,11 +80,11 @@ def read_probe(
     """The first sentences of a file, plain or compressed, one a line, that are neither blank nor too long.
 
     Args:
-        tokenizer: that of the model.
-        max_pieces: of a sentence.
+        tokenizer: the tokenizer of the model.
+        max_pieces: the largest number of pieces of a sentence.
         path: the file.
         reference: a file with the translation of each line, if there is one.
-        num_sentences: at most how many.
+        num_sentences: the largest number of sentences.
 
     Raises:
         CorpusError: a file cannot be read, has no such sentence, or the two differ in number of lines.
@@ -107,8 +107,8 @@ def read_probe(
     return Probe(sources, origin, None if reference is None else translations)
 
 
-def _words(tokenizer: Tokenizer) -> list[str]:
-    """What a text can have between spaces and is one piece of it; all pieces where the language has no spaces."""
+def _collect_words(tokenizer: Tokenizer) -> list[str]:
+    """Words that are one piece of the vocabulary; all pieces where the language has no spaces."""
     pieces = tokenizer.pieces(range(2, tokenizer.pad_id))
     words = [piece[1:] for piece in pieces if piece.startswith("▁") and len(piece) > 2 and piece[1:].isalpha()]
     whole = [word for word, ids in zip(words, tokenizer.encode_all(words), strict=True) if len(ids) == 1]
@@ -117,25 +117,25 @@ def _words(tokenizer: Tokenizer) -> list[str]:
     return [text for piece in pieces if (text := piece.replace("▁", "")) and text.isprintable()]
 
 
-def _sentences(
+def _generate_sentences(
     words: Sequence[str], chance: np.random.Generator, tokenizer: Tokenizer, max_pieces: int
 ) -> Iterator[str]:
-    def some(count: int) -> list[str]:
+    def choose_words(count: int) -> list[str]:
         return [words[place] for place in chance.integers(len(words), size=count)]
 
     def fits(text: str) -> bool:
         return 1 <= len(tokenizer.encode(text)) <= max_pieces
 
     longest = ""
-    for word in some(max_pieces):
+    for word in choose_words(max_pieces):
         if not fits(f"{longest} {word}"):
             break
         longest = f"{longest} {word}".strip()
-    a, b, c = some(3)
+    a, b, c = choose_words(3)
     edges = [edge.format(a=a, b=b, c=c, A=a.upper(), B=b.capitalize(), C=c.title()) for edge in EDGES]
     yield from filter(fits, [longest, *edges])
     while True:
-        text = " ".join(some(int(chance.integers(1, _MOST_WORDS + 1))))
+        text = " ".join(choose_words(int(chance.integers(1, _MOST_WORDS + 1))))
         while not fits(text) and " " in text:
             text = text[: text.rindex(" ")]
         yield text

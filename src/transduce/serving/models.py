@@ -14,7 +14,7 @@ from pydantic import ConfigDict, Field
 from transduce.bundle import Bundle, find_bundle
 from transduce.errors import BundleError, ConfigError, MissingExtraError
 from transduce.interop import NATIVE, load_translator
-from transduce.interop.argos.languages import argos_code, language_name
+from transduce.interop.argos.package import argos_code, language_name
 from transduce.kernels.device import find_device
 from transduce.serving.monitoring import Metrics
 from transduce.translation import (
@@ -120,7 +120,7 @@ class LoadedModel:
         precision = settings.precision
         if settings.engine != NATIVE and precision == "float32":
             precision = "auto"  # what an exported folder has
-        translator = load_translator(path, settings.engine, device=settings.device, precision=precision, say=report)
+        translator = load_translator(path, settings.engine, device=settings.device, precision=precision, report=report)
         source = translator.source_language = translator.source_language or settings.source_language
         target = translator.target_language = translator.target_language or settings.target_language
         if not source or not target:

@@ -382,13 +382,13 @@ class Service:
         """Translate passages of markup, with tags where the words are that they mark if the engine can align them."""
         model = self._models.find(pair)
         is_native = model is not None and model.info.engine == NATIVE
-        is_marked = [bool(passage.get_marks()) and is_native for passage in passages]
+        has_mark = [bool(passage.get_marks()) and is_native for passage in passages]
         kept = options.model_copy(update={"protect": list(dict.fromkeys((*options.protect, "tag")))})
-        marked = [passage.to_marked_text() for passage, has_marks in zip(passages, is_marked, strict=True) if has_marks]
+        marked = [passage.to_marked_text() for passage, has_marks in zip(passages, has_mark, strict=True) if has_marks]
         translations = iter(await self._translate_in_chunks(pair, marked, kept, deadline))
         markups = [
             passage.restore_tags(next(translations)) if has_marks else None
-            for passage, has_marks in zip(passages, is_marked, strict=True)
+            for passage, has_marks in zip(passages, has_mark, strict=True)
         ]
         in_parts = [passage for passage, markup in zip(passages, markups, strict=True) if markup is None]
         texts = [text for passage in in_parts for text in passage.get_texts()]

@@ -1,29 +1,34 @@
-"""Text on its way in and out: parallel corpora, which pairs training leaves out, the tokenizer, long texts in parts."""
+"""Text before the model: corpora, cleaning, the tokenizer, and the segmentation of long texts."""
 
-from transduce.text.arriving import arriving_blocks
 from transduce.text.cleaning import Cleaner
-from transduce.text.corpus import ParallelCorpus, parallel_corpus, write_standard_input
-from transduce.text.documents import Document, rebuilt, split_document, subdivided
-from transduce.text.fitting_places import fitting_places
+from transduce.text.corpus import ParallelCorpus, open_parallel_corpus, write_standard_input
 from transduce.text.glossary import Glossary, Term, count_whole, find_whole
 from transduce.text.language_names import LANGUAGE_NAMES
-from transduce.text.lines import read_document, read_lines, read_stream
+from transduce.text.lines import read_available_blocks, read_document, read_lines, read_stream
+from transduce.text.pieces import SOURCE_MODEL, TARGET_MODEL, VOCABULARY, find_tokenizer_files
 from transduce.text.protected_spans import (
     USUAL_KINDS,
     Kind,
     ProtectedSpan,
     SpanCheck,
-    elements,
     find_protected_spans,
-    paired_spans,
-    respaced,
-    run_before,
-    run_behind,
+    find_run_before,
+    find_run_behind,
+    pair_spans,
+    pair_tags,
+    restore_spacing,
 )
-from transduce.text.segmentation import segments, sentences
-from transduce.text.tagged_sentences import tagged_sentences
-from transduce.text.tokenizer import Tokenizer, fitted_vocabulary
-from transduce.text.tokenizer_files import SOURCE_MODEL, TARGET_MODEL, VOCABULARY, tokenizer_files
+from transduce.text.segmentation import (
+    Document,
+    find_fitting_spans,
+    rebuild_document,
+    split_document,
+    split_segments,
+    split_sentences,
+    split_tagged_sentences,
+    subdivide_document,
+)
+from transduce.text.tokenizer import Tokenizer, fit_vocabulary_size
 
 __all__ = [
     "LANGUAGE_NAMES",
@@ -40,27 +45,27 @@ __all__ = [
     "SpanCheck",
     "Term",
     "Tokenizer",
-    "arriving_blocks",
     "count_whole",
-    "elements",
+    "find_fitting_spans",
     "find_protected_spans",
+    "find_run_before",
+    "find_run_behind",
+    "find_tokenizer_files",
     "find_whole",
-    "fitted_vocabulary",
-    "fitting_places",
-    "paired_spans",
-    "parallel_corpus",
+    "fit_vocabulary_size",
+    "open_parallel_corpus",
+    "pair_spans",
+    "pair_tags",
+    "read_available_blocks",
     "read_document",
     "read_lines",
     "read_stream",
-    "rebuilt",
-    "respaced",
-    "run_before",
-    "run_behind",
-    "segments",
-    "sentences",
+    "rebuild_document",
+    "restore_spacing",
     "split_document",
-    "subdivided",
-    "tagged_sentences",
-    "tokenizer_files",
+    "split_segments",
+    "split_sentences",
+    "split_tagged_sentences",
+    "subdivide_document",
     "write_standard_input",
 ]

@@ -1,4 +1,4 @@
-"""Which pairs training leaves out, and why."""
+"""The rules by which training leaves out pairs."""
 
 import re
 import unicodedata
@@ -49,10 +49,10 @@ class _Pair:
 
 def _blank(pair: _Pair, _: TextConfig) -> bool:
     # The tokenizer may drop characters that can be seen, as in a side with nothing but "▁".
-    return 0 in (pair.source_pieces, pair.target_pieces) or not (_visible(pair.source) and _visible(pair.target))
+    return 0 in (pair.source_pieces, pair.target_pieces) or not (_is_visible(pair.source) and _is_visible(pair.target))
 
 
-def _visible(text: str) -> bool:
+def _is_visible(text: str) -> bool:
     return any(unicodedata.category(character) not in _INVISIBLE for character in text)
 
 

@@ -1,4 +1,4 @@
-"""Terms that must be translated so and not otherwise."""
+"""Glossaries: source terms with the translations that they must have."""
 
 import re
 import unicodedata
@@ -104,12 +104,12 @@ class Glossary:
 
 
 def count_whole(text: str, phrase: str) -> int:
-    """How often `phrase` stands in `text` as whole words, one behind the other."""
+    """The number of occurrences of `phrase` in `text` as whole words, without overlaps."""
     return len(find_whole(text, phrase))
 
 
 def find_whole(text: str, phrase: str) -> list[int]:
-    """Where `phrase` begins in `text`, each time that it stands there as whole words."""
+    """The start of each occurrence of `phrase` in `text` as whole words."""
     found: list[int] = []
     start = 0
     while (start := text.find(phrase, start)) >= 0:

@@ -1,10 +1,14 @@
-"""The lines of a text file, plain or compressed; nothing but UTF-8 passes."""
+"""Lines of text files, plain or compressed, and of streams; only UTF-8 is accepted."""
 
 import gzip
 import io
 import lzma
+import os
+import select
+import stat
+import time
 import zlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -53,7 +57,7 @@ def read_stream(stream: Iterable[bytes], name: str) -> Iterator[str]:
     number = 0
     try:
         for number, line in enumerate(stream, start=1):
-            text = _decoded(line, name, number)
+            text = _decode_line(line, name, number)
             yield text.removeprefix("\ufeff") if number == 1 else text
     except (OSError, EOFError, zlib.error, lzma.LZMAError) as error:
         raise CorpusError(
@@ -72,12 +76,12 @@ def read_document(stream: BinaryIO, name: str) -> str:
         CorpusError: a line is not UTF-8.
     """
     lines = stream.read().split(b"\n")
-    text = "\n".join(_from_utf8(line, name, number) for number, line in enumerate(lines, start=1))
+    text = "\n".join(_decode_utf8(line, name, number) for number, line in enumerate(lines, start=1))
     return text.removeprefix("\ufeff")
 
 
 def check_file(path: Path) -> None:
-    """Refuses what cannot be read as a file, before anything else is done.
+    """Check that `path` is a regular file.
 
     Raises:
         CorpusError: There is no such file, or it is a folder, a pipe or a device.
@@ -104,7 +108,7 @@ def _open(path: Path) -> io.BufferedReader:
 
 
 class _ZstandardFile(io.RawIOBase):
-    """Decompresses every frame of a file; zstandard's own reader takes a file that is cut off for a shorter one."""
+    """A decompressed file of any number of frames; zstandard's own reader does not notice a truncated file."""
 
     def __init__(self, path: Path) -> None:
         try:
@@ -149,12 +153,12 @@ class _ZstandardFile(io.RawIOBase):
         return b"".join(parts)
 
 
-def _decoded(line: bytes, name: str, number: int) -> str:
-    text = _from_utf8(line, name, number)
+def _decode_line(line: bytes, name: str, number: int) -> str:
+    text = _decode_utf8(line, name, number)
     return text[:-2] if text.endswith("\r\n") else text.removesuffix("\n")
 
 
-def _from_utf8(line: bytes, name: str, number: int) -> str:
+def _decode_utf8(line: bytes, name: str, number: int) -> str:
     try:
         return line.decode("utf-8")
     except UnicodeDecodeError as error:
@@ -164,3 +168,89 @@ def _from_utf8(line: bytes, name: str, number: int) -> str:
         if number == 1:
             remedy = next((known for start, known in _SIGNATURES.items() if line.startswith(start)), remedy)
         raise CorpusError(f"{place}: {found}; {remedy}") from None
+
+
+_READ = 2**16
+_PATIENCE = 0.05
+
+
+class _Descriptor:
+    """The lines of an open file descriptor, and whether the next line can be read without waiting."""
+
+    def __init__(self, descriptor: int) -> None:
+        self._descriptor = descriptor
+        self._is_file = stat.S_ISREG(os.fstat(descriptor).st_mode)
+        self._buffer = bytearray()
+        self._searched = 0  # bytes of it without a line end
+        self._is_at_end = False
+
+    def __iter__(self) -> Iterator[bytes]:
+        while True:
+            end = self._line_end()
+            if not end and not self._is_at_end:
+                self._read()
+                continue
+            line = bytes(self._buffer[: end or len(self._buffer)])
+            del self._buffer[: len(line)]
+            self._searched = 0
+            if not line:
+                return
+            yield line
+
+    def has_more(self) -> bool:
+        """Whether a whole line, or the end, is available or arrives within a twentieth of a second."""
+        until = time.monotonic() + _PATIENCE
+        while not self._line_end() and not self._is_at_end and not self._is_file:
+            rest = max(0.0, until - time.monotonic())
+            if not select.select([self._descriptor], [], [], rest)[0]:
+                return False
+            self._read()
+        return True
+
+    def _line_end(self) -> int:
+        """Bytes of the first line with its end; 0 if its end has not arrived."""
+        end = self._buffer.find(b"\n", self._searched) + 1
+        self._searched = end - 1 if end else len(self._buffer)
+        return end
+
+    def _read(self) -> None:
+        found = os.read(self._descriptor, _READ)
+        self._buffer += found
+        self._is_at_end = not found
+
+
+def read_available_blocks(stream: Iterable[bytes] | None, name: str, most: Callable[[], int]) -> Iterator[list[str]]:
+    """The lines of a stream in blocks; see `read_stream` for what a line is.
+
+    A file's blocks are as large as they may be. What comes through a pipe or from a terminal is handed on as soon as
+    nothing more comes for a twentieth of a second. Before an error is raised, what stands before it is handed on.
+
+    Args:
+        stream: binary, at its start; None is empty.
+        name: what errors call it.
+        most: says, before each block, how many lines it may have.
+
+    Raises:
+        CorpusError: a line is not UTF-8, or the stream breaks off.
+    """
+    if stream is None:
+        return
+    try:
+        source = _Descriptor(stream.fileno()) if os.name == "posix" and isinstance(stream, io.IOBase) else None
+    except (OSError, io.UnsupportedOperation):  # held in memory
+        source = None
+    given: Iterable[bytes] = stream if source is None else source
+    block: list[str] = []
+    room = most()
+    try:
+        for line in read_stream(given, name):
+            block.append(line)
+            if len(block) >= room or (source is not None and not source.has_more()):
+                yield block
+                block, room = [], most()
+    except CorpusError:
+        if block:
+            yield block
+        raise
+    if block:
+        yield block

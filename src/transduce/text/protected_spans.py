@@ -1,4 +1,4 @@
-"""What a translation must keep as it is: addresses, handles, hashtags, tags, placeholders; numbers on request."""
+"""Protected spans, which a translation must keep: addresses, handles, hashtags, tags, placeholders, numbers."""
 
 import re
 from collections import Counter, defaultdict, deque
@@ -171,12 +171,12 @@ class _Contents:
             tags=texts,
             numbers=Counter(text[span.start : span.end] for span in spans if span.kind == "number"),
             others=Counter(text[span.start : span.end] for span in spans if span.kind not in {"tag", "number"}),
-            full_elements={(first, last) for first, last in elements(texts) if num_full[first] < num_full[last]},
+            full_elements={(first, last) for first, last in pair_tags(texts) if num_full[first] < num_full[last]},
         )
 
 
-def respaced(text: str, original: str, kinds: Collection[Kind] = USUAL_KINDS) -> str:
-    """A translation without spaces beside its spans that the original does not have.
+def restore_spacing(text: str, original: str, kinds: Collection[Kind] = USUAL_KINDS) -> str:
+    """Remove spaces beside the spans of a translation that the original does not have.
 
     Tokenizers put spaces in front of words: "<b>old</b> (%s)" may become "<b> alt </b> ( %s)". A space goes where the
     original has none between the span and the same word or sign, or on the inner side of a tag.
@@ -187,18 +187,18 @@ def respaced(text: str, original: str, kinds: Collection[Kind] = USUAL_KINDS) ->
         kinds: of spans that are looked for.
     """
     dropped = set()
-    for there, span in paired_spans(original, text, kinds):
+    for there, span in pair_spans(original, text, kinds):
         is_end = text.startswith("</", span.start)
-        before, behind = run_before(original, there.start), run_behind(original, there.end)
-        if text.endswith(" ", 0, span.start) and before and (is_end or run_before(text, span.start - 1) == before):
+        before, behind = find_run_before(original, there.start), find_run_behind(original, there.end)
+        if text.endswith(" ", 0, span.start) and before and (is_end or find_run_before(text, span.start - 1) == before):
             dropped.add(span.start - 1)
         is_begin = span.kind == "tag" and not is_end
-        if text.startswith(" ", span.end) and behind and (is_begin or run_behind(text, span.end + 1) == behind):
+        if text.startswith(" ", span.end) and behind and (is_begin or find_run_behind(text, span.end + 1) == behind):
             dropped.add(span.end)
     return "".join(character for place, character in enumerate(text) if place not in dropped)
 
 
-def paired_spans(
+def pair_spans(
     original: str, text: str, kinds: Collection[Kind] = USUAL_KINDS
 ) -> list[tuple[ProtectedSpan, ProtectedSpan]]:
     """The spans of `text`, each behind the one of `original` that it is: of equal ones, the first is the first."""
@@ -210,16 +210,16 @@ def paired_spans(
     return [(waiting.popleft(), span) for waiting, span in same if waiting]
 
 
-def run_before(text: str, place: int) -> str:
-    """What stands right in front of `place`: letters and digits, or one other sign; "" for a space or the start."""
+def find_run_before(text: str, place: int) -> str:
+    """The letters and digits, or one other sign, right before `place`; "" for a space or the start."""
     start = place
     while max(0, place - _LONGEST_RUN) < start and _is_of_run(text[start - 1]):
         start -= 1
     return text[start:place] or text[max(0, place - 1) : place].strip()
 
 
-def run_behind(text: str, place: int) -> str:
-    """What stands right behind `place`, likewise."""
+def find_run_behind(text: str, place: int) -> str:
+    """The letters and digits, or one other sign, right behind `place`; "" for a space or the end."""
     end = place
     while end < min(len(text), place + _LONGEST_RUN) and _is_of_run(text[end]):
         end += 1
@@ -230,7 +230,7 @@ def _is_of_run(character: str) -> bool:
     return character.isalnum() or character == "_"
 
 
-def elements(tags: Sequence[str]) -> list[tuple[int, int]]:
+def pair_tags(tags: Sequence[str]) -> list[tuple[int, int]]:
     """The places in `tags` where an element begins and where it ends, as <b> and its </b> do.
 
     A tag without its other half, such as <br>, is in none.

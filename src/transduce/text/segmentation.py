@@ -1,10 +1,17 @@
-"""Long texts in parts that a model can read; no character is lost or changed."""
+"""Segmentation: sentences, parts that a model can read, documents, and lines with tags. No character is lost."""
 
 import re
-from collections.abc import Callable
+import unicodedata
+from bisect import bisect_left, bisect_right
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from functools import partial
+from itertools import accumulate, pairwise
 
 import sentencex
+
+from transduce.errors import UserError
+from transduce.text.protected_spans import ProtectedSpan, find_protected_spans, pair_tags
 
 # sentencex panics at a wide space before a full stop, as in "A\u00a0.", and refuses lone surrogates.
 # Both are shown to it as one plain character each, and the text itself is cut where it cuts its copy.
@@ -16,8 +23,8 @@ _CLAUSE = re.compile(r"(?<=[,;:.!?…)\]}»”،؛–—]\s)(?=\S)|(?<=[、，�
 _WORD = re.compile(r"(?<=\s)(?=\S)")
 
 
-def sentences(text: str, language: str) -> list[str]:
-    """The sentences of `text`, each with the space behind it: joined, they are `text` again.
+def split_sentences(text: str, language: str) -> list[str]:
+    """Split `text` into sentences, each with the space behind it: joined, they are `text` again.
 
     Args:
         text: anything; the empty text has no sentence.
@@ -32,20 +39,20 @@ def sentences(text: str, language: str) -> list[str]:
     return [*parts, text[start:]] if start < len(text) else parts
 
 
-def segments(text: str, language: str, fits: Callable[[str], bool]) -> list[str]:
-    """`text` in consecutive parts that fit: as a whole, else by sentences, clauses, words, characters.
+def split_segments(text: str, language: str, fits: Callable[[str], bool]) -> list[str]:
+    """Split `text` into consecutive parts that fit: as a whole, else by sentences, clauses, words, characters.
 
-    What fits together stays together, so that a model sees as much context as it can. Joined, the parts are `text`.
+    Parts are as long as they can be, so that a model sees as much context as possible. Joined, the parts are `text`.
 
     Args:
         text: anything.
-        language: see `sentences`.
+        language: see `split_sentences`.
         fits: whether the model can read a part; a single character must fit.
     """
-    return _parts(text, [partial(sentences, language=language), _CLAUSE.split, _WORD.split, list], fits)
+    return _split_to_fit(text, [partial(split_sentences, language=language), _CLAUSE.split, _WORD.split, list], fits)
 
 
-def _parts(text: str, cuts: list[Callable[[str], list[str]]], fits: Callable[[str], bool]) -> list[str]:
+def _split_to_fit(text: str, cuts: list[Callable[[str], list[str]]], fits: Callable[[str], bool]) -> list[str]:
     """`text` if it fits, else what the first cut gives, each part cut further by the next ones where it must be.
 
     Neighbours are joined as long as they fit, from the left.
@@ -55,9 +62,9 @@ def _parts(text: str, cuts: list[Callable[[str], list[str]]], fits: Callable[[st
     pieces, found = cuts[0](text), list[str]()
     start, length, first_fits = 0, 1, False
     while start < len(pieces):
-        end = _end_of_run(pieces, start, length, fits, first_fits=first_fits)
+        end = _find_run_end(pieces, start, length, fits, first_fits=first_fits)
         if end == start:
-            *before, last = _parts(pieces[start], cuts[1:], fits)
+            *before, last = _split_to_fit(pieces[start], cuts[1:], fits)
             if before and found and fits(found[-1] + before[0]):
                 before[0] = found.pop() + before[0]
             found += before
@@ -68,11 +75,11 @@ def _parts(text: str, cuts: list[Callable[[str], list[str]]], fits: Callable[[st
     return found
 
 
-def _end_of_run(pieces: list[str], start: int, length: int, fits: Callable[[str], bool], *, first_fits: bool) -> int:
-    """Where as many pieces from `start` on end as fit together; `start` if the first does not.
+def _find_run_end(pieces: list[str], start: int, length: int, fits: Callable[[str], bool], *, first_fits: bool) -> int:
+    """The end of the longest run of pieces from `start` that fits; `start` if the first piece does not fit.
 
-    It is looked for around a `length` that is likely, as that of the run before: a page without spaces has thousands of
-    pieces, and each question takes time in proportion to them.
+    The search begins at a likely `length`, that of the run before: a page without spaces has thousands of pieces, and
+    each call of `fits` takes time in proportion to them.
     """
     most, least, step = len(pieces) + 1, start + first_fits, 1  # so many are too many; so many fit
     end = min(max(start + length, least + 1), len(pieces))
@@ -85,3 +92,341 @@ def _end_of_run(pieces: list[str], start: int, length: int, fits: Callable[[str]
             end = max(most - step, (least + most) // 2)
         step *= 2
     return least
+
+
+Place = tuple[int, int]
+
+
+def find_fitting_spans(
+    text: str, hidden: Sequence[Place], whole: Sequence[Place], language: str, fits: Callable[[str], bool]
+) -> list[Place]:
+    """The start and end of each part of a text that fits, without space around it: of the text, or of its sentences.
+
+    A sentence that does not fit is divided as `split_segments` divides it. A span that must stay together may be a part
+    that is too long.
+
+    Args:
+        text: anything.
+        hidden: spans of characters that the model does not see, by start and end.
+        whole: spans that must stay together, from left to right.
+        language: see `split_sentences`.
+        fits: whether the model can read a part, in which hidden characters are spaces.
+    """
+    shown = list(text)
+    for start, end in hidden:
+        shown[start:end] = " " * (end - start)
+    divided = _Division(text, "".join(shown), whole, language, fits)
+    if fits(divided.shown):
+        return divided.between([0, len(text)])
+    cuts = move_cuts_outside([0, *accumulate(map(len, split_sentences(text, language)))], whole)
+    return [part for place in divided.between(cuts) for part in divided.fitting(place)]
+
+
+def move_cuts_outside(cuts: Sequence[int], whole: Sequence[Place]) -> list[int]:
+    """Move cuts that fall within a span in front of the span, or else behind it."""
+    moved = [cuts[0]]
+    for cut in cuts[1:]:
+        before = bisect_right(whole, cut, key=lambda one: one[0]) - 1
+        start, end = whole[before] if before >= 0 else (cut, cut)
+        chosen = cut if not start < cut < end else start if start > moved[-1] else end
+        if chosen > moved[-1]:
+            moved.append(chosen)
+    return moved
+
+
+@dataclass(frozen=True)
+class _Division:
+    """A text that is divided by `find_fitting_spans`; `shown` is the text with spaces for hidden characters."""
+
+    text: str
+    shown: str
+    whole: Sequence[Place]
+    language: str
+    fits: Callable[[str], bool]
+
+    def fitting(self, place: Place) -> list[Place]:
+        """The parts of a span that fit."""
+        start, end = place
+        part = self.shown[start:end]
+        if self.fits(part):
+            return [place]
+        ends = accumulate(map(len, split_segments(part, self.language, self.fits)))
+        places = self.between(move_cuts_outside([start, *(start + length for length in ends)], self.whole))
+        # A part that begins earlier than it was to begin may be too long.
+        return [one for other in places for one in self.fitting(other)] if len(places) > 1 else places
+
+    def between(self, cuts: Sequence[int]) -> list[Place]:
+        """The spans between cuts, without space at their ends; none where there is only space."""
+        places = []
+        for start, end in pairwise(cuts):
+            part = self.text[start:end]
+            if shown := part.strip():
+                first = start + part.index(shown)
+                places.append((first, first + len(shown)))
+        return places
+
+
+# What a line may begin with: spaces, and in front of a space what marks quotations, headings and entries of lists.
+_MARGIN = re.compile(
+    r"""(?: \s++
+          | (?: [-+*•‣◦▪●○–—] | >++ | \#{1,6}+ | \[[ xX]\] | \(? (?: \d{1,3}+ | [A-Za-z] ) \) ) (?=\s)
+        )*+""",
+    re.VERBOSE,
+)
+# The same with full stops, which may also be the end of a sentence, or of "3." in "3. Mai": the language decides.
+_NUMBER = re.compile(r"\d{1,3}(?:\.\d{1,3})*\.")
+
+
+@dataclass(frozen=True)
+class Document:
+    """A text in parts.
+
+    Args:
+        sentences: what is to be translated: each has a letter or digit, and no space at either end.
+        separators: what stands in front of each sentence, and behind the last; one more than there are sentences.
+    """
+
+    sentences: tuple[str, ...]
+    separators: tuple[str, ...]
+
+
+def split_document(text: str, language: str) -> Document:
+    """Split a text into sentences and separators: joined in turn, they are `text` again.
+
+    Every end of a line ends a sentence: a text with lines that are broken at some width should be joined before.
+    Indentation, the marks of lists, headings and quotations, and whatever has no letter or digit are kept between
+    sentences. No cut falls within an address, a tag or a placeholder.
+
+    Args:
+        text: any text.
+        language: a code, as for `split_sentences`.
+    """
+    return _build_document(_split_parts(text, language))
+
+
+def subdivide_document(document: Document, divide: Callable[[str], Sequence[str]]) -> Document:
+    """Divide the sentences of a document further by `divide`, except within protected spans.
+
+    A span that `divide` would cut even on its own, such as an image within its address, becomes part of a separator
+    and is kept as it is; the text before and behind it is divided.
+
+    Args:
+        document: from `split_document`.
+        divide: returns consecutive parts of a sentence; joined, they are the sentence.
+    """
+    return _build_document(_subdivide_parts(document, divide))
+
+
+def rebuild_document(document: Document, translations: Sequence[str]) -> str:
+    """Join a document with translations in place of its sentences.
+
+    Chinese and Japanese have no space between sentences: behind a translation into a script that has them, one is put
+    in. Nothing else is changed, so that a document rebuilt from its own sentences is its text.
+
+    Args:
+        document: from `split_document`.
+        translations: one for each sentence, in order.
+
+    Raises:
+        UserError: there are more or fewer translations than sentences.
+    """
+    if len(translations) != len(document.sentences):
+        raise UserError(
+            f"{len(translations)} translations for a document of {len(document.sentences)} sentences: "
+            f"give one for each, in order"
+        )
+    parts = [document.separators[0]]
+    last = len(translations) - 1
+    for place, (sentence, translation) in enumerate(zip(document.sentences, translations, strict=True)):
+        separator = document.separators[place + 1]
+        is_glued = translation and not separator and place < last
+        parts += [translation, " " if is_glued and _is_wide(sentence) and not _is_wide(translation) else separator]
+    return "".join(parts)
+
+
+def _build_document(parts: Iterable[tuple[str, bool]]) -> Document:
+    """A document from consecutive parts, each with whether it is a sentence."""
+    found: list[str] = []
+    between: list[list[str]] = [[]]
+    for part, is_sentence in parts:
+        if is_sentence:
+            found.append(part)
+            between.append([])
+        else:
+            between[-1].append(part)
+    return Document(tuple(found), tuple(map("".join, between)))
+
+
+def _split_parts(text: str, language: str) -> Iterator[tuple[str, bool]]:
+    """Consecutive parts of `text`, each with whether it is a sentence."""
+    spans = find_protected_spans(text)
+    start = 0
+    for line in _join_within_spans(text.splitlines(keepends=True), 0, spans):
+        margin = _MARGIN.match(line)
+        indent = margin.end() if margin else 0
+        yield line[:indent], False
+        for place, part in enumerate(
+            _join_within_spans(split_sentences(line[indent:], language), start + indent, spans)
+        ):
+            if place == 0 and _NUMBER.fullmatch(part.strip()):
+                yield part, False
+            else:
+                yield from _strip_part(part)
+        start += len(line)
+
+
+def _subdivide_parts(document: Document, divide: Callable[[str], Sequence[str]]) -> Iterator[tuple[str, bool]]:
+    """Consecutive parts of a document whose sentences are divided."""
+    yield document.separators[0], False
+    for sentence, behind in zip(document.sentences, document.separators[1:], strict=True):
+        parts = divide(sentence)
+        if len(parts) == 1:
+            yield sentence, True
+        else:
+            yield from _divide_sentence(sentence, parts, divide)
+        yield behind, False
+
+
+def _divide_sentence(
+    sentence: str, parts: Sequence[str], divide: Callable[[str], Sequence[str]]
+) -> Iterator[tuple[str, bool]]:
+    """Consecutive parts of one sentence, which `divide` cuts into `parts`."""
+    spans = [(span.start, span.end) for span in find_protected_spans(sentence)]
+    start = 0
+    for span_start, span_end in spans:
+        kept = sentence[span_start:span_end]
+        if len(divide(kept)) == 1:
+            continue
+        yield from _cut_outside_spans(sentence, start, divide(sentence[start:span_start]), spans)
+        yield kept, False
+        start = span_end
+    yield from _cut_outside_spans(sentence, start, divide(sentence[start:]) if start else parts, spans)
+
+
+def _cut_outside_spans(
+    sentence: str, start: int, parts: Sequence[str], spans: Sequence[Place]
+) -> Iterator[tuple[str, bool]]:
+    """Consecutive parts of a sentence that is cut into `parts` from `start` on, without cuts within a span."""
+    for place in pairwise(move_cuts_outside([*accumulate(map(len, parts), initial=start)], spans)):
+        yield from _strip_part(sentence[slice(*place)])
+
+
+def _strip_part(part: str) -> Iterator[tuple[str, bool]]:
+    """A part as a sentence and the space around it; no sentence if it has no letter or digit."""
+    sentence = part.strip()
+    if not any(map(str.isalnum, sentence)):
+        yield part, False
+        return
+    begin = part.index(sentence)
+    yield part[:begin], False
+    yield sentence, True
+    yield part[begin + len(sentence) :], False
+
+
+def _join_within_spans(parts: Sequence[str], start: int, spans: Sequence[ProtectedSpan]) -> Iterator[str]:
+    """Join `parts`, the first of which is at `start`, wherever they are cut within a span."""
+    waiting: list[str] = []
+    for part in parts:
+        waiting.append(part)
+        start += len(part)
+        before = bisect_left(spans, start, key=lambda span: span.start) - 1  # the last span that begins before the cut
+        if before < 0 or spans[before].end <= start:
+            yield "".join(waiting)
+            waiting = []
+
+
+def _is_wide(text: str) -> bool:
+    """Whether `text` ends in a character of the East Asian scripts, whose full stops bring their own space."""
+    return bool(text) and unicodedata.east_asian_width(text[-1]) in "WF"
+
+
+# Tags of HTML that no sentence goes on across.
+_DIVIDING = re.compile(
+    r"""</?(?: address | article | aside | blockquote | body | br | caption | center | dd | details | dialog | div | dl
+             | dt | fieldset | figcaption | figure | footer | form | h[1-6] | head | header | hr | html | legend | li
+             | main | nav | ol | option | p | pre | section | select | summary | table | tbody | td | tfoot | th | thead
+             | title | tr | ul )(?=[\s/>])""",
+    re.VERBOSE | re.IGNORECASE,
+)
+
+
+def split_tagged_sentences(text: str, tags: Sequence[ProtectedSpan], language: str) -> list[tuple[int, int]]:
+    """The start and end of each part of a line with tags that is translated by itself, without space around it.
+
+    The text is divided where tags stand between two sentences, or one of them begins or ends a paragraph, a cell, a
+    line or the like; but not within an element that begins or ends in the middle of a sentence. A tag belongs to the
+    sentence that it begins or ends. Without tags the text is one part.
+
+    Args:
+        text: a line.
+        tags: those in it, in order.
+        language: a code, as for `split_sentences`.
+    """
+    if not tags:
+        return _strip_span(text, 0, len(text))
+    groups = _group_tags(text, tags)
+    cuts = [
+        _place_to_cut(text, group)
+        for group, divides in zip(groups, _find_dividing_groups(text, groups, language), strict=True)
+        if divides
+    ]
+    return [place for start, end in pairwise([0, *cuts, len(text)]) for place in _strip_span(text, start, end)]
+
+
+def _strip_span(text: str, start: int, end: int) -> list[tuple[int, int]]:
+    """The span without space at its ends; none if it is all space."""
+    part = text[start:end]
+    shown = part.strip()
+    start += part.find(shown)
+    return [(start, start + len(shown))] if shown else []
+
+
+def _group_tags(text: str, tags: Sequence[ProtectedSpan]) -> list[list[ProtectedSpan]]:
+    """Groups of tags with nothing but space between them."""
+    groups: list[list[ProtectedSpan]] = []
+    for tag in tags:
+        if groups and not text[groups[-1][-1].end : tag.start].strip():
+            groups[-1].append(tag)
+        else:
+            groups.append([tag])
+    return groups
+
+
+def _find_dividing_groups(text: str, groups: Sequence[Sequence[ProtectedSpan]], language: str) -> list[bool]:
+    """Whether the text is divided within each group of tags."""
+    tags = [tag for group in groups for tag in group]
+    bare = list(text)
+    for tag in tags:
+        bare[tag.start : tag.end] = " " * (tag.end - tag.start)
+    ends = list(accumulate(map(len, split_sentences("".join(bare), language))))
+    divides = []
+    for group in groups:
+        first, last = _extend_over_space(text, group)
+        is_at_edge = first == 0 or last == len(text)
+        named = any(_DIVIDING.match(text, tag.start) for tag in group)
+        divides.append(is_at_edge or named or bisect_left(ends, first) < bisect_left(ends, last + 1))
+
+    number_of = [number for number, group in enumerate(groups) for _ in group]
+    depth = [0] * (len(groups) + 1)  # of elements within sentences, that begin or end at each group
+    for begin, end in pair_tags([text[tag.start : tag.end] for tag in tags]):
+        first, last = number_of[begin], number_of[end]
+        if first < last and not (divides[first] and divides[last]):
+            depth[first + 1] += 1
+            depth[last] -= 1
+    return [one and not inside for one, inside in zip(divides, accumulate(depth), strict=False)]
+
+
+def _extend_over_space(text: str, group: Sequence[ProtectedSpan]) -> tuple[int, int]:
+    """The start and end of a group of tags with the space around it."""
+    first, last = group[0].start, group[-1].end
+    while first and text[first - 1].isspace():
+        first -= 1
+    while last < len(text) and text[last].isspace():
+        last += 1
+    return first, last
+
+
+def _place_to_cut(text: str, group: Sequence[ProtectedSpan]) -> int:
+    """The cut behind the last tag of the group that ends an element, else before the group."""
+    ends = [tag.end for tag in group if text.startswith("</", tag.start)]
+    return ends[-1] if ends else group[0].start

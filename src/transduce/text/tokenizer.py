@@ -1,15 +1,105 @@
-"""Text to token ids and back: SentencePiece models, and `<pad>` behind their pieces."""
+"""The tokenizer: text to token ids and back, and its training with SentencePiece."""
 
+import io
 import math
+import random
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
-from transduce.errors import UserError
-from transduce.text.joint_pieces import JointPieces
-from transduce.text.separate_pieces import PieceLists, SeparatePieces
-from transduce.text.tokenizer_files import SOURCE_MODEL, TARGET_MODEL, VOCABULARY, read_tokenizer_files
-from transduce.text.tokenizer_training import train_model
+import sentencepiece
+
+from transduce.errors import ConfigError, CorpusError, UserError
+from transduce.text.pieces import (
+    SOURCE_MODEL,
+    TARGET_MODEL,
+    VOCABULARY,
+    JointPieces,
+    PieceLists,
+    SeparatePieces,
+    read_tokenizer_files,
+)
+
+_MOST_SENTENCES = {"bpe": 1_000_000, "unigram": 250_000}
+"""More than enough for any vocabulary, and in training about 0.8 GB at 140 characters a sentence; of a larger corpus, a
+random sample of so many is learned from."""
+
+_TOO_MANY_PIECES = re.compile(r"Vocabulary size too high \(\d+\)\. Please set it to a value <= (\d+)")
+_TOO_FEW_PIECES = re.compile(r"Vocabulary size is smaller than required_chars\. \d+ vs (\d+)")
+
+
+def train_model(sentences: Iterable[str], num_pieces: int, algorithm: str, *, shrink: bool) -> bytes:
+    """A SentencePiece model of `num_pieces` pieces; with `shrink`, of the nearest number that the text allows.
+
+    Lines of more than 65,536 bytes are not learned from.
+
+    Raises:
+        ConfigError: The text is too little, or has too many characters, for `num_pieces`.
+        CorpusError: There is no text.
+    """
+    # SentencePiece has a sampler, too, but the sample is another one in every process.
+    sample = _sample(sentences, _MOST_SENTENCES[algorithm])
+    try:
+        return _train(sample, num_pieces, algorithm, exactly=not shrink)
+    except RuntimeError as error:
+        needed = _TOO_FEW_PIECES.search(str(error))
+        if not (shrink and needed):
+            raise _explain_error(error, num_pieces) from None
+        return _train(sample, int(needed[1]), algorithm, exactly=False)
+
+
+def _sample(sentences: Iterable[str], size: int) -> list[str]:
+    """At most `size` sentences that are not blank, each as likely as the others to be among them; always the same."""
+    sample: list[str] = []
+    chance = random.Random(0)  # noqa: S311 - nothing here is secret
+    for number, sentence in enumerate(filter(str.strip, sentences)):
+        if number < size:
+            sample.append(sentence)
+        elif (place := int(chance.random() * (number + 1))) < size:
+            sample[place] = sentence
+    return sample
+
+
+def _train(sample: list[str], num_pieces: int, algorithm: str, *, exactly: bool) -> bytes:
+    model = io.BytesIO()
+    sentencepiece.SentencePieceTrainer.train(
+        sentence_iterator=iter(sample),
+        model_writer=model,
+        model_type=algorithm,
+        vocab_size=num_pieces,
+        hard_vocab_limit=exactly,
+        unk_id=0,
+        eos_id=1,
+        bos_id=-1,
+        pad_id=-1,
+        # The rarest characters, 1 in 2000, are spelled in bytes instead of taking a piece each.
+        byte_fallback=True,
+        character_coverage=0.9995,
+        max_sentence_length=65_536,
+        # The pieces do not depend on the number of threads, but the model records it.
+        num_threads=4,
+        minloglevel=2,
+    )
+    return model.getvalue()
+
+
+def _explain_error(error: RuntimeError, num_pieces: int) -> ConfigError | CorpusError:
+    # One more everywhere, for <pad>.
+    asked = f"text.vocabulary = {num_pieces + 1}"
+    if most := _TOO_MANY_PIECES.search(str(error)):
+        return ConfigError(
+            f"{asked} is more than the training text has pieces for: set it to at most {int(most[1]) + 1}, "
+            f'or to "fitted"; or give more text'
+        )
+    if least := _TOO_FEW_PIECES.search(str(error)):
+        return ConfigError(
+            f"{asked} is too small for the characters of the training text: set it to at least {int(least[1]) + 1}, "
+            f'or to "fitted"'
+        )
+    if "sentences_.empty()" in str(error):
+        return CorpusError("the training text is blank, or every line has more than 65536 bytes: give more text")
+    return CorpusError(f"SentencePiece cannot find pieces in the training text: {error}")
+
 
 _LONE_SURROGATE = re.compile(r"[\ud800-\udfff]")
 
@@ -92,7 +182,7 @@ class Tokenizer:
         target_only: Sequence[str] = (),
         ends_sources: bool = True,
     ) -> "Tokenizer":
-        """That of a model made elsewhere, which looks up the pieces of two SentencePiece models in a list.
+        """The tokenizer of an imported model, which looks up the pieces of two SentencePiece models in a list.
 
         A `>>xx<<` of the list in front of a source text is one token. If all this is one joint model with its own
         pieces, it is the tokenizer of that model.
@@ -155,12 +245,12 @@ class Tokenizer:
         return ids
 
     def encode_all(self, texts: Sequence[str]) -> list[list[int]]:
-        """`encode` of every text, on all cores."""
-        return self._pieces.encode_sources(_well_formed(texts))
+        """The ids of every source text, on all cores."""
+        return self._pieces.encode_sources(_replace_surrogates(texts))
 
     def encode_targets(self, texts: Sequence[str]) -> list[list[int]]:
-        """The same of target texts."""
-        return self._pieces.encode_targets(_well_formed(texts))
+        """The ids of every target text."""
+        return self._pieces.encode_targets(_replace_surrogates(texts))
 
     def encode_sampled(self, texts: Iterable[str], dropout: float, seed: int) -> list[list[int]]:
         """`encode_all` with a share `dropout` of BPE's merges skipped at random (Provilkov et al. 2020).
@@ -170,7 +260,7 @@ class Tokenizer:
         Raises:
             ConfigError: The tokenizer is not made of merges within words: it was not trained with BPE, or elsewhere.
         """
-        return self._pieces.encode_sampled(_well_formed(texts), dropout, seed)
+        return self._pieces.encode_sampled(_replace_surrogates(texts), dropout, seed)
 
     def as_source(self, ids: Sequence[int]) -> list[int]:
         """A source as the network reads it: `</s>` behind it, or nothing if it learned from such; never empty."""
@@ -181,11 +271,11 @@ class Tokenizer:
         return [*ids, self.end_id]
 
     def decode(self, ids: Sequence[int]) -> str:
-        """The text of the pieces of a target; `</s>` and `<pad>` have none."""
+        """The text of a target; `</s>` and `<pad>` have none."""
         return self._pieces.decode([index for index in ids if index not in (self.end_id, self.pad_id)])
 
     def pieces(self, ids: Sequence[int]) -> list[str]:
-        """What each id stands for, to be shown; "▁" is the space in front of a word."""
+        """The piece of each id; "▁" is the space in front of a word."""
         return ["<pad>" if index == self.pad_id else self._pieces.spellings[index] for index in ids]
 
     def split_language(self, text: str) -> tuple[str, str]:
@@ -193,14 +283,14 @@ class Tokenizer:
         return self._pieces.split_language(text)
 
 
-def fitted_vocabulary(num_pairs: int) -> int:
-    """A number of token ids that `num_pairs` can teach; grows with their square root, from 512 to the paper's 37,000.
+def fit_vocabulary_size(num_pairs: int) -> int:
+    """A size of vocabulary for `num_pairs`; grows with their square root, from 512 to the paper's 37,000.
 
     A multiple of 8, which suits matrix products: 952 for a thousand pairs, 9,488 for 100 thousand.
     """
     return min(max(8 * round(30 * math.sqrt(num_pairs) / 8), 512), 37_000)
 
 
-def _well_formed(texts: Iterable[str]) -> list[str]:
+def _replace_surrogates(texts: Iterable[str]) -> list[str]:
     # Half of a surrogate pair, as JSON can hold, is no character: SentencePiece refuses the whole text.
     return [_LONE_SURROGATE.sub("\ufffd", text) for text in texts]

@@ -13,7 +13,7 @@ import torch
 from jaxtyping import Int
 
 from transduce.config import RunConfig, TransformerConfig
-from transduce.data import Batch, longest_sides
+from transduce.data import Batch, measure_longest_sides
 from transduce.errors import ConfigError, TrainingError, is_out_of_memory
 from transduce.kernels.memory import (
     get_available_addresses,
@@ -147,7 +147,7 @@ def find_largest_shapes(
     No rank's share of a batch of any epoch's plan has more of either: see `plan_batches`. One shape, if it has the most
     of both. `times` is how often an epoch has each pair at most; once unless given.
     """
-    longest = longest_sides(lengths)
+    longest = measure_longest_sides(lengths)
     width = np.arange(1, int(longest.max()) + 1)
     # A batch whose longest side is so wide: its other sides are sides of pairs that are no longer than that.
     num_pairs = np.bincount(longest, times)[1:].astype(np.int64).cumsum()
@@ -206,7 +206,7 @@ def probe_memory(
     available = None
     if used is not None and still_free is not None:
         available = used + (still_free if addresses is None else min(still_free, addresses))
-    num_shares = -(-_total(longest_sides(lengths), times) // share)
+    num_shares = -(-_total(measure_longest_sides(lengths), times) // share)
     tokens_per_update = updater.config.accumulation * sum(_total(side, times) for side in lengths.T) / num_shares
     seconds_per_update = seconds / shapes[0].num_tokens * tokens_per_update
     return Fit(micro_batches, get_peak_memory(updater.device), available, seconds_per_update)

@@ -16,8 +16,8 @@ from transduce.bundle import (
     list_checkpoints,
     load_checkpoint,
     load_tensors,
+    resolve_folder,
     save_bundle,
-    standing_folder,
 )
 from transduce.config import RunConfig, SearchConfig, TransformerConfig
 from transduce.data import PreparedData
@@ -280,7 +280,7 @@ def average_run(run: Path, last: int, output: Path, *, force: bool = False) -> l
             f"{folder.checkpoints}: holds {len(updates)} checkpoints, {last} were asked for: ask for fewer with "
             f"--last, or train with a higher training.keep_checkpoints"
         )
-    if not standing_folder(folder.last).exists():
+    if not resolve_folder(folder.last).exists():
         raise RunError(f"{run}: has no {folder.last.name}/ yet: its first validation makes it; train further")
     bundle = Bundle.open(folder.last)
     chosen = updates[-last:]

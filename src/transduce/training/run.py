@@ -10,9 +10,9 @@ from typing import BinaryIO
 
 import torch
 
-from transduce.bundle import Bundle, Languages, find_bundle, has_checkpoint, started, with_its_ways
+from transduce.bundle import Bundle, Languages, apply_start_from, find_bundle, has_checkpoint, inherit_search_settings
 from transduce.config import RunConfig, TextConfig, TrainingConfig, to_toml
-from transduce.data import PreparedData, epoch_pairs, plan_batches, prepare, prepared_tokenizer
+from transduce.data import PreparedData, find_prepared_tokenizer, plan_batches, prepare, select_epoch_pairs
 from transduce.errors import (
     BundleError,
     ConfigError,
@@ -135,7 +135,7 @@ def _train_in_folder(
     begun = None if restart else folder.metrics.first().get("digests")
     prepared = ranks.call_first_rank_first(
         lambda: prepare(
-            config.data, text, _cache_folder(config), standard_input=standard_input, begun=begun, talk=reporter.report
+            config.data, text, _cache_folder(config), standard_input=standard_input, begun=begun, report=reporter.report
         )
     )
     config = config.with_vocabulary(prepared.tokenizer.vocabulary)
@@ -182,7 +182,7 @@ def resolve_start(
     """
     path, saved = config.training.start_from, None if restart else folder.load_config()
     if path is None or saved is None or saved.training.start_from != path or not has_checkpoint(folder.checkpoints):
-        config, bundle = started(config)
+        config, bundle = apply_start_from(config)
         return config, config.text, bundle
     given = {name: getattr(config.model, name) for name in config.model.model_fields_set - {"vocabulary"}}
     model = saved.model.model_copy(update=given)  # where they contradict each other, the folder is checked for it
@@ -192,12 +192,12 @@ def resolve_start(
         report(
             f"training.start_from = {path!r}: is not there any more, or has other weights; the run goes on without it"
         )
-    own = prepared_tokenizer(cache, begun.get("digests", {}).get("all", ""))
+    own = find_prepared_tokenizer(cache, begun.get("digests", {}).get("all", ""))
     known = text
     if own is not None and _files(text.tokenizer) != _files(own):
         known = text.model_copy(update={"tokenizer": str(own)})
     languages = Languages(source=saved.data.source_language, target=saved.data.target_language)
-    config = with_its_ways(config.model_copy(update={"model": model, "text": text}), saved.search, languages)
+    config = inherit_search_settings(config.model_copy(update={"model": model, "text": text}), saved.search, languages)
     return config, known, None
 
 
@@ -284,7 +284,7 @@ def _set_updates(config: RunConfig, prepared: PreparedData, saved: RunConfig | N
         return config
     updates = saved.training.updates if saved is not None and saved.training.epochs == training.epochs else 0
     if not updates:
-        pairs = epoch_pairs(prepared, training.seed, 0)
+        pairs = select_epoch_pairs(prepared, training.seed, 0)
         budget = ranks.size * training.batch_tokens
         num_batches = len(plan_batches(prepared.train.lengths, budget, training.seed, 0, pairs))
         updates = max(1, round(training.epochs * num_batches / training.accumulation))

@@ -10,18 +10,18 @@ from itertools import count
 from pathlib import Path
 
 from transduce.bundle import (
-    UNFINISHED,
+    UNFINISHED_PATTERN,
+    flush_to_disk,
     foreign_files,
     is_bundle,
     latest_checkpoint,
     list_checkpoints,
-    locked,
+    lock_folder,
     recover_checkpoints,
     recover_folders,
     remove_checkpoints,
     remove_folder,
-    write_through,
-    written_file,
+    replace_file,
 )
 from transduce.config import RunConfig, flatten, load_run_config, to_toml
 from transduce.errors import BusyError, ConfigError, RunError
@@ -130,7 +130,7 @@ class RunFolder:
             stack.callback(_remove_empty, made)
             try:
                 self.path.mkdir(parents=True, exist_ok=True)
-                stack.enter_context(locked(self.path, self._lock))
+                stack.enter_context(lock_folder(self.path, self._lock))
             except OSError as error:
                 raise RunError(
                     f"{self.path}: cannot be written ({error.strerror}), and a run needs that: choose another output, "
@@ -152,7 +152,10 @@ class RunFolder:
         for name in self._unfinished(path.name for path in self.path.iterdir()):
             (self.path / name).unlink(missing_ok=True)
         for lock in (self.path / f".{self.best.name}.lock", self.path / f".{self.last.name}.lock"):
-            with suppress(BusyError), locked(self.path, lock):  # which removes it, unless a living process holds it
+            with (
+                suppress(BusyError),
+                lock_folder(self.path, lock),
+            ):  # which removes it, unless a living process holds it
                 pass
         for lock in self.checkpoints.glob(".*.lock"):
             lock.unlink()
@@ -162,9 +165,9 @@ class RunFolder:
         if restart:
             self._remove_outcome()
         self.path.mkdir(parents=True, exist_ok=True)
-        with written_file(self.config_file) as beside:
+        with replace_file(self.config_file) as beside:
             beside.write_text(to_toml(config), encoding="utf-8", newline="\n")
-        write_through(self.path)
+        flush_to_disk(self.path)
 
     def truncate_after(self, update: int, *, finished: bool, report: Callable[[str], None]) -> None:
         """Remove the metrics after `update`, and those of averages if the run is not `finished`, as they come again.
@@ -226,9 +229,9 @@ class RunFolder:
             _remove_empty([place])
 
     def _unfinished(self, names: Iterable[str]) -> list[str]:
-        """Those of `names` that files of a run have until they are complete (`written_file`)."""
+        """Those of `names` that files of a run have until they are complete (`replace_file`)."""
         files = "|".join(re.escape(path.name) for path in (self.config_file, self.metrics.path, self.report))
-        return [name for name in names if re.fullmatch(f"({files}){UNFINISHED}", name, re.ASCII)]
+        return [name for name in names if re.fullmatch(f"({files}){UNFINISHED_PATTERN}", name, re.ASCII)]
 
     def _text_within(self, config: RunConfig) -> set[str]:
         """Names in this folder that hold text, given or prepared, which may exist before the run."""

@@ -13,7 +13,7 @@ import torch
 
 from transduce.bundle import Bundle, latest_checkpoint, list_checkpoints, load_tensors, model_tensors
 from transduce.config import RunConfig
-from transduce.data import Batch, PreparedData, most_times, remove_epochs
+from transduce.data import Batch, PreparedData, count_max_repetitions, remove_epochs
 from transduce.errors import Interrupted, RunError, TrainingError
 from transduce.kernels.device import find_device
 from transduce.model import Transformer
@@ -235,7 +235,7 @@ class Trainer:
             self._last_update - state.update,
             self._memory_messages.append,
             is_resumed=state.update > 0,
-            times=most_times(self.prepared),
+            times=count_max_repetitions(self.prepared),
         )
 
     @property

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from transduce.bundle import latest_checkpoint, started
+from transduce.bundle import apply_start_from, latest_checkpoint
 from transduce.config import RunConfig, flatten, remove_settings, to_toml
 from transduce.data import scratch_folder
 from transduce.errors import ConfigError, TrainingError, UserError
@@ -79,7 +79,7 @@ def verify_resume(config: RunConfig, report: Callable[[str], None]) -> ResumePro
                 "--verify-resume kills and starts a run in one process: give the command without torchrun"
             )
     output = Path(config.output)
-    config, _ = started(config)
+    config, _ = apply_start_from(config)
     short = _shorten(config)
     before, after = flatten(config.model_dump()), flatten(short.model_dump())
     changes = [f"{key} = {after[key]} (was {before[key]})" for key in after if after[key] != before[key]]

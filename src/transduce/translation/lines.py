@@ -9,7 +9,7 @@ from typing import Any
 from transduce.bundle import Bundle
 from transduce.config import SearchConfig
 from transduce.errors import ConfigError
-from transduce.text import Glossary, ProtectedSpan, paired_spans
+from transduce.text import Glossary, ProtectedSpan, pair_spans
 from transduce.translation.confidence.alignment import Alignment, AlignmentHead, Link, align_pairs
 from transduce.translation.confidence.calibration import Confidence
 from transduce.translation.confidence.guard import GuardReport, retry_suspects
@@ -223,7 +223,7 @@ class LineTranslator:
             fits=span_search.fits,
         )
         return [
-            Line(source, _make_translation(one), one.how, tuple(paired_spans(source, one.text, kinds)), one.is_given_up)
+            Line(source, _make_translation(one), one.how, tuple(pair_spans(source, one.text, kinds)), one.is_given_up)
             for source, one in zip(sources, kept, strict=True)
         ]
 

@@ -14,7 +14,7 @@ from transduce.kernels.device import find_device
 from transduce.kernels.memory import KERNELS_OF_TRANSLATION, keep_few_kernels, keep_freed_memory
 from transduce.kernels.precision import Precision
 from transduce.search import Constraints, Hypothesis, Sampling
-from transduce.text import Tokenizer, segments
+from transduce.text import Tokenizer, split_segments
 from transduce.translation.constraints.text_constraints import TextConstraints, find_contradictions
 from transduce.translation.engines.engine import Engine, NativeEngine
 
@@ -254,7 +254,7 @@ class Translator:
         if len(ids) <= self.search.max_pieces:
             return EncodedText((self.tokenizer.as_source(ids),), is_whole=True)
         language, rest = self.tokenizer.split_language(text)
-        parts = segments(rest, self.source_language, lambda part: self.fits(language + part))
+        parts = split_segments(rest, self.source_language, lambda part: self.fits(language + part))
         parts = [language + part for part in parts if part.strip() and self.tokenizer.encode(part)]
         return EncodedText(tuple(map(self.tokenizer.as_source, self.tokenizer.encode_all(parts))), is_whole=False)
 

@@ -14,15 +14,16 @@ import pytest
 from transduce.bundle import Bundle, Languages, RecordedScore, model_tensors, save_bundle
 from transduce.errors import BundleError, ConfigError, MissingExtraError
 from transduce.interop.argos.export_format import FORMAT
-from transduce.interop.export import export_bundle, proven
+from transduce.interop.export import export_bundle, prove_export
+from transduce.interop.formats import ExportFormat, Runtime
 from transduce.interop.probe import make_probe
 from transduce.interop.proof import Claim
-from transduce.interop.runtime import ExportFormat, Runtime
 from transduce.text import Tokenizer
 from transduce.translation import ForcedDecoder, Translator
 
 pytest.importorskip("ctranslate2")
 pytest.importorskip("onnx")
+
 
 WORKER = Path(__file__).parents[3] / "benchmarks" / "argos_worker.py"
 ARGOS_PYTHON = os.environ.get("PYTHON_WITH_ARGOSTRANSLATE", "")
@@ -104,7 +105,7 @@ def test_the_package_computes_the_same(
     # It sees nothing but the file.
     package = package.rename(tmp_path.parent / f"{tmp_path.name}.argosmodel")
     shutil.rmtree(tmp_path)
-    parity = proven(decoder, FORMAT, package, probe, Claim("argos", "float32", bundle.digest))
+    parity = prove_export(decoder, FORMAT, package, probe, Claim("argos", "float32", bundle.digest))
     assert parity.largest_difference < 2e-5
     assert parity.identical_greedy == parity.identical_tokenizations == 13
     assert parity.identical_weights == len(model_tensors(decoder.model))

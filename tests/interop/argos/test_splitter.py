@@ -13,9 +13,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from transduce.errors import MissingExtraError
-from transduce.interop.argos.rules import UNKNOWN_BELONGS, character_sets, ends, exceptions
-from transduce.interop.argos.splitter import splitter_model
-from transduce.text import sentences
+from transduce.interop.argos.splitter import (
+    UNKNOWN_BELONGS,
+    character_sets,
+    list_end_rules,
+    list_exception_rules,
+    splitter_model,
+)
+from transduce.text import split_sentences
 
 onnx = pytest.importorskip("onnx")
 onnxruntime = pytest.importorskip("onnxruntime")
@@ -196,7 +201,7 @@ def test_sentences_are_found_and_none_is_cut(language: str) -> None:
     text = joined(language)
     right = places_of_ends(TEXTS[language].split("\n"), text)
     ours = places_of_ends(split(language, text), text)
-    theirs = places_of_ends(sentences(text, language), text)
+    theirs = places_of_ends(split_sentences(text, language), text)
     assert not ours - right  # none is cut
     assert len(ours & right) >= 0.75 * len(right)  # numbers and initials at the end are left undecided
     assert len(ours ^ right) <= len(theirs ^ right) + 1  # and so sentencex, which splits text for us, is not better
@@ -259,8 +264,8 @@ def test_the_network_does_what_the_rules_say(text: str, language: str) -> None:
     expected = [
         place
         for place in range(len(text) - 1)
-        if any(rule_holds(rule, sets, text, place) for rule in ends())
-        and not any(rule_holds(rule, sets, text, place) for rule in exceptions(language))
+        if any(rule_holds(rule, sets, text, place) for rule in list_end_rules())
+        and not any(rule_holds(rule, sets, text, place) for rule in list_exception_rules(language))
     ]
     assert found_ends(language, text) == expected
 

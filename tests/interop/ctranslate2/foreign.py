@@ -13,7 +13,7 @@ import sentencepiece
 import torch
 from torch import Tensor
 
-from transduce.interop.ctranslate2.file import TYPES, read_model_file
+from transduce.interop.ctranslate2.model_file import TYPES, read_model_file
 
 D_MODEL, D_FF, NUM_HEADS = 16, 24, 2
 SOURCES = [f"the small dog number {number} runs home" for number in range(60)]

@@ -14,13 +14,13 @@ from transduce.bundle import Bundle, Languages, model_tensors, save_bundle
 from transduce.interop import load_translator
 from transduce.interop.ctranslate2.engine import load
 from transduce.interop.ctranslate2.export_format import FORMAT
-from transduce.interop.ctranslate2.file import read_model_file
-from transduce.interop.ctranslate2.settings import adds_source_end, read_settings
-from transduce.interop.export import proven
+from transduce.interop.ctranslate2.model_file import read_model_file
+from transduce.interop.ctranslate2.runtime import adds_source_end, read_settings
+from transduce.interop.export import prove_export
+from transduce.interop.formats import ExportFormat
 from transduce.interop.parity import record_export, write_parity
 from transduce.interop.probe import Probe, make_probe
 from transduce.interop.proof import Claim
-from transduce.interop.runtime import ExportFormat
 from transduce.text import Tokenizer
 from transduce.translation import Engine, ForcedDecoder, NativeEngine, Translator
 
@@ -61,7 +61,7 @@ def test_ctranslate2_computes_the_same(
     num_sentences = 5 if settings else 13  # all that is odd
     probe = make_probe(decoder, num_sentences=num_sentences)
     folder = written(bundle, tmp_path / "written")
-    parity = proven(decoder, FORMAT, folder, probe, Claim("ctranslate2", "float32", bundle.digest))
+    parity = prove_export(decoder, FORMAT, folder, probe, Claim("ctranslate2", "float32", bundle.digest))
     assert parity.largest_difference < 2e-5
     assert parity.identical_greedy == parity.identical_tokenizations == num_sentences
     assert parity.identical_weights == len(model_tensors(decoder.model))
@@ -90,7 +90,7 @@ def test_other_precisions_are_close_and_smaller(
     exact, folder = written(bundle, tmp_path / "exact"), written(bundle, tmp_path / precision, precision)
     decoder = ForcedDecoder.from_bundle(bundle, device="cpu")
     probe = make_probe(decoder, num_sentences=5)
-    parity = proven(decoder, FORMAT, folder, probe, Claim("ctranslate2", precision, bundle.digest))
+    parity = prove_export(decoder, FORMAT, folder, probe, Claim("ctranslate2", precision, bundle.digest))
     assert parity.largest_difference > 1e-4
     assert parity.identical_weights == len(model_tensors(decoder.model))
     assert (folder / "model.bin").stat().st_size < (exact / "model.bin").stat().st_size
@@ -133,7 +133,7 @@ def test_targets_may_begin_behind_any_vector(
     folder = written(bundle, tmp_path / "written", precision)
     decoder = ForcedDecoder.from_bundle(bundle, device="cpu")
     probe = make_probe(decoder, num_sentences=3)
-    parity = proven(decoder, FORMAT, folder, probe, Claim("ctranslate2", precision, bundle.digest))
+    parity = prove_export(decoder, FORMAT, folder, probe, Claim("ctranslate2", precision, bundle.digest))
     if precision == "float32":
         assert parity.identical_weights == len(model_tensors(decoder.model))
         assert parity.largest_difference < 2e-5
@@ -161,7 +161,7 @@ def test_a_tokenizer_of_two_models_travels(
     assert adds_source_end(folder) == ends_sources
     decoder = ForcedDecoder.from_bundle(bundle, device="cpu")
     probe = Probe((">>no<< sun moon", "river stone", "☃ bird"), "made for this test")
-    parity = proven(decoder, FORMAT, folder, probe, Claim("ctranslate2", "float32", bundle.digest))
+    parity = prove_export(decoder, FORMAT, folder, probe, Claim("ctranslate2", "float32", bundle.digest))
     assert parity.identical_tokenizations == parity.identical_greedy == 3
     write_parity(folder / "parity.json", record_export(parity, folder))
     native = Translator.load(bundle.folder, device="cpu", precision="float32")

@@ -12,20 +12,20 @@ import torch
 from transduce.bundle import (
     Bundle,
     BundleDescription,
-    blank_model,
     load_tensors,
+    make_empty_model,
     model_tensors,
     save_bundle,
 )
 from transduce.config import load_run_config
 from transduce.errors import BundleError, UserError
 from transduce.interop import import_model
+from transduce.interop.conversion import split_channels
 from transduce.interop.ctranslate2.export_format import FORMAT as EXPORT
-from transduce.interop.ctranslate2.file import read_model_file
 from transduce.interop.ctranslate2.import_format import FORMAT
+from transduce.interop.ctranslate2.model_file import read_model_file
+from transduce.interop.formats import ImportedModel, ImportFormat
 from transduce.interop.parity import TOLERANCES, Parity
-from transduce.interop.residual_channels import in_halves
-from transduce.interop.runtime import ImportedModel, ImportFormat
 from transduce.model import NEVER, Transformer, sinusoids
 from transduce.text import TARGET_MODEL, VOCABULARY, Tokenizer
 from transduce.training import train
@@ -80,7 +80,7 @@ def two_vocabularies(models: tuple[bytes, bytes], tmp_path: Path) -> Path:
 
 
 def halves(length: int) -> np.ndarray:
-    return in_halves({"positions.table": sinusoids(length, D_MODEL)})["positions.table"].numpy()
+    return split_channels({"positions.table": sinusoids(length, D_MODEL)})["positions.table"].numpy()
 
 
 def imported(folder: Path, output: Path, **options: Any) -> tuple[Bundle, Parity]:
@@ -103,7 +103,7 @@ def read(tmp_path: Path, joint: bytes) -> Callable[..., tuple[ImportedModel, Tra
 
 
 def computed(found: ImportedModel) -> tuple[ImportedModel, Transformer]:
-    model = blank_model(found.config).eval()
+    model = make_empty_model(found.config).eval()
     load_tensors(model, found.tensors, "what was read")
     decoder = ForcedDecoder(model, found.tokenizer, found.search)
     tokenizer = found.tokenizer
@@ -537,7 +537,7 @@ def test_whatever_a_byte_becomes_the_error_is_ours(foreign: ForeignModel, joint:
     runtime = FORMAT.read(folder, None).runtime
     places = [whole.index(name.encode() + b"\0") for name in read_model_file(path).variables]
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("transduce.interop.ctranslate2.import_format._runtime", lambda *_: runtime)
+        patch.setattr("transduce.interop.ctranslate2.import_format._load_runtime", lambda *_: runtime)
         for place in random.choice(places, 60):
             changed = bytearray(whole)
             where = place + len(whole[place:].split(b"\0")[0]) + int(random.integers(0, 20))

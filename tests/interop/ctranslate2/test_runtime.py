@@ -9,10 +9,8 @@ from transduce.bundle import Bundle, Languages
 from transduce.errors import BundleError, MissingExtraError
 from transduce.interop import export_bundle
 from transduce.interop.ctranslate2.export_format import FORMAT
-from transduce.interop.ctranslate2.package import compute_type
-from transduce.interop.ctranslate2.runtime import CTranslate2Runtime
-from transduce.interop.ctranslate2.settings import read_settings
-from transduce.interop.runtime import Runtime
+from transduce.interop.ctranslate2.runtime import CTranslate2Runtime, compute_type, read_settings
+from transduce.interop.formats import Runtime
 
 pytest.importorskip("ctranslate2")
 

@@ -13,9 +13,9 @@ from safetensors.torch import load_file
 from transduce.bundle import Bundle, model_tensors
 from transduce.config import SearchConfig
 from transduce.errors import MissingExtraError, UserError
+from transduce.interop.formats import ExportFormat, Runtime
 from transduce.interop.huggingface.export_format import FORMAT
 from transduce.interop.huggingface.import_format import FORMAT as IMPORT
-from transduce.interop.runtime import ExportFormat, Runtime
 from transduce.translation import ForcedDecoder, NativeEngine, score_ids
 
 transformers = pytest.importorskip("transformers")

@@ -13,9 +13,9 @@ from safetensors.torch import load_file, save_file
 from transduce.bundle import Bundle, BundleDescription, load_tensors, save_bundle
 from transduce.config import SearchConfig
 from transduce.errors import BundleError, UserError
+from transduce.interop.formats import ImportedModel, ImportFormat
 from transduce.interop.huggingface.export_format import FORMAT as EXPORT
 from transduce.interop.huggingface.import_format import FORMAT
-from transduce.interop.runtime import ImportedModel, ImportFormat
 from transduce.model import NEVER, Transformer
 from transduce.translation import ForcedDecoder, NativeEngine, score_ids
 

@@ -11,22 +11,47 @@ import numpy as np
 import pytest
 import torch
 
-from transduce.bundle import Bundle, model_tensors, save_bundle
+from transduce.bundle import Bundle, BundleDescription, Languages, model_tensors, save_bundle
+from transduce.config import SearchConfig, TransformerConfig
 from transduce.errors import ParityError
-from transduce.interop.export import proven
+from transduce.interop.export import prove_export
+from transduce.interop.formats import ExportFormat, render_card
 from transduce.interop.marian import export_format as marian_format
-from transduce.interop.marian.archive import read_archive
 from transduce.interop.marian.export_format import FORMAT
+from transduce.interop.marian.files import read_archive, read_vocabulary
 from transduce.interop.marian.runtime import find_marian
-from transduce.interop.marian.vocabulary import read_vocabulary
 from transduce.interop.probe import make_probe
 from transduce.interop.proof import Claim
-from transduce.interop.runtime import ExportFormat
 from transduce.model import NEVER, Transformer
 from transduce.text import Tokenizer
 from transduce.translation import ForcedDecoder, Translator
 
 pytest.importorskip("ctranslate2")
+
+
+def card(*, is_joint: bool, **languages: str) -> str:
+    search = SearchConfig(max_pieces=77, length_penalty=0.9)
+    description = BundleDescription(model=TransformerConfig(), search=search, languages=Languages(**languages))
+    return render_card(marian_format.__file__, description, "float16", is_joint=is_joint)
+
+
+def test_it_says_what_the_model_is() -> None:
+    text = card(is_joint=True, source="en", target="no")
+    assert text.startswith("# Translation model for Marian, from en to no\n")
+    assert "weights in float16" in text
+    assert "at most 77 pieces" in text
+    assert "n^0.9" in text
+    assert card(is_joint=True).startswith("# Translation model for Marian\n")
+
+
+def test_files_are_named_that_are_there() -> None:
+    joint, separate = card(is_joint=True), card(is_joint=False)
+    assert "vocab.spm" in joint
+    assert "target_tokenizer.model" not in joint
+    assert "vocab.spm" not in separate
+    assert "target_tokenizer.model" in separate
+    assert all("{" not in text.replace('f"{', "") for text in (joint, separate))
+
 
 needs_marian = pytest.mark.skipif(find_marian() is None, reason="the package pymarian, with Marian, is not installed")
 
@@ -87,7 +112,7 @@ def test_both_programs_compute_the_same(
     assert FORMAT.obstacles(bundle) == []
     decoder = ForcedDecoder.from_bundle(bundle, device="cpu")
     probe = make_probe(decoder, num_sentences=14)
-    parity = proven(
+    parity = prove_export(
         decoder, FORMAT, written(bundle, tmp_path / "out"), probe, Claim("marian", "float32", bundle.digest)
     )
     assert parity.theirs.startswith(program)
@@ -101,7 +126,7 @@ def test_numbers_of_16_bits_are_close(make_bundle: Callable[..., Bundle], tmp_pa
     exact, folder = written(bundle, tmp_path / "exact"), written(bundle, tmp_path / "half", "float16")
     decoder = ForcedDecoder.from_bundle(bundle, device="cpu")
     probe = make_probe(decoder, num_sentences=14)
-    parity = proven(decoder, FORMAT, folder, probe, Claim("marian", "float16", bundle.digest))
+    parity = prove_export(decoder, FORMAT, folder, probe, Claim("marian", "float16", bundle.digest))
     assert parity.theirs.startswith(program)
     assert parity.largest_difference > 1e-4
     assert parity.identical_weights == len(model_tensors(decoder.model))  # rounding apart
@@ -116,7 +141,7 @@ def test_a_tokenizer_for_each_language_travels_too(separate: Bundle, tmp_path: P
     assert not decoder.tokenizer.is_joint
     probe = make_probe(decoder, num_sentences=14)
     claim = Claim("marian", "float32", separate.digest)
-    parity = proven(decoder, FORMAT, written(separate, tmp_path / "out"), probe, claim)
+    parity = prove_export(decoder, FORMAT, written(separate, tmp_path / "out"), probe, claim)
     assert parity.theirs.startswith(program)
     assert parity.identical_greedy == parity.identical_tokenizations == 14
     found = {path.name for path in (tmp_path / "out").iterdir()}

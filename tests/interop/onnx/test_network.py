@@ -11,8 +11,9 @@ from torch import Tensor
 from transduce.interop.onnx.network import cache_names, decoder_step_graph, encoder_graph
 from transduce.model import KeysAndValues, Transformer
 
-onnxruntime = pytest.importorskip("onnxruntime")
 pytest.importorskip("onnx")
+
+onnxruntime = pytest.importorskip("onnxruntime")
 
 Arrays = dict[str, np.ndarray]
 

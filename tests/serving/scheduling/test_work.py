@@ -20,7 +20,7 @@ from transduce.serving.scheduling.work import (
     prepare_pairs,
     prepare_texts,
 )
-from transduce.text import rebuilt, split_document
+from transduce.text import rebuild_document, split_document
 from transduce.translation import AlignmentHead, ForcedDecoder, TranslationOptions, align_pairs
 
 DOCUMENT = split_document("One two.  Three!\n", "en")
@@ -102,7 +102,7 @@ def test_a_sentence_of_very_many_parts_waits_in_turns(model: LoadedModel) -> Non
     text = " Sun  moon,\triver" * 200 + " https://example.org/" + "a" * 100 + "\n"
     prepared = prepare_texts(model, [text], TranslationOptions())
     (document,) = prepared.documents
-    assert rebuilt(document, document.sentences) == text
+    assert rebuild_document(document, document.sentences) == text
     *short, with_address = (length for _, length in prepared.sentences)
     assert len(short) > MAX_PARTS
     assert all(length <= model.info.max_pieces + 1 for length in short)
@@ -128,7 +128,7 @@ def test_no_payload_is_longer_than_some_parts(model: LoadedModel, long: str, opt
     text = f"Sun and moon {long} river. Stone."
     prepared = prepare_texts(model, [text], options)
     (document,) = prepared.documents
-    assert rebuilt(document, document.sentences) == text
+    assert rebuild_document(document, document.sentences) == text
     assert max(length for _, length in prepared.sentences) <= (MAX_PARTS + 1) * model.info.max_pieces
     assert document.sentences[0].startswith("Sun and moon")
 

@@ -133,16 +133,16 @@ def test_a_full_disk_stops_no_report_for_long(
 ) -> None:
     config = make_config(**SHORT)
     folder = Path(config.output)
-    writing = import_module("transduce.bundle.written_file")
-    flush = writing.write_through
+    writing = import_module("transduce.bundle.output")
+    flush = writing.flush_to_disk
     seen: list[str] = []
 
     def repair() -> None:
         seen.append((folder / "report.html").read_text(encoding="utf-8"))
-        monkeypatch.setattr(writing, "write_through", flush)
+        monkeypatch.setattr(writing, "flush_to_disk", flush)
 
     def spoil() -> None:
-        monkeypatch.setattr(writing, "write_through", flush_unless_full)
+        monkeypatch.setattr(writing, "flush_to_disk", flush_unless_full)
 
     def flush_unless_full(path: Path) -> None:
         if path.name.startswith("report.html"):

@@ -1,19 +1,26 @@
-"""The sentence splitter of an Argos package: the rules of `rules` as a network in ONNX, which MiniSBD runs.
+"""The sentence splitter of an Argos package: rules about punctuation as an ONNX network, which MiniSBD runs.
 
-MiniSBD (github.com/LibreTranslate/MiniSBD) looks up a number for every character of a paragraph and asks a network at
-which characters a sentence ends. Ours is a table and two convolutions:
+MiniSBD (github.com/LibreTranslate/MiniSBD) maps every character of a paragraph to a number and asks a network at which
+characters a sentence ends. This network is a table and two convolutions:
 
-    table: number of a character -> sets it is in                        [batch, characters, sets]
+    table: number of a character -> sets that contain the character      [batch, characters, sets]
     convolution over neighbours: the rules that hold at a character      [batch, rules, characters]
     convolution of width 1: an end, unless an exception holds, too       [batch, 3, characters]
 
-Argos Translate fetches a splitter from the network where a package has none.
+Argos Translate downloads a splitter where a package has none.
+
+A rule is a row of words, one for each of some adjacent characters, as in "stop* space starter". A word is the name of
+a set in `character_sets`, or a single character, a letter in either case. "!" before a set: the character is not in the
+set, or there is no character, as before the start of a text. "*" marks the last character of a sentence. In doubt, no
+sentence ends: two sentences that are translated together lose less than one that is cut in half.
 """
 
 import json
 import re
+import string
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import product
 from types import ModuleType
 from typing import Any
 
@@ -21,14 +28,165 @@ import numpy as np
 import numpy.typing as npt
 
 from transduce import __version__
-from transduce.interop.argos.rules import UNKNOWN_BELONGS, character_sets, ends, exceptions
-from transduce.interop.onnx.package import import_onnx
+from transduce.interop.onnx.graph import import_onnx
+
+_ALWAYS = {
+    "cs": "bc cca dr ing mgr mudr např phdr prof resp rndr st sv tj tzv ul",
+    "da": "bl ca cand dr dvs eks f.eks fr hr jf kgl ltd maks mht pga prof skt vedr",
+    "de": "bspw bzw ca dipl dr evtl exkl fa fr geb gegr gest ggf hl hr hrsg ing inkl jr kath mag mio mrd nr prof sog "
+    "st std tel vgl zzgl",
+    "el": "αγ βλ δρ καθ",
+    "en": "approx capt cf col dept dr est fr gen gov hon lt maj messrs mr mrs ms msgr mt pres prof rep rev sen sgt st "
+    "supt vs viz",
+    "es": "aprox av avda dr dra dña ee ej ing lic prof profa sr sra sres sras srta tel ud uds vd vds",
+    "fi": "dipl esim fil huom ks mm mr ns os prof puh rva st synt toim tri ts vrt",
+    "fr": "apr av bd bld cf dr drs env ex me mgr mlle mlles mm mme mmes mr p.ex prof st ste tél",
+    "hi": "डॉ प्रो",
+    "hu": "dr ifj ill kb ld özv prof stb szt tel ui ún",
+    "it": "avv arch dott dott.ssa dr gen geom ing mons on prof sen sig sigg sigra tel",
+    "nb": "bl ca cand dr dvs eks evt f.eks fr frk hr iht inkl jf kgl maks mht pga prof st tlf vedr",
+    "nl": "bijv blz ca dhr dr drs excl incl ing ir jhr jl mevr mr mw prof resp st tel vgl",
+    "pl": "al bp dr gen hab in inż ks lek m.in mgr np os pl płk prof śp św tel tzn tzw ul",
+    "pt": "aprox av dr dra drs eng exma exmo ex prof profa sr sra srs sras srta tel",
+    "ro": "dl dna dr ex ing nr prof sf st str tel",
+    "ru": "акад др доц напр просп проф св см ср ул",
+    "sv": "bl ca dr dvs ex forts inkl jfr obs prof resp st t.ex tel",
+    "tr": "alb av bkz cad doç dr gen mah örn prof sn sok",
+    "uk": "акад вул див доц ім напр просп проф св",
+}
+
+_BEFORE_NUMBERS = {
+    "cs": "čl kap obr odst str tab",
+    "da": "afsn art fig kap kl nr pkt tlf",
+    "de": "abb abs apr art aug bd dez feb fig jan kap okt nov sept -str tab ziff",
+    "el": "αρ εικ κεφ σελ τηλ",
+    "en": "apr art aug ch dec eq feb fig figs jan jul jun mar no nos nov oct pp sec sep sept vol vols",
+    "es": "art arts cap fig núm pág págs vol",
+    "fi": "kpl kuv luku nro",
+    "fr": "art chap fig no num pp vol",
+    "hu": "sz",
+    "it": "art artt cap fig pag pagg vol",
+    "nb": "art fig kap kl nr pkt",
+    "nl": "art fig hfst nr tab",
+    "pl": "art godz nr pkt poz rozdz rys str tab ust",
+    "pt": "art arts cap fig núm pág págs vol",
+    "ro": "art cap fig pag vol",
+    "ru": "гл илл рис стр табл тел",
+    "sv": "fig kap kl nr sid",
+    "tr": "md no sf",
+    "uk": "гл мал рис стор табл тел",
+}
+
+_SAME = {"nn": "nb", "no": "nb", "pb": "pt", "gl": "es", "ca": "es", "sk": "cs", "be": "ru"}
+"""Languages without a list of their own, each with a language whose list suits it."""
+
+
+def abbreviations(language: str) -> tuple[list[str], list[str]]:
+    """Abbreviations that never end a sentence, and those that do not before a number; empty for unknown languages.
+
+    Args:
+        language: a code without region, as in "de".
+    """
+    listed = _SAME.get(language, language)
+    return _ALWAYS.get(listed, "").split(), _BEFORE_NUMBERS.get(listed, "").split()
+
+
+UNKNOWN_BELONGS = ("character", "letter-before", "word-before", "starter")
+"""The sets of an unknown character: most likely one of a script without capitals."""
+
+_ORDINALS = "be bs cs da de dsb et eu fi fo hr hsb hu is lb lv me nb nn no pl sk sl sr tr"
+"""Languages that write a full stop behind the number in "3. Mai"."""
+
+_STOPS = ".!?…‽؟۔।॥።"
+_STOPS_OF = {"el": ".!?…;", "hy": ".!?…։"}
+_WIDE_STOPS = "。！？｡．"
+_QUOTES = "'’‘‚\"“”„«»‹›"
+_WIDE_CLOSING = "」』）】》〉”’］｣\"')]"
+_DASHES = "-–—"
+_FRONT = "#$%&*+<=@_~§€£•"
+"""Signs that a sentence may begin with."""
+
+
+def character_sets(language: str) -> dict[str, frozenset[str]]:
+    """All known characters, in sets by name.
+
+    Args:
+        language: a code without region, as in "de".
+    """
+    stops = _STOPS_OF.get(language, _STOPS)
+    every = [chr(number) for number in range(0x10000)]
+    # Georgian has had capitals since Unicode 11, and begins no sentence with one.
+    all_letters = [one for one in every if (one.islower() or one.isupper()) and not "\u10d0" <= one <= "\u10ff"]
+    digits = [one for one in every if one.isdecimal()]
+    signs = set(string.punctuation + _STOPS + stops + _WIDE_STOPS + _QUOTES + _WIDE_CLOSING + _DASHES + _FRONT + "¿¡ ")
+    capitals = [letter for letter in all_letters if not letter.islower()]
+    sets = {
+        "character": [*all_letters, *digits, *signs],
+        "space": " ",
+        "digit": digits,
+        "letter": all_letters,
+        "letter-before": [*all_letters, *digits, *"'’/@_"],  # what makes a letter part of something longer
+        "word-before": [*all_letters, *digits, *"./@_"],  # and a word, as in the name of a site
+        "starter": [*capitals, *digits, *_FRONT],
+        "stop": stops,
+        "opening": _QUOTES + "([{<¿¡",
+        "closing": _QUOTES + ")]}>",
+        "apart": _DASHES + "«",  # with a space behind it, as French has it behind its opening quotation mark
+        "wide-stop": _WIDE_STOPS,
+        "wide-closing": _WIDE_CLOSING,
+        "wide-continuing": _WIDE_STOPS + _WIDE_CLOSING + stops,
+    }
+    return {name: frozenset(characters) for name, characters in sets.items()}
+
+
+def list_end_rules() -> list[str]:
+    """The rules by which a sentence ends."""
+    last = ["stop*", "stop closing*", "stop closing closing*", "stop closing closing closing*", "stop space »*"]
+    next_sentence = [
+        "space starter",
+        "space opening starter",
+        "space opening opening starter",
+        "space apart space starter",
+    ]
+    wide = ["wide-stop*", "wide-stop wide-closing*", "wide-stop wide-closing wide-closing*"]
+    return [
+        *(f"{one} {other}" for one, other in product(last, next_sentence)),
+        # Chinese and Japanese put no space between sentences.
+        *(f"{one} !wide-continuing" for one in wide),
+    ]
+
+
+def list_exception_rules(language: str) -> list[str]:
+    """The rules by which no sentence ends, even where another rule says so.
+
+    Args:
+        language: a code without region, as in "de".
+    """
+    always, before_numbers = abbreviations(language)
+    found = [
+        "!letter-before letter .*",  # J. S. Bach, z. B., e.g.
+        "!character digit .*",  # the first of a numbered list
+        "!character digit digit .*",
+        "wide-stop wide-closing* と",  # Japanese: 「はい。」と言った
+        *(f"{_spell_rule(word)} .*" for word in always),
+        *(f"{_spell_rule(word)} .* space digit" for word in before_numbers),
+    ]
+    # In "Nr. 3. Dann", the number belongs to what is in front of it.
+    ordinals = ["!. space digit .*", "!. space digit digit .*"]
+    return [*found, *ordinals] if language in _ORDINALS.split() else found
+
+
+def _spell_rule(abbreviation: str) -> str:
+    """The rule for an abbreviation; one with a hyphen in front may be the end of a longer word."""
+    start, letters = ("letter", abbreviation[1:]) if abbreviation.startswith("-") else ("!word-before", abbreviation)
+    return " ".join([start, *letters])
+
 
 OPSET, IR_VERSION = 13, 8
-"""Of ONNX: no newer than needed, as splitters are run by whatever onnxruntime is installed."""
+"""Versions of ONNX, no newer than needed: splitters are run by whatever onnxruntime is installed."""
 
 _PAD, _UNKNOWN = "<PAD>", "<UNK>"
-"""What MiniSBD calls the places behind a text, and a character without a number of its own."""
+"""MiniSBD's names for padding, and for a character without a number of its own."""
 
 _Array = npt.NDArray[np.float32]
 
@@ -39,28 +197,25 @@ def splitter_model(language: str) -> bytes:
     Args:
         language: code as in "de"; a region makes no difference. Most languages have no list of abbreviations: there,
             punctuation, capitals, digits and single letters decide.
-
-    Raises:
-        MissingExtraError: the package `onnx` is not installed.
     """
     onnx = import_onnx("writing the sentence splitter of an Argos package")
     language = re.split("[-_]", language.lower())[0]
-    rules = [_Rule.read(text) for text in (*ends(), *exceptions(language))]
+    rules = [_Rule.read(text) for text in (*list_end_rules(), *list_exception_rules(language))]
     names = list(dict.fromkeys(name for rule in rules for name in rule.names))
-    numbers, table = _characters(language, names)
+    numbers, table = _number_characters(language, names)
     before, after = max(rule.last for rule in rules), max(len(rule.names) - rule.last for rule in rules) - 1
-    weights = _rule_weights(rules, names, before, after)
+    weights = _make_rule_weights(rules, names, before, after)
     biases = np.array([1 - sum(rule.wanted) for rule in rules], dtype=np.float32)
-    verdict = _verdict_weights(len(ends()), len(rules))
+    verdict = _make_verdict_weights(len(list_end_rules()), len(rules))
     arrays = {"table": table, "rules": weights, "rules_bias": biases, "verdict": verdict, "verdict_bias": _VERDICT_BIAS}
     model = onnx.helper.make_model(
-        _graph(onnx, arrays, [before, after]),
+        _make_graph(onnx, arrays, [before, after]),
         opset_imports=[onnx.helper.make_opsetid("", OPSET)],
         ir_version=IR_VERSION,
         producer_name="transduce",
         producer_version=__version__,
     )
-    onnx.helper.set_model_props(model, _metadata(language, numbers, len(table)))
+    onnx.helper.set_model_props(model, _make_metadata(language, numbers, len(table)))
     onnx.checker.check_model(model)
     content: bytes = model.SerializeToString(deterministic=True)
     return content
@@ -68,7 +223,7 @@ def splitter_model(language: str) -> bytes:
 
 @dataclass(frozen=True)
 class _Rule:
-    """The name of the set of each character, whether it has to be in it, and which is the last of the sentence."""
+    """The set of each character, whether the character has to be in it, and which character ends the sentence."""
 
     names: tuple[str, ...]
     wanted: tuple[bool, ...]
@@ -76,7 +231,7 @@ class _Rule:
 
     @classmethod
     def read(cls, text: str) -> "_Rule":
-        """The rule that is written in words; "!" or "*" alone stands for that character."""
+        """Parse a rule; "!" or "*" alone stands for that character."""
         words = text.split(" ")
         (last,) = (place for place, word in enumerate(words) if len(word) > 1 and word.endswith("*"))
         words[last] = words[last][:-1]
@@ -85,10 +240,10 @@ class _Rule:
         return cls(names, wanted, last)
 
 
-def _characters(language: str, names: Sequence[str]) -> tuple[dict[str, int], _Array]:
-    """The number of each character that is known, and for each number a row: is it in the set of this name?
+def _number_characters(language: str, names: Sequence[str]) -> tuple[dict[str, int], _Array]:
+    """The number of each known character, and for each number a row that says in which sets of `names` it is.
 
-    Characters that no rule distinguishes have one number; 0 is no character, 1 one that is not known.
+    Characters that no rule distinguishes share a number; 0 is no character, 1 an unknown one.
     """
     sets = character_sets(language)
     members = [sets.get(name) or frozenset((name, name.lower(), name.upper())) for name in names]
@@ -109,7 +264,7 @@ def _characters(language: str, names: Sequence[str]) -> tuple[dict[str, int], _A
     return numbers, np.array(list(rows), dtype=np.float32)
 
 
-def _rule_weights(rules: Sequence[_Rule], names: Sequence[str], before: int, after: int) -> _Array:
+def _make_rule_weights(rules: Sequence[_Rule], names: Sequence[str], before: int, after: int) -> _Array:
     """[rules, sets, before + 1 + after]: with its bias, a rule gives 1 where it holds, and at most 0 elsewhere."""
     weights = np.zeros((len(rules), len(names), before + 1 + after), dtype=np.float32)
     places = {name: place for place, name in enumerate(names)}
@@ -120,10 +275,10 @@ def _rule_weights(rules: Sequence[_Rule], names: Sequence[str], before: int, aft
 
 
 _VERDICT_BIAS: _Array = np.array([0.5, -1, 0], dtype=np.float32)
-"""MiniSBD takes the largest of: nothing ends, a word ends, a sentence ends. Of words it makes nothing."""
+"""Biases of the three outputs, of which MiniSBD takes the largest: nothing ends, a word ends, a sentence ends."""
 
 
-def _verdict_weights(num_ends: int, num_rules: int) -> _Array:
+def _make_verdict_weights(num_ends: int, num_rules: int) -> _Array:
     """[3, rules, 1]: a single exception outweighs all ends together."""
     weights = np.zeros((3, num_rules, 1), dtype=np.float32)
     weights[2, :num_ends] = 1
@@ -131,7 +286,7 @@ def _verdict_weights(num_ends: int, num_rules: int) -> _Array:
     return weights
 
 
-def _graph(onnx: ModuleType, arrays: dict[str, _Array], padding: list[int]) -> Any:  # noqa: ANN401 - without types
+def _make_graph(onnx: ModuleType, arrays: dict[str, _Array], padding: list[int]) -> Any:  # noqa: ANN401 - without types
     """The network; `features`, which MiniSBD computes for its own models, is of width 0 and not read."""
     make = onnx.helper.make_node
     nodes = [
@@ -156,8 +311,8 @@ def _graph(onnx: ModuleType, arrays: dict[str, _Array], padding: list[int]) -> A
     )
 
 
-def _metadata(language: str, numbers: dict[str, int], num_numbers: int) -> dict[str, str]:
-    """What MiniSBD reads beside the network (minisbd/inference.py, `create_session`)."""
+def _make_metadata(language: str, numbers: dict[str, int], num_numbers: int) -> dict[str, str]:
+    """The metadata that MiniSBD reads beside the network (minisbd/inference.py, `create_session`)."""
     some_character = {number: character for character, number in reversed(numbers.items())}
     vocabulary = {
         "lang": language,

@@ -1,4 +1,4 @@
-"""CTranslate2 as an engine of translation: its network and its beam search, our scores."""
+"""CTranslate2 as an engine of translation: its network and beam search, with the scores of Transduce."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -9,8 +9,7 @@ import torch
 from transduce.config import SearchConfig
 from transduce.errors import BundleError, ConfigError
 from transduce.interop.ctranslate2.export_format import num_positions
-from transduce.interop.ctranslate2.package import compute_type, import_ctranslate2
-from transduce.interop.ctranslate2.settings import adds_source_end, read_settings
+from transduce.interop.ctranslate2.runtime import adds_source_end, compute_type, import_ctranslate2, read_settings
 from transduce.search import Constraints, Hypothesis, Sampling, length_penalty
 from transduce.text import Tokenizer
 from transduce.translation import batch_by_length
@@ -18,25 +17,21 @@ from transduce.translation import batch_by_length
 Ids = list[list[int]]
 
 MOST_ROWS = 64
-"""Sentences translated at a time: more need more memory and are no faster."""
+"""Sentences in a batch: more need more memory and are no faster."""
 
 _REMEDY = "use the engine native"
 _NO_SAMPLES = f"--samples {{}}: the engine ctranslate2 has none that can be repeated; {_REMEDY}"
 
 
 class CTranslate2Engine:
-    """See `translation.Engine`. Each of several translators computes on one thread, as the native engine does.
+    """CTranslate2 as a `translation.Engine`: several translators, each on one thread, as in the native engine.
 
-    CTranslate2 knows no length penalty but length^alpha: it searches without any, and what it finds is ranked by ours.
+    CTranslate2 has no length penalty but length^alpha. It searches without one, and the hypotheses are ranked by the
+    length penalty of Transduce.
 
     Args:
-        folder: what `transduce export --to ctranslate2` has written.
+        folder: a folder that `transduce export --to ctranslate2` has written.
         device: cpu, cuda or auto.
-
-    Raises:
-        BundleError: the folder is damaged, or something else.
-        ConfigError: CTranslate2 cannot use the device.
-        MissingExtraError: CTranslate2 is not installed.
     """
 
     def __init__(self, folder: Path, device: str = "auto") -> None:
@@ -67,11 +62,6 @@ class CTranslate2Engine:
         num_best: int = 1,
         constraints: Sequence[Constraints] | None = None,
     ) -> list[list[Hypothesis]]:
-        """See `Engine`.
-
-        Raises:
-            ConfigError: something is asked for that CTranslate2 does not have; names it.
-        """
         for asked in constraints or (None,):
             self.check(config, asked)
         lengths = [len(source) for source in sources]
@@ -86,7 +76,7 @@ class CTranslate2Engine:
         for index, rows in enumerate(found):
             if all(len(row) < limits[index] for row in rows):  # none was cut, so that all scores are right
                 found[index] = rows[:num_best]
-        scored = self._scored(sources, found, config.length_penalty)
+        scored = self._score(sources, found, config.length_penalty)
         return [sorted(hypotheses, key=lambda one: -one.score)[:num_best] for hypotheses in scored]
 
     def sample(
@@ -97,15 +87,10 @@ class CTranslate2Engine:
         sampling: Sampling,  # noqa: ARG002
         seed: int,  # noqa: ARG002
     ) -> list[list[Hypothesis]]:
-        """Refused: CTranslate2 draws from one sequence of random numbers, so that a sample depends on its batch.
-
-        Raises:
-            ConfigError: always.
-        """
+        """Refuse to sample: CTranslate2 has one sequence of random numbers, so that a sample depends on its batch."""
         raise ConfigError(_NO_SAMPLES.format(num_samples))
 
     def check(self, config: SearchConfig, constraints: Constraints | None = None, *, num_samples: int = 0) -> None:
-        """See `Engine`."""
         if num_samples:
             raise ConfigError(_NO_SAMPLES.format(num_samples))
         wishes = constraints or Constraints()
@@ -128,15 +113,17 @@ class CTranslate2Engine:
         config: SearchConfig,
         found: list[Ids],
     ) -> None:
-        """Put all hypotheses, best first, of the sources that the batches name into `found`."""
+        """Search the batches, and put all hypotheses of their sources, best first, into `found`."""
         # All batches are under way before the first is waited for.
-        under_way = [self._begin([sources[index] for index in batch], limits[batch[0]], config) for batch in batches]
+        under_way = [
+            self._begin_search([sources[index] for index in batch], limits[batch[0]], config) for batch in batches
+        ]
         for batch, results in zip(batches, under_way, strict=True):
             for index, result in zip(batch, results, strict=True):
-                found[index] = self._ranked(result.result(), limits[index], config.length_penalty)
+                found[index] = self._rank(result.result(), limits[index], config.length_penalty)
 
-    def _begin(self, sources: Sequence[Sequence[int]], limit: int, config: SearchConfig) -> list[Any]:
-        """Search for the translations of a batch; what comes back can be waited for."""
+    def _begin_search(self, sources: Sequence[Sequence[int]], limit: int, config: SearchConfig) -> list[Any]:
+        """Start the search for the translations of a batch, and return results that can be waited for."""
         found: list[Any] = self._translator.translate_batch(
             [self._pieces(source) for source in sources],
             beam_size=config.beam,
@@ -153,19 +140,19 @@ class CTranslate2Engine:
         return found
 
     def _pieces(self, source: Sequence[int]) -> list[str]:
-        """Those that CTranslate2 wants to be given: without the end where it puts that itself."""
+        """Pieces of a source, without `</s>` where CTranslate2 appends it."""
         return self._tokenizer.pieces(source)[: -1 if self._adds_source_end else None]
 
-    def _ranked(self, result: Any, limit: int, alpha: float) -> Ids:  # noqa: ANN401 - of an optional package
-        """Ids of all hypotheses, best first; one that does not end within the limit ends there."""
+    def _rank(self, result: Any, limit: int, alpha: float) -> Ids:  # noqa: ANN401 - of an optional package
+        """Ids of all hypotheses, best first; one that does not end within the limit is cut there."""
         pairs = zip(result.hypotheses, result.scores, strict=True)
         ranking = sorted(pairs, key=lambda pair: -pair[1] / length_penalty(len(pair[0]) + 1, alpha))
         rows = [[*(self._ids[piece] for piece in pieces[: limit - 1]), self._tokenizer.end_id] for pieces, _ in ranking]
         # Those that would go on differently may be the same up to there.
         return [list(row) for row in dict.fromkeys(map(tuple, rows))]
 
-    def _scored(self, sources: Sequence[Sequence[int]], found: Sequence[Ids], alpha: float) -> list[list[Hypothesis]]:
-        """The same with the log-probability of every token, which CTranslate2's search does not tell."""
+    def _score(self, sources: Sequence[Sequence[int]], found: Sequence[Ids], alpha: float) -> list[list[Hypothesis]]:
+        """The hypotheses with the log-probability of every token, which CTranslate2's search does not return."""
         results = self._translator.score_batch(
             [self._pieces(source) for source, rows in zip(sources, found, strict=True) for _ in rows],
             [self._tokenizer.pieces(row)[:-1] for rows in found for row in rows],
@@ -177,5 +164,5 @@ class CTranslate2Engine:
 
 
 def load(folder: Path, device: str = "auto") -> CTranslate2Engine:
-    """The engine with the model in `folder`; see `CTranslate2Engine`."""
+    """Load the model in `folder` as an engine."""
     return CTranslate2Engine(folder, device)

@@ -1,4 +1,4 @@
-"""Bundles as CTranslate2 folders, written straight through CTranslate2's own specification of a Transformer."""
+"""The export of bundles as CTranslate2 folders, through CTranslate2's own specification of a Transformer."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -6,37 +6,46 @@ from typing import Any
 
 from torch import Tensor
 
-from transduce.bundle import Bundle, model_tensors
+from transduce.bundle import Bundle, BundleDescription, model_tensors
 from transduce.config import SearchConfig, TransformerConfig
 from transduce.errors import ParityError
-from transduce.interop.ctranslate2.card import ctranslate2_card
-from transduce.interop.ctranslate2.file import MODEL_FILE, read_model_file
-from transduce.interop.ctranslate2.layout import POSITIONS, from_variables, starts_from_zero, to_variables
-from transduce.interop.ctranslate2.package import compute_type, import_ctranslate2
-from transduce.interop.ctranslate2.positions import are_shared, positions
-from transduce.interop.ctranslate2.runtime import CTranslate2Runtime
-from transduce.interop.ctranslate2.settings import SECTION, ExportedSettings, read_settings
-from transduce.interop.ctranslate2.variables import Variables
-from transduce.interop.runtime import Runtime
+from transduce.interop.ctranslate2.layout import (
+    POSITIONS,
+    from_variables,
+    has_shared_positions,
+    read_positions,
+    starts_from_zero,
+    to_variables,
+)
+from transduce.interop.ctranslate2.model_file import MODEL_FILE, Variables, read_model_file
+from transduce.interop.ctranslate2.runtime import (
+    SECTION,
+    CTranslate2Runtime,
+    ExportedSettings,
+    TextCodec,
+    compute_type,
+    import_ctranslate2,
+    read_settings,
+)
+from transduce.interop.formats import Runtime, render_card
 from transduce.model import Transformer
 from transduce.model.sublayers import EPSILON
 from transduce.text import Tokenizer
 
 ACTIVATIONS = {"relu": "RELU", "gelu": "GELU", "swish": "SWISH"}
-"""What CTranslate2 calls ours; its GELU is the exact one, as ours is."""
+"""CTranslate2's names of activations; its GELU is the exact one, as in Transduce."""
 
 NUM_POSITIONS = 2048
-"""Rows of the table of positions at least, where ours have no end; CTranslate2 reads 1,024 unless told otherwise."""
+"""The smallest number of rows of an exported table of sinusoids; CTranslate2 reads 1,024 unless told otherwise."""
 
 
 class CTranslate2Format:
-    """See `ExportFormat`: a folder that CTranslate2 4 reads, and whatever stands on it."""
+    """The `ExportFormat` of CTranslate2 4, and of the programs that use it: a folder."""
 
     precisions = ("float32", "float16", "bfloat16", "int8", "int8_float32", "int16")
     suffix = ""
 
     def obstacles(self, bundle: Bundle) -> list[str]:
-        """See `ExportFormat`."""
         config = bundle.model_config
         found = []
         if config.attention_score == "additive":
@@ -48,9 +57,8 @@ class CTranslate2Format:
         return found
 
     def write(self, bundle: Bundle, path: Path, precision: str) -> None:
-        """See `ExportFormat`."""
         tokenizer = bundle.load_tokenizer()
-        spec = _specification(bundle.load_model(), num_positions(bundle.model_config, bundle.description.search))
+        spec = _make_specification(bundle.load_model(), num_positions(bundle.model_config, bundle.description.search))
         tokens = tokenizer.pieces(range(spec.get_target_vocabulary_size()))
         spec.register_source_vocabulary(tokens)
         spec.register_target_vocabulary(tokens)
@@ -66,24 +74,16 @@ class CTranslate2Format:
         spec.save(str(path))
         for name, content in tokenizer.files.items():
             (path / name).write_bytes(content)
-        card = ctranslate2_card(
-            bundle.description, precision, is_joint=tokenizer.is_joint, ends_sources=tokenizer.ends_sources
-        )
+        card = ctranslate2_card(bundle.description, precision, tokenizer)
         (path / "README.md").write_text(card, encoding="utf-8", newline="\n")
 
     def load(self, path: Path, tokenizer: Tokenizer) -> Runtime:
-        """See `ExportFormat`. Numbers of 16 bits, which few processors compute with, are computed with in float32."""
-        return CTranslate2Runtime(path, tokenizer, compute_type(read_settings(path).precision, "cpu"))
+        return load_runtime(path, tokenizer)
 
     def read_back(self, path: Path) -> Mapping[str, Tensor]:
-        """See `ExportFormat`.
-
-        Raises:
-            ParityError: the table of positions, of which a bundle has none, is another one.
-        """
         variables = Variables(read_model_file(path / MODEL_FILE), path / MODEL_FILE)
-        config, kind = read_settings(path).model, positions(variables).kind
-        if kind != config.positions or not are_shared(variables):
+        config, kind = read_settings(path).model, read_positions(variables).kind
+        if kind != config.positions or not has_shared_positions(variables):
             raise ParityError(f"{path / MODEL_FILE}: its positions are {kind}, must be {config.positions}, all of them")
         return from_variables(config, variables.__getitem__)
 
@@ -91,15 +91,44 @@ class CTranslate2Format:
 FORMAT = CTranslate2Format()
 
 
+def load_runtime(folder: Path, tokenizer: Tokenizer, *, codec: TextCodec | None = None, origin: str = "") -> Runtime:
+    """CTranslate2 with an exported model, on the CPU; see `CTranslate2Runtime` for the arguments.
+
+    Weights of 16 bits, with which few processors compute, are computed with in float32.
+    """
+    precision = compute_type(read_settings(folder).precision, "cpu")
+    return CTranslate2Runtime(folder, tokenizer, precision, codec=codec, origin=origin)
+
+
+def ctranslate2_card(description: BundleDescription, precision: str, tokenizer: Tokenizer) -> str:
+    """The README.md of an exported folder."""
+    search = description.search
+    # CTranslate2 does not count the end symbol.
+    limit = f"len(pieces) + {search.max_extra_length - (0 if tokenizer.ends_sources else 1)}"
+    lacking = [
+        f"`{name} = {getattr(search, name):g}`"
+        for name in ("repetition_penalty", "diversity")
+        if getattr(search, name) != SearchConfig.model_fields[name].default
+    ]
+    return render_card(
+        __file__,
+        description,
+        precision,
+        is_joint=tokenizer.is_joint,
+        limit=f"min({limit}, {search.max_length - 1})" if search.max_length else limit,
+        lacking=lacking,
+    )
+
+
 def num_positions(config: TransformerConfig, search: SearchConfig) -> int:
-    """Most tokens of a source or a target in an export: what was learned, or more than the search ever asks for."""
+    """The largest number of tokens of a source or target: of learned positions, or more than any search needs."""
     if config.positions == "learned":
         return config.max_positions
     return max(NUM_POSITIONS, search.max_pieces + 1 + search.max_extra_length)
 
 
-def _specification(model: Transformer, num_positions: int) -> Any:  # noqa: ANN401 - of an optional package without types
-    """The model as CTranslate2 describes it, in float32; without vocabularies and without its other settings."""
+def _make_specification(model: Transformer, num_positions: int) -> Any:  # noqa: ANN401 - of an optional package without types
+    """The model as a CTranslate2 specification in float32, without vocabularies and other settings."""
     specs = import_ctranslate2("exporting to CTranslate2").specs
     config = model.config
     settings = {

@@ -1,4 +1,4 @@
-"""CTranslate2 folders as bundles, and the Argos packages that have one inside."""
+"""The import of CTranslate2 folders, and of the Argos packages that contain one."""
 
 import json
 import math
@@ -15,49 +15,43 @@ from torch import Tensor
 from transduce.bundle import Languages
 from transduce.config import SearchConfig, TransformerConfig, first_problem
 from transduce.errors import BundleError
-from transduce.interop.argos.archive import is_package, unpacked
-from transduce.interop.ctranslate2.file import MODEL_FILE, read_model_file
-from transduce.interop.ctranslate2.layout import OUTPUT_BIAS, POSITIONS, from_variables
-from transduce.interop.ctranslate2.network import (
+from transduce.interop.argos.package import is_package, unpack
+from transduce.interop.conversion import SPECIAL, ForeignVocabulary, interleave_channels, make_tokenizer, select_rows
+from transduce.interop.ctranslate2.layout import (
     EMBEDDINGS,
+    OUTPUT_BIAS,
+    POSITIONS,
     PROJECTION,
-    embedding_scale,
-    network_settings,
-    obstacles,
-    unknown,
+    find_obstacles,
+    find_unknown_variables,
+    from_variables,
+    read_embedding_scale,
+    read_network_settings,
+    read_positions,
 )
-from transduce.interop.ctranslate2.positions import positions
-from transduce.interop.ctranslate2.runtime import CTranslate2Runtime
-from transduce.interop.ctranslate2.settings import CONFIG_FILE, SECTION, ExportedSettings, read_settings
-from transduce.interop.ctranslate2.variables import Variables
-from transduce.interop.ctranslate2.vocabulary import SPECIAL, TheirTokens, make_tokenizer, read_tokens
-from transduce.interop.refusal import refuse_import
-from transduce.interop.residual_channels import in_turn
-from transduce.interop.runtime import ImportedModel
-from transduce.interop.token_rows import numbered
+from transduce.interop.ctranslate2.model_file import MODEL_FILE, Variables, read_model_file
+from transduce.interop.ctranslate2.runtime import (
+    CONFIG_FILE,
+    SECTION,
+    CTranslate2Runtime,
+    ExportedSettings,
+    read_settings,
+)
+from transduce.interop.formats import ImportedModel, refuse_import
 from transduce.model import NEVER
 from transduce.model.sublayers import EPSILON
 from transduce.text import Tokenizer
 
 
 class CTranslate2Import:
-    """See `ImportFormat`: a folder with `model.bin`, `config.json` and vocabularies, or an Argos package."""
+    """The `ImportFormat` of CTranslate2: a folder with model.bin, config.json and vocabularies, or an Argos package."""
 
     def recognises(self, path: Path) -> bool:
-        """See `ImportFormat`."""
         return (path / MODEL_FILE).is_file() or is_package(path)
 
     def read(self, path: Path, tokenizer: Path | None) -> ImportedModel:
-        """See `ImportFormat`.
-
-        Whole numbers of 8 or 16 bits become what CTranslate2 computes with in float32: number by scale.
-
-        Raises:
-            BundleError: a file is missing or damaged, or the model is of a kind that ours cannot express; says why.
-            MissingExtraError: CTranslate2 is not installed.
-            UserError: there is no SentencePiece model.
-        """
-        with _folder(path) as (folder, languages):
+        """Whole numbers of 8 or 16 bits become what CTranslate2 computes with in float32: number by scale."""
+        with _open_folder(path) as (folder, languages):
             return _read(folder, tokenizer, languages)
 
 
@@ -65,13 +59,13 @@ FORMAT = CTranslate2Import()
 
 
 @contextmanager
-def _folder(path: Path) -> Iterator[tuple[Path, Languages]]:
-    """The folder of the model, which may lie in a package."""
+def _open_folder(path: Path) -> Iterator[tuple[Path, Languages]]:
+    """The folder of the model, extracted from a package if necessary."""
     if path.is_dir():
         yield path, Languages()
         return
     with TemporaryDirectory() as temporary:
-        languages = unpacked(path, Path(temporary))
+        languages = unpack(path, Path(temporary))
         yield Path(temporary) / "model", languages
 
 
@@ -80,15 +74,15 @@ def _read(folder: Path, given: Path | None, languages: Languages) -> ImportedMod
     if file.kind != "TransformerSpec":
         raise BundleError(f"{folder}: is a {file.kind}, must be a TransformerSpec, with encoder and decoder")
     variables, tokens = Variables(file, folder / MODEL_FILE), read_tokens(folder)
-    settings = _settings(folder, variables)
-    refuse_import(folder, [*_unreadable(settings, variables, tokens), *obstacles(variables)])
+    settings = _read_config(folder, variables)
+    refuse_import(folder, [*_find_config_obstacles(settings, variables, tokens), *find_obstacles(variables)])
     tokens = tokens.without_pad() if _starts_with_pad(settings, variables, tokens) else tokens
-    table = positions(variables)
+    table = read_positions(variables)
     tokenizer = make_tokenizer(tokens, folder, given, ends_sources=_ends_sources(settings, variables))
-    matrices = _matrices(variables, tokens, tokenizer)
-    exported = read_settings(folder) if SECTION in settings else _usual_settings(languages, len(table.rows))
-    shape = {**network_settings(variables), "vocabulary": tokenizer.vocabulary, "dropout": exported.model.dropout}
-    shape |= {"tied_embeddings": _tying(matrices), "output_bias": OUTPUT_BIAS in matrices, "positions": table.kind}
+    matrices = _read_token_matrices(variables, tokens, tokenizer)
+    exported = read_settings(folder) if SECTION in settings else _make_default_settings(languages, len(table.rows))
+    shape = {**read_network_settings(variables), "vocabulary": tokenizer.vocabulary, "dropout": exported.model.dropout}
+    shape |= {"tied_embeddings": _find_tying(matrices), "output_bias": OUTPUT_BIAS in matrices, "positions": table.kind}
     shape |= {"max_positions": len(table.rows)} if table.kind == "learned" else {}
     try:
         config = TransformerConfig(**shape)
@@ -107,13 +101,13 @@ def _read(folder: Path, given: Path | None, languages: Languages) -> ImportedMod
     except (RuntimeError, IndexError) as error:  # of torch
         raise BundleError(f"{folder}: its variables do not belong together: {error}") from None
     if not _starts_from_zero(variables):
-        tensors |= _with_start(tensors, settings["decoder_start_token"], variables, tokens, tokenizer)
-    refuse_import(folder, unknown(variables))
+        tensors |= _set_start_embedding(tensors, settings["decoder_start_token"], variables, tokens, tokenizer)
+    refuse_import(folder, find_unknown_variables(variables))
     return ImportedModel(
         config=config,
-        tensors=in_turn(tensors) if table.is_in_halves else tensors,
+        tensors=interleave_channels(tensors) if table.is_split else tensors,
         tokenizer=tokenizer,
-        runtime=_runtime(folder, tokenizer),
+        runtime=_load_runtime(folder, tokenizer),
         source_language=exported.languages.source,
         target_language=exported.languages.target,
         search=exported.search,
@@ -121,15 +115,15 @@ def _read(folder: Path, given: Path | None, languages: Languages) -> ImportedMod
     )
 
 
-def _runtime(folder: Path, tokenizer: Tokenizer) -> CTranslate2Runtime:
+def _load_runtime(folder: Path, tokenizer: Tokenizer) -> CTranslate2Runtime:
     try:
         return CTranslate2Runtime(folder, tokenizer, "float32")
     except RuntimeError as error:  # of CTranslate2
         raise BundleError(f"{folder}: CTranslate2 itself cannot load it: {error}") from None
 
 
-def _settings(folder: Path, variables: Variables) -> dict[str, Any]:
-    """Those of config.json, and what CTranslate2 takes where it says nothing; before version 3, variables said it."""
+def _read_config(folder: Path, variables: Variables) -> dict[str, Any]:
+    """The settings in config.json with CTranslate2's defaults; before version 3, variables held them."""
     path = folder / CONFIG_FILE
     start = "<s>" if variables.number("with_target_bos", 1.0) else "</s>"
     defaults = {
@@ -152,8 +146,8 @@ def _settings(folder: Path, variables: Variables) -> dict[str, Any]:
     return defaults | found
 
 
-def _usual_settings(languages: Languages, num_positions: int) -> ExportedSettings:
-    """What stands in for the settings that only our own exports have; nothing is longer than the table of positions."""
+def _make_default_settings(languages: Languages, num_positions: int) -> ExportedSettings:
+    """Defaults for the settings that only exports of Transduce have; no sentence is longer than the positions."""
     usual = SearchConfig()
     extra = min(usual.max_extra_length, max(1, num_positions // 2))
     pieces = min(usual.max_pieces, max(8, num_positions - extra - 1))
@@ -161,8 +155,10 @@ def _usual_settings(languages: Languages, num_positions: int) -> ExportedSetting
     return ExportedSettings(model=TransformerConfig(), search=search, languages=languages, precision="float32")
 
 
-def _unreadable(settings: Mapping[str, Any], variables: Variables, tokens: TheirTokens) -> Iterator[str]:
-    """What config.json says that ours cannot express."""
+def _find_config_obstacles(
+    settings: Mapping[str, Any], variables: Variables, tokens: ForeignVocabulary
+) -> Iterator[str]:
+    """Settings in config.json that a bundle cannot express."""
     start = settings["decoder_start_token"]
     for name, expected in zip(("unk_token", "eos_token"), SPECIAL, strict=True):
         if settings[name] != expected:
@@ -182,8 +178,8 @@ def _starts_from_zero(variables: Variables) -> bool:
     return bool(variables.number("decoder/start_from_zero_embedding", 0.0))
 
 
-def _starts_with_pad(settings: Mapping[str, Any], variables: Variables, tokens: TheirTokens) -> bool:
-    """Whether targets begin with a `<pad>` that is nothing else, as in exports of ours that do not begin with zeros."""
+def _starts_with_pad(settings: Mapping[str, Any], variables: Variables, tokens: ForeignVocabulary) -> bool:
+    """Whether targets begin with a `<pad>` of no other use, as in exports of Transduce that do not begin with zeros."""
     lasts = {tokens.sources[-1], tokens.targets[-1], settings["decoder_start_token"]}
     if lasts != {"<pad>"} or _starts_from_zero(variables) or OUTPUT_BIAS not in variables:
         return False
@@ -193,50 +189,81 @@ def _starts_with_pad(settings: Mapping[str, Any], variables: Variables, tokens: 
 def _ends_sources(settings: Mapping[str, Any], variables: Variables) -> bool:
     """Whether the encoder reads `</s>` behind a source.
 
-    Who starts with zeros or with `</s>` itself, as Marian and fairseq do, is given sources that have it, where
-    CTranslate2 is not to add it. OpenNMT, which Argos packages are made with, has none there.
+    Models that start with zeros or with `</s>` itself, as those of Marian and fairseq, are given sources that end with
+    it where CTranslate2 does not add it. Models of OpenNMT, as in Argos packages, have none there.
     """
     starts_likewise = _starts_from_zero(variables) or settings["decoder_start_token"] == settings["eos_token"]
     return bool(settings["add_source_eos"]) or starts_likewise
 
 
-def _matrices(variables: Variables, tokens: TheirTokens, tokenizer: Tokenizer) -> dict[str, Tensor]:
-    """Those with a row for each token, numbered as ours, without `<pad>`, embeddings to be multiplied by sqrt(d_model).
-
-    Raises:
-        BundleError: there is another number of tokens.
-    """
+def _read_token_matrices(variables: Variables, tokens: ForeignVocabulary, tokenizer: Tokenizer) -> dict[str, Tensor]:
+    """The matrices with a row for each token but `<pad>`, in the order of the tokenizer, scaled for a bundle."""
     pieces = tokenizer.pieces(range(tokenizer.pad_id))
     sources, targets = tokens.rows(pieces)
     num_sources, num_targets = (len(side) + tokens.has_pad for side in (tokens.sources, tokens.targets))
     found = {
-        EMBEDDINGS[0]: numbered(variables.rows(EMBEDDINGS[0], num_sources), sources),
-        EMBEDDINGS[1]: numbered(variables.rows(EMBEDDINGS[1], num_targets), targets),
-        PROJECTION: numbered(variables.rows(PROJECTION, num_targets), targets),
+        EMBEDDINGS[0]: select_rows(variables.rows(EMBEDDINGS[0], num_sources), sources),
+        EMBEDDINGS[1]: select_rows(variables.rows(EMBEDDINGS[1], num_targets), targets),
+        PROJECTION: select_rows(variables.rows(PROJECTION, num_targets), targets),
     }
     for name in EMBEDDINGS:
-        found[name] *= embedding_scale(variables, name) / math.sqrt(variables.d_model)
+        found[name] *= read_embedding_scale(variables, name) / math.sqrt(variables.d_model)
     if OUTPUT_BIAS in variables or -1 in targets:
         bias = variables.rows(OUTPUT_BIAS, num_targets) if OUTPUT_BIAS in variables else torch.zeros(num_targets)
-        found[OUTPUT_BIAS] = numbered(bias, targets, NEVER)
+        found[OUTPUT_BIAS] = select_rows(bias, targets, NEVER)
         if tokens.has_pad and not found[OUTPUT_BIAS].any():  # it was there for `<pad>` alone
             found.pop(OUTPUT_BIAS)
     return found
 
 
-def _tying(matrices: Mapping[str, Tensor]) -> str:
+def _find_tying(matrices: Mapping[str, Tensor]) -> str:
     if not torch.equal(matrices[EMBEDDINGS[1]], matrices[PROJECTION]):
         return "none"
     return "three_way" if torch.equal(*(matrices[name] for name in EMBEDDINGS)) else "two_way"
 
 
-def _with_start(
-    tensors: Mapping[str, Tensor], token: str, variables: Variables, tokens: TheirTokens, tokenizer: Tokenizer
+def _set_start_embedding(
+    tensors: Mapping[str, Tensor], token: str, variables: Variables, tokens: ForeignVocabulary, tokenizer: Tokenizer
 ) -> dict[str, Tensor]:
-    """The embeddings of targets with that of the start `token` as the row of `<pad>`, behind which ours begin."""
+    """The target embeddings with that of the start `token` in the row of `<pad>`, behind which targets begin."""
     name = "target_embedding.weight" if "target_embedding.weight" in tensors else "source_embedding.weight"
     if tokens.has_pad:
-        row = variables[EMBEDDINGS[1]][-1] * (embedding_scale(variables, EMBEDDINGS[1]) / math.sqrt(variables.d_model))
+        row = variables[EMBEDDINGS[1]][-1] * (
+            read_embedding_scale(variables, EMBEDDINGS[1]) / math.sqrt(variables.d_model)
+        )
     else:
         row = tensors[name][tokenizer.pieces(range(tokenizer.pad_id)).index(token)]
     return {name: torch.cat([tensors[name][:-1], row[None]])}
+
+
+def read_tokens(folder: Path) -> ForeignVocabulary:
+    """Read the vocabularies in `folder`."""
+    shared = _find_vocabulary(folder, "shared_vocabulary")
+    source, target = (shared or _find_vocabulary(folder, f"{side}_vocabulary") for side in ("source", "target"))
+    if source is None or target is None:
+        raise BundleError(f"{folder}: has no shared_vocabulary.json, and not both source_ and target_vocabulary.json")
+    return ForeignVocabulary(_read_token_list(source), _read_token_list(target))
+
+
+def _find_vocabulary(folder: Path, name: str) -> Path | None:
+    return next((path for ending in (".json", ".txt") if (path := folder / f"{name}{ending}").is_file()), None)
+
+
+def _read_token_list(path: Path) -> list[str]:
+    """A JSON list, or a line for each token."""
+    try:
+        content = path.read_bytes()
+        tokens: Any = content.decode("utf-8").removesuffix("\n").split("\n")
+        if path.suffix == ".json":
+            tokens = json.loads(content)
+    except OSError as error:
+        raise BundleError(f"{path}: cannot be read: {error.strerror}") from None
+    except (ValueError, RecursionError) as error:
+        raise BundleError(f"{path}: is no list of tokens: {error}; use an undamaged copy") from None
+    if not isinstance(tokens, list) or not all(isinstance(token, str) and token for token in tokens):
+        raise BundleError(f"{path}: is no list of tokens; use an undamaged copy")
+    if len(set(tokens)) < len(tokens):
+        raise BundleError(f"{path}: has a token twice among its {len(tokens):,}: each must have one row")
+    if missing := [name for name in SPECIAL if name not in tokens]:
+        raise BundleError(f"{path}: has no token {missing[0]!r}: models without it cannot be imported")
+    return tokens

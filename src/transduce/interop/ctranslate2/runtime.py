@@ -1,69 +1,146 @@
-"""CTranslate2 with a model loaded, as a proof wants it: on the CPU, on one thread."""
+"""CTranslate2 with a model loaded for a parity proof, and the settings of an exported folder."""
 
+import json
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from types import ModuleType
+from typing import Any, Protocol, runtime_checkable
 
 import sentencepiece
+from pydantic import ValidationError
 
-from transduce.interop.ctranslate2.package import import_ctranslate2
-from transduce.interop.ctranslate2.settings import adds_source_end
+from transduce.bundle import BundleDescription, Languages
+from transduce.config import SearchConfig, Settings, TransformerConfig
+from transduce.errors import BundleError, MissingExtraError
 from transduce.text import SOURCE_MODEL, TARGET_MODEL, Tokenizer
+
+
+def import_ctranslate2(purpose: str) -> ModuleType:
+    """Import the optional package `ctranslate2`; `purpose` says in the error what needs it."""
+    try:
+        import ctranslate2  # noqa: PLC0415 - optional
+        import ctranslate2.specs  # noqa: PLC0415
+    except ImportError:
+        raise MissingExtraError("ctranslate2", "ctranslate2", purpose) from None
+    package: ModuleType = ctranslate2
+    return package
+
+
+def compute_type(precision: str, device: str) -> str:
+    """CTranslate2's name of the arithmetic for weights in `precision`; float32 where `device` supports no other.
+
+    CTranslate2 would choose the same, with a warning on standard error.
+    """
+    known = import_ctranslate2("running a model in CTranslate2").get_supported_compute_types(device)
+    return precision if precision in known else "float32"
+
+
+CONFIG_FILE = "config.json"
+SECTION = "transduce"
+
+
+class ExportedSettings(Settings):
+    """The section `transduce` of config.json, which CTranslate2 ignores."""
+
+    model: TransformerConfig
+    """The settings of the network."""
+
+    search: SearchConfig
+    """The settings of the search unless others are given."""
+
+    languages: Languages
+    """From which language to which."""
+
+    precision: str
+    """CTranslate2's name of the precision of the weights."""
+
+    @classmethod
+    def of(cls, description: BundleDescription, precision: str) -> "ExportedSettings":
+        """The settings of a bundle."""
+        languages, search = description.languages, description.search
+        return cls(model=description.model, search=search, languages=languages, precision=precision)
+
+
+def read_settings(folder: Path) -> ExportedSettings:
+    """Read the section `transduce` of the config.json of `folder`."""
+    path = folder / CONFIG_FILE
+    try:
+        section = json.loads(path.read_bytes())[SECTION]
+        # As JSON, in which pydantic's strict mode takes what Python's types would not let pass.
+        return ExportedSettings.model_validate_json(json.dumps(section))
+    except OSError as error:
+        raise BundleError(f"{path}: cannot be read ({error.strerror}): give a folder that was exported") from None
+    except (ValueError, KeyError, TypeError, RecursionError, ValidationError):
+        raise BundleError(
+            f"{path}: has no section {SECTION!r}, or not its settings: give a folder that "
+            f"transduce export --to ctranslate2 has written"
+        ) from None
+
+
+def adds_source_end(folder: Path) -> bool:
+    """Whether CTranslate2 itself appends `</s>` to every source of the model in `folder`."""
+    path = folder / CONFIG_FILE  # which CTranslate2 before version 3 did not write
+    return path.exists() and bool(json.loads(path.read_bytes()).get("add_source_eos", False))
+
 
 BATCH_TOKENS = 4096
 
 
-class CTranslate2Runtime:
-    """See `Runtime`. CTranslate2 reads and writes pieces; of ids it knows nothing outside.
+@runtime_checkable
+class TextCodec(Protocol):
+    """The tokenizer that travels with an exported model."""
 
-    Texts are divided by the SentencePiece model in the folder, if there is one, as the folder's README does it.
+    def encode(self, texts: Sequence[str]) -> list[list[int]]:
+        """Ids of each text, with `</s>`."""
+        ...
+
+    def decode(self, ids: Sequence[Sequence[int]]) -> list[str]:
+        """The text of each row of ids."""
+        ...
+
+
+class CTranslate2Runtime:
+    """CTranslate2 with a model loaded, as `Runtime`: on the CPU, on one thread.
+
+    CTranslate2 reads and writes pieces and knows no ids.
 
     Args:
-        folder: a CTranslate2 model, exported by us or not.
+        folder: a CTranslate2 model, exported by Transduce or not.
         tokenizer: whose ids are read and returned; its pieces are the model's vocabulary.
         compute_type: CTranslate2's name of the arithmetic; "default" is that of the weights in the folder.
-
-    Raises:
-        MissingExtraError: CTranslate2 is not installed.
+        codec: the tokenizer that travels with the model; by default, the SentencePiece models in the folder, if any.
+        origin: what follows "CTranslate2 4.8.5" in the name of the program.
     """
 
-    def __init__(self, folder: Path, tokenizer: Tokenizer, compute_type: str = "default") -> None:
+    def __init__(
+        self,
+        folder: Path,
+        tokenizer: Tokenizer,
+        compute_type: str = "default",
+        *,
+        codec: TextCodec | None = None,
+        origin: str = "",
+    ) -> None:
         ctranslate2 = import_ctranslate2("running a model in CTranslate2")
-        self._name = f"CTranslate2 {ctranslate2.__version__}"
+        self.name = f"CTranslate2 {ctranslate2.__version__}{origin}"
         self._translator: Any = ctranslate2.Translator(
             str(folder), device="cpu", compute_type=compute_type, inter_threads=1, intra_threads=1
         )
         self._tokenizer = tokenizer
         self._ids = {piece: index for index, piece in enumerate(tokenizer.pieces(range(tokenizer.vocabulary)))}
         self._adds_source_end = adds_source_end(folder)
-        self._source, self._target = _processors(folder)
-
-    @property
-    def name(self) -> str:
-        """See `Runtime`."""
-        return self._name
+        own = _FolderCodec(folder, tokenizer) if (folder / SOURCE_MODEL).is_file() else None
+        self._codec = own if codec is None else codec
 
     def encode(self, texts: Sequence[str]) -> list[list[int]] | None:
-        """See `Runtime`."""
-        if self._source is None:
-            return None
-        divided = [self._tokenizer.split_language(text) for text in texts]
-        rows = self._source.encode([rest for _, rest in divided], out_type=str)
-        pieces = [[*language.split(), *row] for (language, _), row in zip(divided, rows, strict=True)]
-        return [self._tokenizer.as_source(self._to_ids(row)) for row in pieces]
+        return None if self._codec is None else self._codec.encode(texts)
 
     def decode(self, ids: Sequence[Sequence[int]]) -> list[str] | None:
-        """See `Runtime`."""
-        if self._target is None:
-            return None
-        texts = [self._target.decode_pieces(self._tokenizer.pieces(row)[:-1]) for row in ids]
-        # A piece that only sources have stands for itself.
-        return texts if self._tokenizer.is_joint else [text.replace("▁", " ").strip() for text in texts]
+        return None if self._codec is None else self._codec.decode(ids)
 
     def forced_scores(self, sources: Sequence[Sequence[int]], targets: Sequence[Sequence[int]]) -> list[list[float]]:
-        """See `Runtime`."""
         results = self._translator.score_batch(
-            self._sources(sources),
+            self._source_pieces(sources),
             [self._tokenizer.pieces(target)[:-1] for target in targets],
             max_batch_size=BATCH_TOKENS,
             batch_type="tokens",
@@ -72,9 +149,8 @@ class CTranslate2Runtime:
         return [list(result.log_probs) for result in results]
 
     def greedy(self, sources: Sequence[Sequence[int]], max_lengths: Sequence[int]) -> list[list[int]]:
-        """See `Runtime`."""
         results = self._translator.translate_batch(
-            self._sources(sources),
+            self._source_pieces(sources),
             max_batch_size=BATCH_TOKENS,
             batch_type="tokens",
             beam_size=1,
@@ -87,8 +163,8 @@ class CTranslate2Runtime:
         found = zip(results, max_lengths, strict=True)
         return [self._to_ids(result.hypotheses[0])[:limit] for result, limit in found]
 
-    def _sources(self, rows: Sequence[Sequence[int]]) -> list[list[str]]:
-        """Pieces, without the end where CTranslate2 itself puts it."""
+    def _source_pieces(self, rows: Sequence[Sequence[int]]) -> list[list[str]]:
+        """Pieces of each source, without `</s>` where CTranslate2 appends it."""
         end = -1 if self._adds_source_end else None
         return [self._tokenizer.pieces(row)[:end] for row in rows]
 
@@ -96,13 +172,27 @@ class CTranslate2Runtime:
         return [self._ids.get(piece, self._tokenizer.unknown_id) for piece in pieces]
 
 
-def _processors(
-    folder: Path,
-) -> tuple[sentencepiece.SentencePieceProcessor | None, sentencepiece.SentencePieceProcessor | None]:
-    """What divides sources, and what puts targets together, by the models in `folder`."""
-    models = [folder / SOURCE_MODEL, folder / TARGET_MODEL]
-    source, target = (
-        sentencepiece.SentencePieceProcessor(model_proto=path.read_bytes()) if path.is_file() else None
-        for path in models
-    )
-    return source, target or source
+class _FolderCodec:
+    """The SentencePiece models in an exported folder, used as the README.md of the folder uses them."""
+
+    def __init__(self, folder: Path, tokenizer: Tokenizer) -> None:
+        target = folder / TARGET_MODEL if (folder / TARGET_MODEL).is_file() else folder / SOURCE_MODEL
+        self._source, self._target = (
+            sentencepiece.SentencePieceProcessor(model_proto=path.read_bytes())
+            for path in (folder / SOURCE_MODEL, target)
+        )
+        self._tokenizer = tokenizer
+        pieces = tokenizer.pieces(range(tokenizer.vocabulary))
+        self._ids = {piece: index for index, piece in enumerate(pieces)}
+
+    def encode(self, texts: Sequence[str]) -> list[list[int]]:
+        divided = [self._tokenizer.split_language(text) for text in texts]
+        rows = self._source.encode([rest for _, rest in divided], out_type=str)
+        pieces = [[*language.split(), *row] for (language, _), row in zip(divided, rows, strict=True)]
+        unknown = self._tokenizer.unknown_id
+        return [self._tokenizer.as_source([self._ids.get(piece, unknown) for piece in row]) for row in pieces]
+
+    def decode(self, ids: Sequence[Sequence[int]]) -> list[str]:
+        texts = [self._target.decode_pieces(self._tokenizer.pieces(row)[:-1]) for row in ids]
+        # A piece that only sources have stands for itself.
+        return texts if self._tokenizer.is_joint else [text.replace("▁", " ").strip() for text in texts]

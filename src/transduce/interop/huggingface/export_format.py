@@ -1,4 +1,4 @@
-"""Bundles as folders of Transformers: post-norm as a Marian model, pre-norm as a Pegasus model."""
+"""The export of bundles as folders of Transformers: post-norm as a Marian model, pre-norm as a Pegasus model."""
 
 import json
 import math
@@ -9,41 +9,40 @@ import torch
 from safetensors.torch import save_file
 from torch import Tensor
 
-from transduce.bundle import Bundle, model_tensors
+from transduce.bundle import Bundle, BundleDescription, model_tensors
 from transduce.bundle.weights import read_tensors
 from transduce.config import TransformerConfig
 from transduce.errors import ParityError
-from transduce.interop.huggingface.card import huggingface_card
-from transduce.interop.huggingface.layout import POSITIONS, from_huggingface, query_scale, to_huggingface
-from transduce.interop.huggingface.runtime import TransformersRuntime, load_folder
-from transduce.interop.huggingface.settings import (
+from transduce.interop.conversion import classify_positions
+from transduce.interop.formats import Runtime, render_card, source_obstacles
+from transduce.interop.huggingface.layout import (
+    POSITIONS,
     SECTION,
     ExportedSettings,
+    from_huggingface,
     generation_settings,
     model_settings,
     num_positions,
+    query_scale,
+    to_huggingface,
     tokenizer_settings,
 )
-from transduce.interop.position_tables import position_kind
-from transduce.interop.refusal import source_obstacles
-from transduce.interop.runtime import Runtime
+from transduce.interop.huggingface.runtime import TransformersRuntime, load_folder
 from transduce.text import Tokenizer
 
 WEIGHTS = "model.safetensors"
 
 
 class HuggingFaceFormat:
-    """See `ExportFormat`: a folder for `AutoModelForSeq2SeqLM` and `AutoTokenizer` of Transformers 5."""
+    """The `ExportFormat` of Transformers 5: a folder for `AutoModelForSeq2SeqLM` and `AutoTokenizer`."""
 
     precisions = ("float32", "float16", "bfloat16")
     suffix = ""
 
     def obstacles(self, bundle: Bundle) -> list[str]:
-        """See `ExportFormat`."""
-        return list(_obstacles(bundle.model_config, bundle.load_tokenizer()))
+        return list(_find_obstacles(bundle.model_config, bundle.load_tokenizer()))
 
     def write(self, bundle: Bundle, path: Path, precision: str) -> None:
-        """See `ExportFormat`."""
         description, tokenizer = bundle.description, bundle.load_tokenizer()
         tensors = to_huggingface(description.model, model_tensors(bundle.load_model()), num_positions(description))
         _write_weights(path / WEIGHTS, tensors, getattr(torch, precision))
@@ -60,21 +59,15 @@ class HuggingFaceFormat:
         (path / "README.md").write_text(card, encoding="utf-8", newline="\n")
 
     def load(self, path: Path, tokenizer: Tokenizer) -> Runtime:  # noqa: ARG002 - its own tokenizer is in the folder
-        """See `ExportFormat`."""
         return TransformersRuntime(*load_folder(path))
 
     def read_back(self, path: Path) -> Mapping[str, Tensor] | None:
-        """See `ExportFormat`.
-
-        Raises:
-            ParityError: a table of positions is another one.
-        """
         exported = ExportedSettings.of_section(json.loads((path / "config.json").read_bytes())[SECTION])
         if exported is None:
             return None
         tensors = read_tensors(path / WEIGHTS)
         for name in POSITIONS:
-            if name in tensors and exported.model.positions != (kind := _kind(tensors[name])):
+            if name in tensors and exported.model.positions != (kind := _classify_table(tensors[name])):
                 raise ParityError(f"{path / WEIGHTS}: {name} is {kind}, must be {exported.model.positions}, all of it")
         return from_huggingface(exported.model, tensors)
 
@@ -82,11 +75,19 @@ class HuggingFaceFormat:
 FORMAT = HuggingFaceFormat()
 
 
-def _kind(table: Tensor) -> str:
-    return position_kind(table.float(), rounding=torch.finfo(table.dtype).eps)
+def huggingface_card(description: BundleDescription, precision: str) -> str:
+    """The README.md of an exported folder, with the front matter that the Hugging Face Hub reads."""
+    codes = [code for code in (description.languages.source, description.languages.target) if code]
+    # Quoted, because YAML reads a bare "no" (Norwegian) as false.
+    quoted = [json.dumps(code, ensure_ascii=False) for code in dict.fromkeys(codes)]
+    return render_card(__file__, description, precision, codes=quoted)
 
 
-def _obstacles(config: TransformerConfig, tokenizer: Tokenizer) -> Iterator[str]:
+def _classify_table(table: Tensor) -> str:
+    return classify_positions(table.float(), rounding=torch.finfo(table.dtype).eps)
+
+
+def _find_obstacles(config: TransformerConfig, tokenizer: Tokenizer) -> Iterator[str]:
     width = config.d_model / config.num_heads
     if {config.d_k, config.d_v} != {width}:
         yield (

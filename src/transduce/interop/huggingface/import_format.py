@@ -1,8 +1,8 @@
-"""Marian models of Transformers, as OPUS-MT publishes them, as bundles; and what was exported for Transformers."""
+"""The import of Marian models of Transformers, as OPUS-MT publishes them, and of bundles exported to Transformers."""
 
 import json
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 import torch
@@ -10,28 +10,23 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from transduce.config import SearchConfig, TransformerConfig
-from transduce.errors import UserError
-from transduce.interop.huggingface.layout import OUTPUT_BIAS, POSITIONS, from_huggingface
-from transduce.interop.huggingface.package import Foreign
-from transduce.interop.huggingface.runtime import TransformersRuntime, load_folder
-from transduce.interop.huggingface.settings import SECTION, ExportedSettings
-from transduce.interop.huggingface.vocabulary import TheirIds, read_vocabulary
-from transduce.interop.position_tables import position_kind
-from transduce.interop.refusal import refuse_import
-from transduce.interop.runtime import ImportedModel
-from transduce.interop.token_rows import numbered
+from transduce.errors import BundleError, UserError
+from transduce.interop.conversion import classify_positions, select_rows
+from transduce.interop.formats import ImportedModel, refuse_import
+from transduce.interop.huggingface.layout import OUTPUT_BIAS, POSITIONS, SECTION, ExportedSettings, from_huggingface
+from transduce.interop.huggingface.runtime import Foreign, TokenIdMap, TransformersRuntime, load_folder
 from transduce.model import NEVER
+from transduce.text import Tokenizer
 
 NORM_ORDERS = {"marian": "post", "pegasus": "pre"}
 ACTIVATIONS = {"relu": "relu", "gelu": "gelu", "swish": "swish", "silu": "swish"}
-"""By what Transformers calls them; its gelu is the exact one, as ours is."""
+"""Activations by their names in Transformers, whose gelu is the exact one, as in Transduce."""
 
 
 class HuggingFaceImport:
-    """See `ImportFormat`: a folder that Transformers saved, with Marian's tokenizer."""
+    """The `ImportFormat` of Transformers: a saved folder with Marian's tokenizer."""
 
     def recognises(self, path: Path) -> bool:
-        """See `ImportFormat`."""
         try:
             settings = json.loads((path / "config.json").read_bytes())
         except (OSError, ValueError, RecursionError):
@@ -39,25 +34,19 @@ class HuggingFaceImport:
         return isinstance(settings, dict) and settings.get("model_type") in NORM_ORDERS
 
     def read(self, path: Path, tokenizer: Path | None) -> ImportedModel:
-        """See `ImportFormat`.
-
-        Weights that were saved as pickles (pytorch_model.bin) are read by Transformers, which runs nothing in them.
-
-        Raises:
-            MissingExtraError: Transformers is not installed.
-            BundleError: it cannot load the folder, or the model is of a kind that ours cannot express; says why.
-            UserError: `tokenizer` is given.
-        """
+        """Read a model; Transformers itself reads pickled weights (pytorch_model.bin), and runs no code in them."""
         if tokenizer is not None:
             raise UserError(f"{tokenizer}: {path} has a tokenizer of its own: leave this one out")
         model, their_tokenizer = load_folder(path, "float32")
         state, theirs, beam = model.state_dict(), model.config, model.generation_config.num_beams
-        problems = list(_unknown_settings(theirs)) or list(_unknown_weights(theirs, state))
+        problems = list(_find_unknown_settings(theirs)) or list(_find_unknown_weights(theirs, state))
         refuse_import(path, problems)
         ours, ids = read_vocabulary(path, model, their_tokenizer)
-        tensors = _renumbered(_widened(state, max(theirs.encoder_ffn_dim, theirs.decoder_ffn_dim)), ids, theirs)
+        tensors = _renumber_tokens(
+            _widen_feed_forward(state, max(theirs.encoder_ffn_dim, theirs.decoder_ffn_dim)), ids, theirs
+        )
         exported = ExportedSettings.of_section(getattr(theirs, SECTION, None))
-        config = _config(theirs, tensors, ids, exported)
+        config = _make_config(theirs, tensors, ids, exported)
         return ImportedModel(
             config=config,
             tensors=from_huggingface(config, tensors),
@@ -65,15 +54,15 @@ class HuggingFaceImport:
             runtime=TransformersRuntime(model, their_tokenizer, ids),
             source_language=their_tokenizer.source_lang or "",
             target_language=their_tokenizer.target_lang or "",
-            search=_search(beam, theirs.max_position_embeddings) if exported is None else exported.search,
+            search=_make_search(beam, theirs.max_position_embeddings) if exported is None else exported.search,
         )
 
 
 FORMAT = HuggingFaceImport()
 
 
-def _unknown_settings(theirs: Foreign) -> Iterator[str]:
-    """What its config.json says that ours cannot express."""
+def _find_unknown_settings(theirs: Foreign) -> Iterator[str]:
+    """Settings in config.json that a bundle cannot express."""
     if theirs.model_type not in NORM_ORDERS:
         yield f"model_type = {theirs.model_type!r}: must be one of {', '.join(NORM_ORDERS)}"
         return
@@ -97,8 +86,8 @@ def _unknown_settings(theirs: Foreign) -> Iterator[str]:
         yield f"activation_function = {theirs.activation_function!r}: must be one of {', '.join(ACTIVATIONS)}"
 
 
-def _unknown_weights(theirs: Foreign, state: Mapping[str, Tensor]) -> Iterator[str]:
-    """What its weights are and ours cannot be."""
+def _find_unknown_weights(theirs: Foreign, state: Mapping[str, Tensor]) -> Iterator[str]:
+    """Properties of the weights that a bundle cannot express."""
     if state["model.decoder.embed_tokens.weight"][theirs.decoder_start_token_id].any():
         yield (
             f"decoder_start_token_id = {theirs.decoder_start_token_id}: translations begin behind a token whose "
@@ -108,18 +97,18 @@ def _unknown_weights(theirs: Foreign, state: Mapping[str, Tensor]) -> Iterator[s
         yield "the encoder's table of positions is not the decoder's: ours has one for both"
 
 
-def _search(beam: int | None, num_positions: int) -> SearchConfig:
-    """Its beam, but not its length penalty, which is another; and sentences that it has positions for."""
+def _make_search(beam: int | None, num_positions: int) -> SearchConfig:
+    """The beam of the model, without its length penalty, which is another formula, and lengths within its positions."""
     default = SearchConfig()
     max_extra_length = min(default.max_extra_length, num_positions // 3)
     max_pieces = min(default.max_pieces, max(8, num_positions - max_extra_length - 1))
     return SearchConfig(beam=beam or default.beam, max_extra_length=max_extra_length, max_pieces=max_pieces)
 
 
-def _config(
-    theirs: Foreign, tensors: Mapping[str, Tensor], ids: TheirIds, exported: ExportedSettings | None
+def _make_config(
+    theirs: Foreign, tensors: Mapping[str, Tensor], ids: TokenIdMap, exported: ExportedSettings | None
 ) -> TransformerConfig:
-    """The same network in our words; `tensors` are numbered as ours."""
+    """The settings of the network; `tensors` are in the order of the bundle's tokenizer."""
     # A bias of zeros, and queries that make up for a division, are no different from none.
     said = exported.model if exported else TransformerConfig()
     table = tensors[POSITIONS[0]]
@@ -133,9 +122,9 @@ def _config(
         "attention_score": "dot" if said.attention_score == "dot" else "scaled_dot",
         "activation": ACTIVATIONS[theirs.activation_function],
         "norm_order": NORM_ORDERS[theirs.model_type],
-        "tied_embeddings": _tied_embeddings(theirs, ids),
+        "tied_embeddings": _find_tying(theirs, ids),
         "output_bias": said.output_bias or bool(tensors[OUTPUT_BIAS][0, :-1].any()),
-        "positions": position_kind(table),
+        "positions": classify_positions(table),
         "dropout": theirs.dropout,
     }
     if settings["positions"] == "learned":
@@ -143,16 +132,16 @@ def _config(
     return TransformerConfig(**settings)
 
 
-def _tied_embeddings(theirs: Foreign, ids: TheirIds) -> str:
-    """Which matrices are one: where Transformers does not scale embeddings, ours differ from the output projection."""
+def _find_tying(theirs: Foreign, ids: TokenIdMap) -> str:
+    """Which matrices are shared; unscaled embeddings of Transformers differ from the output projection in a bundle."""
     if not theirs.tie_word_embeddings or not theirs.scale_embedding:
         return "none"
     one_matrix = theirs.model_type == "pegasus" or theirs.share_encoder_decoder_embeddings
     return "three_way" if one_matrix and ids.sources == ids.targets else "two_way"
 
 
-def _widened(state: Mapping[str, Tensor], d_ff: int) -> dict[str, Tensor]:
-    """With all feed-forward networks `d_ff` wide: what is added is zero before and after the activation."""
+def _widen_feed_forward(state: Mapping[str, Tensor], d_ff: int) -> dict[str, Tensor]:
+    """The weights with all feed-forward networks `d_ff` wide; added units are zero before and after the activation."""
     found = dict(state)
     for name, tensor in state.items():
         if ".fc1." in name:  # its outputs are rows
@@ -162,12 +151,12 @@ def _widened(state: Mapping[str, Tensor], d_ff: int) -> dict[str, Tensor]:
     return found
 
 
-def _renumbered(state: Mapping[str, Tensor], ids: TheirIds, theirs: Foreign) -> dict[str, Tensor]:
-    """With a row for each of our tokens, and embeddings that are multiplied by sqrt(d_model)."""
+def _renumber_tokens(state: Mapping[str, Tensor], ids: TokenIdMap, theirs: Foreign) -> dict[str, Tensor]:
+    """The weights with a row for each token of the bundle, and embeddings before their scaling by sqrt(d_model)."""
     scale = 1.0 if theirs.scale_embedding else math.sqrt(theirs.d_model)
     sources, targets = ([-1 if one is None else one for one in side] for side in (ids.sources, ids.targets))
     source, target = (
-        numbered(state[f"model.{stack}.embed_tokens.weight"] / scale, rows)
+        select_rows(state[f"model.{stack}.embed_tokens.weight"] / scale, rows)
         for stack, rows in (("encoder", sources), ("decoder", targets))
     )
     return {
@@ -175,6 +164,85 @@ def _renumbered(state: Mapping[str, Tensor], ids: TheirIds, theirs: Foreign) -> 
         "model.shared.weight": source,
         "model.encoder.embed_tokens.weight": source,
         "model.decoder.embed_tokens.weight": target,
-        "lm_head.weight": numbered(state["lm_head.weight"], targets),
-        OUTPUT_BIAS: numbered(state[OUTPUT_BIAS][0], targets, NEVER)[None],
+        "lm_head.weight": select_rows(state["lm_head.weight"], targets),
+        OUTPUT_BIAS: select_rows(state[OUTPUT_BIAS][0], targets, NEVER)[None],
     }
+
+
+def read_vocabulary(folder: Path, model: Foreign, tokenizer: Foreign) -> tuple[Tokenizer, TokenIdMap]:
+    """Make the bundle's tokenizer for a model of Transformers, and the map of token ids.
+
+    The ids of the bundle are `<unk>`, `</s>`, the other pieces of both sides in their order in Transformers, those of
+    the source alone, those of the target alone, and `<pad>`.
+
+    Args:
+        folder: the folder of the model.
+        model: the model of Transformers.
+        tokenizer: the tokenizer of Transformers; ids without a piece get one.
+    """
+    if type(tokenizer).__name__ != "MarianTokenizer":
+        raise BundleError(
+            f"{folder}: its tokenizer is a {type(tokenizer).__name__}, must be a MarianTokenizer, with source.spm, "
+            f"target.spm and vocab.json: only models with one can be imported"
+        )
+    special = _find_special_ids(folder, model.config, tokenizer)
+    bias = model.final_logits_bias[0].tolist()
+    num_rows = model.get_encoder().embed_tokens.num_embeddings
+    source = _sort_pieces(folder / "vocab.json", tokenizer.encoder, special, num_rows)
+    if tokenizer.separate_vocabs:
+        target = _sort_pieces(folder / "target_vocab.json", tokenizer.target_encoder, special, len(bias))
+        target = _add_unnamed_ids(target, special, bias)
+    elif len(bias) == num_rows:
+        source = target = _add_unnamed_ids(source, special, bias)
+    else:
+        raise BundleError(f"{folder}: has {num_rows} embeddings for sources, {len(bias)} outputs and one vocabulary")
+    # Else it could not decode those.
+    tokenizer.decoder |= {index: piece for piece, index in target.items()}
+    shared = ("<unk>", "</s>", *(piece for piece in source if piece in target))
+    source_only, target_only = (
+        tuple(piece for piece in one if piece not in other) for one, other in ((source, target), (target, source))
+    )
+    source_model, target_model = (Path(path).read_bytes() for path in tokenizer.spm_files)
+    ours = Tokenizer.with_vocabulary(
+        source_model, target_model, shared, str(folder), source_only=source_only, target_only=target_only
+    )
+    pieces = (*shared, *source_only, *target_only, "<pad>")
+    sources, targets = ([(side | special).get(piece) for piece in pieces] for side in (source, target))
+    return ours, TokenIdMap(sources, targets)
+
+
+def _find_special_ids(folder: Path, config: Foreign, tokenizer: Foreign) -> dict[str, int]:
+    """The ids of the special tokens, by their names in a bundle."""
+    names = {"<unk>": tokenizer.unk_token, "</s>": tokenizer.eos_token, "<pad>": tokenizer.pad_token}
+    sides = [tokenizer.encoder, tokenizer.target_encoder] if tokenizer.separate_vocabs else [tokenizer.encoder]
+    expected = {"</s>": config.eos_token_id, "<pad>": config.pad_token_id}
+    found: dict[str, int] = {}
+    for ours, theirs in names.items():
+        ids = {side.get(theirs) for side in sides} | ({expected[ours]} if ours in expected else set())
+        (index, *others) = ids
+        if others or index is None:
+            raise BundleError(
+                f"{folder}: the id of {theirs!r} is {' and '.join(map(str, ids))} in its files; config.json and each "
+                f"vocabulary must have the same"
+            )
+        found[ours] = index
+    return found
+
+
+def _sort_pieces(
+    path: Path, vocabulary: Mapping[str, int], special: Mapping[str, int], num_rows: int
+) -> dict[str, int]:
+    """The ids of all pieces with texts, sorted by id; the model has `num_rows` ids."""
+    pieces = {index: piece for piece, index in vocabulary.items()}
+    if len(pieces) < len(vocabulary):
+        raise BundleError(f"{path}: gives {len(vocabulary):,} pieces {len(pieces):,} ids: each must have its own")
+    if max(pieces) >= num_rows:
+        raise BundleError(f"{path}: has the id {max(pieces)}; the model ends at {num_rows - 1}: it is another model's")
+    return {pieces[index]: index for index in sorted(pieces.keys() - special.values())}
+
+
+def _add_unnamed_ids(target: Mapping[str, int], special: Mapping[str, int], bias: Sequence[float]) -> dict[str, int]:
+    """The pieces of targets, with placeholders for ids without a piece that take part in the softmax."""
+    pieces = {index: piece for piece, index in target.items()}
+    written = [index for index, added in enumerate(bias) if index in pieces or added > NEVER / 2]
+    return {pieces.get(index, f"<id {index}>"): index for index in written if index not in special.values()}

@@ -1,28 +1,181 @@
-"""Which tensors of a Marian or Pegasus model of Transformers hold which tensors of ours.
+"""The network of a bundle as a Marian or Pegasus model of Transformers: JSON files, and names of tensors.
 
-Matrices have the same layout in both, [outputs, inputs]; Transformers keeps queries, keys and values apart and has the
-channels between the layers in halves. Marian is post-norm, Pegasus pre-norm; otherwise they are the same network, but
-that Marian computes its table of positions itself and Pegasus has it among its weights.
+Matrices have the same layout in both programs, [outputs, inputs]. Transformers keeps queries, keys and values apart and
+splits the channels between the layers. Marian is post-norm, Pegasus pre-norm; otherwise they are the same network, but
+Marian computes its table of positions and Pegasus has it among its weights.
 """
 
+import json
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from typing import Optional
 
 import torch
+from pydantic import JsonValue
 from torch import Tensor
 
-from transduce.bundle.weights import empty_tensors
-from transduce.config import TransformerConfig
-from transduce.interop.residual_channels import in_halves, in_turn
+from transduce.bundle import BundleDescription
+from transduce.bundle.weights import make_empty_tensors
+from transduce.config import SearchConfig, Settings, TransformerConfig
+from transduce.interop.conversion import interleave_channels, split_channels
 from transduce.model import sinusoids
+from transduce.text import Tokenizer
+from transduce.text.pieces import VOCABULARY
+
+NUM_POSITIONS = 512
+"""The smallest number of rows of an exported table of sinusoids, as in Marian's models on the Hub. Transformers
+computes the table number by number whenever it loads such a model, which takes seconds already."""
+
+SECTION = "transduce"
+"""The section of Transduce in config.json, which Transformers ignores and keeps."""
+
+JsonObject = dict[str, JsonValue]
+
+
+class ExportedSettings(Settings):
+    """The settings in the section `transduce` of config.json."""
+
+    model: TransformerConfig
+    """The settings of the network."""
+
+    search: SearchConfig
+    """The settings of the search unless others are given."""
+
+    @classmethod
+    def of_section(cls, section: object) -> Optional["ExportedSettings"]:
+        """Parse the section; None if there is none, or it is damaged."""
+        try:
+            # As JSON, in which pydantic's strict mode takes what Python's types would not let pass.
+            return cls.model_validate_json(json.dumps(section))
+        except (TypeError, ValueError):
+            return None
+
+
+def num_positions(description: BundleDescription) -> int:
+    """Rows of the table of positions: tokens of the longest sentence that the export can read or write."""
+    if description.model.positions == "learned":
+        return description.model.max_positions
+    return max(NUM_POSITIONS, _longest_target(description))
+
+
+def model_settings(description: BundleDescription, end_id: int, precision: str) -> JsonObject:
+    """The content of config.json."""
+    config = description.model
+    pre = config.norm_order == "pre"
+    pad_id = config.vocabulary - 1
+    return {
+        "architectures": ["PegasusForConditionalGeneration" if pre else "MarianMTModel"],
+        "model_type": "pegasus" if pre else "marian",
+        "dtype": precision,
+        "vocab_size": config.vocabulary,
+        "d_model": config.d_model,
+        "encoder_layers": config.num_encoder_layers,
+        "decoder_layers": config.num_decoder_layers,
+        "num_hidden_layers": config.num_encoder_layers,
+        "encoder_attention_heads": config.num_heads,
+        "decoder_attention_heads": config.num_heads,
+        "encoder_ffn_dim": config.d_ff,
+        "decoder_ffn_dim": config.d_ff,
+        "activation_function": config.activation,
+        "dropout": config.dropout,
+        "attention_dropout": 0.0,
+        "activation_dropout": 0.0,
+        "scale_embedding": True,
+        "tie_word_embeddings": config.tied_embeddings != "none",
+        "share_encoder_decoder_embeddings": config.tied_embeddings == "three_way",
+        "max_position_embeddings": num_positions(description),
+        "static_position_embeddings": config.positions == "sinusoidal",
+        # Transformers needs none of these three, converters from it do.
+        "normalize_before": pre,
+        "add_final_layer_norm": pre,
+        "normalize_embedding": False,
+        "is_encoder_decoder": True,
+        "bos_token_id": None,
+        "eos_token_id": end_id,
+        "pad_token_id": pad_id,
+        "decoder_start_token_id": pad_id,
+        "forced_eos_token_id": None,
+        SECTION: ExportedSettings(model=config, search=description.search).model_dump(mode="json"),
+    }
+
+
+def generation_settings(description: BundleDescription, end_id: int) -> JsonObject:
+    """The content of generation_config.json: the search of the bundle, as far as Transformers has such settings.
+
+    Transformers divides a log-probability by n^length_penalty and not by ((5 + n) / 6)^length_penalty, so that the
+    same exponent favours long translations a little more.
+    """
+    config, search = description.model, description.search
+    pad_id = config.vocabulary - 1
+    settings: JsonObject = {
+        "bos_token_id": None,
+        "eos_token_id": end_id,
+        "pad_token_id": pad_id,
+        "decoder_start_token_id": pad_id,
+        "max_length": _longest_target(description),
+        "num_beams": search.beam,
+    }
+    if search.beam > 1:
+        settings["length_penalty"] = search.length_penalty
+    if search.no_repeat_ngram:
+        settings["no_repeat_ngram_size"] = search.no_repeat_ngram
+    if search.repetition_penalty != 1:
+        settings["repetition_penalty"] = search.repetition_penalty
+    if search.min_length > 1:
+        settings["min_new_tokens"] = search.min_length - 1  # Transformers does not count </s>
+    return settings
+
+
+def tokenizer_settings(description: BundleDescription, tokenizer: Tokenizer) -> dict[str, JsonObject]:
+    """The files of Marian's tokenizer by name; a Pegasus model gets the same, because its ids are the bundle's."""
+    shared, source_only, target_only = _list_pieces(tokenizer)
+    separate = bool(source_only or target_only)
+    unknown, end, pad = tokenizer.pieces([tokenizer.unknown_id, tokenizer.end_id, tokenizer.pad_id])
+    settings: JsonObject = {
+        "tokenizer_class": "MarianTokenizer",
+        "source_lang": description.languages.source or None,
+        "target_lang": description.languages.target or None,
+        "unk_token": unknown,
+        "eos_token": end,
+        "pad_token": pad,
+        "model_max_length": num_positions(description),
+        "separate_vocabs": separate,
+        # "</s>" in a text is spelled like any word, and what is decoded is left as it is.
+        "split_special_tokens": True,
+        "clean_up_tokenization_spaces": False,
+    }
+    ids = {piece: index for index, piece in enumerate(tokenizer.pieces(range(tokenizer.vocabulary)))}
+    files: dict[str, JsonObject] = {
+        "tokenizer_config.json": settings,
+        "vocab.json": {one: ids[one] for one in (*shared, *source_only, pad)},
+    }
+    if separate:
+        files["target_vocab.json"] = {one: ids[one] for one in (*shared, *target_only, pad)}
+    return files
+
+
+def _list_pieces(tokenizer: Tokenizer) -> tuple[Sequence[str], Sequence[str], Sequence[str]]:
+    """All pieces but `<pad>`: those of both sides, of sources alone, and of targets alone."""
+    if tokenizer.is_joint:
+        return tokenizer.pieces(range(tokenizer.pad_id)), [], []
+    lists = json.loads(tokenizer.files[VOCABULARY])
+    return lists["shared"], lists["source"], lists["target"]
+
+
+def _longest_target(description: BundleDescription) -> int:
+    """Tokens of the longest translation and the start symbol, which Transformers counts."""
+    config, search = description.model, description.search
+    longest = search.most_tokens(search.max_pieces + 1) + 1
+    return min(longest, config.max_positions) if config.positions == "learned" else longest
+
 
 OUTPUT_BIAS = "final_logits_bias"
 POSITIONS = ("model.encoder.embed_positions.weight", "model.decoder.embed_positions.weight")
 
 PAD_BIAS = -1e4
-"""Added to the logit of `<pad>`, whose probability is then 0 in every precision, as it is with us. It is not -inf: that
-would also be the loss of whoever trains on with smoothed labels, a mean over all tokens."""
+"""The bias of the logit of `<pad>`, whose probability is then 0 in every precision, as in Transduce. It is not -inf:
+further training with label smoothing, a mean over all tokens, would have an infinite loss."""
 
 _PARTS = {
     "self_attention.projection": ("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj"),
@@ -40,12 +193,12 @@ _QUERIES = re.compile(r".*\.q_proj\.(weight|bias)")
 
 
 def query_scale(config: TransformerConfig) -> float:
-    """What the queries are multiplied by, as Transformers divides all scores of attention by sqrt(d_k)."""
+    """The factor of the queries that makes up for Transformers dividing all attention scores by sqrt(d_k)."""
     return math.sqrt(config.d_k) if config.attention_score == "dot" else 1.0
 
 
 def to_huggingface(config: TransformerConfig, tensors: Mapping[str, Tensor], num_positions: int) -> dict[str, Tensor]:
-    """The tensors of a bundle as Transformers wants them.
+    """The tensors of a bundle in the layout of Transformers.
 
     Args:
         config: the network.
@@ -57,14 +210,14 @@ def to_huggingface(config: TransformerConfig, tensors: Mapping[str, Tensor], num
     if config.positions == "none":
         table = torch.zeros_like(table)
     bias = torch.zeros(config.vocabulary)
-    for name, tensor in in_halves({"positions.table": table, "projection.bias": bias, **tensors}).items():
+    for name, tensor in split_channels({"positions.table": table, "projection.bias": bias, **tensors}).items():
         match name:
             case "positions.table":
                 found |= {one: tensor.clone() for one in POSITIONS if config.norm_order == "pre"}
             case "projection.bias":
                 found[OUTPUT_BIAS] = torch.cat([tensor[:-1], torch.tensor([PAD_BIAS])])[None]
             case _:
-                names = _their_names(config, name)
+                names = _transformers_names(config, name)
                 found |= zip(names, tensor.chunk(len(names)), strict=True)
     return {
         name: tensor * query_scale(config) if _QUERIES.fullmatch(name) else tensor for name, tensor in found.items()
@@ -72,13 +225,9 @@ def to_huggingface(config: TransformerConfig, tensors: Mapping[str, Tensor], num
 
 
 def from_huggingface(config: TransformerConfig, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """The inverse of `to_huggingface`: the tensors of a bundle with this `config`, in float32.
-
-    Raises:
-        KeyError: one of theirs is missing.
-    """
+    """The inverse of `to_huggingface`: the tensors of a bundle with this `config`, in float32."""
     found: dict[str, Tensor] = {}
-    for name in empty_tensors(config):
+    for name in make_empty_tensors(config):
         match name:
             case "positions.table":
                 found[name] = tensors[POSITIONS[0]]
@@ -86,14 +235,14 @@ def from_huggingface(config: TransformerConfig, tensors: Mapping[str, Tensor]) -
                 bias = tensors[OUTPUT_BIAS][0]
                 found[name] = torch.cat([bias[:-1], bias.new_zeros(1)])
             case _:
-                parts = [(one, tensors[one]) for one in _their_names(config, name)]
+                parts = [(one, tensors[one]) for one in _transformers_names(config, name)]
                 scaled = [part / query_scale(config) if _QUERIES.fullmatch(one) else part for one, part in parts]
                 found[name] = torch.cat(scaled)
-    return in_turn({name: tensor.float() for name, tensor in found.items()})
+    return interleave_channels({name: tensor.float() for name, tensor in found.items()})
 
 
-def _their_names(config: TransformerConfig, name: str) -> tuple[str, ...]:
-    """The names of the tensors whose rows, one below the other, are the rows of ours."""
+def _transformers_names(config: TransformerConfig, name: str) -> tuple[str, ...]:
+    """The names of the tensors whose rows, stacked, are the rows of the bundle's tensor."""
     match name:
         case "source_embedding.weight" if config.tied_embeddings == "three_way":
             return ("model.shared.weight",)

@@ -1,4 +1,4 @@
-"""Bundles as models of Marian, with what `marian-decoder` needs to translate with them."""
+"""The export of bundles as models of Marian, with the files that `marian-decoder` needs."""
 
 import json
 from collections import Counter
@@ -11,25 +11,34 @@ from torch import Tensor
 from transduce.bundle import Bundle, model_tensors
 from transduce.errors import ParityError
 from transduce.interop.ctranslate2.export_format import num_positions
-from transduce.interop.marian.archive import read_archive, write_archive
-from transduce.interop.marian.card import marian_card
-from transduce.interop.marian.conversion import ConvertedRuntime
-from transduce.interop.marian.layout import OUTPUT_BIAS, POSITIONS, from_arrays, marian_rows, to_arrays, token_matrices
-from transduce.interop.marian.network import Tokens, network
-from transduce.interop.marian.new_layout import NEW_POSITIONS, to_new_arrays
-from transduce.interop.marian.pieces import MarianPieces
-from transduce.interop.marian.runtime import MarianRuntime, find_marian
-from transduce.interop.marian.settings import (
+from transduce.interop.formats import Runtime, render_card, source_obstacles
+from transduce.interop.marian.files import (
     DECODER_FILE,
     MODEL_FILE,
     NEW_MODEL_FILE,
     decoder_settings,
     model_settings,
+    name_unnamed_row,
     new_model_settings,
+    read_archive,
+    read_vocabulary,
+    to_marian_order,
+    write_archive,
+    write_vocabulary,
 )
-from transduce.interop.marian.vocabulary import in_marian_order, nameless, read_vocabulary, write_vocabulary
-from transduce.interop.refusal import source_obstacles
-from transduce.interop.runtime import Runtime
+from transduce.interop.marian.layout import (
+    NEW_POSITIONS,
+    OUTPUT_BIAS,
+    POSITIONS,
+    Tokens,
+    from_arrays,
+    make_config,
+    marian_rows,
+    to_arrays,
+    to_new_arrays,
+    token_matrices,
+)
+from transduce.interop.marian.runtime import MarianPieces, MarianRuntime, find_marian, load_converted
 from transduce.model import NEVER
 from transduce.text import SOURCE_MODEL, TARGET_MODEL, VOCABULARY, Tokenizer
 
@@ -39,17 +48,16 @@ SENTENCEPIECE_FILE = "vocab.spm"
 
 
 class MarianFormat:
-    """See `ExportFormat`: a folder with one model in Marian's two types of a Transformer.
+    """The `ExportFormat` of Marian: a folder with one model in Marian's two types of a Transformer.
 
-    Marian 1.12 computes `transformer-new.npz` as we do. `model.npz`, of the type `transformer`, is what other programs
-    read; CTranslate2's converter computes it as we do, but Marian itself has other positions there.
+    Marian 1.12 computes `transformer-new.npz` as Transduce does. Other programs read `model.npz`, of the type
+    `transformer`; CTranslate2's converter computes it as Transduce does, but Marian itself has other positions there.
     """
 
     precisions = ("float32", "float16")
     suffix = ""
 
     def obstacles(self, bundle: Bundle) -> list[str]:
-        """See `ExportFormat`."""
         config, found = bundle.model_config, []
         if {config.d_k, config.d_v} != {config.d_model / config.num_heads}:
             found.append(
@@ -73,7 +81,7 @@ class MarianFormat:
         return found
 
     def write(self, bundle: Bundle, path: Path, precision: str) -> None:
-        """See `ExportFormat`. Numbers of 16 bits Marian and CTranslate2 compute with in float32, on a processor."""
+        """Numbers of 16 bits Marian and CTranslate2 compute with in float32, on a processor."""
         description, tokenizer, model = bundle.description, bundle.load_tokenizer(), bundle.load_model()
         config, length = description.model, num_positions(description.model, description.search)
         with torch.no_grad():
@@ -82,26 +90,22 @@ class MarianFormat:
             (MODEL_FILE, model_settings(config, length), arrays),
             (NEW_MODEL_FILE, new_model_settings(config, length), to_new_arrays(config, arrays)),
         ):
-            write_archive(path / name, settings, _rounded(weights, getattr(torch, precision)))
+            write_archive(path / name, settings, _round_matrices(weights, getattr(torch, precision)))
         for name, content in tokenizer.files.items():
             (path / name).write_bytes(content)
-        for name, pieces in _vocabularies(tokenizer).items():
+        for name, pieces in _list_vocabularies(tokenizer).items():
             write_vocabulary(path / name, pieces)
         names = _vocabulary_names(tokenizer)
         if tokenizer.is_joint:
-            (path / SENTENCEPIECE_FILE).write_bytes(in_marian_order(tokenizer.model_bytes))
+            (path / SENTENCEPIECE_FILE).write_bytes(to_marian_order(tokenizer.model_bytes))
         for name, text in {
             DECODER_FILE: decoder_settings(description, [SENTENCEPIECE_FILE] * 2 if tokenizer.is_joint else names),
-            "README.md": marian_card(description, precision, is_joint=tokenizer.is_joint),
+            "README.md": render_card(__file__, description, precision, is_joint=tokenizer.is_joint),
         }.items():
             (path / name).write_text(text, encoding="utf-8", newline="\n")
 
     def load(self, path: Path, tokenizer: Tokenizer) -> Runtime:
-        """See `ExportFormat`: Marian, if the package `pymarian` is installed, otherwise CTranslate2 by its converter.
-
-        Raises:
-            MissingExtraError: neither is installed.
-        """
+        """Load Marian if the package `pymarian` is installed, otherwise CTranslate2 by its converter."""
         models = [path / SENTENCEPIECE_FILE] * 2 if tokenizer.is_joint else [path / SOURCE_MODEL, path / TARGET_MODEL]
         source_model, target_model = (model.read_bytes() for model in models)
         source, target = (path / name for name in _vocabulary_names(tokenizer))
@@ -109,18 +113,14 @@ class MarianFormat:
         pieces = MarianPieces((source_model, target_model), known, tokenizer)
         if (marian := find_marian()) is not None:
             return MarianRuntime(marian, path / NEW_MODEL_FILE, (source, target), tokenizer, pieces)
-        return ConvertedRuntime(path / MODEL_FILE, (source, target), tokenizer, pieces)
+        return load_converted(path / MODEL_FILE, (source, target), tokenizer, pieces)
 
     def read_back(self, path: Path) -> Mapping[str, Tensor]:
-        """See `ExportFormat`. What is read is `model.npz`; that the other file has the same weights is checked.
-
-        Raises:
-            ParityError: it has others.
-        """
+        """The weights of `model.npz`, after a check that the other file has the same."""
         archive = read_archive(path / MODEL_FILE)
         rows = marian_rows(archive.arrays[OUTPUT_BIAS].size(1) + 1)
         matrices = token_matrices(archive.settings, archive.arrays, rows, rows, NEVER)
-        config = network(archive, Tokens(rows, rows))
+        config = make_config(archive, Tokens(rows, rows))
         newer = read_archive(path / NEW_MODEL_FILE).arrays
         for name, array in to_new_arrays(config, archive.arrays).items():
             # Embeddings are multiplied there, and in 16 bits rounded once more.
@@ -138,20 +138,21 @@ def _vocabulary_names(tokenizer: Tokenizer) -> list[str]:
     return [VOCABULARY_FILE] * 2 if tokenizer.is_joint else list(VOCABULARY_FILES)
 
 
-def _vocabularies(tokenizer: Tokenizer) -> dict[str, list[str]]:
-    """The pieces of each file in Marian's order; those that one side never has are nameless there."""
+def _list_vocabularies(tokenizer: Tokenizer) -> dict[str, list[str]]:
+    """The pieces of each file in Marian's order; pieces that one side never has are placeholders there."""
     pieces = tokenizer.pieces(marian_rows(tokenizer.vocabulary)[:-1])
     if tokenizer.is_joint:
         return {VOCABULARY_FILE: pieces}
     lists = json.loads(tokenizer.files[VOCABULARY])
     others = zip(VOCABULARY_FILES, (set(lists["target"]), set(lists["source"])), strict=True)
     return {
-        name: [nameless(row) if piece in other else piece for row, piece in enumerate(pieces)] for name, other in others
+        name: [name_unnamed_row(row) if piece in other else piece for row, piece in enumerate(pieces)]
+        for name, other in others
     }
 
 
-def _rounded(arrays: Mapping[str, Tensor], precision: torch.dtype) -> dict[str, Tensor]:
-    """Matrices in that precision; vectors and tables of positions stay as they are, being small."""
+def _round_matrices(arrays: Mapping[str, Tensor], precision: torch.dtype) -> dict[str, Tensor]:
+    """Matrices in `precision`; vectors and tables of positions stay in float32, being small."""
 
     def is_small(name: str, array: Tensor) -> bool:
         return array.ndim == 1 or len(array) == 1 or name.endswith((POSITIONS, NEW_POSITIONS))

@@ -1,7 +1,8 @@
-"""Models that Marian has trained, as OPUS-MT's originals are, as bundles; and what was exported for Marian."""
+"""The import of models that Marian has trained, as OPUS-MT's originals are, and of bundles exported to Marian."""
 
 import json
 import re
+from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -9,19 +10,116 @@ from pydantic import ValidationError
 
 from transduce.config import SearchConfig, first_problem
 from transduce.errors import BundleError
-from transduce.interop.ctranslate2.vocabulary import MODELS, SPECIAL, TheirTokens, make_tokenizer
-from transduce.interop.marian.archive import Archive, read_archive, write_archive
-from transduce.interop.marian.conversion import ConvertedRuntime
-from transduce.interop.marian.layout import from_arrays, marian_rows, token_matrices, unknown_arrays
-from transduce.interop.marian.network import Tokens, network, problems, with_positions
-from transduce.interop.marian.pieces import MarianPieces
-from transduce.interop.marian.places import ARCHIVE, Places, find_places
-from transduce.interop.marian.settings import MarianSettings
-from transduce.interop.marian.vocabulary import SENTENCEPIECE, read_vocabulary, write_vocabulary
-from transduce.interop.refusal import refuse_import
-from transduce.interop.runtime import ImportedModel
+from transduce.interop.conversion import MODELS, SPECIAL, ForeignVocabulary, make_tokenizer
+from transduce.interop.ctranslate2.runtime import CTranslate2Runtime
+from transduce.interop.formats import ImportedModel, refuse_import
+from transduce.interop.marian.files import (
+    DECODER_FILE,
+    MODEL_FILE,
+    SENTENCEPIECE,
+    Archive,
+    MarianSettings,
+    read_archive,
+    read_vocabulary,
+    write_archive,
+    write_vocabulary,
+)
+from transduce.interop.marian.layout import (
+    Tokens,
+    add_positions,
+    find_obstacles,
+    find_unknown_arrays,
+    from_arrays,
+    make_config,
+    marian_rows,
+    token_matrices,
+)
+from transduce.interop.marian.runtime import MarianPieces, load_converted
 from transduce.model import NEVER
 from transduce.text import VOCABULARY, Tokenizer
+
+ARCHIVE = ".npz"
+
+_VOCABULARIES = (SENTENCEPIECE, ".yml", ".yaml", ".json")
+
+
+@dataclass(frozen=True)
+class ModelPaths:
+    """The files of one model.
+
+    Args:
+        model: the .npz file.
+        vocabularies: those of source and target, which may be one file.
+        decoder: the settings in decoder.yml; empty if there is none.
+    """
+
+    model: Path
+    vocabularies: tuple[Path, Path]
+    decoder: MarianSettings
+
+
+def find_model_paths(path: Path, tokenizer: Path | None = None) -> ModelPaths:
+    """Find the files of the model at `path`.
+
+    Vocabularies are the files beside the model that decoder.yml names, or the only one with vocab in its name; if there
+    is none, the SentencePiece model `tokenizer`, whose pieces then are the rows of the embeddings.
+
+    Args:
+        path: an .npz file, or the folder of one.
+        tokenizer: a SentencePiece model, or a folder with some, that is given beside the model.
+    """
+    folder = path if path.is_dir() else path.parent
+    decoder = _read_decoder_settings(folder / DECODER_FILE)
+    model = _find_model(folder, decoder) if path.is_dir() else path
+    if not decoder.values:  # Marian's training calls it so
+        decoder = _read_decoder_settings(model.with_name(f"{model.name}.{DECODER_FILE}"))
+    return ModelPaths(model, _find_vocabularies(folder, decoder, tokenizer), decoder)
+
+
+def _read_decoder_settings(path: Path) -> MarianSettings:
+    if not path.is_file():
+        return MarianSettings({}, str(path))
+    try:
+        return MarianSettings.parse(path.read_text(encoding="utf-8"), str(path))
+    except (OSError, UnicodeDecodeError) as error:
+        raise BundleError(f"{path}: cannot be read: {error}") from None
+
+
+def _find_model(folder: Path, decoder: MarianSettings) -> Path:
+    """The model of the usual name, the one that decoder.yml names, or the only one."""
+    named = [folder / MODEL_FILE, *(folder / Path(name).name for name in decoder.texts("models"))]
+    if found := [path for path in named if path.is_file()]:
+        return found[0]
+    models = sorted(folder.glob(f"*{ARCHIVE}"))
+    if len(models) != 1:
+        raise BundleError(
+            f"{folder}: has {len(models)} models ({', '.join(path.name for path in models)}): give the file of one"
+        )
+    return models[0]
+
+
+def _find_vocabularies(folder: Path, decoder: MarianSettings, tokenizer: Path | None) -> tuple[Path, Path]:
+    paths = [folder / Path(name).name for name in decoder.texts("vocabs")]
+    if not paths:
+        named = sorted(path for path in folder.glob("*vocab*") if path.suffix in _VOCABULARIES)
+        # Our own exports have both, with the same pieces.
+        paths = [path for path in named if path.suffix == SENTENCEPIECE] or named
+        if not paths and tokenizer is not None and tokenizer.is_file():
+            return tokenizer, tokenizer
+        if not paths:
+            raise BundleError(
+                f"{folder}: has no vocabulary of the model: put it there with vocab in its name, as in vocab.yml or "
+                f"vocab.spm, or give a SentencePiece model that is one by --tokenizer"
+            )
+        if len(paths) != 1:
+            raise BundleError(
+                f"{folder}: has {len(paths)} vocabularies ({', '.join(path.name for path in paths)}): name that of "
+                f"the source and that of the target in {folder / DECODER_FILE}, as in vocabs: [source.yml, target.yml]"
+            )
+    if len(paths) > 2:
+        raise BundleError(f"{decoder.name}: names {len(paths)} vocabularies, must be those of source and target")
+    return paths[0], paths[-1]
+
 
 _NUMBER = re.compile(r"\d{1,9}(\.\d{1,9})?")
 _DEFAULTS = {
@@ -30,33 +128,25 @@ _DEFAULTS = {
     "transformer-no-projection": "false",
     "transformer-postprocess-emb": "d",
 }
-"""Settings that older models lack and CTranslate2's converter wants to be told."""
+"""Settings that older models lack and CTranslate2's converter needs."""
 
 
 class MarianImport:
-    """See `ImportFormat`: an .npz file, or a folder with one, and vocabularies beside it."""
+    """The `ImportFormat` of Marian: an .npz file, or a folder with one, and vocabularies beside it."""
 
     def recognises(self, path: Path) -> bool:
-        """See `ImportFormat`."""
         return path.suffix == ARCHIVE if path.is_file() else any(path.glob(f"*{ARCHIVE}"))
 
     def read(self, path: Path, tokenizer: Path | None) -> ImportedModel:
-        """See `ImportFormat`.
-
-        Positions are those that Marian computes, as a table. The program to compare with is CTranslate2, by its
+        """Positions are those that Marian computes, as a table. The program to compare with is CTranslate2, by its
         converter, which is given that table, too, as otherwise it takes another. Marian itself adds 1e-6 to variances
         where all others add 1e-5: scores differ by some 1e-5 nats a token.
-
-        Raises:
-            BundleError: a file is missing or damaged, or the model is of a kind that ours cannot express; says why.
-            MissingExtraError: CTranslate2 is not installed.
-            UserError: there is no SentencePiece model.
         """
-        places = find_places(path, tokenizer)
+        places = find_model_paths(path, tokenizer)
         archive = read_archive(places.model)
         try:
-            refuse_import(places.model, problems(archive))
-            return _read(archive._replace(arrays=with_positions(archive.arrays)), places, tokenizer)
+            refuse_import(places.model, find_obstacles(archive))
+            return _read_model(archive._replace(arrays=add_positions(archive.arrays)), places, tokenizer)
         except KeyError as error:
             raise BundleError(f"{places.model}: has no array {error}, and its settings ask for it") from None
         except (IndexError, RuntimeError) as error:
@@ -66,42 +156,37 @@ class MarianImport:
 FORMAT = MarianImport()
 
 
-def _read(archive: Archive, places: Places, given: Path | None) -> ImportedModel:
-    theirs = _tokens(archive, places)
+def _read_model(archive: Archive, places: ModelPaths, given: Path | None) -> ImportedModel:
+    theirs = _read_tokens(archive, places)
     if given is None and (places.model.parent / VOCABULARY).is_file():
-        tokenizer = _exported_tokenizer(theirs, places)
+        tokenizer = _load_exported_tokenizer(theirs, places)
         tokens = Tokens(marian_rows(tokenizer.vocabulary), marian_rows(tokenizer.vocabulary))
     else:
-        tokenizer = _tokenizer(theirs, places, given)
+        tokenizer = _make_tokenizer(theirs, places, given)
         tokens = Tokens(*([*rows, -1] for rows in theirs.rows(tokenizer.pieces(range(tokenizer.pad_id)))))
     matrices = token_matrices(archive.settings, archive.arrays, *tokens, NEVER)
-    config = network(archive, tokens)
-    if unknown := unknown_arrays(config, archive.arrays):
+    config = make_config(archive, tokens)
+    if unknown := find_unknown_arrays(config, archive.arrays):
         raise BundleError(f"{places.model}: ours has nothing like its arrays {', '.join(unknown[:5])}")
     return ImportedModel(
         config=config,
         tensors=from_arrays(config, archive.arrays, matrices),
         tokenizer=tokenizer,
-        runtime=_runtime(archive, theirs, tokenizer),
-        search=_search(places.decoder),
+        runtime=_load_runtime(archive, theirs, tokenizer),
+        search=_read_search(places.decoder),
     )
 
 
-def _tokens(archive: Archive, places: Places) -> TheirTokens:
+def _read_tokens(archive: Archive, places: ModelPaths) -> ForeignVocabulary:
     """The piece of each row of the embeddings."""
     names = (name if name in archive.arrays else "Wemb" for name in ("encoder_Wemb", "decoder_Wemb"))
     num_rows = [len(archive.arrays[name]) for name in names]
     sources, targets = (read_vocabulary(path, num) for path, num in zip(places.vocabularies, num_rows, strict=True))
-    return TheirTokens(sources, targets)
+    return ForeignVocabulary(sources, targets)
 
 
-def _exported_tokenizer(tokens: TheirTokens, places: Places) -> Tokenizer:
-    """The one beside a model that we exported, with a SentencePiece model for each language.
-
-    Raises:
-        BundleError: it belongs to another model.
-        UserError: it is damaged.
-    """
+def _load_exported_tokenizer(tokens: ForeignVocabulary, places: ModelPaths) -> Tokenizer:
+    """The tokenizer beside an exported model, with a SentencePiece model for each language."""
     folder = places.model.parent
     tokenizer = Tokenizer.load(folder)
     ours = tokenizer.pieces(marian_rows(tokenizer.vocabulary)[:-1])
@@ -111,15 +196,15 @@ def _exported_tokenizer(tokens: TheirTokens, places: Places) -> Tokenizer:
     return tokenizer
 
 
-def _tokenizer(tokens: TheirTokens, places: Places, given: Path | None) -> Tokenizer:
-    """Ours, from SentencePiece models that are given, or lie beside the model, or are the vocabularies."""
+def _make_tokenizer(tokens: ForeignVocabulary, places: ModelPaths, given: Path | None) -> Tokenizer:
+    """A tokenizer from SentencePiece models that are given, lie beside the model, or are the vocabularies."""
     folder, known = places.model.parent, (set(tokens.sources), set(tokens.targets))
     lies_there = any(all((folder / name).is_file() for name in names) for names in MODELS)
     if given is not None or lies_there or places.vocabularies[0].suffix != SENTENCEPIECE:
         sources, targets = (
             [*SPECIAL, *(one for one in side if one not in SPECIAL)] for side in (tokens.sources, tokens.targets)
         )
-        return make_tokenizer(TheirTokens(sources, targets), folder, given)
+        return make_tokenizer(ForeignVocabulary(sources, targets), folder, given)
     return Tokenizer.with_vocabulary(
         places.vocabularies[0].read_bytes(),
         places.vocabularies[1].read_bytes(),
@@ -130,7 +215,7 @@ def _tokenizer(tokens: TheirTokens, places: Places, given: Path | None) -> Token
     )
 
 
-def _runtime(archive: Archive, tokens: TheirTokens, tokenizer: Tokenizer) -> ConvertedRuntime:
+def _load_runtime(archive: Archive, tokens: ForeignVocabulary, tokenizer: Tokenizer) -> CTranslate2Runtime:
     lacking = {name: value for name, value in _DEFAULTS.items() if name not in archive.settings.values}
     text = archive.text.rstrip() + "".join(f"\n{name}: {value}" for name, value in lacking.items()) + "\n"
     with TemporaryDirectory() as temporary:
@@ -141,11 +226,11 @@ def _runtime(archive: Archive, tokens: TheirTokens, tokenizer: Tokenizer) -> Con
             write_vocabulary(path, side)
         models = tokenizer.model_bytes, tokenizer.target_model_bytes
         pieces = MarianPieces(models, tokens.sources, tokenizer)
-        return ConvertedRuntime(folder / "model.npz", vocabularies, tokenizer, pieces)
+        return load_converted(folder / "model.npz", vocabularies, tokenizer, pieces)
 
 
-def _search(decoder: MarianSettings) -> SearchConfig:
-    """As decoder.yml has it; Marian's exponent of the length is ours, though its base is a little larger."""
+def _read_search(decoder: MarianSettings) -> SearchConfig:
+    """The search in decoder.yml; Marian's exponent of the length is kept, though its base is a little larger."""
     names = {"beam-size": "beam", "normalize": "length_penalty"}
     given = {ours: decoder.text(theirs) for theirs, ours in names.items() if theirs in decoder.values}
     values = [f'"{name}": {text if _NUMBER.fullmatch(text) else json.dumps(text)}' for name, text in given.items()]

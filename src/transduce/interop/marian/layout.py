@@ -1,20 +1,30 @@
-"""Which arrays of a Marian model of the type `transformer` hold which tensors of ours.
+"""The network of a Marian model: which arrays hold which tensors of a bundle, positions, and settings.
 
 Marian's matrices are [inputs, outputs] and its vectors [1, width]; queries, keys and values are apart, and the channels
-between the layers are in halves. Its tokens begin with `</s>` and `<unk>`, and it has no `<pad>`.
+between the layers are split. Its tokens begin with `</s>` and `<unk>`, and it has no `<pad>`.
+
+Marian has two types of a Transformer. Marian 1.12 computes the type `transformer-new` exactly as Transduce does. The
+older `transformer` has sinusoids of other frequencies, adds 1e-6 to variances where Transduce adds 1e-5, and,
+translating with pre-norm, does not normalise the tokens before the last one. The newer type can have a table of
+positions among its weights; then Marian does not multiply embeddings by sqrt(d_model), so that they are multiplied in
+the file, and apart from the output matrix.
 """
 
+import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
 
 import torch
+from jaxtyping import Float
+from pydantic import ValidationError
 from torch import Tensor
 
-from transduce.bundle import blank_model, model_tensors
-from transduce.config import TransformerConfig
-from transduce.interop.marian.settings import MarianSettings
-from transduce.interop.residual_channels import in_halves, in_turn
-from transduce.interop.token_rows import numbered
+from transduce.bundle import make_empty_model, model_tensors
+from transduce.config import TransformerConfig, first_problem
+from transduce.errors import BundleError
+from transduce.interop.conversion import classify_positions, interleave_channels, select_rows, split_channels
+from transduce.interop.marian.files import Archive, MarianSettings
 
 POSITIONS = "Wpos"
 OUTPUT_BIAS = "decoder_ff_logit_out_b"
@@ -46,7 +56,7 @@ _AT_THE_TOP = re.compile(r"(encoder|decoder)\.final\.(gain|bias)")
 
 
 def marian_rows(vocabulary: int) -> list[int]:
-    """Of each id of ours, the row in a matrix of Marian's; -1 for `<pad>`, which has none."""
+    """For each id of a bundle, the row in a matrix of Marian; -1 for `<pad>`, which has none."""
     return [1, 0, *range(2, vocabulary - 1), -1]
 
 
@@ -56,15 +66,15 @@ def to_arrays(config: TransformerConfig, tensors: Mapping[str, Tensor], table: T
     Args:
         config: the network.
         tensors: its tensors, by the names of a bundle.
-        table: its positions. Marian itself takes no notice of them, only CTranslate2's converter does.
+        table: its positions, which CTranslate2's converter reads and Marian itself ignores.
     """
     bias = torch.zeros(config.vocabulary)
     found: dict[str, Tensor] = {}
-    for name, tensor in in_halves({"projection.bias": bias, **tensors, "positions.table": table}).items():
+    for name, tensor in split_channels({"projection.bias": bias, **tensors, "positions.table": table}).items():
         # <unk> and </s> change places both ways.
         rows = tensor[marian_rows(config.vocabulary)[:-1]] if name in ROWS_ARE_TOKENS else tensor
-        names = _their_names(config, name)
-        found |= {one: _turned(name, part) for one, part in zip(names, rows.chunk(len(names)), strict=True)}
+        names = _marian_names(config, name)
+        found |= {one: _transpose_layout(name, part) for one, part in zip(names, rows.chunk(len(names)), strict=True)}
     return found
 
 
@@ -76,41 +86,35 @@ def from_arrays(
     Args:
         config: the network.
         arrays: Marian's, by name.
-        matrices: what has a row for each token, see `token_matrices`.
-
-    Raises:
-        KeyError: an array is missing.
+        matrices: the matrices with a row for each token, from `token_matrices`.
     """
     found: dict[str, Tensor] = {}
-    for name in model_tensors(blank_model(config)):
+    for name in model_tensors(make_empty_model(config)):
         if name in ROWS_ARE_TOKENS:
             found[name] = matrices[name]
         else:
-            found[name] = torch.cat([_turned(name, arrays[one]) for one in _their_names(config, name)])
-    return in_turn(found)
+            found[name] = torch.cat([_transpose_layout(name, arrays[one]) for one in _marian_names(config, name)])
+    return interleave_channels(found)
 
 
-def unknown_arrays(config: TransformerConfig, arrays: Mapping[str, Tensor]) -> list[str]:
-    """Names of arrays that belong to something which ours has not."""
-    tensors = model_tensors(blank_model(config))
-    known = {one for name in tensors for one in _their_names(config, name)}
+def find_unknown_arrays(config: TransformerConfig, arrays: Mapping[str, Tensor]) -> list[str]:
+    """Names of arrays of features that a bundle does not have."""
+    tensors = model_tensors(make_empty_model(config))
+    known = {one for name in tensors for one in _marian_names(config, name)}
     return sorted(arrays.keys() - known - {"Wemb", "encoder_Wemb", OUTPUT, OLD_OUTPUT, *_ALONE.values()})
 
 
 def token_matrices(
     settings: MarianSettings, arrays: Mapping[str, Tensor], sources: Sequence[int], targets: Sequence[int], never: float
 ) -> dict[str, Tensor]:
-    """Embeddings, output projection and output bias, by the names of a bundle, with a row for each id of ours.
+    """Embeddings, output projection and output bias, by their names in a bundle, with a row for each id.
 
     Args:
-        settings: of the model; they say which of these are one.
+        settings: those of the model, which say which of these are shared.
         arrays: Marian's, by name.
-        sources: the row of each id of ours among source embeddings, -1 where it has none.
-        targets: the same among target embeddings and outputs.
-        never: the output bias of what has no row.
-
-    Raises:
-        KeyError: an array is missing.
+        sources: the row of each id among source embeddings, -1 where it has none.
+        targets: the row of each id among target embeddings and outputs, -1 where it has none.
+        never: the output bias of an id without a row.
     """
     is_one = settings.flag("tied-embeddings-all")
     inputs_are_one = is_one or settings.flag("tied-embeddings-src")
@@ -121,15 +125,15 @@ def token_matrices(
         output = arrays[OUTPUT] if OUTPUT in arrays else arrays[OLD_OUTPUT].T
     bias = arrays[OUTPUT_BIAS][0] if OUTPUT_BIAS in arrays else output.new_zeros(len(output))
     return {
-        "source_embedding.weight": numbered(source, sources),
-        "target_embedding.weight": numbered(target, targets),
-        "projection.weight": numbered(output, targets),
-        "projection.bias": numbered(bias, targets, never),
+        "source_embedding.weight": select_rows(source, sources),
+        "target_embedding.weight": select_rows(target, targets),
+        "projection.weight": select_rows(output, targets),
+        "projection.bias": select_rows(bias, targets, never),
     }
 
 
-def _their_names(config: TransformerConfig, name: str) -> tuple[str, ...]:
-    """The names of the arrays that hold one after the other what our tensor holds."""
+def _marian_names(config: TransformerConfig, name: str) -> tuple[str, ...]:
+    """The names of the arrays that together hold a tensor of a bundle."""
     if name == "source_embedding.weight":
         return ("Wemb" if config.tied_embeddings == "three_way" else "encoder_Wemb",)
     if name in _ALONE:
@@ -148,10 +152,195 @@ def _their_names(config: TransformerConfig, name: str) -> tuple[str, ...]:
     return tuple(f"{stack}_l{int(layer) + 1}_{one.format(kind)}" for one in _PARTS[part])
 
 
-def _turned(name: str, part: Tensor) -> Tensor:
-    """From one layout to the other, either way."""
+def _transpose_layout(name: str, part: Tensor) -> Tensor:
+    """A part of a tensor in the other layout; the function is its own inverse."""
     if part.ndim == 1:
         return part[None]
     if name.endswith(("gain", "bias")):
         return part[0]
     return part if name in (*ROWS_ARE_TOKENS, "positions.table") else part.T
+
+
+NEW_POSITIONS = "positionEmbedding->embeddings"
+"""The ending of the names of both tables of positions."""
+
+_LAYERS = {
+    "encoder": ("TransformerEncoderLayer", "selfAttentionBlock"),
+    "decoder": ("TransformerDecoderLayerWithCrossAttention", "autoRegressiveBlock"),
+}
+_ARRAY = re.compile(r"(encoder|decoder)_(?:l(\d+)_(\w+?)_|top_)(\w+)")
+_MATRIX = re.compile(r".*_W.")
+
+
+def to_new_arrays(config: TransformerConfig, arrays: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Convert `arrays` of the type `transformer` to the type `transformer-new`."""
+    found: dict[str, Tensor] = {}
+    for name, array in arrays.items():
+        if name == POSITIONS:
+            found |= {f"{_new_root(stack)}->{NEW_POSITIONS}": array for stack in _LAYERS}
+        elif name.endswith("Wemb"):
+            found[name] = array * math.sqrt(config.d_model)
+        elif name.startswith("decoder_ff_logit"):
+            found[name] = array
+        else:
+            is_matrix = _MATRIX.fullmatch(name) is not None
+            found[_new_name(config, name)] = array if is_matrix else array[0]
+    shared = {"three_way": "Wemb", "two_way": "decoder_Wemb"}.get(config.tied_embeddings)
+    return found if shared is None else {**found, OUTPUT: arrays[shared]}
+
+
+def _new_root(stack: str) -> str:
+    return f"TransformerBatch{stack.title()}->{stack}"
+
+
+def _new_name(config: TransformerConfig, name: str) -> str:
+    found = _ARRAY.fullmatch(name)
+    if found is None:
+        raise KeyError(name)
+    stack, layer, part, array = found.groups()
+    kind = "weight" if _MATRIX.fullmatch(name) or "_ln_scale" in name else "bias"
+    if layer is None:
+        return f"{_new_root(stack)}->postprocessor->norm->{kind}"
+    kind_of_layer, self_attention_block = _LAYERS[stack]
+    block = {"self": self_attention_block, "context": "crossAttentionBlock", "ffn": "filterBlock"}[part]
+    if "_ln_" in array:
+        inside = f"{'pre' if config.norm_order == 'pre' else 'post'}processor->norm"
+    elif part == "ffn":
+        inside = _new_filter_name(config, array)
+    else:
+        attention = "crossAttention" if part == "context" else "selfAttention"
+        inside = f"{attention}->{array[-1]}Proj"
+    in_stack = f"layers->at({int(layer) - 1})->as<marian::nn::{kind_of_layer}>()"
+    return f"{_new_root(stack)}->{in_stack}->{block}->{inside}->{kind}"
+
+
+def _new_filter_name(config: TransformerConfig, array: str) -> str:
+    """The name of a linear layer of the feed-forward network; Marian joins a relu with the layer before it."""
+    has_relu = config.activation == "relu"
+    if array[-1] == "1":
+        return f"layers->at(0)->as<marian::nn::{'LinearReluDropout' if has_relu else 'Linear'}>()"
+    return f"layers->at({1 if has_relu else 3})->as<marian::nn::Linear>()"
+
+
+ACTIVATIONS = ("relu", "swish")
+
+NUM_POSITIONS = 2048
+"""Rows of a table that is computed by Marian's formula."""
+
+_NEEDED = {
+    "type": ("transformer",),
+    "transformer-decoder-autoreg": ("self-attention", ""),
+    "transformer-ffn-depth": ("2",),
+    "transformer-decoder-ffn-depth": ("", "0", "2"),
+    "transformer-postprocess-emb": ("d", ""),
+    "transformer-attention-mask": ("", "default"),
+    "transformer-ffn-activation": ACTIVATIONS,
+    "lemma-dim-emb": ("", "0"),
+}
+_NEVER_SET = (
+    *("transformer-no-projection", "transformer-train-position-embeddings", "transformer-disable-position-embeddings"),
+    *("transformer-no-bias", "transformer-no-affine", "transformer-pool", "transformer-rnn-projection"),
+    *("right-left", "ulr", "input-join-fields"),
+)
+_EMPTY = ("transformer-tied-layers", "input-types")
+
+
+class Tokens(NamedTuple):
+    """For each id of a bundle, the row in matrices of Marian, -1 where it has none.
+
+    Args:
+        sources: rows of source embeddings.
+        targets: rows of target embeddings and outputs.
+    """
+
+    sources: list[int]
+    targets: list[int]
+
+
+def find_obstacles(archive: Archive) -> Iterator[str]:
+    """Features of the model that a bundle cannot express."""
+    settings, arrays = archive.settings, archive.arrays
+    if found := list(_find_other_values(settings)):
+        yield from found
+        return
+    if not settings.norm_order():
+        yield (
+            "transformer-preprocess, transformer-postprocess and transformer-postprocess-top must be '', 'dan' and '', "
+            "or 'n', 'da' and 'n'"
+        )
+    if settings.text("transformer-decoder-dim-ffn", "0") not in {"0", settings.text("transformer-dim-ffn")}:
+        yield "transformer-decoder-dim-ffn differs from transformer-dim-ffn: ours has one width for both"
+    for stack, name in (("encoder", "enc-depth"), ("decoder", "dec-depth")):
+        last = f"{stack}_l{settings.number(name)}_ffn_W1"
+        if last not in arrays:
+            yield f"{name} = {settings.number(name)}: there is no array {last!r}"
+    for name in (name for name, array in arrays.items() if array.ndim not in {1, 2}):
+        yield f"{name} has {arrays[name].ndim} axes: must have one or two"
+
+
+def make_config(archive: Archive, tokens: Tokens) -> TransformerConfig:
+    """The settings of the network in `archive`, which includes positions."""
+    settings, arrays = archive.settings, archive.arrays
+    inner = arrays["encoder_l1_ffn_W1"]
+    kind = classify_positions(arrays[POSITIONS])
+    shape: dict[str, Any] = {
+        "vocabulary": len(tokens.sources),
+        "num_encoder_layers": settings.number("enc-depth"),
+        "num_decoder_layers": settings.number("dec-depth"),
+        "d_model": inner.size(0),
+        "d_ff": inner.size(1),
+        "num_heads": settings.number("transformer-heads"),
+        "activation": settings.text("transformer-ffn-activation"),
+        "norm_order": settings.norm_order(),
+        "tied_embeddings": _find_tying(settings, tokens),
+        "output_bias": _has_bias(archive, tokens),
+        "positions": kind,
+    }
+    if kind == "learned":
+        shape["max_positions"] = len(arrays[POSITIONS])
+    try:
+        return TransformerConfig(**shape)
+    except ValidationError as error:
+        raise BundleError(f"{settings.name}: {first_problem(error)}") from None
+
+
+def add_positions(arrays: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """The arrays with a table of positions: by default the sinusoids that Marian computes."""
+    table = {POSITIONS: marian_sinusoids(NUM_POSITIONS, arrays["encoder_l1_ffn_W1"].size(0))}
+    return {**table, **arrays}
+
+
+def marian_sinusoids(length: int, d_model: int) -> Float[Tensor, "{length} {d_model}"]:
+    """The positions of Marian: in float32, sines before cosines, frequencies from 1 down to 1/10000 itself.
+
+    The paper's last frequency is a little higher, as are those that Transformers and CTranslate2 take for Marian's.
+    """
+    half = d_model // 2
+    steps = torch.arange(half, dtype=torch.float32) * -(math.log(10_000) / max(half - 1, 1))
+    angles = torch.arange(length, dtype=torch.float32)[:, None] * steps.exp()
+    return torch.cat([angles.sin(), angles.cos()], dim=1)
+
+
+def _find_other_values(settings: MarianSettings) -> Iterator[str]:
+    for name, values in _NEEDED.items():
+        if (found := settings.text(name)) not in values:
+            yield f"{name} = {found!r}: must be {' or '.join(repr(value) for value in values if value)}"
+    for name in filter(settings.flag, _NEVER_SET):
+        yield f"{name} = true: ours has no such layers"
+    for name in filter(settings.texts, _EMPTY):
+        yield f"{name} = {settings.texts(name)}: must be an empty list"
+
+
+def _find_tying(settings: MarianSettings, tokens: Tokens) -> str:
+    """Which matrices are shared."""
+    is_one = settings.flag("tied-embeddings-all")
+    if not (is_one or settings.flag("tied-embeddings")):
+        return "none"
+    inputs_are_one = is_one or settings.flag("tied-embeddings-src")
+    return "three_way" if inputs_are_one and tokens.sources == tokens.targets else "two_way"
+
+
+def _has_bias(archive: Archive, tokens: Tokens) -> bool:
+    """Whether there is an output bias, or a token but `<pad>` that targets never have."""
+    has_own = OUTPUT_BIAS in archive.arrays and not archive.settings.flag("output-omit-bias")
+    return has_own or -1 in tokens.targets[:-1]

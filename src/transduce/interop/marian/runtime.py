@@ -1,37 +1,70 @@
-"""Marian with a model loaded, as a proof wants it: on the CPU, on one thread, one sentence at a time."""
+"""Marian, or CTranslate2 with a converted Marian model, loaded for a parity proof: on the CPU, on one thread."""
 
 import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from transduce.errors import TransduceError
-from transduce.interop.marian.archive import read_archive_settings
-from transduce.interop.marian.pieces import MarianPieces
+import sentencepiece
+
+from transduce.errors import BundleError, TransduceError
+from transduce.interop.ctranslate2.runtime import CTranslate2Runtime, import_ctranslate2
+from transduce.interop.marian.files import read_archive_settings
 from transduce.text import Tokenizer
 
 
+class MarianPieces:
+    """The tokenizer that travels with a model of Marian, with the ids of a bundle.
+
+    Args:
+        models: the SentencePiece models of source and target.
+        sources: the pieces in the vocabulary of the source; all others are unknown to it.
+        tokenizer: whose ids are returned and read.
+    """
+
+    def __init__(self, models: tuple[bytes, bytes], sources: Collection[str], tokenizer: Tokenizer) -> None:
+        self._source, self._target = (sentencepiece.SentencePieceProcessor(model_proto=model) for model in models)
+        self._tokenizer = tokenizer
+        pieces, known = tokenizer.pieces(range(tokenizer.pad_id)), frozenset(sources)
+        self._ids = {piece: index for index, piece in enumerate(pieces) if piece in known}
+
+    def encode(self, texts: Sequence[str]) -> list[list[int]]:
+        """Ids of each text, `</s>` included."""
+        languages, rests = zip(*map(self._tokenizer.split_language, texts), strict=True) if texts else ((), ())
+        rows = self._source.encode(list(rests), out_type=str)
+        unknown = self._tokenizer.unknown_id
+        return [
+            [self._ids.get(piece, unknown) for piece in (*language.split(), *row, "</s>")]
+            for language, row in zip(languages, rows, strict=True)
+        ]
+
+    def decode(self, ids: Sequence[Sequence[int]]) -> list[str]:
+        """The text of each row of ids, without spaces at its ends where the bundle's tokenizer leaves them out."""
+        texts = [self._target.decode_pieces(self._tokenizer.pieces(row)[:-1]) for row in ids]
+        return texts if self._tokenizer.is_joint else [text.strip() for text in texts]
+
+
 def find_marian() -> Path | None:
-    """The command `pymarian`, beside this Python or on the PATH; the package of that name installs it."""
+    """Find the command `pymarian`, beside this Python or on the PATH."""
     places = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")])
     found = shutil.which("pymarian", path=places)
     return None if found is None else Path(found)
 
 
 class MarianRuntime:
-    """See `Runtime`. Marian is started for every call, and reads and writes pieces.
+    """Marian as `Runtime`: started for every call, one sentence at a time, reading and writing pieces.
 
     Its scores have five decimals.
 
     Args:
         marian: the command.
         model: an .npz file of the type `transformer-new`, with a table of positions.
-        vocabularies: of source and target, as YAML.
+        vocabularies: those of source and target, as YAML.
         tokenizer: whose ids are read and returned.
-        pieces: divides texts and puts them together.
+        pieces: the tokenizer that travels with the model.
     """
 
     def __init__(
@@ -46,42 +79,37 @@ class MarianRuntime:
 
     @property
     def name(self) -> str:
-        """See `Runtime`."""
         return f"Marian {self._version}"
 
     def encode(self, texts: Sequence[str]) -> list[list[int]]:
-        """See `Runtime`."""
         return self._pieces.encode(texts)
 
     def decode(self, ids: Sequence[Sequence[int]]) -> list[str]:
-        """See `Runtime`."""
         return self._pieces.decode(ids)
 
     def forced_scores(self, sources: Sequence[Sequence[int]], targets: Sequence[Sequence[int]]) -> list[list[float]]:
-        """See `Runtime`."""
         with TemporaryDirectory() as temporary:
             texts = [Path(temporary) / side for side in ("source", "target")]
             for path, rows in zip(texts, (sources, targets), strict=True):
-                self._write(path, rows)
-            lines = self._with_model("score", "--train-sets", *map(str, texts), "--word-scores")
+                self._write_pieces(path, rows)
+            lines = self._run_with_model("score", "--train-sets", *map(str, texts), "--word-scores")
         return [[float(score) for score in line.partition("WordScores=")[2].split()] for line in lines]
 
     def greedy(self, sources: Sequence[Sequence[int]], max_lengths: Sequence[int]) -> list[list[int]]:
-        """See `Runtime`."""
         found: list[list[int]] = [[] for _ in sources]
-        for indices, factor in self._groups(list(map(len, sources)), max_lengths):
+        for indices, factor in self._group_by_factor(list(map(len, sources)), max_lengths):
             with TemporaryDirectory() as temporary:
                 path = Path(temporary) / "source"
-                self._write(path, [sources[index] for index in indices])
+                self._write_pieces(path, [sources[index] for index in indices])
                 options = ["--beam-size", "1", "--max-length-factor", str(factor), "--allow-unk", "--allow-special"]
-                lines = self._with_model("decode", "--input", str(path), *options)
+                lines = self._run_with_model("decode", "--input", str(path), *options)
             for index, line in zip(indices, lines, strict=True):
                 # Greedy search does not look ahead: what a smaller limit leaves is the beginning.
                 found[index] = self._to_ids([*filter(None, line.split(" ")), "</s>"])[: max_lengths[index]]
         return found
 
-    def _groups(self, lengths: Sequence[int], limits: Sequence[int]) -> Iterator[tuple[list[int], float]]:
-        """Indices of sentences, and how many times as long as their sources their translations may be.
+    def _group_by_factor(self, lengths: Sequence[int], limits: Sequence[int]) -> Iterator[tuple[list[int], float]]:
+        """Groups of indices of sentences, each with the largest ratio of the lengths of translation and source.
 
         Marian has one such factor for all that it translates, and fails where it comes to the end of its positions.
         """
@@ -97,8 +125,8 @@ class MarianRuntime:
         if group:
             yield group, factor
 
-    def _with_model(self, *arguments: str) -> list[str]:
-        """The lines that Marian writes. In batches it takes the mask of one for another, so that each is a sentence."""
+    def _run_with_model(self, *arguments: str) -> list[str]:
+        """The lines that Marian writes, for batches of one sentence: in larger ones it confuses masks."""
         options = ["--models" if arguments[0] == "decode" else "--model", str(self._model)]
         options += ["--vocabs", *map(str, self._vocabularies)]
         options += ["--mini-batch", "1", "--maxi-batch", "1", "--cpu-threads", "1", "--workspace", "128"]
@@ -114,10 +142,34 @@ class MarianRuntime:
             raise TransduceError(f"{self._marian} failed: {' '.join(said or done.stderr.splitlines()[-1:])}")
         return done
 
-    def _write(self, path: Path, rows: Sequence[Sequence[int]]) -> None:
-        """Pieces with spaces between them, a row a line, without the end, which Marian adds."""
+    def _write_pieces(self, path: Path, rows: Sequence[Sequence[int]]) -> None:
+        """Write a line of pieces for each row, without `</s>`, which Marian adds."""
         lines = [" ".join(self._tokenizer.pieces(row)[:-1]) + "\n" for row in rows]
         path.write_text("".join(lines), encoding="utf-8", newline="\n")
 
     def _to_ids(self, pieces: Sequence[str]) -> list[int]:
         return [self._ids.get(piece, self._tokenizer.unknown_id) for piece in pieces]
+
+
+def load_converted(
+    model: Path, vocabularies: tuple[Path, Path], tokenizer: Tokenizer, pieces: MarianPieces
+) -> CTranslate2Runtime:
+    """CTranslate2 with a Marian model, through CTranslate2's own converter of such models.
+
+    Args:
+        model: an .npz file.
+        vocabularies: of source and target, as YAML.
+        tokenizer: whose ids are read and returned.
+        pieces: the tokenizer that travels with the model.
+    """
+    import_ctranslate2(f"running {model}")
+    from ctranslate2.converters import MarianConverter  # noqa: PLC0415 - optional
+
+    with TemporaryDirectory() as temporary:
+        folder = Path(temporary) / "converted"
+        try:
+            MarianConverter(str(model), [str(path) for path in vocabularies]).convert(str(folder))
+        except (ValueError, KeyError, RuntimeError) as error:
+            raise BundleError(f"{model}: CTranslate2 cannot convert it: {error}") from error
+        origin = ", through its converter of Marian models"
+        return CTranslate2Runtime(folder, tokenizer, "float32", codec=pieces, origin=origin)

@@ -1,4 +1,4 @@
-"""Bundles as ONNX graphs, with all that is needed to translate text by them."""
+"""The export of bundles as ONNX graphs, with a program that translates text by them."""
 
 import re
 from collections import defaultdict
@@ -11,37 +11,66 @@ from torch import Tensor
 from transduce.bundle import Bundle
 from transduce.bundle.bundle import WEIGHTS
 from transduce.errors import BundleError
-from transduce.interop.onnx.card import example_programs, onnx_card
-from transduce.interop.onnx.graph import CONSTANT
+from transduce.interop.formats import Runtime, render_card, source_obstacles
+from transduce.interop.onnx.graph import CONSTANT, OPSET, import_onnx
 from transduce.interop.onnx.network import decoder_step_graph, encoder_graph
-from transduce.interop.onnx.package import import_onnx
-from transduce.interop.onnx.runtime import OnnxRuntime
-from transduce.interop.onnx.settings import CONFIG_FILE, DECODER_STEP_FILE, ENCODER_FILE, OnnxSettings, read_settings
-from transduce.interop.refusal import source_obstacles
-from transduce.interop.runtime import Runtime
+from transduce.interop.onnx.runtime import (
+    CONFIG_FILE,
+    DECODER_STEP_FILE,
+    ENCODER_FILE,
+    OnnxRuntime,
+    OnnxSettings,
+    read_settings,
+)
 from transduce.text import Tokenizer
 
+_JOINT_TOKENIZER = """\
+TOKENIZER = SentencePieceProcessor(model_file=str(FOLDER / "tokenizer.model"))
+encode, decode = TOKENIZER.encode, TOKENIZER.decode
+"""
+
+
+def onnx_card(settings: OnnxSettings) -> str:
+    """The README.md of an exported folder."""
+    d_k, d_v = settings.model.d_k, settings.model.d_v
+    widths = d_k if d_k == d_v else f"{d_k} (keys) or {d_v}"
+    return render_card(__file__, settings, settings.precision, opset=OPSET, widths=widths)
+
+
+def example_programs(*, is_joint: bool) -> Mapping[str, str]:
+    """The programs of an export by name; with two SentencePiece models, `translate.py` imports a second module."""
+    folder = Path(__file__).parent
+    translate = (folder / "translate.txt").read_text(encoding="utf-8")
+    if is_joint:
+        return {"translate.py": translate}
+    imported = "from sentencepiece import SentencePieceProcessor", "from separate_tokenizer import decode, encode"
+    tokenizer = (folder / "separate_tokenizer.txt").read_text(encoding="utf-8")
+    return {
+        "translate.py": translate.replace(_JOINT_TOKENIZER, "").replace(*imported),
+        "separate_tokenizer.py": tokenizer,
+    }
+
+
 MOST_BYTES = 2**31 - 2**24
-"""Of weights in one file: protocol buffers end at two gigabytes."""
+"""Bytes of weights in one file: protocol buffers end at two gigabytes."""
 
 _ROWS = re.compile(r"(?P<name>.+)\[(?P<start>\d+):\d+\]")
 
 
 class OnnxFormat:
-    """See `ExportFormat`: a folder with two graphs, the tokenizer, and a program that translates by them."""
+    """The `ExportFormat` of ONNX: a folder with two graphs, the tokenizer, and a program that translates by them."""
 
     precisions = ("float32", "float16", "int8")
     suffix = ""
 
     def obstacles(self, bundle: Bundle) -> list[str]:
-        """See `ExportFormat`. Every network can be expressed, up to some size."""
+        """Every network can be expressed, up to some size."""
         found, size = source_obstacles(bundle.load_tokenizer(), "translate.py"), bundle.description.files[WEIGHTS].bytes
         if size <= MOST_BYTES:
             return found
         return [*found, f"{size / 2**30:.1f} GB of weights: a file of ONNX holds less than 2 GB"]
 
     def write(self, bundle: Bundle, path: Path, precision: str) -> None:
-        """See `ExportFormat`."""
         model, tokenizer = bundle.load_model(), bundle.load_tokenizer()
         (path / ENCODER_FILE).write_bytes(encoder_graph(model, precision))
         (path / DECODER_STEP_FILE).write_bytes(decoder_step_graph(model, precision))
@@ -57,20 +86,15 @@ class OnnxFormat:
             (path / name).write_text(text, encoding="utf-8", newline="\n")
 
     def load(self, path: Path, tokenizer: Tokenizer) -> Runtime:  # noqa: ARG002 - the folder has its own
-        """See `ExportFormat`."""
         return OnnxRuntime(path)
 
     def read_back(self, path: Path) -> Mapping[str, Tensor] | None:
-        """See `ExportFormat`. Bytes have their scales elsewhere in the graph.
-
-        Raises:
-            BundleError: the graphs have different values for the same weight.
-        """
+        """Bytes have their scales elsewhere in the graph."""
         if read_settings(path).precision == "int8":
             return None
         parts: dict[str, dict[int, Tensor]] = defaultdict(dict)
         for file in (ENCODER_FILE, DECODER_STEP_FILE):
-            for label, tensor in _weights(path / file):
+            for label, tensor in _read_weights(path / file):
                 rows = _ROWS.fullmatch(label)
                 name, start = (label, 0) if rows is None else (rows["name"], int(rows["start"]))
                 if not torch.equal(parts[name].setdefault(start, tensor), tensor):
@@ -78,8 +102,8 @@ class OnnxFormat:
         return {name: torch.cat([tensor for _, tensor in sorted(found.items())]) for name, found in parts.items()}
 
 
-def _weights(path: Path) -> Iterator[tuple[str, Tensor]]:
-    """The initializers that are weights, or some rows of one, by name."""
+def _read_weights(path: Path) -> Iterator[tuple[str, Tensor]]:
+    """The initializers that are weights, or some rows of one, with their names."""
     onnx = import_onnx("reading ONNX graphs")
     for initializer in onnx.load(path).graph.initializer:
         if not initializer.name.startswith(CONSTANT):

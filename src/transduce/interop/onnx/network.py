@@ -1,20 +1,173 @@
-"""The Transformer as two ONNX graphs: one reads the source, once; the other takes targets one token further.
+"""The Transformer as two ONNX graphs: an encoder, and a decoder step that extends targets by one token.
 
-Axes: `sentences` of `source` positions, and `rows` of targets with `past` positions, which are the hypotheses of one
+Axes: `sentences` of `source` positions, and `rows` of targets with `past` positions. The rows are the hypotheses of one
 sentence after the other: as many rows as sentences, or several times as many.
+
+Every function of `Layers` adds operations to a graph and returns the name of their result, by the formulas of `model/`.
+`x` is always [positions, d_model] with the positions of one sentence after the other; `sentences`, [1], is their count.
 """
 
-from collections.abc import Iterable, Iterator
+import math
+from collections.abc import Callable, Iterable, Iterator
 from typing import cast
 
 import numpy as np
+import torch
+from torch import Tensor
 
 from transduce.bundle import model_tensors
 from transduce.config import TransformerConfig
-from transduce.interop.onnx.graph import Graph
-from transduce.interop.onnx.layers import Layers
-from transduce.interop.onnx.weights import make_weights
-from transduce.model import DecoderLayer, EncoderLayer, Transformer
+from transduce.interop.onnx.graph import Graph, Weights, make_weights
+from transduce.kernels.linear import Linear
+from transduce.model import (
+    DecoderLayer,
+    DotScore,
+    EncoderLayer,
+    FeedForward,
+    LayerNormalization,
+    LearnedPositions,
+    MultiHeadAttention,
+    NoPositions,
+    ResidualConnection,
+    TokenEmbedding,
+    Transformer,
+)
+from transduce.model.attention import AttentionScore
+from transduce.model.embeddings import Positions
+from transduce.model.sublayers import ACTIVATIONS, EPSILON, Normalization
+
+
+class Layers:
+    """Adds the parts of a model to `graph`, and their `weights` with them."""
+
+    def __init__(self, graph: Graph, weights: Weights) -> None:
+        self.graph = graph
+        self.weights = weights
+
+    def size(self, value: str, axis: int) -> str:
+        """The size of an axis, [1]."""
+        return self.graph.operation("Shape", value, start=axis, end=axis + 1)
+
+    def unsqueeze(self, value: str, *axes: int) -> str:
+        """Add axes of size 1."""
+        return self.graph.operation("Unsqueeze", value, self.graph.constant(axes, np.int64))
+
+    def linear(self, linear: Linear, x: str, rows: slice | None = None) -> str:
+        return self.weights.product(x, linear.weight, self.graph.weight(linear.bias, rows), rows)
+
+    def embed(self, embedding: TokenEmbedding, positions: Positions, ids: str, places: str) -> str:
+        """The embedding of each of `ids`, [..., length], and what marks their positions `places`, [length] or [1]."""
+        graph = self.graph
+        scale = graph.constant(embedding.scale, np.float32)
+        embedded = graph.operation("Mul", self.weights.lookup(ids, embedding.weight), scale)
+        match positions:
+            case NoPositions():
+                return embedded
+            case LearnedPositions():  # behind the last row, there are no numbers to add: the runtime says so
+                marks = graph.operation("Gather", graph.weight(positions.table), places)
+            case _:
+                marks = self._add_sinusoids(places, positions.table.size(1))
+        return graph.operation("Add", embedded, marks)
+
+    def _add_sinusoids(self, places: str, d_model: int) -> str:
+        """The sinusoids of `model.positions`, in float64, for any position."""
+        graph = self.graph
+        periods = 10_000 ** (torch.arange(0, d_model, 2, dtype=torch.float64) / d_model)
+        position = self.unsqueeze(graph.cast(places, np.float64), -1)
+        angle = graph.operation("Div", position, graph.constant(periods.numpy(), np.float64))
+        pairs = [self.unsqueeze(graph.operation(function, angle), -1) for function in ("Sin", "Cos")]
+        return graph.cast(self.reshape(graph.operation("Concat", *pairs, axis=-1), -1, d_model), np.float32)
+
+    def normalize(self, normalization: Normalization, x: str) -> str:
+        """Layer normalisation, or batch normalisation by the running statistics, as in evaluation."""
+        graph = self.graph
+        gain, bias = graph.weight(normalization.gain), graph.weight(normalization.bias)
+        if isinstance(normalization, LayerNormalization):
+            return graph.operation("LayerNormalization", x, gain, bias, epsilon=EPSILON)
+        epsilon = graph.constant(EPSILON, np.float32)
+        variance = graph.operation("Add", graph.weight(normalization.running_variance), epsilon)
+        centred = graph.operation("Sub", x, graph.weight(normalization.running_mean))
+        standard = graph.operation("Div", centred, graph.operation("Sqrt", variance))
+        return graph.operation("Add", graph.operation("Mul", standard, gain), bias)
+
+    def residual(self, connection: ResidualConnection, x: str, sublayer: Callable[[str], str]) -> str:
+        if connection.post:
+            return self.normalize(connection.normalization, self.graph.operation("Add", x, sublayer(x)))
+        return self.graph.operation("Add", x, sublayer(self.normalize(connection.normalization, x)))
+
+    def feed_forward(self, network: FeedForward, x: str) -> str:
+        return self.linear(network.outer, self._activate(network, self.linear(network.inner, x)))
+
+    def _activate(self, network: FeedForward, x: str) -> str:
+        graph = self.graph
+        if network.activation is ACTIVATIONS["relu"]:
+            return graph.operation("Relu", x)
+        if network.activation is ACTIVATIONS["swish"]:
+            return graph.operation("Mul", x, graph.operation("Sigmoid", x))
+        # gelu: x/2 (1 + erf(x/√2))
+        error = graph.operation("Erf", graph.operation("Div", x, graph.constant(math.sqrt(2), np.float32)))
+        both = graph.operation("Mul", x, graph.operation("Add", error, graph.constant(1, np.float32)))
+        return graph.operation("Mul", both, graph.constant(0.5, np.float32))
+
+    def project(self, attention: MultiHeadAttention, x: str, sentences: str) -> list[str]:
+        """Queries, keys and values of every head, [sentences, heads, length, width]."""
+        projected = self.linear(attention.projection, x)
+        return self._split_heads(attention, projected, sentences, attention.d_k, attention.d_k, attention.d_v)
+
+    def project_queries(self, attention: MultiHeadAttention, x: str, sentences: str) -> str:
+        """Queries of every head."""
+        projected = self.linear(attention.projection, x, slice(0, attention.query_width))
+        (queries,) = self._split_heads(attention, projected, sentences, attention.d_k)
+        return queries
+
+    def project_memory(self, attention: MultiHeadAttention, memory: str, sentences: str) -> list[str]:
+        """Keys and values of every head, from the memory."""
+        rows = slice(attention.query_width, len(attention.projection.weight))
+        projected = self.linear(attention.projection, memory, rows)
+        return self._split_heads(attention, projected, sentences, attention.d_k, attention.d_v)
+
+    def attend(
+        self, attention: MultiHeadAttention, queries: str, keys: str, values: str, mask: str | None = None
+    ) -> str:
+        """Multi-head attention from projected queries, keys and values; without a mask, every query sees every key."""
+        graph = self.graph
+        scores = self._score(attention.score, queries, keys)
+        if mask is not None:
+            scores = graph.operation("Where", mask, scores, graph.constant(-math.inf, np.float32))
+        attended = graph.operation("MatMul", graph.operation("Softmax", scores, axis=-1), values)
+        side_by_side = graph.operation("Transpose", attended, perm=[0, 2, 1, 3])
+        return self.linear(attention.output, self.reshape(side_by_side, -1, attention.num_heads * attention.d_v))
+
+    def reshape(self, value: str, *sizes: int | str) -> str:
+        """Reshape a value to sizes: numbers, of which one may be -1, or names of values of shape [1]."""
+        graph = self.graph
+        parts = [graph.constant([size], np.int64) if isinstance(size, int) else size for size in sizes]
+        return graph.operation("Reshape", value, graph.operation("Concat", *parts, axis=0))
+
+    def _split_heads(self, attention: MultiHeadAttention, projected: str, sentences: str, *widths: int) -> list[str]:
+        graph, num_heads = self.graph, attention.num_heads
+        sizes = graph.constant([num_heads * width for width in widths], np.int64)
+        parts = graph.operations("Split", projected, sizes, num_results=len(widths), axis=1)
+        return [
+            graph.operation("Transpose", self.reshape(part, sentences, -1, num_heads, width), perm=[0, 2, 1, 3])
+            for part, width in zip(parts, widths, strict=True)
+        ]
+
+    def _score(self, score: AttentionScore, queries: str, keys: str) -> str:
+        graph = self.graph
+        if isinstance(score, DotScore):
+            products = graph.operation("MatMul", queries, graph.operation("Transpose", keys, perm=[0, 1, 3, 2]))
+            return graph.operation("Mul", products, graph.constant(score.scale, np.float32))
+
+        def multiplied(value: str, weight: Tensor) -> str:
+            return graph.operation("MatMul", value, graph.operation("Transpose", graph.weight(weight), perm=[1, 0]))
+
+        for_queries = self.unsqueeze(multiplied(queries, score.query_weight), -2)
+        for_keys = self.unsqueeze(multiplied(keys, score.key_weight), -3)
+        hidden = graph.operation("Tanh", graph.operation("Add", for_queries, for_keys))
+        scores = multiplied(hidden, score.hidden_weight)
+        return graph.operation("Squeeze", scores, graph.constant([-1], np.int64))
+
 
 SOURCE_IDS = "source_ids"
 SOURCE_MASK = "source_mask"
@@ -25,65 +178,59 @@ KeysAndValues = tuple[str, str]
 
 
 def cache_names(kind: str, num_layers: int) -> list[KeysAndValues]:
-    """What the graphs call the keys and values of each decoder layer; `kind` is memory, past or present."""
+    """The names of the keys and values of each decoder layer; `kind` is memory, past or present."""
     return [(f"{kind}_keys_{number}", f"{kind}_values_{number}") for number in range(num_layers)]
 
 
 def encoder_graph(model: Transformer, precision: str) -> bytes:
-    """From `source_ids`, filled up with `<pad>`, to `source_mask`, `memory_keys_0`, `memory_values_0`...
-
-    Raises:
-        MissingExtraError: ONNX is not installed.
-    """
-    graph, layers = _empty("encoder", model, precision)
+    """From `source_ids`, filled up with `<pad>`, to `source_mask`, `memory_keys_0`, `memory_values_0`..."""
+    graph, layers = _start_graph("encoder", model, precision)
     source_ids = graph.input(SOURCE_IDS, np.int64, ["sentences", "source"])
     padding = graph.operation("Equal", source_ids, graph.constant(model.pad_id, np.int64))
     source_mask = graph.operation("Not", padding)
-    mask = layers.unsqueezed(source_mask, 1, 2)
+    mask = layers.unsqueeze(source_mask, 1, 2)
     length = graph.operation("Squeeze", layers.size(source_ids, 1))
     places = graph.operation("Range", graph.constant(0, np.int64), length, graph.constant(1, np.int64))
-    embedded = layers.embedded(model.source_embedding, model.positions, source_ids, places)
-    x = layers.reshaped(embedded, -1, model.config.d_model)
+    embedded = layers.embed(model.source_embedding, model.positions, source_ids, places)
+    x = layers.reshape(embedded, -1, model.config.d_model)
     for layer in cast("Iterable[EncoderLayer]", model.encoder.layers):
-        x = _encoder_layer(layers, layer, x, mask)
+        x = _add_encoder_layer(layers, layer, x, mask)
     if model.encoder.final is not None:
-        x = layers.normalized(model.encoder.final, x)
+        x = layers.normalize(model.encoder.final, x)
     graph.output(source_mask, SOURCE_MASK, np.bool_, ["sentences", "source"])
     names = cache_names("memory", model.config.num_decoder_layers)
     for decoder_layer, pair in zip(_decoder_layers(model), names, strict=True):
         found = layers.project_memory(decoder_layer.memory_attention, x, layers.size(mask, 0))
-        for value, name, axes in zip(found, pair, _cache_axes(model.config, "sentences", "source"), strict=True):
+        for value, name, axes in zip(found, pair, _list_cache_axes(model.config, "sentences", "source"), strict=True):
             graph.output(value, name, np.float32, axes)
     return graph.to_bytes("What the decoder needs of the source.")
 
 
 def decoder_step_graph(model: Transformer, precision: str) -> bytes:
-    """From `last_ids`, what the encoder hands out, and `past_keys_0`... to `log_probabilities` and `present_keys_0`...
-
-    Raises:
-        MissingExtraError: ONNX is not installed.
-    """
-    graph, layers = _empty("decoder_step", model, precision)
+    """From `last_ids`, the encoder's outputs and `past_keys_0`... to `log_probabilities` and `present_keys_0`..."""
+    graph, layers = _start_graph("decoder_step", model, precision)
     last_ids = graph.input(LAST_IDS, np.int64, ["rows"])
-    mask = layers.unsqueezed(graph.input(SOURCE_MASK, np.bool_, ["sentences", "source"]), 1, 2)
-    memory = list(_cache_inputs(graph, model.config, "memory", "sentences", "source"))
-    past = list(_cache_inputs(graph, model.config, "past", "rows", "past"))
+    mask = layers.unsqueeze(graph.input(SOURCE_MASK, np.bool_, ["sentences", "source"]), 1, 2)
+    memory = list(_add_cache_inputs(graph, model.config, "memory", "sentences", "source"))
+    past = list(_add_cache_inputs(graph, model.config, "past", "rows", "past"))
     place = layers.size(past[0][0], 2)
-    x = layers.embedded(model.target_embedding, model.positions, last_ids, place)
+    x = layers.embed(model.target_embedding, model.positions, last_ids, place)
     present = []
     for layer, old, remembered in zip(_decoder_layers(model), past, memory, strict=True):
-        x, grown = _decoder_layer(layers, layer, x, old, remembered, mask)
+        x, grown = _add_decoder_layer(layers, layer, x, old, remembered, mask)
         present.append(grown)
     if model.decoder.final is not None:
-        x = layers.normalized(model.decoder.final, x)
-    graph.output(_log_probabilities(layers, model, x), LOG_PROBABILITIES, np.float32, ["rows", model.config.vocabulary])
+        x = layers.normalize(model.decoder.final, x)
+    graph.output(
+        _add_log_probabilities(layers, model, x), LOG_PROBABILITIES, np.float32, ["rows", model.config.vocabulary]
+    )
     for grown, pair in zip(present, cache_names("present", len(present)), strict=True):
-        for value, name, axes in zip(grown, pair, _cache_axes(model.config, "rows", "past + 1"), strict=True):
+        for value, name, axes in zip(grown, pair, _list_cache_axes(model.config, "rows", "past + 1"), strict=True):
             graph.output(value, name, np.float32, axes)
     return graph.to_bytes("Natural log-probabilities of the next token of each row.")
 
 
-def _empty(name: str, model: Transformer, precision: str) -> tuple[Graph, Layers]:
+def _start_graph(name: str, model: Transformer, precision: str) -> tuple[Graph, Layers]:
     graph = Graph(name, model_tensors(model))
     return graph, Layers(graph, make_weights(graph, precision))
 
@@ -92,21 +239,21 @@ def _decoder_layers(model: Transformer) -> Iterable[DecoderLayer]:
     return cast("Iterable[DecoderLayer]", model.decoder.layers)
 
 
-def _cache_axes(config: TransformerConfig, rows: str, length: str) -> list[list[str | int]]:
-    """Those of keys and of values."""
+def _list_cache_axes(config: TransformerConfig, rows: str, length: str) -> list[list[str | int]]:
+    """The axes of keys and of values."""
     return [[rows, config.num_heads, length, width] for width in (config.d_k, config.d_v)]
 
 
-def _cache_inputs(
+def _add_cache_inputs(
     graph: Graph, config: TransformerConfig, kind: str, rows: str, length: str
 ) -> Iterator[KeysAndValues]:
-    of_keys, of_values = _cache_axes(config, rows, length)
+    of_keys, of_values = _list_cache_axes(config, rows, length)
     for keys, values in cache_names(kind, config.num_decoder_layers):
         yield graph.input(keys, np.float32, of_keys), graph.input(values, np.float32, of_values)
 
 
-def _encoder_layer(layers: Layers, layer: EncoderLayer, x: str, mask: str) -> str:
-    """See `model.encoder`."""
+def _add_encoder_layer(layers: Layers, layer: EncoderLayer, x: str, mask: str) -> str:
+    """Add an encoder layer."""
     attention, sentences = layer.self_attention, layers.size(mask, 0)
 
     def attend(x: str) -> str:
@@ -117,10 +264,10 @@ def _encoder_layer(layers: Layers, layer: EncoderLayer, x: str, mask: str) -> st
     return layers.residual(layer.feed_forward_residual, x, lambda x: layers.feed_forward(layer.feed_forward, x))
 
 
-def _decoder_layer(
+def _add_decoder_layer(
     layers: Layers, layer: DecoderLayer, x: str, past: KeysAndValues, memory: KeysAndValues, mask: str
 ) -> tuple[str, KeysAndValues]:
-    """See `DecoderLayer.step`: the output, and the past with what the new position adds to it."""
+    """Add a step of a decoder layer: its output, and the past with the keys and values of the new position."""
     grown = past
 
     def attend_past(x: str) -> str:
@@ -141,8 +288,8 @@ def _decoder_layer(
     return x, grown
 
 
-def _log_probabilities(layers: Layers, model: Transformer, x: str) -> str:
-    """See `OutputProjection`."""
+def _add_log_probabilities(layers: Layers, model: Transformer, x: str) -> str:
+    """Add the output projection."""
     graph, projection = layers.graph, model.projection
     addend = graph.constant(projection.mask.numpy(), np.float32)
     if projection.bias is not None:

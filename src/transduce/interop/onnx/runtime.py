@@ -1,14 +1,209 @@
-"""ONNX Runtime with an exported folder, as a proof wants it."""
+"""An exported ONNX folder in ONNX Runtime: its config.json, its graphs, the proof's runtime, and the engine."""
 
-from collections.abc import Sequence
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from types import ModuleType
+from typing import Any, Literal
 
 import numpy as np
-from jaxtyping import Int64
+import torch
+from jaxtyping import Bool, Float, Int, Int64
+from numpy.typing import NDArray
+from pydantic import Field, ValidationError
+from torch import Tensor
 
-from transduce.interop.onnx.sessions import Arrays, OnnxModel
+from transduce import __version__
+from transduce.bundle import BundleDescription, Languages
+from transduce.config import SearchConfig, Settings, TransformerConfig, first_problem
+from transduce.errors import BundleError, MissingExtraError, UserError
+from transduce.interop.onnx.network import LAST_IDS, LOG_PROBABILITIES, SOURCE_IDS, SOURCE_MASK, cache_names
 from transduce.text import Tokenizer
-from transduce.translation import batch_by_length
+from transduce.translation import NetworkEngine, batch_by_length
+
+CONFIG_FILE = "config.json"
+ENCODER_FILE = "encoder.onnx"
+DECODER_STEP_FILE = "decoder_step.onnx"
+
+
+class GraphNames(Settings):
+    """A graph with its inputs and outputs."""
+
+    file: str
+    """The graph."""
+
+    inputs: tuple[str, ...]
+    """Names of all inputs."""
+
+    outputs: tuple[str, ...]
+    """Names of all outputs, in their order."""
+
+
+class OnnxSettings(Settings):
+    """The config.json of an export: everything that a program needs to run the graphs."""
+
+    format: Literal["transduce onnx"] = "transduce onnx"
+    """Marks the file."""
+
+    format_version: Literal[1] = 1
+    """Version of names, axes and meanings of inputs and outputs."""
+
+    library_version: str = __version__
+    """The Transduce that exported it."""
+
+    precision: Literal["float32", "float16", "int8"]
+    """The precision of the weights."""
+
+    unknown_id: int
+    """`<unk>`, in place of what has no piece."""
+
+    end_id: int
+    """`</s>`, the last token of every source and target."""
+
+    pad_id: int
+    """`<pad>`: fills the ends of short sources; the last id of a row before its first token."""
+
+    max_positions: int | None = Field(ge=1)
+    """Most tokens of a source or a target, `</s>` included; null where there is no limit."""
+
+    encoder: GraphNames
+    """Reads the source."""
+
+    decoder_step: GraphNames
+    """Takes every row one token further."""
+
+    model: TransformerConfig
+    """The network."""
+
+    search: SearchConfig
+    """The settings of the search unless others are given."""
+
+    languages: Languages
+    """From which language to which."""
+
+    @classmethod
+    def of(cls, description: BundleDescription, precision: str) -> "OnnxSettings":
+        """The settings of a bundle that is exported in `precision`."""
+        model = description.model
+        memory, past, present = (
+            tuple(name for pair in cache_names(kind, model.num_decoder_layers) for name in pair)
+            for kind in ("memory", "past", "present")
+        )
+        return cls.model_validate(
+            {
+                "precision": precision,
+                "unknown_id": Tokenizer.unknown_id,
+                "end_id": Tokenizer.end_id,
+                "pad_id": model.vocabulary - 1,
+                "max_positions": model.max_positions if model.positions == "learned" else None,
+                "encoder": GraphNames(file=ENCODER_FILE, inputs=(SOURCE_IDS,), outputs=(SOURCE_MASK, *memory)),
+                "decoder_step": GraphNames(
+                    file=DECODER_STEP_FILE,
+                    inputs=(LAST_IDS, SOURCE_MASK, *memory, *past),
+                    outputs=(LOG_PROBABILITIES, *present),
+                ),
+                "model": model,
+                "search": description.search,
+                "languages": description.languages,
+            }
+        )
+
+
+def read_settings(folder: Path) -> OnnxSettings:
+    """Read the config.json of `folder`."""
+    path = folder / CONFIG_FILE
+    try:
+        return OnnxSettings.model_validate_json(path.read_bytes())
+    except OSError as error:
+        raise BundleError(f"{path}: cannot be read ({error.strerror}): give a folder that was exported") from None
+    except ValidationError as error:
+        raise BundleError(
+            f"{path}: {first_problem(error)}: give a folder that transduce export --to onnx has written"
+        ) from None
+
+
+Arrays = Mapping[str, NDArray[Any]]
+"""By the names that they have in the graphs."""
+
+
+def import_onnxruntime(purpose: str) -> ModuleType:
+    """Import the optional package `onnxruntime`; `purpose` says in the error what needs it."""
+    try:
+        import onnxruntime  # noqa: PLC0415 - optional
+    except ImportError:
+        raise MissingExtraError("onnxruntime", "onnx", purpose) from None
+    package: ModuleType = onnxruntime
+    return package
+
+
+class OnnxModel:
+    """Both graphs of an export, each computing on one thread; several threads may call them at a time.
+
+    Args:
+        folder: a folder that `transduce export --to onnx` has written.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        onnxruntime = import_onnxruntime("running a model in ONNX Runtime")
+        self.runtime = f"ONNX Runtime {onnxruntime.__version__}"
+        self.settings = read_settings(folder)
+        self.longest = self.settings.max_positions or sys.maxsize
+        options = onnxruntime.SessionOptions()
+        options.intra_op_num_threads = 1
+        options.enable_mem_pattern = False  # it would remember something for every new length
+        self._encoder, self._decoder_step = (
+            _open_session(onnxruntime, folder / graph.file, options)
+            for graph in (self.settings.encoder, self.settings.decoder_step)
+        )
+        num_layers = self.settings.model.num_decoder_layers
+        past, present = (cache_names(kind, num_layers) for kind in ("past", "present"))
+        self._past_of_present = {
+            after: before
+            for pair, grown in zip(past, present, strict=True)
+            for before, after in zip(pair, grown, strict=True)
+        }
+
+    def read(self, source_ids: Int64[np.ndarray, "sentences source"]) -> Arrays:
+        """Run the encoder: the source mask, and keys and values of the memory."""
+        self._check_length(source_ids.shape[1])
+        outputs = self._encoder.run(None, {SOURCE_IDS: source_ids})
+        return dict(zip(self.settings.encoder.outputs, outputs, strict=True))
+
+    def make_empty_past(self, rows: int) -> Arrays:
+        """Keys and values of targets without a token."""
+        model = self.settings.model
+        return {
+            name: np.zeros((rows, model.num_heads, 0, width), np.float32)
+            for pair in cache_names("past", model.num_decoder_layers)
+            for name, width in zip(pair, (model.d_k, model.d_v), strict=True)
+        }
+
+    def step(
+        self, last_ids: Int64[np.ndarray, " rows"], memory: Arrays, past: Arrays
+    ) -> tuple[Float[np.ndarray, "rows vocabulary"], Arrays]:
+        """Run the decoder step: log-probabilities of the next ids, and the past with `last_ids`."""
+        self._check_length(next(iter(past.values())).shape[2] + 1)
+        outputs = self._decoder_step.run(None, {LAST_IDS: last_ids, **memory, **past})
+        found = dict(zip(self.settings.decoder_step.outputs, outputs, strict=True))
+        return found[LOG_PROBABILITIES], {before: found[after] for after, before in self._past_of_present.items()}
+
+    def _check_length(self, length: int) -> None:
+        if length > self.longest:
+            raise UserError(
+                f"a sentence reaches position {length}; this model has learned positions up to {self.longest} "
+                f"(model.max_positions): split the sentence"
+            )
+
+
+def _open_session(onnxruntime: Any, path: Path, options: Any) -> Any:  # noqa: ANN401 - of an optional package without types
+    if not path.is_file():
+        raise BundleError(f"{path}: is missing; give a folder that transduce export --to onnx has written")
+    try:
+        return onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
+    except Exception as error:  # its exceptions have no common parent
+        raise BundleError(f"{path}: ONNX Runtime cannot read it: {error}; use an undamaged copy") from error
+
 
 BATCH_TOKENS = 4096
 MOST_ROWS = 64
@@ -16,14 +211,10 @@ MOST_ROWS = 64
 
 
 class OnnxRuntime:
-    """See `Runtime`. Everything is computed by the step, token by token, as users will.
+    """Everything is computed by the step, token by token, as users will.
 
     Args:
         folder: what `transduce export --to onnx` has written.
-
-    Raises:
-        BundleError: a file is missing or damaged.
-        MissingExtraError: ONNX Runtime is not installed.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -33,25 +224,21 @@ class OnnxRuntime:
 
     @property
     def name(self) -> str:
-        """See `Runtime`."""
         return self._model.runtime
 
     def encode(self, texts: Sequence[str]) -> list[list[int]] | None:
-        """See `Runtime`."""
         return [[*ids, self._end_id] for ids in self._tokenizer.encode_all(texts)]
 
     def decode(self, ids: Sequence[Sequence[int]]) -> list[str] | None:
-        """See `Runtime`."""
         return [self._tokenizer.decode(row) for row in ids]
 
     def forced_scores(self, sources: Sequence[Sequence[int]], targets: Sequence[Sequence[int]]) -> list[list[float]]:
-        """See `Runtime`."""
         found: list[list[float]] = [[] for _ in sources]
         lengths = [max(len(source), len(target)) for source, target in zip(sources, targets, strict=True)]
         for indices in batch_by_length(lengths, BATCH_TOKENS, MOST_ROWS):
             memory, past = self._start([sources[index] for index in indices])
             last_ids = np.full(len(indices), self._pad_id, np.int64)
-            for next_ids in np.ascontiguousarray(self._filled([targets[index] for index in indices]).T):
+            for next_ids in np.ascontiguousarray(self._pad([targets[index] for index in indices]).T):
                 log_probs, past = self._model.step(last_ids, memory, past)
                 last_ids = next_ids
                 for index, score in zip(indices, log_probs[np.arange(len(indices)), next_ids].tolist(), strict=True):
@@ -59,7 +246,6 @@ class OnnxRuntime:
         return [scores[: len(target)] for scores, target in zip(found, targets, strict=True)]
 
     def greedy(self, sources: Sequence[Sequence[int]], max_lengths: Sequence[int]) -> list[list[int]]:
-        """See `Runtime`."""
         found: list[list[int]] = [[] for _ in sources]
         for indices in batch_by_length([len(source) for source in sources], BATCH_TOKENS, MOST_ROWS):
             memory, past = self._start([sources[index] for index in indices])
@@ -76,10 +262,59 @@ class OnnxRuntime:
         return found
 
     def _start(self, sources: Sequence[Sequence[int]]) -> tuple[Arrays, Arrays]:
-        """The memory of sources, and the past of targets that have not begun."""
-        return self._model.read(self._filled(sources)), self._model.no_past(len(sources))
+        """The memory of sources, and an empty past of targets."""
+        return self._model.read(self._pad(sources)), self._model.make_empty_past(len(sources))
 
-    def _filled(self, rows: Sequence[Sequence[int]]) -> Int64[np.ndarray, "rows length"]:
-        """All rows, `<pad>` behind the short ones."""
+    def _pad(self, rows: Sequence[Sequence[int]]) -> Int64[np.ndarray, "rows length"]:
+        """Rows as one array, padded with `<pad>`."""
         longest = max(map(len, rows))
         return np.array([[*row, *[self._pad_id] * (longest - len(row))] for row in rows], np.int64)
+
+
+def load(path: Path) -> NetworkEngine:
+    """Load the export in `path` as an engine of Transduce's search; PyTorch computes nothing of the network.
+
+    As many batches are under way as PyTorch has threads, each on one of them.
+    """
+    model = OnnxModel(path)
+    settings = model.settings
+    return NetworkEngine(OnnxNetwork(model), settings.end_id, settings.model.vocabulary, longest=model.longest)
+
+
+@dataclass(frozen=True)
+class _State:
+    """The state of a search: the memory of each sentence, and the past of its `width` hypotheses."""
+
+    memory: Arrays
+    past: Arrays
+    width: int
+
+    def select(self, sentences: Int[Tensor, " kept"] | None, parents: Int[Tensor, "kept width"]) -> "_State":
+        chosen = torch.arange(len(parents)) if sentences is None else sentences
+        rows = (chosen[:, None] * self.width + parents).flatten().numpy()
+        memory = self.memory if sentences is None else _select_rows(self.memory, sentences.numpy())
+        return _State(memory, _select_rows(self.past, rows), parents.size(1))
+
+
+class OnnxNetwork:
+    """An exported model as `translation.Network`."""
+
+    def __init__(self, model: OnnxModel) -> None:
+        self._model = model
+
+    def start(
+        self, source_ids: Int[Tensor, "sentences source"], source_mask: Bool[Tensor, "sentences source"]
+    ) -> _State:
+        """Run the encoder, which recognises `<pad>` by itself and needs no mask."""
+        del source_mask
+        return _State(self._model.read(source_ids.numpy()), self._model.make_empty_past(len(source_ids)), 1)
+
+    def step(
+        self, last_ids: Int[Tensor, "sentences width"], state: _State
+    ) -> tuple[Float[Tensor, "sentences width vocabulary"], _State]:
+        log_probs, past = self._model.step(last_ids.flatten().numpy(), state.memory, state.past)
+        return torch.from_numpy(log_probs).view(*last_ids.shape, -1), _State(state.memory, past, last_ids.size(1))
+
+
+def _select_rows(arrays: Arrays, rows: Int[np.ndarray, " chosen"]) -> Arrays:
+    return {name: array.take(rows, axis=0) for name, array in arrays.items()}

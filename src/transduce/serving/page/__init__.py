@@ -16,7 +16,7 @@ from importlib.resources.abc import Traversable
 from pathlib import Path
 from typing import Any
 
-from transduce.bundle import is_marked
+from transduce.bundle import has_mark
 
 _MEDIA_TYPES = {"css": "text/css; charset=utf-8", "js": "text/javascript; charset=utf-8"}
 _MARK = '<meta name="generator" content="transduce inspect, which replaces pages that have this line">'
@@ -69,7 +69,7 @@ def render_standalone_page(documents: Sequence[Mapping[str, Any]]) -> str:
 
 def is_standalone_page(path: Path) -> bool:
     """Return whether a file is a standalone page, which may be replaced by a newer one."""
-    return is_marked(path, _MARK.encode())
+    return has_mark(path, _MARK.encode())
 
 
 def _folder() -> Traversable:

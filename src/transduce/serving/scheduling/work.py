@@ -11,7 +11,7 @@ from pydantic import ConfigDict, Field
 from transduce.inspection import InspectedModel, InspectionRequest, inspect_text
 from transduce.serving.errors import DeadlineExceeded, Unsatisfiable
 from transduce.serving.models import LoadedModel
-from transduce.text import Document, rebuilt, segments, split_document, subdivided
+from transduce.text import Document, rebuild_document, split_document, split_segments, subdivide_document
 from transduce.translation import Line, PairScore, TranslationOptions, align_lines, score_pairs
 from transduce.translation.constraints.protection import ProtectionMethod
 
@@ -130,7 +130,7 @@ def _join_rank(document: Document, sentences: tuple[TranslatedSentence, ...], ra
     chosen = [sentence.translations[rank] for sentence in sentences]
     scores = [one.score for one in chosen if one.score is not None]
     score = math.fsum(scores) if len(scores) == len(chosen) else None
-    return ScoredText(rebuilt(document, [one.text for one in chosen]), score, None)
+    return ScoredText(rebuild_document(document, [one.text for one in chosen]), score, None)
 
 
 @dataclass(frozen=True)
@@ -274,7 +274,7 @@ def prepare_texts(
     for text in texts:
         splitter.check_waiting()
         document = split_document(text, model.info.source) if options.splits_texts else _make_single_sentence(text)
-        documents.append(subdivided(document, splitter.split) if is_divisible else document)
+        documents.append(subdivide_document(document, splitter.split) if is_divisible else document)
     sentences = [sentence for document in documents for sentence in document.sentences]
     lengths = [length + num_prefix for length in _count_tokens(model, sentences)]
     return PreparedTexts(tuple(documents), tuple(zip(sentences, lengths, strict=True)))
@@ -299,7 +299,7 @@ class _LongSentenceSplitter:
         is_short = len(sentence.encode("utf-8", "replace")) <= max_tokens  # a token has at least a byte
         if is_short or tokenizer.split_language(sentence)[0] or _count_tokens(self._model, [sentence])[0] <= max_tokens:
             return [sentence]
-        return segments(sentence, self._model.info.source, self._fits)
+        return split_segments(sentence, self._model.info.source, self._fits)
 
     def check_waiting(self) -> None:
         if self._is_over.is_set():

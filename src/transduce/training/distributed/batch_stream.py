@@ -5,7 +5,15 @@ from dataclasses import dataclass
 from functools import partial
 
 from transduce.config import TextConfig, TrainingConfig
-from transduce.data import Batch, PreparedData, TokenStore, batches, epoch_pairs, epoch_store, plan_batches
+from transduce.data import (
+    Batch,
+    PreparedData,
+    TokenStore,
+    open_epoch_store,
+    plan_batches,
+    read_batches,
+    select_epoch_pairs,
+)
 from transduce.training.distributed.ranks import ALONE, Ranks
 
 
@@ -41,21 +49,21 @@ def batch_stream(
     pad_id = prepared.tokenizer.pad_id
     while True:
         store = load_epoch_store(prepared, text, training, place.epoch, ranks)
-        seen = epoch_pairs(prepared, training.seed, place.epoch)
+        seen = select_epoch_pairs(prepared, training.seed, place.epoch)
         plan = plan_batches(store.lengths, planned_ranks * training.batch_tokens, training.seed, place.epoch, seen)
         del seen  # 4 bytes a pair
         shares = [rows[ranks.rank :: ranks.size] if ranks.rank < len(rows) else rows[:1] for rows in plan]
-        for number, batch in enumerate(batches(store, shares, place.batch, pad_id), start=place.batch + 1):
+        for number, batch in enumerate(read_batches(store, shares, place.batch, pad_id), start=place.batch + 1):
             has_share = ranks.rank < len(plan[number - 1])
-            yield BatchPosition(place.epoch, number, len(plan)), batch if has_share else batch.silenced()
+            yield BatchPosition(place.epoch, number, len(plan)), batch if has_share else batch.mask_loss()
         place = BatchPosition(place.epoch + 1)
 
 
 def load_epoch_store(
     prepared: PreparedData, text: TextConfig, training: TrainingConfig, epoch: int, ranks: Ranks = ALONE
 ) -> TokenStore:
-    """The token ids of an epoch (`epoch_store`); with BPE-dropout the first rank writes them, the others read them."""
-    make = partial(epoch_store, prepared, text.bpe_dropout, training.seed, epoch)
+    """Open the token ids of an epoch; with BPE-dropout the first rank writes them, and the others read them."""
+    make = partial(open_epoch_store, prepared, text.bpe_dropout, training.seed, epoch)
     return ranks.call_first_rank_first(make) if text.bpe_dropout else make()
 
 
@@ -65,4 +73,4 @@ def split_into_micro_batches(batches: Sequence[Batch], most_tokens: int, ranks: 
     A rank that has fewer of them than another repeats its last one, silenced.
     """
     parts = [part for batch in batches for part in batch.split(most_tokens)]
-    return parts + [parts[-1].silenced()] * (ranks.max(len(parts)) - len(parts))
+    return parts + [parts[-1].mask_loss()] * (ranks.max(len(parts)) - len(parts))

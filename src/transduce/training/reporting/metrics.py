@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from jaxtyping import Integer
 
-from transduce.bundle import written_file
+from transduce.bundle import replace_file
 
 Line = Mapping[str, Any]
 """A line of metrics.jsonl."""
@@ -62,7 +62,7 @@ class MetricsLog:
         if not average:
             ends = ("average", "length_penalty")
             kept = [line for line in kept if line["kind"] not in ends or line["update"] != update]
-        with written_file(self.path) as beside, beside.open("w", encoding="utf-8", newline="\n") as file:
+        with replace_file(self.path) as beside, beside.open("w", encoding="utf-8", newline="\n") as file:
             file.writelines(json.dumps(line, ensure_ascii=False) + "\n" for line in kept)
 
     def _lines(self) -> list[dict[str, Any] | None]:

@@ -7,7 +7,7 @@ from difflib import SequenceMatcher
 from pathlib import Path
 from typing import Any
 
-from transduce.bundle import written_file
+from transduce.bundle import replace_file
 from transduce.config import RunConfig, flatten, to_toml
 from transduce.training.diagnosis.diagnosis import CHECKS
 from transduce.training.reporting.charts import (
@@ -74,7 +74,7 @@ def write_report(path: Path, config: RunConfig, lines: Sequence[Line]) -> None:
         toml=to_toml(config),
         environment_rows=[row for line in data for row in line.get("environment", {}).items()],
     )
-    with written_file(path) as beside:
+    with replace_file(path) as beside:
         beside.write_bytes((page + "\n").encode("utf-8", "replace"))
 
 

@@ -17,10 +17,10 @@ from sacrebleu.metrics.chrf import CHRF
 
 from transduce.bundle import Bundle, LogisticFit, RecordedConfidence, read_calibration
 from transduce.config import SearchConfig
-from transduce.data import file_digest
+from transduce.data import compute_file_digest
 from transduce.errors import ConfigError, CorpusError
 from transduce.search import Hypothesis
-from transduce.text import parallel_corpus
+from transduce.text import open_parallel_corpus
 from transduce.translation.confidence.words import score_words
 from transduce.translation.translator import Translator
 
@@ -80,7 +80,7 @@ def measure_confidence(
     """
     if beam is not None and beam < 1:
         raise ConfigError(f"beam = {beam}: must be at least 1, which is greedy search")
-    corpus = parallel_corpus(Path(), str(source), str(target), None, None)
+    corpus = open_parallel_corpus(Path(), str(source), str(target), None, None)
     corpus.check()
     search, tokenizer = translator.search, translator.tokenizer
     if beam is not None:
@@ -96,7 +96,7 @@ def measure_confidence(
     fitted, held_out = samples[::2], samples[1::2]
     if not any(sample.words for sample in fitted) or not any(sample.words for sample in held_out):
         raise CorpusError(f"{source}: the translations of its {len(samples)} sentences have too few words: give more")
-    data = {"source": file_digest(source), "target": file_digest(target)}
+    data = {"source": compute_file_digest(source), "target": compute_file_digest(target)}
     return _make_record(fitted, held_out, data, search.beam)
 
 

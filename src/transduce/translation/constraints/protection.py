@@ -19,11 +19,11 @@ from transduce.text import (
     ProtectedSpan,
     SpanCheck,
     count_whole,
-    elements,
+    find_fitting_spans,
     find_protected_spans,
-    fitting_places,
-    respaced,
-    tagged_sentences,
+    pair_tags,
+    restore_spacing,
+    split_tagged_sentences,
 )
 from transduce.translation.translator import Translation
 
@@ -112,7 +112,7 @@ class ProtectedSentence:
                 return proposal
             text = replace_places(self.text, {self.body: proposal.text})
             if self.passes(text):
-                closer = respaced(text, self.text, self._kinds)
+                closer = restore_spacing(text, self.text, self._kinds)
                 return Proposal(closer if self.passes(closer) else text, proposal.searched)
         return None
 
@@ -223,7 +223,7 @@ def _find_body(text: str, kept: Sequence[Kept]) -> Place:
     """
     places = [item.place for item in kept if item.kind == "tag"]
     partners: dict[Place, Place] = {}
-    for first, last in elements([text[slice(*place)] for place in places]):
+    for first, last in pair_tags([text[slice(*place)] for place in places]):
         partners |= {places[first]: places[last], places[last]: places[first]}
     tags = deque(places)
     start, end = 0, len(text)
@@ -307,7 +307,7 @@ def translate_protected(
     with words keep some. It has each term's target in whole words as often as the source has the term, more often only
     where the source has these words, too. Where a span and a term overlap, the longer one counts.
 
-    Sentences with tags between them are translated one by one (see `transduce.text.tagged_sentences`), and so are those
+    Sentences with tags between them are translated one by one (see `transduce.text.segmentation`), and so are those
     of a line with spans or terms that is too long for the model.
 
     Args:
@@ -315,7 +315,7 @@ def translate_protected(
         search: translates texts; called at most twice, each time with all texts to be translated.
         kinds: of spans that are kept; all but numbers unless given.
         glossary: the terms; none unless given.
-        language: of the lines; see `transduce.text.sentences`.
+        language: of the lines; see `transduce.text.split_sentences`.
         fits: whether the model reads a text as a whole; any unless given.
     """
     divided = [_Line(line, kinds, glossary or Glossary({}), language, fits) for line in lines]
@@ -356,7 +356,7 @@ class _Line:
 
     def __init__(self, text: str, kinds: Collection[Kind], glossary: Glossary, language: str, fits: Fits) -> None:
         self._whole = whole = ProtectedSentence(text, kinds, glossary)
-        between_tags = [Place(*place) for place in tagged_sentences(text, whole.tags, language)]
+        between_tags = [Place(*place) for place in split_tagged_sentences(text, whole.tags, language)]
         self._places = between_tags
         if whole.kept:  # what is free is divided by whoever translates it
             self._places = [part for place in between_tags for part in _divide_place(whole, place, language, fits)]
@@ -393,5 +393,5 @@ def _divide_place(line: ProtectedSentence, place: Place, language: str, fits: Fi
         for item in line.kept[first:last]
     ]
     hidden = [one for one, kind in kept if kind != "term"]
-    places = fitting_places(line.text[slice(*place)], hidden, [one for one, _ in kept], language, fits)
+    places = find_fitting_spans(line.text[slice(*place)], hidden, [one for one, _ in kept], language, fits)
     return [Place(place.start + start, place.start + end) for start, end in places]

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from transduce.errors import ConfigError
-from transduce.text import ProtectedSpan, find_protected_spans, find_whole, run_before, run_behind
+from transduce.text import ProtectedSpan, find_protected_spans, find_run_before, find_run_behind, find_whole
 from transduce.translation.confidence.alignment import Alignment, AlignmentHead, align_pairs
 from transduce.translation.confidence.scoring import ForcedDecoder
 from transduce.translation.constraints.protection import ConstrainedText, Place, Proposal, replace_places
@@ -53,7 +53,7 @@ def remove_spans(text: str, spans: Sequence[ProtectedSpan]) -> tuple[str, list[R
         bare = _append_rest(bare, text[done:start])
         done = end
         written, is_tag = text[start:end], span.kind == "tag"
-        left, right = run_before(text, start), run_behind(text, end)
+        left, right = find_run_before(text, start), find_run_behind(text, end)
         opens = bool(right) and not left and right not in _PUNCTUATION
         is_begin = is_tag and not written.endswith("/>")
         opens = not (is_tag and written.startswith("</")) and (opens or is_begin)
@@ -108,7 +108,7 @@ def insert_spans(translation: str, removed: Sequence[RemovedSpan], alignment: Al
         behind = span.right if last is None and span.right in _PUNCTUATION and text.endswith(span.right) else ""
         text = text.removesuffix(behind)
         is_end = span.is_tag and span.text.startswith("</")
-        is_glued = bool(span.left) and (is_end or run_before(text, len(text)) == span.left)
+        is_glued = bool(span.left) and (is_end or find_run_before(text, len(text)) == span.left)
         text = _join_word(text, span.text, is_glued=is_glued) + behind
         last = None if behind else span
     for word in words[done:]:
@@ -120,7 +120,7 @@ def _touches(span: RemovedSpan | None, word: str) -> bool:
     """Whether a word of the translation follows a span without a space."""
     if span is None or not span.right:
         return False
-    return (span.is_tag and span.opens) or run_behind(word, 0) == span.right
+    return (span.is_tag and span.opens) or find_run_behind(word, 0) == span.right
 
 
 def _join_word(text: str, rest: str, *, is_glued: bool) -> str:

@@ -1,0 +1,194 @@
+"""Attention of one sentence: what every attention computes with, the weights of every head, and its arithmetic."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from transduce.config import TransformerConfig
+from transduce.errors import UserError
+from transduce.inspection.document import (
+    AllMaps,
+    AttentionName,
+    Head,
+    HeadArithmetic,
+    Maps,
+    pack_exact,
+    pack_shares,
+    pack_sizes,
+)
+from transduce.inspection.forward_pass import Place
+from transduce.inspection.head_mask import HeadMask, count_layers
+from transduce.model import DotScore, KeysAndValues, MultiHeadAttention, attention_weights
+from transduce.model.attention import Attended, Mask, Queries, Scores
+
+
+@dataclass(frozen=True)
+class AttentionRecord:
+    """One attention of one sentence, as a batch of one.
+
+    Args:
+        attention: the module of the model.
+        queries: those of all heads.
+        keys_and_values: those of all heads.
+        mask: True where a query may look at a key.
+        kept: for each head 1, or 0 if it is masked.
+    """
+
+    attention: MultiHeadAttention
+    queries: Queries
+    keys_and_values: KeysAndValues
+    mask: Mask
+    kept: Float[Tensor, " heads"]
+
+    @property
+    def weights(self) -> Scores:
+        """softmax(score(Q, K)) (paper eq. 1), [1, heads, query, key]."""
+        return attention_weights(self.attention.score, self.queries, self.keys_and_values.keys, self.mask)
+
+    @property
+    def attended(self) -> Attended:
+        """Weights times values, [1, heads, query, d_v]."""
+        attended: Tensor = self.weights @ self.keys_and_values.values
+        return attended
+
+    @property
+    def outputs(self) -> Float[Tensor, "heads d_v d_model"]:
+        """The rows of W^O that belong to each head (paper 3.2.2); zeros for a masked head."""
+        weight = self.attention.output.weight
+        rows = weight.T.reshape(self.attention.num_heads, self.attention.d_v, weight.size(0))
+        return rows * self.kept[:, None, None]
+
+    @property
+    def added_norms(self) -> Float[Tensor, "1 heads query key"]:
+        """|| weight * value W^O ||: the length of what a key adds to a query by a head (Kobayashi et al. 2020, eq. 4).
+
+        As the weight is not negative, this is the weight times the length of value W^O.
+        """
+        lengths = (self.keys_and_values.values @ self.outputs).norm(dim=-1)
+        norms: Tensor = self.weights * lengths[:, :, None]
+        return norms
+
+
+@dataclass(frozen=True)
+class Recorder:
+    """Computes attention under a head mask, and records the inputs of every attention; for one sentence."""
+
+    head_mask: HeadMask
+    records: dict[Place, AttentionRecord] = field(default_factory=dict)
+
+    def __call__(
+        self,
+        place: Place,
+        attention: MultiHeadAttention,
+        queries: Queries,
+        keys_and_values: KeysAndValues,
+        mask: Mask,
+    ) -> Float[Tensor, "batch query d_model"]:
+        kept = self.head_mask.kept[place.attention][0, place.layer]
+        self.records[place] = AttentionRecord(attention, queries, keys_and_values, mask, kept)
+        return self.head_mask(place, attention, queries, keys_and_values, mask)
+
+
+def make_all_maps(records: Mapping[Place, AttentionRecord]) -> AllMaps:
+    """The maps of the three attentions, for a batch of one sentence."""
+    names: tuple[AttentionName, ...] = ("encoder", "decoder", "encoder_decoder")
+    return AllMaps(**{name: make_attention_maps(_records_of(records, name)) for name in names})
+
+
+def make_attention_maps(layers: Sequence[AttentionRecord]) -> Maps:
+    """The maps of one attention, from the first layer to the last."""
+    weights = torch.stack([record.weights[0] for record in layers])
+    norms = torch.stack([record.added_norms[0] for record in layers])
+    num_layers, heads, queries, keys = weights.shape
+    return Maps(
+        layers=num_layers,
+        heads=heads,
+        queries=queries,
+        keys=keys,
+        weights=pack_shares(weights),
+        norms=pack_sizes(norms),
+    )
+
+
+def _records_of(records: Mapping[Place, AttentionRecord], name: AttentionName) -> list[AttentionRecord]:
+    return [records[place] for place in sorted(records) if place.attention == name]
+
+
+MOST_CHARACTERS = 2_000_000
+"""Characters that the arithmetic of all heads together may take in a document."""
+
+
+def collect_head_arithmetic(
+    records: Mapping[Place, AttentionRecord],
+    asked: Sequence[Head],
+    config: TransformerConfig,
+    *,
+    as_many_as_fit: bool = False,
+) -> list[HeadArithmetic]:
+    """The arithmetic of the given heads, and of as many others as fit, from all attentions and layers.
+
+    Raises:
+        UserError: the model has additive attention scores, and a head is given.
+    """
+    found = [compute_head_arithmetic(records, head) for head in asked]
+    if not as_many_as_fit or config.attention_score == "additive":
+        return found
+    size = sum(map(_count_characters, found))
+    for head in rotate_heads(config):
+        if head not in asked:
+            one = compute_head_arithmetic(records, head)
+            size += _count_characters(one)
+            if found and size > MOST_CHARACTERS:
+                break
+            found.append(one)
+    return found
+
+
+def rotate_heads(config: TransformerConfig) -> Iterator[Head]:
+    """All heads, ordered so that the first ones are of all attentions and layers, with different numbers."""
+    most = max(count_layers(config).values())
+    for turn in range(config.num_heads * most):
+        layer, head = turn % most, (turn % most + turn // most) % config.num_heads
+        for attention, layers in count_layers(config).items():
+            if layer < layers:
+                yield Head(attention=attention, layer=layer, head=head)
+
+
+def compute_head_arithmetic(records: Mapping[Place, AttentionRecord], head: Head) -> HeadArithmetic:
+    """Every number of one head, for a batch of one sentence (paper eq. 1, and W^O of 3.2.2).
+
+    Raises:
+        UserError: the model has additive attention scores.
+    """
+    record = records[Place(head.attention, head.layer)]
+    score = record.attention.score
+    if not isinstance(score, DotScore):
+        raise UserError(
+            'arithmetic: this model\'s attention_score is "additive", and what is shown is the arithmetic of products '
+            "of queries and keys: ask for no head"
+        )
+    queries, (keys, values) = record.queries[0, head.head], record.keys_and_values
+    attended, output = record.attended[0, head.head], record.outputs[head.head]
+    return HeadArithmetic(
+        attention=head.attention,
+        layer=head.layer,
+        head=head.head,
+        d_k=record.attention.d_k,
+        d_v=record.attention.d_v,
+        scale=score.scale,
+        query=pack_exact(queries),
+        keys=pack_exact(keys[0, head.head]),
+        values=pack_exact(values[0, head.head]),
+        output=pack_exact(output),
+        weights=pack_exact(record.weights[0, head.head]),
+        attended=pack_exact(attended),
+        contribution_norms=[round(norm, 6) for norm in (attended @ output).norm(dim=-1).tolist()],
+    )
+
+
+def _count_characters(one: HeadArithmetic) -> int:
+    arrays = one.query, one.keys, one.values, one.output, one.weights, one.attended
+    return sum(len(array.data) for array in arrays)

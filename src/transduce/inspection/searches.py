@@ -1,0 +1,275 @@
+"""The searches of an inspection: one sentence translated with different prefixes and heads, and a search as a tree."""
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from itertools import chain
+from math import inf
+from typing import Any, Literal, TypeVar
+
+import torch
+from torch import Tensor
+
+from transduce.config import SearchConfig
+from transduce.errors import UserError
+from transduce.inspection.document import Head, Node, SearchTree
+from transduce.inspection.head_mask import HeadMask, HeadMaskedNetwork
+from transduce.kernels.precision import ComputePrecision
+from transduce.kernels.threads import Workers
+from transduce.model import Transformer
+from transduce.search import (
+    Constraints,
+    Hypothesis,
+    LogitsProcessor,
+    SearchTask,
+    StepFunction,
+    beam_search,
+    length_penalty,
+)
+from transduce.search.beam import search_sentences
+from transduce.search.constraints import Automaton
+from transduce.search.interface import read_back
+from transduce.search.sentence import Candidate, LiveHypothesis, SentenceSearch
+from transduce.text import Tokenizer
+from transduce.translation import Network
+from transduce.translation.engines.engine import MOST_PROBABILITIES, make_logits_processor
+from transduce.translation.engines.inference_model import make_network
+from transduce.translation.translator import make_single_line
+
+
+@dataclass(frozen=True)
+class TracedToken:
+    """A continuation that the search considered; `parent` is the number of the one it continues, None at the start."""
+
+    parent: int | None
+    step: int
+    token: int
+    log_probability: float
+    sum: float
+    state: Literal["kept", "pruned", "finished"] = "pruned"
+
+
+class TracedSearch(SentenceSearch):
+    """A `SentenceSearch` that keeps every continuation it is given; what it decides, the search itself decides.
+
+    Its `num_best` is its beam: it goes on until nothing can change any of its best `beam` hypotheses.
+    """
+
+    def __init__(self, limit: int, *, end_id: int, beam: int, alpha: float, automaton: Automaton | None = None) -> None:
+        super().__init__(limit, end_id=end_id, beam=beam, alpha=alpha, num_best=beam, automaton=automaton)
+        self.traced: list[TracedToken] = []
+        self._of_live: list[int | None] = [None]
+
+    def advance(self, scores: list[float], parents: list[int], ids: list[int]) -> None:
+        before = self.live
+        super().advance(scores, parents, ids)
+        self._record(before, zip(scores, parents, ids, strict=True))
+
+    def take_up(self, candidates: Iterable[Candidate], first_of_bank: frozenset[int] | None = None) -> None:
+        before, given = self.live, list(candidates)
+        super().take_up(given, first_of_bank)
+        self._record(before, ((one.score, one.parent, one.id) for one in given))
+
+    def _record(self, before: Sequence[LiveHypothesis], continuations: Iterable[tuple[float, int, int]]) -> None:
+        """Record the continuations that were considered, and their states."""
+        numbers: dict[tuple[int, int], int] = {}
+        for score, place, token in continuations:
+            # What only fills up the beam has the sum -inf.
+            if score > -inf and (not before or before[place].sum > -inf):
+                parent = self._of_live[place]
+                total = score + (0.0 if parent is None else self.traced[parent].sum)
+                numbers[place, token] = len(self.traced)
+                self.traced.append(TracedToken(parent, self.length, token, score, total))
+        finished = {tuple(hypothesis.ids) for hypothesis in self.finished}
+        for (place, token), number in numbers.items():
+            if token == self._end_id and (*read_back(before[place].last if before else None)[0], token) in finished:
+                self.traced[number] = replace(self.traced[number], state="finished")
+        self._of_live = [
+            numbers[live.parent, live.last.id] if live.last is not None and live.sum > -inf else None
+            for live in self.live
+        ]
+        for kept in self._of_live:
+            if kept is not None:
+                self.traced[kept] = replace(self.traced[kept], state="kept")
+
+    def path(self, ids: Sequence[int]) -> list[int | None]:
+        """For each token of a hypothesis its number in the trace; None from where it was not looked at."""
+        numbers = {(one.parent, one.token): number for number, one in enumerate(self.traced)}
+        found: list[int | None] = []
+        for token in ids:
+            known = not found or found[-1] is not None
+            found.append(numbers.get((found[-1] if found else None, token)) if known else None)
+        return found
+
+
+_TaskT = TypeVar("_TaskT")
+
+MOST_SENTENCES = 32
+"""Sentences in a batch: with more, its first step would take long between two checkpoints."""
+
+_WORKERS = Workers()
+
+
+@dataclass(frozen=True)
+class SentenceSearches:
+    """Searches in float32, with a model in evaluation mode, as `NetworkEngine` does.
+
+    Args:
+        model: the network.
+        tokenizer: its own.
+        config: how translations are looked for.
+        source: ids, `</s>` included.
+        prefix: ids with which every translation begins; one with `</s>` at its end is the translation.
+        off: heads that are masked in every search.
+        checkpoint: is called before every search and step; what it raises ends the search.
+    """
+
+    model: Transformer
+    tokenizer: Tokenizer
+    config: SearchConfig
+    source: Sequence[int]
+    prefix: tuple[int, ...] = ()
+    off: tuple[Head, ...] = ()
+    checkpoint: Callable[[], None] = lambda: None
+
+    @property
+    def device(self) -> torch.device:
+        """The device of the model."""
+        return self.model.source_embedding.weight.device
+
+    def traced(self) -> TracedSearch:
+        """The beam search, with every continuation that it considered.
+
+        Raises:
+            UserError: the model rules out every translation that begins with the prefix.
+        """
+        task, network, beam = self.task([self.prefix]), self._network(1), self.config.beam
+        automaton = None
+        logits_processor = make_logits_processor(self.config)
+        if task.constraints is not None or logits_processor is not None:
+            asked = Constraints() if task.constraints is None else task.constraints[0]
+            automaton = Automaton(asked, logits_processor or LogitsProcessor(), task.end_id)
+        alpha = self.config.length_penalty
+        search = TracedSearch(task.max_lengths[0], end_id=task.end_id, beam=beam, alpha=alpha, automaton=automaton)
+        search_sentences(
+            self._make_step(network), self.start(network, 1), [search], task, beam=beam, device=self.device
+        )
+        if search.finished[0].score == -inf:
+            raise UserError("prefix: this model never begins a translation with these ids: choose others")
+        return search
+
+    def greedy(self, prefixes: Sequence[tuple[int, ...]]) -> list[Hypothesis]:
+        """Greedy search behind each of the prefixes."""
+
+        def search(chosen: Sequence[tuple[int, ...]]) -> list[Hypothesis]:
+            return self.best(self._network(len(chosen)), chosen, beam=1)
+
+        return self.in_batches(prefixes, search, beam=1)
+
+    def without_each(self, heads: Sequence[Head], done: Callable[[int], None]) -> list[Hypothesis]:
+        """The best translation with each of the heads pruned; `done` is told how many more are finished."""
+
+        def search(chosen: Sequence[Head]) -> list[Hypothesis]:
+            network = HeadMaskedNetwork(self.model, self.make_head_mask([[head] for head in chosen]))
+            found = self.best(network, [self.prefix] * len(chosen), beam=self.config.beam)
+            done(len(found))
+            return found
+
+        return self.in_batches(heads, search, beam=self.config.beam)
+
+    def in_batches(
+        self, tasks: Sequence[_TaskT], search: Callable[[Sequence[_TaskT]], list[Hypothesis]], *, beam: int
+    ) -> list[Hypothesis]:
+        """The results of `search` for all of the tasks, in batches; on a CPU, one batch a thread."""
+        num_threads = torch.get_num_threads() if self.device.type == "cpu" else 1
+        most = max(1, MOST_PROBABILITIES // (beam * self.model.config.vocabulary))
+        size = min(most, MOST_SENTENCES, -(-len(tasks) // num_threads))
+        batches = [tasks[first : first + size] for first in range(0, len(tasks), size)] if tasks else []
+        if num_threads == 1 or len(batches) == 1:
+            found = list(map(search, batches))
+        else:
+            found = _WORKERS.map(torch.inference_mode()(search), batches, num_threads)
+        return list(chain.from_iterable(found))
+
+    def best(self, network: Network[Any], prefixes: Sequence[tuple[int, ...]], *, beam: int) -> list[Hypothesis]:
+        """The best translation with each of the prefixes, all in one batch."""
+        found = beam_search(
+            self._make_step(network),
+            self.start(network, len(prefixes)),
+            self.task(prefixes),
+            beam=beam,
+            alpha=self.config.length_penalty,
+            logits_processor=make_logits_processor(self.config),
+            device=self.device,
+        )
+        return [hypotheses[0] for hypotheses in found]
+
+    def text(self, ids: Sequence[int]) -> str:
+        """The text of a target, in one line."""
+        return make_single_line(self.tokenizer.decode(ids))
+
+    def start(self, network: Network[Any], rows: int) -> Any:  # noqa: ANN401 - of any network
+        """The state of a network after reading the source, `rows` times."""
+        self.checkpoint()
+        source_ids = self.source_ids(rows)
+        return network.start(source_ids, torch.ones_like(source_ids, dtype=torch.bool))
+
+    def source_ids(self, rows: int) -> Tensor:
+        """The source, [rows, source]."""
+        return torch.tensor([list(self.source)] * rows, device=self.device)
+
+    def task(self, prefixes: Sequence[tuple[int, ...]]) -> SearchTask:
+        """The task of searching for translations with these prefixes."""
+        end_id, config = self.tokenizer.end_id, self.config
+        limits, constraints = [], []
+        for prefix in prefixes:
+            ends = prefix[-1:] == (end_id,)
+            most = config.most_tokens(len(self.source), len(prefix))
+            limits.append(len(prefix) if ends else min(most, self.model.longest))
+            constraints.append(Constraints(prefix=prefix[:-1] if ends else prefix))
+        asked = constraints if any(prefixes) else None
+        return SearchTask(self.tokenizer.pad_id, end_id, limits, config.min_length, asked)
+
+    def make_head_mask(self, also: Sequence[Sequence[Head]]) -> HeadMask:
+        """A mask for some rows: without the heads that are masked in every search, and others for each row."""
+        return HeadMask.without(self.model.config, [[*self.off, *heads] for heads in also], self.device)
+
+    def _make_step(self, network: Network[Any]) -> StepFunction[Any]:
+        def step(last_ids: Tensor, state: Any) -> tuple[Tensor, Any]:  # noqa: ANN401 - of any network
+            self.checkpoint()
+            return network.step(last_ids, state)
+
+        return step
+
+    def _network(self, rows: int) -> Network[Any]:
+        if self.off:
+            return HeadMaskedNetwork(self.model, self.make_head_mask([[]] * rows))
+        on_cpu = next(self.model.parameters()).device.type == "cpu"
+        return make_network(self.model, ComputePrecision(torch.float32, is_batch_invariant=on_cpu))
+
+
+def make_search_tree(traced: TracedSearch, greedy: Hypothesis, searches: SentenceSearches) -> SearchTree:
+    """A beam search as a tree (paper 6.1), and the path of greedy search through it."""
+    alpha = searches.config.length_penalty
+    pieces = searches.tokenizer.pieces([one.token for one in traced.traced])
+    nodes = [
+        Node(
+            id=number,
+            parent=one.parent,
+            step=one.step,
+            token=one.token,
+            piece=piece,
+            log_probability=round(one.log_probability, 6),
+            sum=round(one.sum, 6),
+            score=round(one.sum / length_penalty(one.step, alpha), 6),
+            state=one.state,
+        )
+        for number, (one, piece) in enumerate(zip(traced.traced, pieces, strict=True))
+    ]
+    ends = [traced.path(hypothesis.ids)[-1] for hypothesis in traced.finished]
+    return SearchTree(
+        beam=searches.config.beam,
+        length_penalty=alpha,
+        nodes=nodes,
+        ranking=[end for end in ends if end is not None],
+        greedy=traced.path(greedy.ids),
+    )

@@ -1,0 +1,184 @@
+"""Steps that several formats share: order of channels, numbers of tokens, tables of positions, tokenizers.
+
+The paper's positions (3.5) interleave sines and cosines: the sine of a frequency is at an even channel, its cosine at
+the next one. Marian and its descendants split the channels: all sines come before all cosines. Nothing else in the
+network depends on the order of the d_model channels between the layers. With the rows or columns of every matrix that
+writes or reads these channels reordered in the same way, both are the same model, and no number changes.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from transduce.errors import BundleError, UserError
+from transduce.model import sinusoids
+from transduce.text import SOURCE_MODEL, TARGET_MODEL, VOCABULARY, Tokenizer
+
+# By the ends of the names of a bundle's tensors: those whose columns are these channels, whose rows, and all others.
+_COLUMNS = ("embedding.weight", "positions.table", "projection.weight", "inner.weight")
+_ROWS = (
+    *("output.weight", "output.bias", "outer.weight", "outer.bias"),
+    *("gain", "normalization.bias", "final.bias", "running_mean", "running_variance"),
+)
+_NEITHER = ("projection.bias", "inner.bias", "query_weight", "key_weight", "hidden_weight")
+
+
+def split_channels(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """The tensors of a bundle with split channels: all even channels, then all odd ones.
+
+    Raises:
+        ValueError: a name is not that of a bundle's tensor.
+    """
+    return {name: _reorder_channels(name, tensor, back=False) for name, tensor in tensors.items()}
+
+
+def interleave_channels(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """The inverse of `split_channels`.
+
+    Raises:
+        ValueError: a name is not that of a bundle's tensor.
+    """
+    return {name: _reorder_channels(name, tensor, back=True) for name, tensor in tensors.items()}
+
+
+def _reorder_channels(name: str, tensor: Tensor, *, back: bool) -> Tensor:
+    axis = _channel_axis(name)
+    if axis is None:
+        return tensor
+    halves = _split_order(tensor.size(axis))
+    return tensor.index_select(axis, halves.argsort() if back else halves)
+
+
+def _channel_axis(name: str) -> int | None:
+    """The axis of the channels in the tensor of this name; None if it has no such axis."""
+    if name.endswith(_COLUMNS):
+        return 1
+    if name.endswith(_ROWS):
+        return 0
+    if name.endswith(_NEITHER):
+        return None
+    raise ValueError(f"{name}: is not the name of a tensor of a bundle")
+
+
+def _split_order(d_model: int) -> Int[Tensor, " {d_model}"]:
+    """For each split channel, the interleaved channel: even ones, then odd ones."""
+    in_order = torch.arange(d_model)
+    return torch.cat([in_order[0::2], in_order[1::2]])
+
+
+_MOST_DIFFERENT = 1e-6
+"""The largest difference between sinusoids that two programs have computed."""
+
+
+def classify_positions(
+    table: Float[Tensor, "positions d_model"], *, is_split: bool = True, rounding: float = 0.0
+) -> str:
+    """The kind of a table of positions as in `model.positions`: "sinusoidal", "none" if all is zero, or else "learned".
+
+    Args:
+        table: the numbers that are added to embeddings.
+        is_split: whether all sines come before all cosines.
+        rounding: the largest rounding error of a number.
+    """
+    if not table.any():
+        return "none"
+    if table.size(1) % 2:
+        return "learned"
+    ours = sinusoids(*table.shape)
+    if is_split:
+        ours = split_channels({"positions.table": ours})["positions.table"]
+    return "sinusoidal" if torch.allclose(table, ours, rtol=0, atol=max(rounding, _MOST_DIFFERENT)) else "learned"
+
+
+def select_rows(
+    numbers: Float[Tensor, "theirs *width"], rows: Sequence[int], missing: float = 0.0
+) -> Float[Tensor, "ours *width"]:
+    """The given rows of a matrix or vector; row -1 is filled with `missing`."""
+    return torch.cat([numbers, torch.full_like(numbers[:1], missing)])[torch.tensor(rows)]
+
+
+SPECIAL = ("<unk>", "</s>")
+
+
+MODELS = ((SOURCE_MODEL, TARGET_MODEL), ("source.spm", "target.spm"), (SOURCE_MODEL,), ("sentencepiece.model",))
+"""Names of the SentencePiece model, or of those of source and target, by which they are looked for."""
+
+
+@dataclass(frozen=True)
+class ForeignVocabulary:
+    """The tokens of another program's model, in the order of the rows of its matrices.
+
+    `<pad>`, which is not listed, may have the last row.
+    """
+
+    sources: list[str]
+    targets: list[str]
+    has_pad: bool = False
+
+    def without_pad(self) -> "ForeignVocabulary":
+        """The same vocabulary, whose last token is `<pad>`, with `<pad>` as no token."""
+        return ForeignVocabulary(self.sources[:-1], self.targets[:-1], has_pad=True)
+
+    def rows(self, pieces: Sequence[str]) -> tuple[list[int], list[int]]:
+        """For each of `pieces`, its row among sources and its row among targets; -1 where it has none."""
+        sources, targets = ({token: row for row, token in enumerate(side)} for side in (self.sources, self.targets))
+        return [sources.get(piece, -1) for piece in pieces], [targets.get(piece, -1) for piece in pieces]
+
+
+def make_tokenizer(
+    tokens: ForeignVocabulary, folder: Path, given: Path | None, *, ends_sources: bool = True
+) -> Tokenizer:
+    """A tokenizer with `<unk>`, `</s>`, the other tokens of both sides, those of one side alone, and `<pad>`.
+
+    Args:
+        tokens: the vocabulary of the model.
+        folder: the folder in or beside which SentencePiece models are looked for.
+        given: a SentencePiece model, or a folder in which they are looked for instead.
+        ends_sources: whether `</s>` stands behind a source.
+
+    Raises:
+        BundleError: the vocabulary beside the SentencePiece models is another one.
+        UserError: there is no SentencePiece model, or it is damaged.
+    """
+    if given is not None and given.is_file():
+        source = target = given
+    else:
+        places = [given] if given is not None else [folder, folder.absolute().parent]
+        source, target = _find_models(places, folder, given)
+    if target.name == TARGET_MODEL and (target.parent / VOCABULARY).exists():  # of a bundle that was exported
+        tokenizer = Tokenizer.load(target.parent)
+        if tokens.sources != tokens.targets or tokenizer.pieces(range(tokenizer.pad_id)) != tokens.sources:
+            raise BundleError(f"{target.parent / VOCABULARY}: has other pieces than the vocabulary of {folder}")
+        return tokenizer
+    known = set(tokens.sources), set(tokens.targets)
+    shared = [token for token in tokens.sources if token in known[1] and token not in SPECIAL]
+    return Tokenizer.with_vocabulary(
+        _read_bytes(source),
+        _read_bytes(target),
+        [*SPECIAL, *shared],
+        str(folder),
+        source_only=[token for token in tokens.sources if token not in known[1]],
+        target_only=[token for token in tokens.targets if token not in known[0]],
+        ends_sources=ends_sources,
+    )
+
+
+def _find_models(places: Sequence[Path], folder: Path, given: Path | None) -> tuple[Path, Path]:
+    for place in places:
+        for names in MODELS:
+            if all((place / name).is_file() for name in names):
+                return place / names[0], place / names[-1]
+    looked_for = " or ".join(" and ".join(names) for names in MODELS)
+    where = "neither in it nor beside it" if given is None else f"not in {given}"
+    raise UserError(f"{folder}: its SentencePiece model is {where} ({looked_for}): give it with --tokenizer")
+
+
+def _read_bytes(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise UserError(f"{path}: cannot be read ({error.strerror}); give a SentencePiece model") from None

@@ -1,0 +1,175 @@
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from transduce.errors import UserError
+from transduce.inspection import InspectionRequest, inspect_text
+from transduce.inspection.attention import AttentionRecord, Recorder, rotate_heads
+from transduce.inspection.document import Head
+from transduce.inspection.forward_pass import Place, run_forced
+from transduce.inspection.head_mask import HeadMask, list_heads
+from transduce.model import Transformer
+from transduce.translation import Translator
+
+SOURCE, TARGET = [5, 9, 7, 30, 1], [11, 12, 40, 1]
+MODULES = {
+    "encoder": "encoder.layers.{}.self_attention",
+    "decoder": "decoder.layers.{}.self_attention",
+    "encoder_decoder": "decoder.layers.{}.memory_attention",
+}
+
+
+def recorded(model: Transformer, off: list[Head]) -> dict[Place, AttentionRecord]:
+    recorder = Recorder(HeadMask.without(model.config, [off]))
+    run_forced(model, torch.tensor([SOURCE]), torch.tensor([TARGET]), recorder)
+    return recorder.records
+
+
+def test_what_the_heads_add_is_what_fused_attention_gives(model: Transformer, watch: Callable[..., Any]) -> None:
+    seen = watch(model, SOURCE, TARGET)
+    for place, record in recorded(model, []).items():
+        added = (record.attended[0] @ record.outputs).sum(dim=0) + record.attention.output.bias
+        (own,) = seen[MODULES[place.attention].format(place.layer) + ".output"].outputs
+        torch.testing.assert_close(added, own[0], rtol=1e-5, atol=2e-6)
+
+
+def test_queries_keys_and_values_are_the_models(model: Transformer, watch: Callable[..., Any]) -> None:
+    seen = watch(model, SOURCE, TARGET)
+    for place, record in recorded(model, []).items():
+        # Queries first, then keys and values; the encoder-decoder attention computes the two apart.
+        projected = seen[MODULES[place.attention].format(place.layer) + ".projection"].outputs
+        by_width = {part.size(-1): part for part in projected}
+        heads, d_k, d_v = record.attention.num_heads, record.attention.d_k, record.attention.d_v
+        if place.attention == "encoder_decoder":
+            assert len(projected) == 2
+            queries, rest = by_width[heads * d_k], by_width[heads * (d_k + d_v)]
+            keys, values = rest.split([heads * d_k, heads * d_v], dim=-1)
+        else:
+            (whole,) = projected
+            queries, keys, values = whole.split([heads * d_k, heads * d_k, heads * d_v], dim=-1)
+        given = record.queries, *record.keys_and_values
+        for own, found in zip((queries, keys, values), given, strict=True):
+            assert torch.equal(own, found.transpose(1, 2).flatten(2))
+
+
+def test_weights_are_shares_of_what_may_be_seen(model: Transformer) -> None:
+    for place, record in recorded(model, []).items():
+        weights = record.weights[0]
+        torch.testing.assert_close(weights.sum(dim=-1), torch.ones(weights.shape[:2]))
+        if place.attention == "decoder":
+            assert not weights.triu(diagonal=1).any()
+            assert (weights[:, 0, 0] == 1).all()
+
+
+def test_norms_are_the_lengths_of_what_is_added(model: Transformer) -> None:
+    for record in recorded(model, []).values():
+        values, weights, rows = record.keys_and_values.values[0], record.weights[0], record.attention.output.weight
+        d_v = record.attention.d_v
+        for head in range(record.attention.num_heads):
+            of_head = rows[:, head * d_v : (head + 1) * d_v]
+            added = (weights[head, :, :, None] * values[head]) @ of_head.T
+            torch.testing.assert_close(record.added_norms[0, head], added.norm(dim=-1), rtol=1e-5, atol=1e-6)
+
+
+def test_a_head_that_is_off_adds_nothing(make_model: Callable[..., Transformer]) -> None:
+    off = Head(attention="encoder_decoder", layer=0, head=2)
+    norms = recorded(make_model(), [off])[Place("encoder_decoder", 0)].added_norms[0]
+    assert not norms[2].any()
+    assert (norms[[0, 1, 3]] > 0).all()
+
+
+SENTENCE = "moon bird salt"
+OUTPUTS = {
+    "encoder": "encoder.layers.{}.self_attention.output",
+    "decoder": "decoder.layers.{}.self_attention.output",
+    "encoder_decoder": "decoder.layers.{}.memory_attention.output",
+}
+
+
+@pytest.mark.parametrize("kind", ["paper", "pre", "two_way", "learned", "dot", "widths"])
+def test_done_again_it_gives_what_the_model_computed(
+    kind: str,
+    make_model: Callable[..., Transformer],
+    make_translator: Callable[..., Translator],
+    watch: Callable[..., Any],
+    unpacked: Callable[..., np.ndarray],
+) -> None:
+    model = make_model(kind)
+    heads = list_heads(model.config)
+    document = inspect_text(make_translator(model), InspectionRequest(text=SENTENCE, arithmetic=heads, include=[]))
+    seen = watch(model, document["source"]["ids"], document["target"]["ids"])
+    assert len(document["arithmetic"]) == len(heads)
+    for one in document["arithmetic"]:
+        arrays = {name: unpacked(one[name]) for name in ("query", "keys", "values", "output", "weights", "attended")}
+        scores = one["scale"] * arrays["query"] @ arrays["keys"].T
+        if one["attention"] == "decoder":
+            scores[np.triu_indices(len(scores), 1)] = -np.inf
+        weights = np.exp(scores - scores.max(axis=1, keepdims=True))
+        weights /= weights.sum(axis=1, keepdims=True)
+        assert weights == pytest.approx(arrays["weights"], abs=1e-6)
+        attended = weights @ arrays["values"]
+        assert attended == pytest.approx(arrays["attended"], abs=1e-5)
+        added = attended @ arrays["output"]
+        assert np.linalg.norm(added, axis=1) == pytest.approx(np.array(one["contribution_norms"]), abs=1e-5)
+        # What went into W^O in the model's own pass, and the rows that belong to the head.
+        d_v, number = one["d_v"], one["head"]
+        own = seen[OUTPUTS[one["attention"]].format(one["layer"])].inputs[0][0]
+        assert attended == pytest.approx(own[:, number * d_v : (number + 1) * d_v].numpy(), abs=1e-5)
+        assert one["scale"] == (1.0 if kind == "dot" else one["d_k"] ** -0.5)
+
+
+def test_the_heads_of_a_layer_add_up(
+    make_model: Callable[..., Transformer],
+    make_translator: Callable[..., Translator],
+    watch: Callable[..., Any],
+    unpacked: Callable[..., np.ndarray],
+) -> None:
+    model = make_model()
+    heads = [Head(attention="encoder_decoder", layer=1, head=head) for head in range(4)]
+    document = inspect_text(make_translator(model), InspectionRequest(text=SENTENCE, arithmetic=heads, include=[]))
+    module = model.decoder.layers[1].memory_attention.output
+    total = sum(unpacked(one["attended"]) @ unpacked(one["output"]) for one in document["arithmetic"])
+    seen = watch(model, document["source"]["ids"], document["target"]["ids"])
+    own = seen[OUTPUTS["encoder_decoder"].format(1)].outputs[0][0]
+    assert total + module.bias.detach().numpy() == pytest.approx(own.numpy(), abs=1e-5)
+
+
+def test_additive_scores_are_no_products(
+    make_model: Callable[..., Transformer], make_translator: Callable[..., Translator]
+) -> None:
+    translator = make_translator(make_model("additive"))
+    head = Head(attention="decoder", layer=0, head=0)
+    with pytest.raises(UserError, match='attention_score is "additive"'):
+        inspect_text(translator, InspectionRequest(text=SENTENCE, arithmetic=[head]))
+    assert inspect_text(translator, InspectionRequest(text=SENTENCE, include=["arithmetic"]))["arithmetic"] == []
+
+
+def test_as_many_heads_as_fit(
+    make_model: Callable[..., Transformer],
+    make_translator: Callable[..., Translator],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    translator = make_translator(make_model())
+    wanted = Head(attention="decoder", layer=1, head=3)
+    request = InspectionRequest(text=SENTENCE, arithmetic=[wanted], include=["arithmetic"])
+    everything = inspect_text(translator, request)["arithmetic"]
+    assert len(everything) == len(list_heads(translator.engine.model.config))
+    sizes = [sum(len(one[name]["data"]) for name in one if isinstance(one[name], dict)) for one in everything]
+    monkeypatch.setattr("transduce.inspection.attention.MOST_CHARACTERS", sum(sizes[:5]))
+    assert inspect_text(translator, request)["arithmetic"] == everything[:5]
+    assert (everything[0]["attention"], everything[0]["layer"], everything[0]["head"]) == ("decoder", 1, 3)
+    monkeypatch.setattr("transduce.inspection.attention.MOST_CHARACTERS", 1)
+    alone = InspectionRequest(text=SENTENCE, include=["arithmetic"])
+    assert len(inspect_text(translator, alone)["arithmetic"]) == 1
+
+
+@pytest.mark.parametrize("settings", [{}, {"num_encoder_layers": 3}, {"num_heads": 2, "num_decoder_layers": 5}])
+def test_all_heads_have_their_turn(make_model: Callable[..., Transformer], settings: dict[str, int]) -> None:
+    config = make_model(**settings).config
+    heads = list(rotate_heads(config))
+    assert len(heads) == len(set(heads))
+    assert set(heads) == set(list_heads(config))
+    assert {head.attention for head in heads[:3]} == {"encoder", "decoder", "encoder_decoder"}

@@ -1,0 +1,36 @@
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from transduce.inspection.document import pack_exact, pack_shares, pack_sizes
+
+NUMBERS = torch.rand(3, 5, 7, generator=torch.Generator().manual_seed(0))
+
+
+def test_exact_numbers_are_exact(unpacked: Callable[..., np.ndarray]) -> None:
+    array = pack_exact(NUMBERS * 1e6 - 3).model_dump()
+    assert (array["dtype"], array["shape"], array["scale"]) == ("float32", [3, 5, 7], 1.0)
+    assert np.array_equal(unpacked(array), (NUMBERS * 1e6 - 3).double().numpy())
+
+
+@pytest.mark.parametrize(
+    ("pack", "factor", "error"),
+    [(pack_shares, 1.0, 1 / 131_070), (pack_sizes, 1.0, 1 / 510), (pack_sizes, 250.0, 250 / 510)],
+)
+def test_small_numbers_are_near(pack: Any, factor: float, error: float, unpacked: Callable[..., np.ndarray]) -> None:
+    found = unpacked(pack(NUMBERS * factor).model_dump())
+    assert np.abs(found - (NUMBERS * factor).double().numpy()).max() <= error * 1.001
+
+
+def test_all_and_nothing_are_exact(unpacked: Callable[..., np.ndarray]) -> None:
+    assert unpacked(pack_shares(torch.tensor([0.0, 1.0])).model_dump()).tolist() == [0.0, 1.0]
+    assert unpacked(pack_sizes(torch.zeros(2)).model_dump()).tolist() == [0.0, 0.0]
+    assert unpacked(pack_sizes(torch.tensor([7.5, 0.0])).model_dump()).tolist() == [7.5, 0.0]
+
+
+def test_order_is_that_of_the_axes(unpacked: Callable[..., np.ndarray]) -> None:
+    turned = torch.arange(6.0).reshape(2, 3).T
+    assert unpacked(pack_exact(turned).model_dump()).tolist() == turned.tolist()
