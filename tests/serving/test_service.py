@@ -145,8 +145,8 @@ def test_what_cannot_be_granted_is_said(bundle: Path) -> None:
     async def check(service: Service) -> None:
         with pytest.raises(UserError, match=r"sun moon.*has what is asked for"):
             await translate(service, EN_DE, ["sun moon " * 30], TranslationOptions(require=("lamp",)))
-        with pytest.raises(ConfigError, match="length_penalty"):
-            await translate(service, EN_DE, ["Sun."], TranslationOptions(length_penalty=-1.0))
+        with pytest.raises(ConfigError, match="min_length = 9 is above max_length = 8"):
+            await translate(service, EN_DE, ["Sun."], TranslationOptions(min_length=9, max_length=8))
         with pytest.raises(ConfigError, match="num_best = 3: must be from 1 to the beam, 2"):
             await translate(service, EN_DE, ["Sun."], TranslationOptions(num_best=3, beam=2))
         with pytest.raises(ConfigError, match="beam = 17: this service allows up to 16"):

@@ -84,8 +84,8 @@ def test_lengths_are_tokens_with_the_end(model: LoadedModel, make_sentences: Cal
 
 
 def test_what_cannot_be_granted_never_waits(model: LoadedModel) -> None:
-    with pytest.raises(ConfigError, match="repetition_penalty"):
-        prepare_texts(model, TEXTS, TranslationOptions(repetition_penalty=0.5))
+    with pytest.raises(ConfigError, match="min_length = 9 is above max_length = 8"):
+        prepare_texts(model, TEXTS, TranslationOptions(min_length=9, max_length=8))
 
 
 def test_a_prefix_is_no_longer_than_a_sentence_and_counts_for_each(model: LoadedModel) -> None:
