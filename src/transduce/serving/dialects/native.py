@@ -8,7 +8,8 @@ from functools import partial
 from typing import Annotated, Any, ClassVar, Literal, TypeVar
 
 from fastapi import APIRouter, Body, Depends, Request, Response
-from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
+from pydantic import BaseModel, ConfigDict, Field
+from pydantic_core import to_json
 
 from transduce.config import Settings
 from transduce.errors import ConfigError
@@ -29,7 +30,6 @@ _MAX_NAMES = 1_000
 _MANY_CHARACTERS = 20_000
 """Characters of texts whose response takes some hundredths of a second to be encoded."""
 
-_ResponseT = TypeVar("_ResponseT")
 _T = TypeVar("_T")
 _List = Annotated[list[_T], Field(fail_fast=True)]
 """A list of which the first wrong item is an error, and not each of a million."""
@@ -241,7 +241,7 @@ async def translate(request: Request, service: _Admitted, asked: Annotated[Trans
         TranslationRequest(texts, source, target, asked.options(), _MARKUP[asked.format], asked.deadline_seconds),
         partial(set_logged_pair, request),
     )
-    return await _encode(_TRANSLATION, found, sum(map(len, texts)))
+    return await _encode(found, sum(map(len, texts)))
 
 
 @router.post("/score", response_model=ScoreResponse, summary="Score given translations")
@@ -251,7 +251,7 @@ async def score(request: Request, service: _Admitted, asked: Annotated[ScoreRequ
     pairs = [(one.text, one.translation) for one in asked.pairs]
     found = await service.score(pair, pairs, deadline_seconds=asked.deadline_seconds)
     scores = ScoreResponse(list(map(ScoredPair.describe, found)))
-    return await _encode(_SCORES, scores, sum(len(translation) for _, translation in pairs))
+    return await _encode(scores, sum(len(translation) for _, translation in pairs))
 
 
 @router.post("/inspect", response_model=InspectionDocument, summary="Look inside a translation")
@@ -267,25 +267,18 @@ async def inspect(request: Request, service: _Admitted, asked: Annotated[Inspect
 @router.get("/models", response_model=ModelsResponse, summary="Say which models are loaded")
 async def models(service: _Admitted) -> Response:
     """A model for each pair of languages."""
-    return await _encode(_MODELS, ModelsResponse(service.models), 0)
+    return await _encode(ModelsResponse(service.models), 0)
 
 
-_TRANSLATION, _SCORES, _MODELS = (
-    TypeAdapter(TranslationResponse),
-    TypeAdapter(ScoreResponse),
-    TypeAdapter(ModelsResponse),
-)
-
-
-def _dump(adapter: TypeAdapter[_ResponseT], response: _ResponseT) -> bytes:
-    return adapter.dump_json(response)
-
-
-async def _encode(adapter: TypeAdapter[_ResponseT], response: _ResponseT, num_characters: int) -> Response:
+async def _encode(response: object, num_characters: int) -> Response:
     """Encode a response; one about many characters in a thread, so that other requests are answered meanwhile."""
     is_large = num_characters > _MANY_CHARACTERS
-    content = await asyncio.to_thread(_dump, adapter, response) if is_large else _dump(adapter, response)
+    content = await asyncio.to_thread(_dump, response) if is_large else _dump(response)
     return Response(content, media_type="application/json")
+
+
+def _dump(response: object) -> bytes:
+    return to_json(response)
 
 
 def _find_pair(service: Service, request: Request, source: str | None, target: str | None) -> LanguagePair:
