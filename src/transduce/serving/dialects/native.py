@@ -5,7 +5,7 @@ import json
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from functools import partial
-from typing import Annotated, Any, ClassVar, Literal, TypeVar
+from typing import Annotated, Any, Literal, TypeVar
 
 from fastapi import APIRouter, Body, Depends, Request, Response
 from pydantic import BaseModel, ConfigDict, Field
@@ -17,7 +17,7 @@ from transduce.inspection import InspectionDocument, InspectionRequest
 from transduce.serving.errors import ParameterError, UnknownPair, describe_errors
 from transduce.serving.markup import MarkupRules
 from transduce.serving.middleware import admit_request, set_logged_pair
-from transduce.serving.models import LanguagePair, Languages, ModelInfo, find_language
+from transduce.serving.models import LanguagePair, Languages, ModelInfo, ResponseModel, find_language
 from transduce.serving.scheduling.work import Token
 from transduce.serving.service import Service, TranslationRequest, TranslationResponse
 from transduce.translation import PairScore, TranslationOptions
@@ -99,10 +99,8 @@ class ScoreRequest(Settings):
 
 
 @dataclass(frozen=True)
-class ScoredPair:
+class ScoredPair(ResponseModel):
     """Score of a given translation."""
-
-    __pydantic_config__: ClassVar = ConfigDict(use_attribute_docstrings=True)
 
     score: float
     """Log-probability divided by the length penalty, as the score of a translation; 0 for a pair of blank texts."""
@@ -124,20 +122,16 @@ class ScoredPair:
 
 
 @dataclass(frozen=True)
-class ScoreResponse:
+class ScoreResponse(ResponseModel):
     """The scores of all pairs."""
-
-    __pydantic_config__: ClassVar = ConfigDict(use_attribute_docstrings=True)
 
     scores: list[ScoredPair]
     """A score for each pair, in order."""
 
 
 @dataclass(frozen=True)
-class ModelsResponse:
+class ModelsResponse(ResponseModel):
     """The loaded models."""
-
-    __pydantic_config__: ClassVar = ConfigDict(use_attribute_docstrings=True)
 
     models: tuple[ModelInfo, ...]
     """A model for each pair of languages."""
