@@ -37,11 +37,15 @@ LanguagePair = tuple[str, str]
 """Language codes of source and target."""
 
 
-@dataclass(frozen=True)
-class ModelInfo:
-    """A loaded model."""
+class ResponseModel:
+    """Base of dataclasses that are parts of responses: OpenAPI describes each field by the docstring below it."""
 
     __pydantic_config__: ClassVar = ConfigDict(use_attribute_docstrings=True)
+
+
+@dataclass(frozen=True)
+class ModelInfo(ResponseModel):
+    """A loaded model."""
 
     source: Annotated[str, Field(examples=["en"])]
     """Source language code."""

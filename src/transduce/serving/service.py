@@ -8,9 +8,9 @@ from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from threading import Event
-from typing import Annotated, Any, ClassVar, TypeVar
+from typing import Annotated, Any, TypeVar
 
-from pydantic import ConfigDict, Field, ValidationError
+from pydantic import Field, ValidationError
 
 from transduce.config import first_problem
 from transduce.errors import ConfigError
@@ -28,6 +28,7 @@ from transduce.serving.models import (
     ModelInfo,
     Models,
     ModelSettings,
+    ResponseModel,
 )
 from transduce.serving.monitoring import Metrics
 from transduce.serving.scheduling.batching import Batcher
@@ -76,10 +77,8 @@ class TranslationRequest:
 
 
 @dataclass(frozen=True)
-class TranslationResponse:
+class TranslationResponse(ResponseModel):
     """The translations of all texts."""
-
-    __pydantic_config__: ClassVar = ConfigDict(use_attribute_docstrings=True)
 
     target: Annotated[str, Field(examples=["de"])]
     """Language code of the translations."""

@@ -8,10 +8,10 @@ import json
 import re
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
-from typing import Annotated, Any, ClassVar, Never, Self
+from typing import Annotated, Any, ClassVar, Never, TypeVar
 from urllib.parse import parse_qsl
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, ValidationError, ValidationInfo, model_validator
+from pydantic import BaseModel, BeforeValidator, ConfigDict, ValidationError, model_validator
 from starlette.requests import Request
 
 from transduce.serving.errors import ParameterError, WrongMediaType
@@ -22,11 +22,11 @@ _MAX_FIELDS = 1_000
 _LINE_END = re.compile(r"\r\n?")
 
 
-def _check_text(value: object, info: ValidationInfo) -> str:
+def _check_text(value: object, info: Any) -> str:  # noqa: ANN401 - a ValidationInfo, which beartype cannot check
     return check_text(str(info.field_name), value)
 
 
-def _check_texts(value: object, info: ValidationInfo) -> list[str]:
+def _check_texts(value: object, info: Any) -> list[str]:  # noqa: ANN401 - a ValidationInfo, which beartype cannot check
     return [_check_text(one, info) for one in (value if isinstance(value, list) else [value])]
 
 
@@ -57,31 +57,6 @@ class Parameters(BaseModel):
             if value is not None and (value != "" or name in cls.keeps_empty)
         }
 
-    @classmethod
-    def parse(cls, parameters: Mapping[str, Any], **context: object) -> Self:
-        """Validate parameters.
-
-        Args:
-            parameters: from `read_parameters`.
-            context: what validators of fields need to know.
-
-        Raises:
-            ParameterError: one is missing, or has a wrong value.
-        """
-        try:
-            return cls.model_validate(parameters, context=context)
-        except ValidationError as error:
-            problem = error.errors(include_url=False)[0]
-        cause = problem.get("ctx", {}).get("error")
-        if isinstance(cause, ParameterError):
-            raise cause
-        name, value = str(problem["loc"][0]), problem["input"]
-        if problem["type"] == "literal_error":
-            text = check_text(name, value)
-            choices = ", ".join(re.findall("'([^']*)'", problem["ctx"]["expected"]))
-            raise ParameterError(f"Invalid request: {name} = {text[:50]!r}: must be one of {choices}")
-        raise ParameterError(cls.missing_message.format(name))
-
 
 def check_text(name: str, value: object) -> str:
     """Return the value of a parameter that must be text.
@@ -96,6 +71,35 @@ def check_text(name: str, value: object) -> str:
     except UnicodeEncodeError:
         raise ParameterError(f"Invalid request: {name} has half of a character (a lone surrogate)") from None
     return value
+
+
+_ModelT = TypeVar("_ModelT", bound=Parameters)
+
+
+def parse_parameters(model: type[_ModelT], parameters: Mapping[str, Any], **context: object) -> _ModelT:
+    """Validate parameters by the model of a request.
+
+    Args:
+        model: of the request.
+        parameters: from `read_parameters`.
+        context: what validators of fields need to know.
+
+    Raises:
+        ParameterError: one is missing, or has a wrong value.
+    """
+    try:
+        return model.model_validate(parameters, context=context)
+    except ValidationError as error:
+        problem = error.errors(include_url=False)[0]
+    cause = problem.get("ctx", {}).get("error")
+    if isinstance(cause, ParameterError):
+        raise cause
+    name, value = str(problem["loc"][0]), problem["input"]
+    if problem["type"] == "literal_error":
+        text = check_text(name, value)
+        choices = ", ".join(re.findall("'([^']*)'", problem["ctx"]["expected"]))
+        raise ParameterError(f"Invalid request: {name} = {text[:50]!r}: must be one of {choices}")
+    raise ParameterError(model.missing_message.format(name))
 
 
 @asynccontextmanager

@@ -7,7 +7,7 @@ from functools import partial
 from typing import Annotated, Any, ClassVar, Literal
 
 from fastapi import APIRouter, Request
-from pydantic import BaseModel, BeforeValidator, Field, ValidationInfo, WithJsonSchema, model_validator
+from pydantic import BaseModel, BeforeValidator, Field, WithJsonSchema, model_validator
 from pydantic.json_schema import SkipJsonSchema
 
 from transduce.serving.dialects import (
@@ -18,6 +18,7 @@ from transduce.serving.dialects import (
     describe_body,
     describe_error,
     describe_success,
+    parse_parameters,
 )
 from transduce.serving.errors import ParameterError, describe_errors
 from transduce.serving.markup import MarkupRules
@@ -55,7 +56,7 @@ _ERRORS = describe_errors(
 )
 
 
-def _check_flag(value: object, info: ValidationInfo) -> bool:
+def _check_flag(value: object, info: Any) -> bool:  # noqa: ANN401 - a ValidationInfo, which beartype cannot check
     found = _FLAGS.get(value if isinstance(value, str) else json.dumps(value))
     if found is None:
         raise ParameterError(f"Invalid request: {info.field_name} must be true or false")
@@ -197,7 +198,7 @@ router = APIRouter(prefix="/v2", tags=["DeepL"])
 async def translate(request: Request) -> DeepLResponse:
     """Texts, as JSON or as a form in which `text` is repeated."""
     async with admit_with_parameters(request, "auth_key") as (service, parameters):
-        asked = DeepLRequest.parse(parameters)
+        asked = parse_parameters(DeepLRequest, parameters)
         source, target = _find_pair(service.languages, asked)
         markup, texts = asked.markup, asked.text
         if asked.split_sentences == "nonewlines" and markup is None:
@@ -237,7 +238,7 @@ async def languages(request: Request) -> list[DeepLLanguage]:
     """Source languages, or with `type=target` target languages."""
     async with admit_with_parameters(request, "auth_key") as (service, parameters):
         found = service.languages
-        if LanguagesRequest.parse(parameters).type == "source":
+        if parse_parameters(LanguagesRequest, parameters).type == "source":
             return [
                 DeepLLanguage(language=_format_source(code), name=get_language_name(code)) for code in found.sources
             ]

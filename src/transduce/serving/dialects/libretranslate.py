@@ -5,7 +5,7 @@ from functools import partial
 from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Request
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationInfo, WithJsonSchema
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSchema
 from pydantic.alias_generators import to_camel
 from pydantic.json_schema import SkipJsonSchema
 
@@ -17,6 +17,7 @@ from transduce.serving.dialects import (
     describe_body,
     describe_error,
     describe_success,
+    parse_parameters,
 )
 from transduce.serving.errors import ParameterError, describe_errors
 from transduce.serving.markup import MarkupRules
@@ -39,7 +40,7 @@ _ERRORS = describe_errors(
 )
 
 
-def _check_alternatives(value: object, info: ValidationInfo) -> int:
+def _check_alternatives(value: object, info: Any) -> int:  # noqa: ANN401 - a ValidationInfo, which beartype cannot check
     limit = (info.context or {})["max_alternatives"]
     if isinstance(value, str) and re.fullmatch(r"[0-9]{1,9}", value):
         value = int(value)
@@ -151,7 +152,7 @@ router = APIRouter(tags=["LibreTranslate"])
 async def translate(request: Request) -> LibreTranslateResponse:
     """A text, or a list of them. Parameters may be JSON, a form or the query, or some of each: JSON counts first."""
     async with admit_with_parameters(request, "api_key") as (service, parameters):
-        asked = LibreTranslateRequest.parse(parameters, max_alternatives=service.limits.most_alternatives)
+        asked = parse_parameters(LibreTranslateRequest, parameters, max_alternatives=service.limits.most_alternatives)
         source, target = _find_pair(service.languages, asked)
         is_html = asked.format == "html"
         options = TranslationOptions(num_best=1 if is_html else 1 + asked.alternatives)
@@ -181,7 +182,7 @@ async def translate(request: Request) -> LibreTranslateResponse:
 async def detect(request: Request) -> list[Detection]:
     """Languages of the loaded models that a text may be in, the most probable first."""
     async with admit_with_parameters(request, "api_key") as (service, parameters):
-        text = " ".join(DetectRequest.parse(parameters).q)
+        text = " ".join(parse_parameters(DetectRequest, parameters).q)
         ranked = service.detector.rank_languages(text, service.languages.all)
         likely = [one for rank, one in enumerate(ranked) if rank == 0 or one.probability >= 0.01]
         return [_make_detection(one.probability, one.language) for one in likely]

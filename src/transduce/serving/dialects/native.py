@@ -5,10 +5,11 @@ import json
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from functools import partial
-from typing import Annotated, Any, ClassVar, Literal, TypeVar
+from typing import Annotated, Any, Literal, TypeVar
 
 from fastapi import APIRouter, Body, Depends, Request, Response
-from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
+from pydantic import BaseModel, ConfigDict, Field
+from pydantic_core import to_json
 
 from transduce.config import Settings
 from transduce.errors import ConfigError
@@ -16,7 +17,7 @@ from transduce.inspection import InspectionDocument, InspectionRequest
 from transduce.serving.errors import ParameterError, UnknownPair, describe_errors
 from transduce.serving.markup import MarkupRules
 from transduce.serving.middleware import admit_request, set_logged_pair
-from transduce.serving.models import LanguagePair, Languages, ModelInfo, find_language
+from transduce.serving.models import LanguagePair, Languages, ModelInfo, ResponseModel, find_language
 from transduce.serving.scheduling.work import Token
 from transduce.serving.service import Service, TranslationRequest, TranslationResponse
 from transduce.translation import PairScore, TranslationOptions
@@ -29,7 +30,6 @@ _MAX_NAMES = 1_000
 _MANY_CHARACTERS = 20_000
 """Characters of texts whose response takes some hundredths of a second to be encoded."""
 
-_ResponseT = TypeVar("_ResponseT")
 _T = TypeVar("_T")
 _List = Annotated[list[_T], Field(fail_fast=True)]
 """A list of which the first wrong item is an error, and not each of a million."""
@@ -99,10 +99,8 @@ class ScoreRequest(Settings):
 
 
 @dataclass(frozen=True)
-class ScoredPair:
+class ScoredPair(ResponseModel):
     """Score of a given translation."""
-
-    __pydantic_config__: ClassVar = ConfigDict(use_attribute_docstrings=True)
 
     score: float
     """Log-probability divided by the length penalty, as the score of a translation; 0 for a pair of blank texts."""
@@ -124,20 +122,16 @@ class ScoredPair:
 
 
 @dataclass(frozen=True)
-class ScoreResponse:
+class ScoreResponse(ResponseModel):
     """The scores of all pairs."""
-
-    __pydantic_config__: ClassVar = ConfigDict(use_attribute_docstrings=True)
 
     scores: list[ScoredPair]
     """A score for each pair, in order."""
 
 
 @dataclass(frozen=True)
-class ModelsResponse:
+class ModelsResponse(ResponseModel):
     """The loaded models."""
-
-    __pydantic_config__: ClassVar = ConfigDict(use_attribute_docstrings=True)
 
     models: tuple[ModelInfo, ...]
     """A model for each pair of languages."""
@@ -241,7 +235,7 @@ async def translate(request: Request, service: _Admitted, asked: Annotated[Trans
         TranslationRequest(texts, source, target, asked.options(), _MARKUP[asked.format], asked.deadline_seconds),
         partial(set_logged_pair, request),
     )
-    return await _encode(_TRANSLATION, found, sum(map(len, texts)))
+    return await _encode(found, sum(map(len, texts)))
 
 
 @router.post("/score", response_model=ScoreResponse, summary="Score given translations")
@@ -251,7 +245,7 @@ async def score(request: Request, service: _Admitted, asked: Annotated[ScoreRequ
     pairs = [(one.text, one.translation) for one in asked.pairs]
     found = await service.score(pair, pairs, deadline_seconds=asked.deadline_seconds)
     scores = ScoreResponse(list(map(ScoredPair.describe, found)))
-    return await _encode(_SCORES, scores, sum(len(translation) for _, translation in pairs))
+    return await _encode(scores, sum(len(translation) for _, translation in pairs))
 
 
 @router.post("/inspect", response_model=InspectionDocument, summary="Look inside a translation")
@@ -267,25 +261,18 @@ async def inspect(request: Request, service: _Admitted, asked: Annotated[Inspect
 @router.get("/models", response_model=ModelsResponse, summary="Say which models are loaded")
 async def models(service: _Admitted) -> Response:
     """A model for each pair of languages."""
-    return await _encode(_MODELS, ModelsResponse(service.models), 0)
+    return await _encode(ModelsResponse(service.models), 0)
 
 
-_TRANSLATION, _SCORES, _MODELS = (
-    TypeAdapter(TranslationResponse),
-    TypeAdapter(ScoreResponse),
-    TypeAdapter(ModelsResponse),
-)
-
-
-def _dump(adapter: TypeAdapter[_ResponseT], response: _ResponseT) -> bytes:
-    return adapter.dump_json(response)
-
-
-async def _encode(adapter: TypeAdapter[_ResponseT], response: _ResponseT, num_characters: int) -> Response:
+async def _encode(response: object, num_characters: int) -> Response:
     """Encode a response; one about many characters in a thread, so that other requests are answered meanwhile."""
     is_large = num_characters > _MANY_CHARACTERS
-    content = await asyncio.to_thread(_dump, adapter, response) if is_large else _dump(adapter, response)
+    content = await asyncio.to_thread(_dump, response) if is_large else _dump(response)
     return Response(content, media_type="application/json")
+
+
+def _dump(response: object) -> bytes:
+    return to_json(response)
 
 
 def _find_pair(service: Service, request: Request, source: str | None, target: str | None) -> LanguagePair:

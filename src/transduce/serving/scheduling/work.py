@@ -4,13 +4,13 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from threading import Event
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, Any
 
-from pydantic import ConfigDict, Field
+from pydantic import Field
 
 from transduce.inspection import InspectedModel, InspectionRequest, inspect_text
 from transduce.serving.errors import DeadlineExceeded, Unsatisfiable
-from transduce.serving.models import LoadedModel
+from transduce.serving.models import LoadedModel, ResponseModel
 from transduce.text import Document, rebuild_document, split_document, split_segments, subdivide_document
 from transduce.translation import Line, PairScore, TranslationOptions, align_lines, score_pairs
 from transduce.translation.constraints.protection import ProtectionMethod
@@ -22,10 +22,8 @@ is cancelled."""
 
 
 @dataclass(frozen=True)
-class Token:
+class Token(ResponseModel):
     """A piece of a translation."""
-
-    __pydantic_config__: ClassVar = ConfigDict(use_attribute_docstrings=True)
 
     piece: Annotated[str, Field(examples=["▁Mann"])]
     """Piece as the tokenizer spells it; `</s>` at the end."""
@@ -35,10 +33,8 @@ class Token:
 
 
 @dataclass(frozen=True)
-class Word:
+class Word(ResponseModel):
     """A word of a translation."""
-
-    __pydantic_config__: ClassVar = ConfigDict(use_attribute_docstrings=True)
 
     word: str
     """The word as it stands in the translation."""
@@ -48,10 +44,8 @@ class Word:
 
 
 @dataclass(frozen=True)
-class ScoredText:
+class ScoredText(ResponseModel):
     """One of several translations."""
-
-    __pydantic_config__: ClassVar = ConfigDict(use_attribute_docstrings=True)
 
     text: str
     """The translation."""
@@ -64,10 +58,8 @@ class ScoredText:
 
 
 @dataclass(frozen=True)
-class TranslatedSentence:
+class TranslatedSentence(ResponseModel):
     """A sentence of a text."""
-
-    __pydantic_config__: ClassVar = ConfigDict(use_attribute_docstrings=True)
 
     source: str
     """The sentence."""
@@ -95,10 +87,8 @@ class TranslatedSentence:
 
 
 @dataclass(frozen=True)
-class TranslatedText:
+class TranslatedText(ResponseModel):
     """The translation of one text."""
-
-    __pydantic_config__: ClassVar = ConfigDict(use_attribute_docstrings=True)
 
     text: Annotated[str, Field(examples=["Ein Mann fährt Fahrrad. Es ist spät."])]
     """The best translation, with all that stood between the sentences."""
