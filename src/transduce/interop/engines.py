@@ -11,8 +11,7 @@ from transduce.errors import ConfigError
 from transduce.interop.ctranslate2 import engine as ctranslate2_engine
 from transduce.interop.ctranslate2 import runtime as ctranslate2_settings
 from transduce.interop.export import export_bundle
-from transduce.interop.onnx import runtime as onnx_engine
-from transduce.interop.onnx import runtime as onnx_settings
+from transduce.interop.onnx import runtime as onnx_runtime
 from transduce.interop.parity import check_export
 from transduce.kernels.precision import Precision
 from transduce.text import Tokenizer
@@ -39,12 +38,12 @@ class ForeignEngine:
 def _load_onnx(folder: Path, device: str) -> Engine:
     if device not in {"auto", "cpu"}:
         raise ConfigError(f"device = {device!r}: the engine onnx computes on the cpu")
-    return onnx_engine.load(folder)
+    return onnx_runtime.load(folder)
 
 
 ENGINES = {
     "ctranslate2": ForeignEngine("model.bin", ctranslate2_settings.read_settings, ctranslate2_engine.load),
-    "onnx": ForeignEngine("encoder.onnx", onnx_settings.read_settings, _load_onnx),
+    "onnx": ForeignEngine("encoder.onnx", onnx_runtime.read_settings, _load_onnx),
 }
 """Engines by name, which is that of their format."""
 

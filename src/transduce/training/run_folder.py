@@ -152,10 +152,8 @@ class RunFolder:
         for name in self._unfinished(path.name for path in self.path.iterdir()):
             (self.path / name).unlink(missing_ok=True)
         for lock in (self.path / f".{self.best.name}.lock", self.path / f".{self.last.name}.lock"):
-            with (
-                suppress(BusyError),
-                lock_folder(self.path, lock),
-            ):  # which removes it, unless a living process holds it
+            # Leaving the lock removes it, unless a living process holds it.
+            with suppress(BusyError), lock_folder(self.path, lock):
                 pass
         for lock in self.checkpoints.glob(".*.lock"):
             lock.unlink()

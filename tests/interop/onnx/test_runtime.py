@@ -13,7 +13,6 @@ from transduce.bundle import Bundle, save_bundle
 from transduce.config import SearchConfig
 from transduce.errors import BundleError, MissingExtraError, UserError
 from transduce.interop.formats import Runtime
-from transduce.interop.onnx import runtime as onnx_engine
 from transduce.interop.onnx import runtime as onnx_runtime
 from transduce.interop.onnx.export_format import FORMAT
 from transduce.interop.onnx.runtime import CONFIG_FILE, OnnxModel, OnnxRuntime, OnnxSettings, read_settings
@@ -194,7 +193,7 @@ def exported(make_bundle: Callable[..., Bundle], tmp_path: Path) -> Callable[...
 @pytest.fixture
 def engines(exported: Callable[..., tuple[Bundle, Path]]) -> tuple[NativeEngine, Engine]:
     bundle, folder = exported(num_encoder_layers=1, num_decoder_layers=2)
-    return NativeEngine(bundle.load_model(), END), onnx_engine.load(folder)
+    return NativeEngine(bundle.load_model(), END), onnx_runtime.load(folder)
 
 
 @pytest.fixture
@@ -255,7 +254,7 @@ def test_threads_translate_as_one_does(engines: tuple[NativeEngine, Engine], sou
 
 def test_learned_positions_end(exported: Callable[..., tuple[Bundle, Path]], sources: list[list[int]]) -> None:
     bundle, folder = exported(positions="learned", max_positions=10, attention_score="additive")
-    native, engine = NativeEngine(bundle.load_model(), END), onnx_engine.load(folder)
+    native, engine = NativeEngine(bundle.load_model(), END), onnx_runtime.load(folder)
     found = engine.search(sources, SEARCH)
     assert_same(found, native.search(sources, SEARCH))
     assert max(len(best[0].ids) for best in found) <= 10
@@ -265,11 +264,11 @@ def test_learned_positions_end(exported: Callable[..., tuple[Bundle, Path]], sou
 
 def test_the_network_is_one(exported: Callable[..., tuple[Bundle, Path]]) -> None:
     _, folder = exported()
-    assert isinstance(onnx_engine.OnnxNetwork(onnx_engine.OnnxModel(folder)), Network)
+    assert isinstance(onnx_runtime.OnnxNetwork(onnx_runtime.OnnxModel(folder)), Network)
 
 
 def test_a_translator_stands_on_it(exported: Callable[..., tuple[Bundle, Path]], texts: list[str]) -> None:
     bundle, folder = exported()
     native = Translator.load(bundle.folder, device="cpu", precision="float32")
-    translator = Translator(onnx_engine.load(folder), native.tokenizer, native.search, "en", "no")
+    translator = Translator(onnx_runtime.load(folder), native.tokenizer, native.search, "en", "no")
     assert translator.translate(["", *texts[:9]]) == native.translate(["", *texts[:9]])

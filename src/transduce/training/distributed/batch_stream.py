@@ -42,8 +42,8 @@ def batch_stream(
     """This rank's share of endless batches from `start` on, each with the position after it.
 
     Every rank plans the same batches, of `training.batch_tokens` for each of `planned_ranks`, and of n ranks each takes
-    every n-th pair of a batch. Where there are fewer pairs than ranks, some ranks get a silenced pair, so that all of
-    them take part in collective operations.
+    every n-th pair of a batch. Where there are fewer pairs than ranks, some ranks get a pair without loss, so that all
+    of them take part in collective operations.
     """
     place = start
     pad_id = prepared.tokenizer.pad_id
@@ -70,7 +70,7 @@ def load_epoch_store(
 def split_into_micro_batches(batches: Sequence[Batch], most_tokens: int, ranks: Ranks = ALONE) -> list[Batch]:
     """Split `batches` into micro-batches of at most `most_tokens` a side, as many on every rank.
 
-    A rank that has fewer of them than another repeats its last one, silenced.
+    A rank that has fewer of them than another repeats its last one, with its loss masked.
     """
     parts = [part for batch in batches for part in batch.split(most_tokens)]
     return parts + [parts[-1].mask_loss()] * (ranks.max(len(parts)) - len(parts))

@@ -35,7 +35,7 @@ def wrap_for_distributed(
         parallel = DistributedDataParallel(module)
         parallel.broadcast_buffers = False  # they are constants
         # DDP orders what it sums by its first backward pass, and with three ranks or more the order decides rounding. A
-        # first pass over a silenced batch makes a resumed run sum in the same order.
+        # first pass over a batch without a loss makes a resumed run sum in the same order.
         parallel(Batch.from_ids([[0]], [[0]], model.pad_id).mask_loss().to(device))[0].backward()
         parallel.zero_grad()
         return parallel
