@@ -185,7 +185,7 @@ def run_of(source_uses: Sequence[Look], unigram: float = 5.99, **settings: Any) 
 CHECKS = (find_unigram_loss, find_ignored_source, find_uniform_attention, find_rising_loss)
 
 
-@pytest.mark.parametrize("looks", [HEALTHY_NEWS, SLOW_NEWS, HEALTHY_CAPTIONS, UNIFORM[:5], DROPOUT[:5], []])
+@pytest.mark.parametrize("source_uses", [HEALTHY_NEWS, SLOW_NEWS, HEALTHY_CAPTIONS, UNIFORM[:5], DROPOUT[:5], []])
 def test_healthy_and_young_runs_are_not_suspected(source_uses: list[Look]) -> None:
     for length in range(len(source_uses) + 1):
         assert [check(run_of(source_uses[:length])) for check in CHECKS] == [None] * 4
