@@ -5,7 +5,7 @@ import importlib
 import re
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from functools import cache
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
@@ -14,7 +14,7 @@ import pytest
 
 SOURCE = Path(__file__).parents[1] / "src"
 PACKAGE = SOURCE / "transduce"
-FLOORS = {
+LAYERS = {
     "errors": 0,
     "config": 1,
     "kernels": 1,
@@ -34,7 +34,7 @@ FLOORS = {
     "__main__": 9,
     "transduce": 9,  # the package itself, which offers the public names; of it only __version__ may be imported
 }
-ROOMS = sorted(path.parent.name for path in PACKAGE.glob("*/__init__.py"))
+PACKAGES = sorted(path.parent.name for path in PACKAGE.glob("*/__init__.py"))
 MODULES = {
     ".".join(path.relative_to(SOURCE).with_suffix("").parts).removesuffix(".__init__"): path
     for path in sorted(PACKAGE.rglob("*.py"))
@@ -56,7 +56,7 @@ def where(module: str, node: ast.AST) -> str:
     return f"{MODULES[module].relative_to(SOURCE.parent)}:{line}: {text}"
 
 
-def room(module: str) -> str:
+def package_of(module: str) -> str:
     return module.split(".")[1] if "." in module else module
 
 
@@ -84,8 +84,8 @@ def called(node: ast.AST) -> str:
 
 
 def test_every_room_has_a_floor() -> None:
-    assert set(ROOMS) <= set(FLOORS)
-    assert {room(module) for module in MODULES} <= set(FLOORS)
+    assert set(PACKAGES) <= set(LAYERS)
+    assert {package_of(module) for module in MODULES} <= set(LAYERS)
 
 
 def test_imports_go_down_and_never_to_the_same_floor() -> None:
@@ -93,7 +93,7 @@ def test_imports_go_down_and_never_to_the_same_floor() -> None:
         where(module, node)
         for module, node, name in imports()
         if name.split(".")[0] == "transduce" and name != "transduce.__version__"
-        if room(module) != room(name) and FLOORS[room(name)] >= FLOORS[room(module)]
+        if package_of(module) != package_of(name) and LAYERS[package_of(name)] >= LAYERS[package_of(module)]
     ]
     assert not wrong, "\n".join(wrong)
 
@@ -114,7 +114,7 @@ def test_config_and_errors_import_no_torch() -> None:
     wrong = [
         where(module, node)
         for module, node, name in imports()
-        if room(module) in {"config", "errors"} and name.split(".")[0] in heavy
+        if package_of(module) in {"config", "errors"} and name.split(".")[0] in heavy
     ]
     assert not wrong, "\n".join(wrong)
 
@@ -143,7 +143,7 @@ def test_only_the_command_line_prints_and_exits() -> None:
     wrong = [
         where(module, node)
         for module, node in nodes()
-        if room(module) not in {"cli", "__main__"}
+        if package_of(module) not in {"cli", "__main__"}
         # It ends processes that it has forked itself.
         if (module, called(node)) != ("transduce.training.distributed.micro_batches", "os._exit")
         if called(node) in {"print", "input", "exit", "quit", "os._exit"}
@@ -158,9 +158,9 @@ def test_no_module_is_a_drawer() -> None:
     assert not [module for module in MODULES if drawers & set(module.split("."))]
 
 
-@pytest.mark.parametrize("room_name", ROOMS)
-def test_rooms_say_what_they_offer(room_name: str) -> None:
-    name = f"transduce.{room_name}"
+@pytest.mark.parametrize("package_name", PACKAGES)
+def test_packages_say_what_they_offer(package_name: str) -> None:
+    name = f"transduce.{package_name}"
     package, offered = importlib.import_module(name), importlib.import_module(name).__all__
     bound = [
         alias.asname or alias.name
@@ -173,42 +173,6 @@ def test_rooms_say_what_they_offer(room_name: str) -> None:
     assert sorted(offered) == sorted(name for name in bound + public if not name.startswith("_"))
     assert offered == sorted(offered, key=lambda name: (not name.isupper(), not name[0].isupper(), name))
     assert all(hasattr(package, name) for name in offered)
-
-
-def num_lines(module: str, node: ast.AST) -> int:
-    return len(MODULES[module].read_text(encoding="utf-8").split("\n")) - 1 if isinstance(node, ast.Module) else 0
-
-
-def num_body_lines(_: str, node: ast.AST) -> int:
-    """Lines of a function below its docstring."""
-    if not isinstance(node, FUNCTION):
-        return 0
-    body = node.body[1:] if ast.get_docstring(node) is not None else node.body
-    return (body[-1].end_lineno or 0) - body[0].lineno + 1 if body else 0
-
-
-def num_parameters(_: str, node: ast.AST) -> int:
-    if not isinstance(node, FUNCTION):
-        return 0
-    names = [argument.arg for argument in ast.walk(node.args) if isinstance(argument, ast.arg)]
-    return len(names) - (names[:1] in (["self"], ["cls"]))
-
-
-@pytest.mark.parametrize(
-    ("measure", "aim", "limit"), [(num_lines, 250, 500), (num_body_lines, 40, 60), (num_parameters, 8, 10)]
-)
-def test_the_tail_is_short(
-    measure: Callable[[str, ast.AST], int], aim: int, limit: int, capsys: pytest.CaptureFixture[str]
-) -> None:
-    sizes = [(measure(module, node), module, getattr(node, "name", None) or "") for module, node in nodes()]
-    worst = sorted(sizes, reverse=True)[:10]
-    lines = [
-        f"{measure.__name__}: aim {aim}, limit {limit}",
-        *(f"{size:5} {module} {name}" for size, module, name in worst),
-    ]
-    with capsys.disabled():
-        sys.stdout.write("\n" + "\n".join(lines) + "\n")
-    assert worst[0][0] <= limit
 
 
 def test_nothing_that_runs_what_it_reads() -> None:
