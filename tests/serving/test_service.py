@@ -432,7 +432,11 @@ def test_nobody_waits_for_an_inspection_but_other_inspections(bundle: Path, monk
     monkeypatch.setattr(work, "inspect_text", slow)
 
     async def check(service: Service) -> None:
-        asking = [asyncio.create_task(service.inspect(EN_DE, {"text": "Sun.", "include": []})) for _ in range(5)]
+        async def inspect() -> dict[str, Any]:
+            with service.admit():
+                return await service.inspect(EN_DE, {"text": "Sun.", "include": []})
+
+        asking = [asyncio.create_task(inspect()) for _ in range(5)]
         await asyncio.to_thread(begun.acquire)
         for number in range(5):
             assert (await translate(service, EN_DE, ["Moon " * number + "sun."], WHOLE))[0].text

@@ -163,9 +163,9 @@ class DeepLTranslation(BaseModel):
 
 
 class DeepLResponse(BaseModel):
-    """The translation of each text, in order."""
+    """The translations of all texts."""
 
-    translations: list[DeepLTranslation]
+    translations: Annotated[list[DeepLTranslation], Field(description="A translation of each text, in order.")]
 
 
 class DeepLLanguage(BaseModel):

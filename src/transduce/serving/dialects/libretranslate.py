@@ -92,7 +92,7 @@ class DetectRequest(Parameters):
 
 
 class _Response(BaseModel):
-    model_config = ConfigDict(alias_generator=to_camel, validate_by_name=True)
+    model_config = ConfigDict(alias_generator=to_camel, validate_by_name=True, use_attribute_docstrings=True)
 
 
 class Detection(_Response):
@@ -106,8 +106,13 @@ class LibreTranslateResponse(_Response):
     """The translation of a text, or lists for a list of texts."""
 
     translated_text: str | list[str]
+    """The best translation."""
+
     detected_language: Detection | list[Detection] | SkipJsonSchema[None] = None
+    """The language of the text, if it was detected."""
+
     alternatives: list[str] | list[list[str]] | SkipJsonSchema[None] = None
+    """Other translations, best first, if they were asked for."""
 
 
 class LanguageTargets(_Response):
