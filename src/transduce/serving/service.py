@@ -103,10 +103,10 @@ class _InputText:
 class Service:
     """Translates, scores and inspects for many requests at a time, with one model for each pair of languages.
 
-    All methods are called in one event loop, and requests within `admit`, so that `drain` waits for them. A caller that is
-    cancelled costs nothing more. Requests raise, besides what each method says: `UnknownPair` if no model has the
-    languages, `TooLong`, `QueueFull` if too much is waiting, `DeadlineExceeded`, and `Draining` if the service stops before
-    they are done.
+    All methods are called in one event loop, and requests within `admit`, so that `drain` waits for them. A caller that
+    is cancelled costs nothing more. Requests raise, besides what each method says: `UnknownPair` if no model has the
+    languages, `TooLong`, `QueueFull` if too much is waiting, `DeadlineExceeded`, and `Draining` if the service stops
+    before they are done.
 
     Args:
         models: bundles, folders of runs, or for another engine what was exported to it.
