@@ -44,11 +44,11 @@ def save_for_ctranslate2(model: Transformer, end_id: int, folder: Path) -> None:
         _fill_norm(theirs.self_attention.layer_norm, ours.self_attention_residual)
         _fill_feed_forward(theirs.ffn, ours)
     for theirs, ours in zip(spec.decoder.layer, model.decoder.layers, strict=True):
-        width = ours.memory_attention.query_width
+        width = ours.cross_attention.query_width
         _fill_attention(theirs.self_attention, ours.self_attention, [slice(None)])
         _fill_norm(theirs.self_attention.layer_norm, ours.self_attention_residual)
-        _fill_attention(theirs.attention, ours.memory_attention, [slice(None, width), slice(width, None)])
-        _fill_norm(theirs.attention.layer_norm, ours.memory_attention_residual)
+        _fill_attention(theirs.attention, ours.cross_attention, [slice(None, width), slice(width, None)])
+        _fill_norm(theirs.attention.layer_norm, ours.cross_attention_residual)
         _fill_feed_forward(theirs.ffn, ours)
     spec.decoder.projection.weight = _array(model.projection.weight)
     bias = np.zeros(config.vocabulary, dtype=np.float32)

@@ -112,7 +112,7 @@ def altered_networks(alter: Callable[[MultiHeadAttention], None] | None) -> Iter
     def initialize(self: Transformer, config: TransformerConfig) -> None:
         original(self, config)
         for layer in self.decoder.layers if alter is not None else ():
-            alter(layer.memory_attention)
+            alter(layer.cross_attention)
 
     Transformer.__init__ = initialize  # type: ignore[method-assign]
     try:

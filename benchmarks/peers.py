@@ -103,9 +103,9 @@ class TorchPeer(Peer):
         for our_layer, their_layer in (pair for a, b in stacks for pair in zip(a.layers, b.layers, strict=True)):
             attentions = [(our_layer.self_attention, their_layer.self_attn)]
             norms = [our_layer.self_attention_residual]
-            if hasattr(our_layer, "memory_attention"):
-                attentions.append((our_layer.memory_attention, their_layer.multihead_attn))
-                norms.append(our_layer.memory_attention_residual)
+            if hasattr(our_layer, "cross_attention"):
+                attentions.append((our_layer.cross_attention, their_layer.multihead_attn))
+                norms.append(our_layer.cross_attention_residual)
             norms.append(our_layer.feed_forward_residual)
             for our_attention, their_attention in attentions:
                 their_attention.in_proj_weight.copy_(our_attention.projection.weight)
@@ -170,9 +170,9 @@ class HuggingFacePeer(Peer):
         for our_layer, their_layer in (pair for a, b in stacks for pair in zip(a.layers, b.layers, strict=True)):
             _copy_attention(our_layer.self_attention, their_layer.self_attn)
             _copy_norm(our_layer.self_attention_residual.normalization, their_layer.self_attn_layer_norm)
-            if hasattr(our_layer, "memory_attention"):
-                _copy_attention(our_layer.memory_attention, their_layer.encoder_attn)
-                _copy_norm(our_layer.memory_attention_residual.normalization, their_layer.encoder_attn_layer_norm)
+            if hasattr(our_layer, "cross_attention"):
+                _copy_attention(our_layer.cross_attention, their_layer.encoder_attn)
+                _copy_norm(our_layer.cross_attention_residual.normalization, their_layer.encoder_attn_layer_norm)
             _copy_linear(our_layer.feed_forward.inner, their_layer.fc1)
             _copy_linear(our_layer.feed_forward.outer, their_layer.fc2)
             _copy_norm(our_layer.feed_forward_residual.normalization, their_layer.final_layer_norm)

@@ -90,6 +90,23 @@ def test_ties_stay_ties(tmp_path: Path, save: Save, tied: str, num_matrices: int
     assert shapes.count(embedding.shape) == num_matrices
 
 
+def test_a_bundle_of_version_1_loads(tmp_path: Path, save: Save, tokenizer: Tokenizer) -> None:
+    model = save(tmp_path / "bundle")
+    tensors = load_file(tmp_path / "bundle" / "weights.safetensors")
+    former = {name.replace("cross_attention", "memory_attention"): tensor for name, tensor in tensors.items()}
+    assert former.keys() != tensors.keys()
+    save_file(former, tmp_path / "bundle" / "weights.safetensors")
+    _record(tmp_path / "bundle", "weights.safetensors")
+    _edit(tmp_path / "bundle", lambda content: content.update(format_version=1))
+    bundle = Bundle.open(tmp_path / "bundle")
+    loaded = bundle.load_model()
+    assert all(torch.equal(tensor, loaded.state_dict()[name]) for name, tensor in model.state_dict().items())
+    save_bundle(tmp_path / "again", loaded, tokenizer, bundle.description)
+    again = Bundle.open(tmp_path / "again")
+    assert again.description.format_version == 2
+    assert load_file(tmp_path / "again" / "weights.safetensors").keys() == tensors.keys()
+
+
 def test_running_statistics_are_saved(tmp_path: Path, save: Save) -> None:
     save(tmp_path / "bundle", normalization="batch")
     names = load_file(tmp_path / "bundle" / "weights.safetensors")
@@ -201,7 +218,7 @@ DAMAGES = {
     "empty description": (_write(b""), ["bundle.json", "is not JSON"]),
     "a list": (_write(b"[]"), ["bundle.json", "its format is None"]),
     "another format": (_set(format="box"), ["bundle.json", "'box', must be 'transduce bundle'"]),
-    "newer": (_set(format_version=2), ["bundle.json", "format version 2", "up to 1", "update it"]),
+    "newer": (_set(format_version=3), ["bundle.json", "format version 3", "up to 2", "update it"]),
     "version of another type": (_set(format_version="1"), ["bundle.json", "format_version = '1'"]),
     "unknown key": (_set(colour="red"), ["bundle.json", "colour = 'red'"]),
     "unknown model key": (

@@ -48,6 +48,13 @@ def _same(found: Parts, expected: Parts) -> bool:
     )
 
 
+def test_tensors_of_version_1_get_the_names_of_today(tmp_path: Path) -> None:
+    tensors = {"weights": {"decoder.layers.0.memory_attention.output.weight": torch.rand(3, 4)}}
+    save_checkpoint(tmp_path, 7, tensors, STATE)
+    loaded, _ = load_checkpoint(tmp_path, 7)
+    assert list(loaded["weights"]) == ["decoder.layers.0.cross_attention.output.weight"]
+
+
 def test_everything_comes_back_bit_for_bit(tmp_path: Path) -> None:
     place = save_checkpoint(tmp_path / "checkpoints", 4000, _tensors(), STATE)
     assert place == tmp_path / "checkpoints" / "000004000"

@@ -18,7 +18,7 @@ SOURCE, TARGET = [5, 9, 7, 30, 1], [11, 12, 40, 1]
 MODULES = {
     "encoder": "encoder.layers.{}.self_attention",
     "decoder": "decoder.layers.{}.self_attention",
-    "encoder_decoder": "decoder.layers.{}.memory_attention",
+    "encoder_decoder": "decoder.layers.{}.cross_attention",
 }
 
 
@@ -85,7 +85,7 @@ SENTENCE = "moon bird salt"
 OUTPUTS = {
     "encoder": "encoder.layers.{}.self_attention.output",
     "decoder": "decoder.layers.{}.self_attention.output",
-    "encoder_decoder": "decoder.layers.{}.memory_attention.output",
+    "encoder_decoder": "decoder.layers.{}.cross_attention.output",
 }
 
 
@@ -130,7 +130,7 @@ def test_the_heads_of_a_layer_add_up(
     model = make_model()
     heads = [Head(attention="encoder_decoder", layer=1, head=head) for head in range(4)]
     document = inspect_text(make_translator(model), InspectionRequest(text=SENTENCE, arithmetic=heads, include=[]))
-    module = model.decoder.layers[1].memory_attention.output
+    module = model.decoder.layers[1].cross_attention.output
     total = sum(unpacked(one["attended"]) @ unpacked(one["output"]) for one in document["arithmetic"])
     seen = watch(model, document["source"]["ids"], document["target"]["ids"])
     own = seen[OUTPUTS["encoder_decoder"].format(1)].outputs[0][0]

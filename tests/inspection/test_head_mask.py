@@ -20,7 +20,7 @@ def without_rows(model: Transformer, head: Head) -> Transformer:
     changed = deepcopy(model)
     layers = changed.encoder.layers if head.attention == "encoder" else changed.decoder.layers
     layer = layers[head.layer]
-    attention = layer.memory_attention if head.attention == "encoder_decoder" else layer.self_attention
+    attention = layer.cross_attention if head.attention == "encoder_decoder" else layer.self_attention
     with torch.no_grad():
         attention.output.weight[:, head.head * attention.d_v : (head.head + 1) * attention.d_v] = 0
     return changed

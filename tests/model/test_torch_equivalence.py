@@ -65,8 +65,8 @@ def copy_encoder_layer(ours: EncoderLayer, theirs: nn.TransformerEncoderLayer) -
 def copy_decoder_layer(ours: DecoderLayer, theirs: nn.TransformerDecoderLayer) -> None:
     copy_attention(ours.self_attention, theirs.self_attn)
     copy_normalization(ours.self_attention_residual, theirs.norm1)
-    copy_attention(ours.memory_attention, theirs.multihead_attn)
-    copy_normalization(ours.memory_attention_residual, theirs.norm2)
+    copy_attention(ours.cross_attention, theirs.multihead_attn)
+    copy_normalization(ours.cross_attention_residual, theirs.norm2)
     copy_feed_forward(ours.feed_forward, theirs)
     copy_normalization(ours.feed_forward_residual, theirs.norm3)
 

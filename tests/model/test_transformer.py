@@ -318,7 +318,7 @@ def test_weights_times_values_are_what_the_layer_itself_puts_out(
 ) -> None:
     model, example = make_model(**variant), make_example([3, 7, 1], [4, 2, 6])
     model(*example)
-    own = {layer.memory_attention for layer in model.decoder.layers}
+    own = {layer.cross_attention for layer in model.decoder.layers}
     calls = [call for call in attended if call.attention in own]
     records = list(cross_attention_weights(model, *example))
     assert len(records) == len(calls) == model.config.num_decoder_layers

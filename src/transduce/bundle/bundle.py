@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from transduce.bundle.manifest import (
+    BUNDLE_VERSION,
     BundleDescription,
     Languages,
     check_files,
@@ -141,7 +142,8 @@ def save_bundle(
         write_tensors(temporary / WEIGHTS, model_tensors(model))
         for name, content in tokenizer.files.items():
             (temporary / name).write_bytes(content)
-        complete = description.model_copy(update={"files": record_files(temporary, [WEIGHTS, *tokenizer.files])})
+        files = record_files(temporary, [WEIGHTS, *tokenizer.files])
+        complete = description.model_copy(update={"format_version": BUNDLE_VERSION, "files": files})
         write_description(temporary / DESCRIPTION, complete)
         card = model_card(complete, model.num_parameters)
         (temporary / MODEL_CARD).write_text(card, encoding="utf-8", newline="\n")

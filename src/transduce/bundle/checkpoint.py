@@ -36,7 +36,7 @@ class CheckpointDescription(FolderDescription):
     format: Literal["transduce checkpoint"] = "transduce checkpoint"
     """Marks the folder as a checkpoint."""
 
-    format_version: Literal[1] = 1
+    format_version: Literal[1, 2] = 2
     """Version of the folder's layout."""
 
     update: int = Field(ge=0)

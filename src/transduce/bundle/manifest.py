@@ -4,7 +4,7 @@ import hashlib
 import json
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Annotated, Literal, NoReturn, TypeVar
+from typing import Annotated, Final, Literal, NoReturn, TypeVar
 
 from pydantic import Field, JsonValue, StringConstraints, ValidationError
 
@@ -166,13 +166,17 @@ class RecordedScore(Settings):
     """The text that was translated, as in "validation"."""
 
 
+BUNDLE_VERSION: Final = 2
+"""In version 1, the tensors of the cross-attention are named `memory_attention`."""
+
+
 class BundleDescription(FolderDescription):
     """Everything about a trained model except its weights and its tokenizer."""
 
     format: Literal["transduce bundle"] = "transduce bundle"
     """Marks the folder as a bundle."""
 
-    format_version: Literal[1] = 1
+    format_version: Literal[1, 2] = BUNDLE_VERSION
     """Version of the folder's layout."""
 
     library_version: str = __version__

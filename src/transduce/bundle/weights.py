@@ -14,6 +14,9 @@ from transduce.config import TransformerConfig
 from transduce.errors import BundleError, UserError
 from transduce.model import Transformer
 
+_FORMER_CROSS_ATTENTION = ".memory_attention"
+"""In the names of tensors, in folders of format version 1."""
+
 
 def model_tensors(model: nn.Module) -> dict[str, Tensor]:
     """Parameters and running statistics of `model` by name; a shared tensor only under the first of its names.
@@ -88,13 +91,16 @@ def write_tensors(path: Path, tensors: Mapping[str, Tensor]) -> None:
 def read_tensors(path: Path) -> dict[str, Tensor]:
     """The tensors of a safetensors file, on the CPU; read from the disk only where they are used.
 
+    Tensors that earlier versions named otherwise get the names of today.
+
     Raises:
         BundleError: it is not a safetensors file.
     """
     try:
-        return load_file(path)
+        tensors = load_file(path)
     except (OSError, SafetensorError) as error:
         raise BundleError(f"{path}: cannot be read as safetensors: {error}") from None
+    return {name.replace(_FORMER_CROSS_ATTENTION, ".cross_attention"): tensor for name, tensor in tensors.items()}
 
 
 class _NoRandomValues(TorchFunctionMode):

@@ -76,7 +76,7 @@ def decode(
     outputs = []
     for number, layer in enumerate(decoder_layers(model)):
         x = _self_attend(layer, x, target_mask, causal_mask, Place("decoder", number), attend)
-        memory_keys_and_values = layer.memory_attention.project_memory(memory)
+        memory_keys_and_values = layer.cross_attention.project_memory(memory)
         x = cross_attend(
             layer, x, target_mask, memory_keys_and_values, source_mask, Place("encoder_decoder", number), attend
         )
@@ -139,8 +139,8 @@ def cross_attend(
     attend: Attend,
 ) -> Float[Tensor, "batch target d_model"]:
     """Cross-attention of a decoder layer, within its residual connection."""
-    attention, mask = layer.memory_attention, source_attention_mask(source_mask)
-    changed: Tensor = layer.memory_attention_residual(
+    attention, mask = layer.cross_attention, source_attention_mask(source_mask)
+    changed: Tensor = layer.cross_attention_residual(
         x, real, lambda x: attend(place, attention, attention.project_queries(x), memory_keys_and_values, mask)
     )
     return changed

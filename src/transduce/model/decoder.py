@@ -59,8 +59,8 @@ class DecoderLayer(nn.Module):
         super().__init__()
         self.self_attention = MultiHeadAttention(config)
         self.self_attention_residual = ResidualConnection(config)
-        self.memory_attention = MultiHeadAttention(config)
-        self.memory_attention_residual = ResidualConnection(config)
+        self.cross_attention = MultiHeadAttention(config)
+        self.cross_attention_residual = ResidualConnection(config)
         self.feed_forward = FeedForward(config)
         self.feed_forward_residual = ResidualConnection(config)
 
@@ -74,7 +74,7 @@ class DecoderLayer(nn.Module):
         """The layer's output at all positions; the two attention masks are the causal one and that of the source."""
         causal_mask, source_mask = attention_masks
         x = self.self_attention_residual(x, target_mask, lambda x: self.self_attention.self_attention(x, causal_mask))
-        return self._beyond_self_attention(x, target_mask, self.memory_attention.project_memory(memory), source_mask)
+        return self._beyond_self_attention(x, target_mask, self.cross_attention.project_memory(memory), source_mask)
 
     def step(
         self,
@@ -100,10 +100,10 @@ class DecoderLayer(nn.Module):
     def _beyond_self_attention(
         self, x: Tensor, target_mask: Tensor, memory: KeysAndValues, source_mask: Tensor
     ) -> Tensor:
-        x = self.memory_attention_residual(
+        x = self.cross_attention_residual(
             x,
             target_mask,
-            lambda x: self.memory_attention.attend(self.memory_attention.project_queries(x), memory, source_mask),
+            lambda x: self.cross_attention.attend(self.cross_attention.project_queries(x), memory, source_mask),
         )
         x = self.feed_forward_residual(x, target_mask, self.feed_forward)
         return x  # noqa: RET504 - the two lines are the rest of the layer
@@ -140,7 +140,7 @@ class Decoder(nn.Module):
             memory.new_empty(rows, self.num_heads, 0, self.d_k), memory.new_empty(rows, self.num_heads, 0, self.d_v)
         )
         return DecoderState(
-            memory=tuple(layer.memory_attention.project_memory(memory) for layer in self._layers()),
+            memory=tuple(layer.cross_attention.project_memory(memory) for layer in self._layers()),
             past=(nothing,) * len(self.layers),
             source_mask=source_mask,
             length=0,

@@ -188,7 +188,7 @@ def _layer_and_weights(
 ) -> tuple[Tensor, Tensor]:
     """The output of `DecoderLayer.forward`, and the weights of its attention to the memory."""
     causal_mask, source_mask = attention_masks
-    attention, memorized = layer.memory_attention, layer.memory_attention.project_memory(memory)
+    attention, memorized = layer.cross_attention, layer.cross_attention.project_memory(memory)
     seen = []
 
     def attend(x: Tensor) -> Tensor:
@@ -199,5 +199,5 @@ def _layer_and_weights(
         return attention.attend(queries, memorized, source_mask)
 
     x = layer.self_attention_residual(x, target_mask, lambda x: layer.self_attention.self_attention(x, causal_mask))
-    x = layer.memory_attention_residual(x, target_mask, attend)
+    x = layer.cross_attention_residual(x, target_mask, attend)
     return layer.feed_forward_residual(x, target_mask, layer.feed_forward), seen[0]

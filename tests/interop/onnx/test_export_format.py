@@ -230,13 +230,13 @@ def test_a_changed_weight_is_noticed(make_bundle: Callable[..., Bundle], tmp_pat
     bundle = make_bundle()
     folder = written(bundle, tmp_path / "written")
     model = onnx.load(folder / "encoder.onnx")
-    (weight,) = (one for one in model.graph.initializer if "memory_attention.projection.weight" in one.name)
+    (weight,) = (one for one in model.graph.initializer if "cross_attention.projection.weight" in one.name)
     weight.raw_data = weight.raw_data[:-4] + b"\0\0\0\1"
     onnx.save(model, folder / "encoder.onnx")
     expected = model_tensors(bundle.load_model())
     found = FORMAT.read_back(folder)
     changed = [name for name in expected if not torch.equal(found[name], expected[name])]
-    assert changed == ["decoder.layers.0.memory_attention.projection.weight"]
+    assert changed == ["decoder.layers.0.cross_attention.projection.weight"]
 
 
 def test_a_model_beyond_protocol_buffers_is_an_obstacle(

@@ -79,7 +79,7 @@ def test_a_model_without_attention_to_the_source_is_named(
     def deaf(self: Transformer, config: Any) -> None:
         original(self, config)
         for layer in self.decoder.layers:
-            output = layer.memory_attention.output.weight
+            output = layer.cross_attention.output.weight
             torch.nn.init.zeros_(output)
             output.register_hook(torch.zeros_like)
 

@@ -52,7 +52,7 @@ def test_the_loss_is_that_of_the_validation(copier: Any, bundle: Bundle) -> None
 def test_without_attention_to_the_source_it_makes_no_difference(copier: Any, bundle: Bundle) -> None:
     model = bundle.load_model()
     for layer in model.decoder.layers:
-        torch.nn.init.zeros_(layer.memory_attention.output.weight)
+        torch.nn.init.zeros_(layer.cross_attention.output.weight)
     found = SourceProbe(copier.unseen, bundle.load_tokenizer(), "float32").measure(model)
     assert found.shuffled_loss == pytest.approx(found.loss, abs=1e-6)
     assert found.gain_error < 1e-6
@@ -94,13 +94,13 @@ def test_uniform_attention_has_an_entropy_of_one_and_one_place_of_zero() -> None
     model = Transformer(config).eval()
     batch = Batch.from_ids([[5, 6, 7, 1], [8, 1]], [[9, 1], [5, 6, 1]], pad_id=19)
     for layer in model.decoder.layers:
-        torch.nn.init.zeros_(layer.memory_attention.projection.weight[:8])
+        torch.nn.init.zeros_(layer.cross_attention.projection.weight[:8])
     found = attention_entropies(model, batch)
     assert found.shape == (4,)
     torch.testing.assert_close(found, torch.ones(4))
     with torch.no_grad():
         for layer in model.decoder.layers:
-            layer.memory_attention.projection.weight[:16] = 100 * torch.randn(16, 8)
+            layer.cross_attention.projection.weight[:16] = 100 * torch.randn(16, 8)
     assert attention_entropies(model, batch).max() < 0.3
     alone = Batch.from_ids([[1]], [[9, 1]], pad_id=19)
     assert attention_entropies(model, alone).tolist() == [1.0]

@@ -106,9 +106,9 @@ def _list_layer_parts(*, is_decoder: bool) -> Iterator[tuple[str, tuple[str, ...
     yield "self_attention.output", ("self_attention/linear_1",)
     yield "self_attention_residual.normalization", ("self_attention/layer_norm",)
     if is_decoder:
-        yield "memory_attention.projection", ("attention/linear_0", "attention/linear_1")
-        yield "memory_attention.output", ("attention/linear_2",)
-        yield "memory_attention_residual.normalization", ("attention/layer_norm",)
+        yield "cross_attention.projection", ("attention/linear_0", "attention/linear_1")
+        yield "cross_attention.output", ("attention/linear_2",)
+        yield "cross_attention_residual.normalization", ("attention/layer_norm",)
     yield "feed_forward.inner", ("ffn/linear_0",)
     yield "feed_forward.outer", ("ffn/linear_1",)
     yield "feed_forward_residual.normalization", ("ffn/layer_norm",)

@@ -200,7 +200,7 @@ def encoder_graph(model: Transformer, precision: str) -> bytes:
     graph.output(source_mask, SOURCE_MASK, np.bool_, ["sentences", "source"])
     names = cache_names("memory", model.config.num_decoder_layers)
     for decoder_layer, pair in zip(_decoder_layers(model), names, strict=True):
-        found = layers.project_memory(decoder_layer.memory_attention, x, layers.size(mask, 0))
+        found = layers.project_memory(decoder_layer.cross_attention, x, layers.size(mask, 0))
         for value, name, axes in zip(found, pair, _list_cache_axes(model.config, "sentences", "source"), strict=True):
             graph.output(value, name, np.float32, axes)
     return graph.to_bytes("What the decoder needs of the source.")
@@ -279,11 +279,11 @@ def _add_decoder_layer(
 
     def attend_memory(x: str) -> str:
         # The hypotheses of a sentence are to it like positions: its memory is there once for all of them.
-        queries = layers.project_queries(layer.memory_attention, x, layers.size(mask, 0))
-        return layers.attend(layer.memory_attention, queries, *memory, mask)
+        queries = layers.project_queries(layer.cross_attention, x, layers.size(mask, 0))
+        return layers.attend(layer.cross_attention, queries, *memory, mask)
 
     x = layers.residual(layer.self_attention_residual, x, attend_past)
-    x = layers.residual(layer.memory_attention_residual, x, attend_memory)
+    x = layers.residual(layer.cross_attention_residual, x, attend_memory)
     x = layers.residual(layer.feed_forward_residual, x, lambda x: layers.feed_forward(layer.feed_forward, x))
     return x, grown
 

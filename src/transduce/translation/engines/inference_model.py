@@ -266,11 +266,11 @@ class _EncoderLayer:
 class _DecoderLayer:
     def __init__(self, layer: DecoderLayer, precision: ComputePrecision) -> None:
         self.self_attention = _Attention(layer.self_attention, precision, is_cross_attention=False)
-        self.cross_attention = _Attention(layer.memory_attention, precision, is_cross_attention=True)
+        self.cross_attention = _Attention(layer.cross_attention, precision, is_cross_attention=True)
         self.feed_forward = _FeedForward(layer.feed_forward, precision)
         self.residuals = [
             _Residual(layer.self_attention_residual, precision.compute_dtype),
-            _Residual(layer.memory_attention_residual, precision.compute_dtype),
+            _Residual(layer.cross_attention_residual, precision.compute_dtype),
             _Residual(layer.feed_forward_residual, precision.compute_dtype),
         ]
 
