@@ -18,7 +18,7 @@ from transduce.data import Batch
 from transduce.errors import TrainingError, is_out_of_memory
 from transduce.model import Transformer
 from transduce.training import Ranks, UpdateFigures, Updater, train
-from transduce.training.distributed.micro_batches import MicroBatchProcesses, choose_micro_batches
+from transduce.training.distributed.micro_batches import LEAST_TOKENS, MicroBatchProcesses, choose_micro_batches
 from transduce.training.memory import probe_memory
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="elsewhere, no process is forked")
@@ -209,7 +209,9 @@ def test_a_batch_is_divided_among_the_threads_if_there_is_enough_of_it(
 
     assert chosen(2, training__batch_tokens=2048) == 2
     assert chosen(1, training__batch_tokens=2048) == 1
-    assert chosen(3, training__batch_tokens=2048) == 1
+    assert chosen(2, training__batch_tokens=2 * LEAST_TOKENS) == 2
+    assert chosen(2, training__batch_tokens=2 * LEAST_TOKENS - 1) == 1
+    assert chosen(4, training__batch_tokens=3 * LEAST_TOKENS) == 3
     assert chosen(8, training__batch_tokens=25_000) == 8
     assert chosen(9, training__batch_tokens=25_000) == 1
     assert chosen(2, ranks=2, training__batch_tokens=2048) == 1
