@@ -61,7 +61,7 @@ class Place(NamedTuple):
     end: int
 
 
-class Kept(NamedTuple):
+class ProtectedItem(NamedTuple):
     """A span or term that is kept: the translation has `text` for what the source has at `place`."""
 
     place: Place
@@ -74,7 +74,7 @@ class ProtectedSentence:
 
     def __init__(self, text: str, kinds: Collection[Kind], glossary: Glossary) -> None:
         self.text = text
-        self.kept = _find_kept(text, kinds, glossary)
+        self.kept = _find_protected_items(text, kinds, glossary)
         copy = replace_places(text, {kept.place: kept.text for kept in self.kept})
         self.copy = copy if text.strip() else ""
         self.body = _find_body(text, self.kept)
@@ -155,7 +155,7 @@ class ProtectedSentence:
         trials = (pieces | {part: text} for part in parts for text in texts[part])
         return next((trial for trial in trials if self.passes(replace_places(self.text, trial))), pieces)
 
-    def _find_gaps(self, dividing: Sequence[Kept]) -> list[Place]:
+    def _find_gaps(self, dividing: Sequence[ProtectedItem]) -> list[Place]:
         """The gaps between spans in the body, without signs beside the spans: no translation can drop or move those."""
         inside = [kept.place for kept in dividing if self.body.start <= kept.place.start < self.body.end]
         starts = [self.body.start, *(place.end for place in inside)]
@@ -183,7 +183,7 @@ class _Requirements:
         kinds: of spans that are looked for.
     """
 
-    def __init__(self, copy: str, kept: Sequence[Kept], kinds: Collection[Kind]) -> None:
+    def __init__(self, copy: str, kept: Sequence[ProtectedItem], kinds: Collection[Kind]) -> None:
         self._spans = SpanCheck(copy, kinds)
         # Numbers are only counted as such: 2nd may become zweiter.
         self._times = {item.text: copy.count(item.text) for item in kept if item.kind not in {"term", "number"}}
@@ -201,12 +201,12 @@ class _Requirements:
         )
 
 
-def _find_kept(text: str, kinds: Collection[Kind], glossary: Glossary) -> list[Kept]:
+def _find_protected_items(text: str, kinds: Collection[Kind], glossary: Glossary) -> list[ProtectedItem]:
     """Spans and terms of a text in order; of those that overlap the longest, and spans before terms."""
     spans = find_protected_spans(text, kinds)
-    kept = [Kept(Place(span.start, span.end), text[span.start : span.end], span.kind) for span in spans]
-    kept += [Kept(Place(term.start, term.end), term.target, "term") for term in glossary.matches(text)]
-    chosen: list[Kept] = []
+    kept = [ProtectedItem(Place(span.start, span.end), text[span.start : span.end], span.kind) for span in spans]
+    kept += [ProtectedItem(Place(term.start, term.end), term.target, "term") for term in glossary.matches(text)]
+    chosen: list[ProtectedItem] = []
     is_taken = bytearray(len(text))
     for item in sorted(kept, key=lambda item: item.place.start - item.place.end):
         place = slice(*item.place)
@@ -216,7 +216,7 @@ def _find_kept(text: str, kinds: Collection[Kind], glossary: Glossary) -> list[K
     return sorted(chosen)
 
 
-def _find_body(text: str, kept: Sequence[Kept]) -> Place:
+def _find_body(text: str, kept: Sequence[ProtectedItem]) -> Place:
     """The place of the text inside the tags around it, whose places are certain: the rest is easier to translate.
 
     Of an element, both tags are outside or none.

@@ -186,9 +186,9 @@ def find_contradictions(
         decode: gives the text of some ids.
     """
     required = [_Phrase("require", ids, decode(ids)) for ids in dict.fromkeys(asked.required)]
-    wanted = [*([_Phrase("prefix", asked.prefix, decode(asked.prefix))] if asked.prefix else []), *required]
-    yield from _find_too_long(asked, wanted, search)
-    for name, ids, text in wanted:
+    phrases = [*([_Phrase("prefix", asked.prefix, decode(asked.prefix))] if asked.prefix else []), *required]
+    yield from _find_too_long(asked, phrases, search)
+    for name, ids, text in phrases:
         for forbidden in asked.forbidden:
             if forbidden == ids:
                 yield f"{name} {text!r}: is forbidden, too; leave out one of them"
@@ -207,8 +207,8 @@ def find_contradictions(
             )
 
 
-def _find_too_long(asked: Constraints, wanted: Sequence[_Phrase], search: SearchConfig) -> Iterator[str]:
-    for name, ids, text in wanted:
+def _find_too_long(asked: Constraints, phrases: Sequence[_Phrase], search: SearchConfig) -> Iterator[str]:
+    for name, ids, text in phrases:
         shown = text if len(text) <= 50 else text[:50] + "…"
         if len(ids) > search.max_pieces:
             yield (
