@@ -6,8 +6,14 @@ import pytest
 
 from transduce.config import PRESETS, RunConfig, load_run_config
 from transduce.errors import CorpusError
+from transduce.text import CorpusSize
 from transduce.training import RunFolder, automatic_settings_for
 from transduce.training.automatic_settings import SIZES, UNLIMITED, automatic_settings
+
+
+def news(num_pairs: int) -> CorpusSize:
+    """A corpus of sentences as long as those of newspapers."""
+    return CorpusSize(num_pairs, 150 * num_pairs)
 
 
 @pytest.mark.parametrize(
@@ -23,7 +29,7 @@ from transduce.training.automatic_settings import SIZES, UNLIMITED, automatic_se
     ],
 )
 def test_a_larger_corpus_feeds_a_larger_model(num_pairs: int, preset: str) -> None:
-    settings = automatic_settings(num_pairs)
+    settings = automatic_settings(news(num_pairs))
     assert settings["preset"] == preset
     assert preset in PRESETS
     config, origins = load_run_config(None, automatic=settings)
@@ -33,19 +39,23 @@ def test_a_larger_corpus_feeds_a_larger_model(num_pairs: int, preset: str) -> No
 
 
 @pytest.mark.parametrize(
-    ("num_pairs", "time_limit", "dropout"),
+    ("num_characters", "time_limit", "dropout"),
     [
-        (2_000, None, 0.3),
-        (2_000, "10m", 0.3),
-        (6_000, "10m", 0.2),
-        (30_000, None, 0.2),
-        (30_000, "60m", 0.2),
-        (30_000, "20m", 0.1),
-        (100_000, None, 0.1),
+        (400_000, None, 0.3),
+        (400_000, "1m", 0.3),
+        (900_000, None, 0.2),
+        (900_000, "30m", 0.2),
+        (900_000, "10m", 0.1),
+        (4_500_000, None, 0.2),
+        (4_500_000, "2h", 0.2),
+        (4_500_000, "30m", 0.1),
+        (15_000_000, None, 0.1),
     ],
 )
-def test_the_more_often_a_pair_is_seen_the_more_dropout(num_pairs: int, time_limit: str | None, dropout: float) -> None:
-    assert automatic_settings(num_pairs, time_limit)["model.dropout"] == dropout
+def test_less_text_and_more_passes_ask_for_more_dropout(
+    num_characters: int, time_limit: str | None, dropout: float
+) -> None:
+    assert automatic_settings(CorpusSize(6_000, num_characters), time_limit)["model.dropout"] == dropout
 
 
 def test_counts_the_pairs_of_the_given_text(tmp_path: Path) -> None:
@@ -53,7 +63,7 @@ def test_counts_the_pairs_of_the_given_text(tmp_path: Path) -> None:
     (tmp_path / "target").write_bytes(b"A\nB\n")
     given = {"data.folder": str(tmp_path), "data.source": "source.gz", "data.target": "target"}
     given["output"] = str(tmp_path / "run")
-    assert automatic_settings_for(given, restart=False) == automatic_settings(2)
+    assert automatic_settings_for(given, restart=False) == automatic_settings(CorpusSize(2, 2))
     (tmp_path / "target").write_bytes(b"A\n")
     with pytest.raises(CorpusError, match="2"):
         automatic_settings_for(given, restart=False)
@@ -79,38 +89,46 @@ def test_counts_the_pairs_of_all_corpora(tmp_path: Path, monkeypatch: pytest.Mon
     (tmp_path / "a.tsv").write_bytes(b"a\tA\n" * 2)
     corpora = [{"pairs": "a.tsv", "weight": 9.0}, {"pairs": "a.tsv", "weight": 0.1}]
     given = {"data.folder": str(tmp_path), "data.corpora": corpora, "output": str(tmp_path / "run")}
-    assert automatic_settings_for(given, restart=False) == automatic_settings(4) != automatic_settings(2)
+    assert (
+        automatic_settings_for(given, restart=False)
+        == automatic_settings(CorpusSize(4, 4))
+        != automatic_settings(CorpusSize(2, 2))
+    )
 
 
 def test_standard_input_is_not_read(tmp_path: Path) -> None:
     given = {"output": str(tmp_path / "run")}
-    assert automatic_settings_for({**given, "data.pairs": "-"}, restart=False) == automatic_settings(0)
-    assert automatic_settings_for(given, restart=False) == automatic_settings(0)
+    assert automatic_settings_for({**given, "data.pairs": "-"}, restart=False) == automatic_settings(CorpusSize(0, 0))
+    assert automatic_settings_for(given, restart=False) == automatic_settings(CorpusSize(0, 0))
 
 
 def test_a_run_ends_by_epochs_or_by_its_time_and_never_by_a_fixed_number_of_updates() -> None:
-    lengths = [automatic_settings(num_pairs)["training.epochs"] for num_pairs in (2_000, 6_000, 30_000, 100_000)]
+    lengths = [automatic_settings(news(num_pairs))["training.epochs"] for num_pairs in (2_000, 6_000, 30_000, 100_000)]
     assert lengths == sorted(lengths, reverse=True)
-    assert "training.updates" not in automatic_settings(6_000)
-    timed = automatic_settings(6_000, "30m")
+    assert "training.updates" not in automatic_settings(news(6_000))
+    timed = automatic_settings(news(6_000), "30m")
     assert timed["training.updates"] == UNLIMITED
     assert "training.epochs" not in timed
 
 
 def test_a_larger_corpus_needs_less_dropout() -> None:
-    rates = [automatic_settings(num_pairs)["model.dropout"] for num_pairs in (2_000, 6_000, 30_000, 100_000)]
+    rates = [automatic_settings(news(num_pairs))["model.dropout"] for num_pairs in (2_000, 6_000, 30_000, 100_000)]
     assert rates == sorted(rates, reverse=True)
-    assert "model.dropout" not in automatic_settings(1_000_000)
+    assert "model.dropout" not in automatic_settings(news(1_000_000))
 
 
 def test_little_time_asks_for_a_small_network() -> None:
-    assert automatic_settings(400_000, "30m")["preset"] == "low-resource"
-    assert automatic_settings(400_000, "10h")["preset"] == automatic_settings(400_000)["preset"] == "medium-resource"
+    assert automatic_settings(news(400_000), "30m")["preset"] == "low-resource"
+    assert (
+        automatic_settings(news(400_000), "10h")["preset"]
+        == automatic_settings(news(400_000))["preset"]
+        == "medium-resource"
+    )
 
 
 @pytest.mark.parametrize("num_pairs", [0, 1_000, 150_000, 1_000_000, 5_000_000, 50_000_000])
 def test_every_corpus_can_be_trained_on_for_a_given_time(num_pairs: int) -> None:
-    settings = automatic_settings(num_pairs, "3h")
+    settings = automatic_settings(news(num_pairs), "3h")
     config, _ = load_run_config(None, automatic=settings, arguments={"training.time_limit": "3h"})
     assert config.training.time_limit_seconds == 3 * 3600
     assert config.training.schedule == "warmup_stable_decay"

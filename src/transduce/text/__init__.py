@@ -1,7 +1,7 @@
 """Text before the model: corpora, cleaning, the tokenizer, and the segmentation of long texts."""
 
 from transduce.text.cleaning import Cleaner
-from transduce.text.corpus import ParallelCorpus, open_parallel_corpus, write_standard_input
+from transduce.text.corpus import CorpusSize, ParallelCorpus, open_parallel_corpus, write_standard_input
 from transduce.text.glossary import Glossary, Term, count_whole, find_whole
 from transduce.text.language_names import LANGUAGE_NAMES
 from transduce.text.lines import read_available_blocks, read_document, read_lines, read_stream
@@ -37,6 +37,7 @@ __all__ = [
     "USUAL_KINDS",
     "VOCABULARY",
     "Cleaner",
+    "CorpusSize",
     "Document",
     "Glossary",
     "Kind",

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import partial
 from itertools import zip_longest
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, NamedTuple
 
 from transduce.errors import ConfigError, CorpusError
 from transduce.text.language_names import LANGUAGE_NAMES
@@ -227,6 +227,18 @@ def _excerpt(line: str) -> str:
 _COMPRESSED = {".gz", ".xz", ".zst"}
 
 
+class CorpusSize(NamedTuple):
+    """How much text a parallel corpus has.
+
+    Args:
+        num_pairs: lines, or what stands for them.
+        num_target_characters: of all targets together, before any cleaning.
+    """
+
+    num_pairs: int
+    num_target_characters: int
+
+
 @dataclass(frozen=True)
 class ParallelCorpus:
     """Pairs of source and target text, read anew by every iteration.
@@ -245,16 +257,23 @@ class ParallelCorpus:
         return self.read()
 
     def check(self) -> int:
-        """The number of pairs, after reading all of them once; one pair is held in memory at a time.
+        """The number of pairs, after reading all of them once; raises what `measure` raises."""
+        return self.measure().num_pairs
+
+    def measure(self) -> CorpusSize:
+        """The size, after reading all pairs once; one pair is held in memory at a time.
 
         Raises:
             CorpusError: A file is damaged, is not UTF-8, breaks its format, or there is no pair at all.
         """
-        num_pairs = sum(1 for _ in self)
+        num_pairs = num_target_characters = 0
+        for _, target in self:
+            num_pairs += 1
+            num_target_characters += len(target)
         if not num_pairs:
             names = " and ".join(map(str, self.files))
             raise CorpusError(f"{names}: empty; at least one pair is needed")
-        return num_pairs
+        return CorpusSize(num_pairs, num_target_characters)
 
 
 def open_parallel_corpus(

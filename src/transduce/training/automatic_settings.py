@@ -6,6 +6,7 @@ from typing import Any
 
 from transduce.config import DataConfig, parse_duration
 from transduce.data import open_corpus
+from transduce.text import CorpusSize
 from transduce.training.run_folder import RunFolder
 
 SIZES = {"low-resource": 200_000, "medium-resource": 2_000_000, "base": 20_000_000}
@@ -17,17 +18,16 @@ QUICK_SECONDS = 2 * 3600
 MOST_PAIRS_QUICKLY = 500_000
 """Beyond that, `QUICK_SECONDS` are not even a pass over the text."""
 
-DROPOUT = {3_000: 0.3, 40_000: 0.2}
-"""Dropout for a corpus of up to so many pairs in `low-resource`; beyond the last, `LEAST_DROPOUT`."""
+DROPOUT = {700_000: 0.3, 6_000_000: 0.2}
+"""Dropout in `low-resource` for a corpus whose targets have up to so many characters; beyond, `LEAST_DROPOUT`."""
 
 LEAST_DROPOUT = 0.1
 
-MANY_EPOCHS = 30
-"""Passes over a corpus from which on more dropout than `LEAST_DROPOUT` makes better translations."""
+FEW_PASSES = 30
+"""Passes over a corpus up to which `LEAST_DROPOUT` makes the best translations, unless it is of the smallest."""
 
-PAIRS_PER_SECOND = 500
-"""About what `low-resource` trains on two cores of a CPU, of news fewer and of captions more: tells how many passes fit
-into a time limit."""
+CHARACTERS_PER_SECOND = 36_000
+"""What `low-resource` trains on two cores of a CPU, of targets: tells how many passes fit into a time limit."""
 
 EPOCHS = {3_000: 200, 10_000: 120, 40_000: 60, 100_000: 30, 500_000: 12, 2_000_000: 5}
 """Passes over a corpus of up to so many pairs after which it teaches little more; beyond the last, the preset's updates
@@ -43,17 +43,18 @@ UNLIMITED = 100_000_000
 """Updates of a run that its time limit ends."""
 
 
-def automatic_settings(num_pairs: int, time_limit: str | None = None) -> dict[str, Any]:
-    """Preset, vocabulary, dropout and length of a run that fit a corpus of `num_pairs`; dotted settings.
+def automatic_settings(size: CorpusSize, time_limit: str | None = None) -> dict[str, Any]:
+    """Preset, vocabulary, dropout and length of a run that fit a corpus of this size; dotted settings.
 
     A run with a `time_limit` is ended by that alone. docs/experiments.md has what was compared.
     """
+    num_pairs = size.num_pairs
     preset = next((name for name, most in SIZES.items() if num_pairs <= most), "big")
     if time_limit is not None and num_pairs <= MOST_PAIRS_QUICKLY and parse_duration(time_limit) <= QUICK_SECONDS:
         preset = "low-resource"
     settings: dict[str, Any] = {"preset": preset, "text.vocabulary": "fitted"}
     if preset == "low-resource":
-        settings["model.dropout"] = _dropout(num_pairs, time_limit)
+        settings["model.dropout"] = _dropout(size.num_target_characters, time_limit)
     if time_limit is not None:
         settings |= {"training.updates": UNLIMITED, **TIMED.get(preset, {})}
     elif (epochs := next((epochs for most, epochs in EPOCHS.items() if num_pairs <= most), None)) is not None:
@@ -61,11 +62,13 @@ def automatic_settings(num_pairs: int, time_limit: str | None = None) -> dict[st
     return settings
 
 
-def _dropout(num_pairs: int, time_limit: str | None) -> float:
-    """The more often a pair is seen, the more dropout."""
-    if time_limit is not None and parse_duration(time_limit) * PAIRS_PER_SECOND < MANY_EPOCHS * num_pairs:
-        return LEAST_DROPOUT
-    return next((rate for most, rate in DROPOUT.items() if num_pairs <= most), LEAST_DROPOUT)
+def _dropout(num_characters: int, time_limit: str | None) -> float:
+    """The less text there is, and the more often it is seen, the more dropout."""
+    rate = next((rate for most, rate in DROPOUT.items() if num_characters <= most), LEAST_DROPOUT)
+    if time_limit is None or num_characters <= min(DROPOUT):
+        return rate
+    is_seen_often = parse_duration(time_limit) * CHARACTERS_PER_SECOND > FEW_PASSES * num_characters
+    return rate if is_seen_often else LEAST_DROPOUT
 
 
 def automatic_settings_for(given: Mapping[str, Any], time_limit: str | None = None, *, restart: bool) -> dict[str, Any]:
@@ -90,6 +93,7 @@ def automatic_settings_for(given: Mapping[str, Any], time_limit: str | None = No
         return {"preset": saved.preset, **text, **timed, **length}
     data = DataConfig(**{key.removeprefix("data."): value for key, value in given.items() if key.startswith("data.")})
     if data.pairs == "-":
-        return automatic_settings(0, time_limit)
-    corpora = [open_corpus(data, corpus) for corpus in data.training_corpora]
-    return automatic_settings(sum(corpus.check() for corpus in corpora), time_limit)
+        return automatic_settings(CorpusSize(0, 0), time_limit)
+    sizes = [open_corpus(data, corpus).measure() for corpus in data.training_corpora]
+    total = CorpusSize(sum(one.num_pairs for one in sizes), sum(one.num_target_characters for one in sizes))
+    return automatic_settings(total, time_limit)
