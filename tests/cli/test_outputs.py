@@ -63,7 +63,7 @@ WRITERS = {
     "import": Writer(
         ("import", "ct2", "--probe", "valid.source"), ("transduce.interop.model_import", "find_import_format")
     ),
-    "average": Writer(("average", "run", "--last", "2"), ("transduce.training.model_selection", "average_checkpoints")),
+    "average": Writer(("average", "run", "--last", "2"), ("transduce.training.validation", "average_checkpoints")),
     "train": Writer(("train", "tiny.toml"), ("transduce.training.run", "prepare")),
     "demo": Writer(("demo", "--updates", "4"), ("transduce.demo.demonstration", "training_pairs")),
 }

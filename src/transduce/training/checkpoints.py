@@ -16,12 +16,10 @@ from transduce.bundle import (
 )
 from transduce.data import Batch
 from transduce.errors import RunError
-from transduce.training.distributed.batch_stream import BatchPosition
-from transduce.training.distributed.ranks import ALONE, Ranks
-from transduce.training.distributed.sharding import distribute_like, full_tensor, gather_full_tensors
+from transduce.training.distributed.batches import BatchPosition
+from transduce.training.distributed.ranks import ALONE, Ranks, distribute_like, full_tensor, gather_full_tensors
 from transduce.training.run_folder import RunFolder
-from transduce.training.schedule import Decay
-from transduce.training.updater import Updater
+from transduce.training.updater import Decay, Updater
 
 
 def batches_digest(before: str, batches: Iterable[Batch], ranks: Ranks = ALONE) -> str:

@@ -26,13 +26,13 @@ from transduce.errors import (
 from transduce.kernels.device import find_device
 from transduce.kernels.memory import keep_few_kernels, keep_freed_memory
 from transduce.text import Tokenizer
-from transduce.training.diagnosis.initial_checks import measure_text
+from transduce.training.diagnosis.measurements import measure_text
 from transduce.training.distributed.ranks import Ranks, can_restart, connect_ranks
 from transduce.training.expectations import expected_quality
 from transduce.training.memory import check_model_memory
 from transduce.training.reporting.metrics import describe_environment, length_histogram
 from transduce.training.reporting.progress import Reporter, SilentReporter
-from transduce.training.reporting.trackers import check_tensorboard
+from transduce.training.reporting.report import check_tensorboard
 from transduce.training.run_folder import RunFolder, settings_digest
 from transduce.training.stopping import catch_stop_signals
 from transduce.training.trainer import Trainer, TrainingResult

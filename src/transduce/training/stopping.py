@@ -15,8 +15,8 @@ from transduce.config import TrainingConfig
 from transduce.data import Batch
 from transduce.errors import TrainingError
 from transduce.text import Tokenizer
-from transduce.training.distributed.batch_stream import BatchPosition
-from transduce.training.distributed.sharding import full_tensor
+from transduce.training.distributed.batches import BatchPosition
+from transduce.training.distributed.ranks import full_tensor
 
 METRIC_NAMES = {"bleu": "BLEU", "chrf": "chrF", "loss": "loss"}
 

@@ -18,21 +18,18 @@ from transduce.errors import Interrupted, RunError, TrainingError
 from transduce.kernels.device import find_device
 from transduce.model import Transformer
 from transduce.training.checkpoints import RunState, batches_digest, weights_digest
-from transduce.training.distributed.batch_stream import (
+from transduce.training.distributed.batches import (
     BatchPosition,
     batch_stream,
+    choose_micro_batches,
     load_epoch_store,
     split_into_micro_batches,
 )
-from transduce.training.distributed.micro_batches import choose_micro_batches
-from transduce.training.distributed.ranks import ALONE, Ranks
-from transduce.training.distributed.sharding import gather_model
+from transduce.training.distributed.ranks import ALONE, Ranks, gather_model
 from transduce.training.memory import fit_into_memory
-from transduce.training.model_selection import NO_AVERAGE, ModelSelection, WeightAverage
 from transduce.training.reporting.progress import Progress, Reporter, Throughput, describe_forecast
-from transduce.training.reporting.trackers import Trackers
+from transduce.training.reporting.report import Trackers
 from transduce.training.run_folder import RunFolder
-from transduce.training.schedule import Decay, adjust_decay, begin_decay
 from transduce.training.stopping import (
     MOST_SKIPPED_IN_A_ROW,
     REMEDY,
@@ -41,7 +38,8 @@ from transduce.training.stopping import (
     is_finite,
     make_divergence_error,
 )
-from transduce.training.updater import UpdateFigures, Updater, UpdateStoppedError
+from transduce.training.updater import Decay, UpdateFigures, Updater, UpdateStoppedError, adjust_decay, begin_decay
+from transduce.training.validation import NO_AVERAGE, ModelSelection, WeightAverage
 
 
 @dataclass(frozen=True)

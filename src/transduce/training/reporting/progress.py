@@ -5,8 +5,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, runtime_checkable
 
+from transduce.evaluation import Score
 from transduce.training.updater import UpdateFigures
-from transduce.training.validation import Validation
 
 VALIDATION_SHARE = 0.05
 """Part of the time that `validate_every = "auto"` spends on validation."""
@@ -36,6 +36,51 @@ class Progress:
     """Real target tokens a second of training, since the last line of metrics."""
     seconds_remaining: float
     """Until the last update, validations included, at the present throughput."""
+
+
+@dataclass(frozen=True)
+class Sample:
+    """A validation sentence, its translation by the model, and its reference."""
+
+    source: str
+    translation: str
+    reference: str
+
+
+@dataclass(frozen=True)
+class Validation:
+    """Figures of one validation: loss and accuracy of the whole text, the others of the pairs that are translated."""
+
+    loss: float
+    """Cross-entropy without smoothing, in nats a target token."""
+    accuracy: float
+    """Share of target tokens predicted right, teacher-forced."""
+    scores: tuple[Score, ...]
+    """BLEU and chrF of beam-search translations, with signatures and 95 % confidence intervals."""
+    samples: tuple[Sample, ...]
+    """A few of the translations to read."""
+    token_f1: float
+    """F1 of the translations' tokens against those of the references; see `diagnosis.token_f1`."""
+    commonest_share: float = 0.0
+    """Share of different sources that have the most frequent translation."""
+    repetition_share: float = 0.0
+    """Share of translations that repeat themselves."""
+
+    @property
+    def perplexity(self) -> float:
+        """exp(loss), per token of this model's own vocabulary."""
+        return math.exp(min(self.loss, 700.0))
+
+    def quality(self, best_by: str) -> float:
+        """The figure that decides which model is best; higher is better."""
+        if best_by == "loss":
+            return -self.loss
+        return next(score.value for score in self.scores if score.metric.lower() == best_by)
+
+    @property
+    def ties(self) -> list[float]:
+        """What decides between models of equal quality, as at first, when BLEU is 0: chrF, then the negative loss."""
+        return [self.quality("chrf"), self.quality("loss")]
 
 
 @runtime_checkable
