@@ -10,10 +10,8 @@ from typing import Annotated, Any
 from cyclopts import Parameter
 
 from transduce.bundle import Bundle, find_bundle
-from transduce.cli.computation import Computation
-from transduce.cli.console import say, standard_input
-from transduce.cli.line_progress import LARGEST_BLOCK, LineProgress
-from transduce.cli.translate_options import SourceFlags, TranslationFlags, make_options
+from transduce.cli.console import LARGEST_BLOCK, LineProgress, say, standard_input
+from transduce.cli.options import Computation, SourceFlags, TranslationFlags, make_options
 from transduce.errors import ConfigError, CorpusError
 from transduce.interop import NATIVE
 from transduce.kernels.memory import give_back_freed_memory
