@@ -71,7 +71,7 @@ class RunState:
     best: float | None = None
     """The best figure of validation so far (`Validation.quality`), if there was one."""
     best_ties: list[float] = field(default_factory=list)
-    """Decides between that model and another of the same figure (`Validation.ties`); empty in old checkpoints, where
+    """Decides between that model and another of the same figure (`Validation.rank`); empty in old checkpoints, where
     any other model of the same figure is better."""
     best_single: float | None = None
     """The best figure of a validation during training, without the averages at the end: for early stopping."""

@@ -11,7 +11,7 @@ from typing import Literal
 
 import numpy as np
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Float
 from torch import Tensor, nn
 from torch.optim.swa_utils import get_ema_multi_avg_fn
 from torch.utils import deterministic
@@ -23,7 +23,7 @@ from transduce.kernels.device import has_fast_bfloat16
 from transduce.model import Dropout, Transformer
 from transduce.training.distributed.batches import MicroBatchProcesses, can_fork, use_one_thread
 from transduce.training.distributed.ranks import ALONE, Ranks, full_tensor, no_sync, wrap_for_distributed
-from transduce.training.loss import label_smoothed_cross_entropy
+from transduce.training.loss import TokenLosses, compute_losses
 from transduce.training.stopping import should_skip
 
 
@@ -234,19 +234,10 @@ class BatchLoss(nn.Module):
         self.smoothing = config.label_smoothing
         self.precision = resolve_precision(config.precision, device, model.config.d_model)
 
-    def forward(self, batch: Batch) -> tuple[Float[Tensor, ""], Float[Tensor, ""], Int[Tensor, ""]]:
-        """The fields of `TokenLosses`, of which only the first is differentiable."""
+    def forward(self, batch: Batch) -> TokenLosses:
+        """The losses of the batch."""
         with autocast(self.model, self.precision):
-            memory = self.model.encode(batch.source_ids, batch.source_mask)
-            hidden = self.model.decode_hidden(batch.target_ids, batch.target_mask, memory, batch.source_mask)
-            losses = label_smoothed_cross_entropy(
-                hidden[batch.target_mask],
-                self.model.projection.weight,
-                batch.target_ids[batch.target_mask],
-                self.smoothing,
-                self.model.projection.bias,
-            )
-        return losses.loss, losses.cross_entropy, losses.num_correct
+            return compute_losses(self.model, batch, self.smoothing)
 
 
 class Updater:

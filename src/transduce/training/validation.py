@@ -31,7 +31,7 @@ from transduce.model import Transformer
 from transduce.text import Tokenizer
 from transduce.training.checkpoints import RunState
 from transduce.training.diagnosis.checks import Diagnosis
-from transduce.training.loss import label_smoothed_cross_entropy
+from transduce.training.loss import compute_losses
 from transduce.training.reporting.metrics import describe_environment
 from transduce.training.reporting.progress import Reporter, Sample, Validation
 from transduce.training.run_folder import RunFolder
@@ -128,11 +128,8 @@ class Validator:
         @torch.inference_mode()
         def sums_over_tokens(indices: list[int]) -> Tensor:
             sources, targets = ([side[index] for index in indices] for side in sides)
-            batch = Batch.from_ids(sources, targets, self.tokenizer.pad_id).to(device)
-            memory = model.encode(batch.source_ids, batch.source_mask)
-            hidden = model.decode_hidden(batch.target_ids, batch.target_mask, memory, batch.source_mask)
-            states, right = hidden[batch.target_mask], batch.target_ids[batch.target_mask]
-            losses = label_smoothed_cross_entropy(states, model.projection.weight, right, 0.0, model.projection.bias)
+            batch = Batch.from_ids(sources, targets, tokenizer.pad_id).to(device)
+            losses = compute_losses(model, batch, smoothing=0.0)
             sums = torch.stack([losses.cross_entropy, losses.num_correct]).cpu().double()
             return torch.cat([sums, torch.tensor([batch.num_target_tokens])])
 
@@ -196,12 +193,7 @@ NO_AVERAGE = WeightAverage()
 class ModelSelection:
     """Validates models, writes them to `last/` and `best/`, and logs their figures; used by the first rank alone.
 
-    Args:
-        config: of the run.
-        prepared: its data, with the validation text.
-        folder: of the run.
-        reporter: is shown the validations.
-        log: writes figures of a kind to metrics.jsonl.
+    `log` writes figures of a kind to metrics.jsonl.
     """
 
     def __init__(
@@ -223,15 +215,13 @@ class ModelSelection:
     def validate(self, model: Transformer, state: RunState, average: WeightAverage = NO_AVERAGE) -> None:
         """Validate the model and save it as `last/`, and as `best/` if it is better than all before it."""
         validation = self._validator.validate(model)
-        is_best = self._update_best(validation, state)
-        quality, ties = validation.quality(self._config.training.best_by), validation.ties
-        if state.best_single is None or [quality, *ties] > [state.best_single, *state.best_single_ties]:
-            state.best_single, state.best_single_ties, state.without_gain = quality, ties, 0
+        rank = validation.rank(self._config.training.best_by)
+        if state.best_single is None or rank > [state.best_single, *state.best_single_ties]:
+            (state.best_single, *state.best_single_ties), state.without_gain = rank, 0
         else:
             state.without_gain += 1
         self._save(self._folder.last, model, state, validation, average)
-        if is_best and self._is_best_on_disk(validation):
-            self._save(self._folder.best, model, state, validation, average)
+        is_best = self._save_if_best(model, state, validation, average)
         self._record("validation", validation, state, is_best=is_best)
         self.diagnosis.report_findings()
 
@@ -239,9 +229,7 @@ class ModelSelection:
         """Validate every average of the weights when a run ends; one becomes `best/` only if it is better than all."""
         for average, model in self._averages(updater):
             validation = self._validator.validate(model)
-            is_best = self._update_best(validation, state)
-            if is_best and self._is_best_on_disk(validation):
-                self._save(self._folder.best, model, state, validation, average)
+            is_best = self._save_if_best(model, state, validation, average)
             self._reporter.report(f"{average}:")
             self._record("average", validation, state, is_best=is_best, **asdict(average))
 
@@ -261,7 +249,6 @@ class ModelSelection:
         )
 
     def _fit(self, bundle: Bundle, device: torch.device) -> Bundle:
-        """`best/`, saved with a fitted length penalty, or unchanged where no other length penalty is better."""
         before, model = bundle.description, bundle.load_model().to(device)
         recorded = [Score(**score.model_dump(exclude={"data"})) for score in before.scores]
         penalty, scores = self._validator.fit_length_penalty(model, recorded)
@@ -291,7 +278,14 @@ class ModelSelection:
         """The mean of the kept checkpoints, if there are several; and where validations measure a moving average, the
         weights themselves. Damaged checkpoints are reported and left out.
         """
-        updates = list(filter(self._is_undamaged, list_checkpoints(self._folder.checkpoints)))
+        updates = []
+        for update in list_checkpoints(self._folder.checkpoints):
+            try:
+                load_checkpoint(self._folder.checkpoints, update, [])
+            except BundleError as error:
+                self._reporter.report(f"the checkpoint of update {update} is left out of the average: {error}")
+            else:
+                updates.append(update)
         if len(updates) > 1:
             average = WeightAverage(averaged_checkpoints=len(updates))
             try:
@@ -303,30 +297,22 @@ class ModelSelection:
         if updater.moving_average is not None:
             yield NO_AVERAGE, updater.model
 
-    def _is_undamaged(self, update: int) -> bool:
-        try:
-            load_checkpoint(self._folder.checkpoints, update, [])
-        except BundleError as error:
-            self._reporter.report(f"the checkpoint of update {update} is left out of the average: {error}")
+    def _save_if_best(
+        self, model: Transformer, state: RunState, validation: Validation, average: WeightAverage
+    ) -> bool:
+        """Whether the validation is better than all before it in this run; then the model becomes `best/`."""
+        rank = validation.rank(self._config.training.best_by)
+        is_best = state.best is None or rank > [state.best, *state.best_ties]
+        if not is_best:
             return False
+        state.best, *state.best_ties = rank
+        # A run that was killed may have come further than its checkpoint.
+        before = read_recorded_rank(self._folder.best, self._config)
+        if before is None or rank >= before:
+            self._save(self._folder.best, model, state, validation, average)
+        else:
+            self._reporter.report(f"{self._folder.best} is better, from before this run was stopped, and is kept")
         return True
-
-    def _update_best(self, validation: Validation, state: RunState) -> bool:
-        """Whether the validation is better than all before it in this run; then it becomes the best of the state."""
-        quality, ties = validation.quality(self._config.training.best_by), validation.ties
-        is_best = state.best is None or [quality, *ties] > [state.best, *state.best_ties]
-        if is_best:
-            state.best, state.best_ties = quality, ties
-        return is_best
-
-    def _is_best_on_disk(self, validation: Validation) -> bool:
-        """Whether nothing better lies in `best/`: a run that was killed may have come further than its checkpoint."""
-        best_by = self._config.training.best_by
-        before = read_recorded_quality(self._folder.best, best_by, self._config.search)
-        if before is None or [validation.quality(best_by), *validation.ties] >= before:
-            return True
-        self._reporter.report(f"{self._folder.best} is better, from before this run was stopped, and is kept")
-        return False
 
     def _record(self, kind: str, validation: Validation, state: RunState, *, is_best: bool, **average: object) -> None:
         figures = {"perplexity": validation.perplexity, "is_best": is_best, **asdict(validation), **average}
@@ -336,14 +322,14 @@ class ModelSelection:
     def _save(
         self, folder: Path, model: Transformer, state: RunState, validation: Validation, average: WeightAverage
     ) -> None:
-        """Write `model` as a bundle that records what it was trained on, how far, and how good it is."""
         config, prepared = self._config, self._prepared
         self._folder.set_aside_foreign(folder, self._reporter.report)
         start_from = {"start_from": config.training.start_from, "start_from_sha256": state.start}
+        languages = Languages(source=config.data.source_language, target=config.data.target_language)
         description = BundleDescription(
             model=config.model,
             search=config.search,
-            languages=Languages(source=config.data.source_language, target=config.data.target_language),
+            languages=languages,
             data=prepared.digests,
             scores=[RecordedScore(**asdict(score), data="validation") for score in validation.scores],
             training={
@@ -364,30 +350,28 @@ class ModelSelection:
         save_bundle(folder, model, prepared.tokenizer, description)
 
 
-def read_recorded_quality(folder: Path, best_by: str, search: SearchConfig) -> list[float] | None:
-    """`Validation.quality` and `ties` that the bundle in `folder` records.
+def read_recorded_rank(folder: Path, config: RunConfig) -> list[float] | None:
+    """The `Validation.rank` that the bundle in `folder` records.
 
-    None if they cannot be read, or if the bundle has another length penalty than `search`, a fitted one.
+    None if it cannot be read, or if the bundle has another length penalty than the run's, a fitted one.
     """
     try:
         description = Bundle.open(folder).description
     except BundleError:
         return None
-    if description.search.length_penalty != search.length_penalty:
+    if description.search.length_penalty != config.search.length_penalty:
         return None
     figures = {score.metric.lower(): score.value for score in description.scores}
-    loss = description.training.get("validation_loss")
-    if isinstance(loss, float):
+    if isinstance(loss := description.training.get("validation_loss"), float):
         figures["loss"] = -loss
-    needed = (best_by, "chrf", "loss")
+    needed = (config.training.best_by, "chrf", "loss")
     return [figures[name] for name in needed] if figures.keys() >= {*needed} else None
 
 
 def average_checkpoints(folder: RunFolder, updates: Sequence[int], config: TransformerConfig) -> Transformer:
     """The mean of the weights in the checkpoints of `updates` (paper 6.1), on the CPU."""
-    weights = average_weights(
-        load_checkpoint(folder.checkpoints, update, ["weights"])[0]["weights"] for update in updates
-    )
+    tensors = (load_checkpoint(folder.checkpoints, update, ["weights"])[0] for update in updates)
+    weights = average_weights(parts["weights"] for parts in tensors)
     model = Transformer(config)
     load_tensors(model, weights, f"the average of {len(updates)} checkpoints")
     return model.eval()

@@ -20,9 +20,9 @@ from multiprocessing import Pipe
 from multiprocessing.connection import Connection
 from typing import NoReturn
 
-import numpy as np
 import torch
 from jaxtyping import Float
+from safetensors.torch import load, save
 from torch import Tensor, nn
 
 from transduce.config import RunConfig, TextConfig, TrainingConfig
@@ -119,13 +119,8 @@ def choose_micro_batches(config: RunConfig, device: torch.device, ranks: Ranks) 
     batch normalisation, whose statistics are those of a whole batch, and on other systems than Linux.
     """
     count = min(torch.get_num_threads(), config.training.batch_tokens // LEAST_TOKENS)
-    divides = (
-        can_fork()
-        and device.type == "cpu"
-        and ranks.size == 1
-        and config.model.normalization == "layer"
-        and 1 < count <= MOST_MICRO_BATCHES
-    )
+    has_one_device = can_fork() and device.type == "cpu" and ranks.size == 1
+    divides = has_one_device and config.model.normalization == "layer" and 1 < count <= MOST_MICRO_BATCHES
     return count if divides else 1
 
 
@@ -198,7 +193,6 @@ class MicroBatchProcesses:
         _end_all(self._others)
 
     def _sum_at_a_time(self, tasks: Sequence[tuple[Batch, int]], num_tokens: int) -> Tensor:
-        """Compute at most as many tasks as there are processes; this process takes the first."""
         given = list(zip(self._others, tasks[1:], strict=False))
         for process, (batch, which) in given:
             process.send_task(batch, which, num_tokens)
@@ -228,8 +222,7 @@ class _Process:
     """A process forked from this one, which calls `compute` for every micro-batch that it is sent."""
 
     def __init__(self, parameters: list[nn.Parameter], compute: Gradient) -> None:
-        self.gradients = [_allocate_shared(parameter) for parameter in parameters]
-        """Of the last micro-batch."""
+        self.gradients = [_allocate_shared(parameter) for parameter in parameters]  # of the last micro-batch
         self._connection, other_end = Pipe()
         with warnings.catch_warnings():
             # Python 3.12 warns of locks that another thread may hold; the process uses none of them.
@@ -240,32 +233,23 @@ class _Process:
         other_end.close()
 
     def send_task(self, batch: Batch, which: int, num_tokens: int) -> None:
-        """Let the process compute the gradient of `batch`, until `receive_sums` is called."""
+        parts = {name: part.contiguous() for name, part in vars(batch).items()}
         try:
-            self._connection.send_bytes(np.array([which, num_tokens], dtype=np.uint64).tobytes())
-            for part in vars(batch).values():
-                self._connection.send_bytes(np.array(part.shape, dtype=np.int64).tobytes())
-                self._connection.send_bytes(part.to(torch.int64).numpy().tobytes())
+            self._connection.send_bytes(save({**parts, "task": torch.tensor([which, num_tokens])}))
         except OSError as error:
             raise _lost_process_error() from error
 
     def receive_sums(self) -> Tensor:
-        """Wait for the summed figures of the micro-batch; then `gradients` holds its gradient.
-
-        Raises:
-            RuntimeError: the message of the error that ended the computation.
-            TrainingError: the process was killed.
-        """
+        """Wait for the summed figures of the micro-batch; then `gradients` holds its gradient."""
         try:
             failure, sums = self._connection.recv_bytes(), self._connection.recv_bytes()
         except (EOFError, OSError) as error:
             raise _lost_process_error() from error
         if failure:
             raise RuntimeError(failure.decode())
-        return torch.frombuffer(bytearray(sums), dtype=torch.float64)
+        return load(sums)["sums"]
 
     def end(self) -> None:
-        """Kill the process."""
         self._connection.close()
         with suppress(ProcessLookupError, ChildProcessError):
             os.kill(self._id, signal.SIGKILL)
@@ -310,17 +294,11 @@ def _serve(
 def _compute_task(
     connection: Connection, parameters: list[nn.Parameter], gradients: list[Tensor], compute: Gradient
 ) -> None:
-    """Receive one task; send the message of an error, if there was one, and the sums."""
-    which, num_tokens = np.frombuffer(connection.recv_bytes(), dtype=np.uint64).tolist()
-    parts = []
-    for _ in range(4):
-        shape = np.frombuffer(connection.recv_bytes(), dtype=np.int64).tolist()
-        parts.append(torch.frombuffer(bytearray(connection.recv_bytes()), dtype=torch.int64).view(shape))
-    source_ids, source_mask, target_ids, target_mask = parts
+    parts = load(connection.recv_bytes())
+    which, num_tokens = parts.pop("task").tolist()
     failure, sums = "", torch.zeros(3, dtype=torch.float64)
     try:
-        batch = Batch(source_ids, source_mask.bool(), target_ids, target_mask.bool())
-        sums = compute(batch, which, num_tokens)
+        sums = compute(Batch(**parts), which, num_tokens)
         for parameter, gradient in zip(parameters, gradients, strict=True):
             if parameter.grad is not None:
                 gradient.copy_(parameter.grad)
@@ -329,7 +307,7 @@ def _compute_task(
     for parameter in parameters:
         parameter.grad = None
     connection.send_bytes(failure.encode())
-    connection.send_bytes(sums.numpy().tobytes())
+    connection.send_bytes(save({"sums": sums}))
 
 
 def _allocate_shared(parameter: Tensor) -> Tensor:
