@@ -356,7 +356,8 @@ def _report_start(trainer: Trainer) -> None:
     if (warmup := config.training.warmup) > config.training.updates:
         report(
             f"training.warmup = {warmup:,}: the learning rate is still rising when training ends after "
-            f"{config.training.updates:,} updates; lower it to reach the rate that the preset or the recipe is meant for"
+            f"{config.training.updates:,} updates; lower it to reach the rate that the preset or the recipe is meant "
+            f"for"
         )
     trainer.selection.diagnosis.report_findings()
 

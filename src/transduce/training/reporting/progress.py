@@ -129,7 +129,7 @@ class Throughput:
 
     def add_update(self, num_tokens: int, seconds: float) -> None:
         """Count an update."""
-        self._now = self._now + (num_tokens, 1, seconds)
+        self._now = np.add(self._now, (num_tokens, 1, seconds))
 
     def add_validation(self, seconds: float, elapsed: float) -> None:
         """Count a validation, which took so many seconds and ended `elapsed` seconds after the run began."""

@@ -31,7 +31,7 @@ from transduce.training.reporting.charts import (
 )
 from transduce.training.reporting.metrics import Line, select_lines
 from transduce.training.run_folder import RunFolder
-from transduce.training.stopping import EarlyStopping
+from transduce.training.stopping import explain_early_stop
 
 TRAINING_ROWS, VALIDATION_ROWS = 20, 40
 TRAINING_COLUMNS = {
@@ -65,7 +65,7 @@ def write_report(path: Path, config: RunConfig, lines: Sequence[Line]) -> None:
         update=f"{lines[-1]['update'] if lines else 0:,}",
         duration=_describe_duration(seconds),
         written=datetime.now().astimezone().strftime("%Y-%m-%d %H:%M"),
-        stopped_early=EarlyStopping(config.training).explain(lines),
+        stopped_early=explain_early_stop(config.training, lines),
         facts=_facts(best, data),
         best=best and _describe_best(best),
         findings=_findings(lines),
