@@ -73,19 +73,22 @@ app = App(
     result_action="return_value",
     suppress_keyboard_interrupt=False,
 )
-_MODULES = {"average": "bundles", "calibrate": "evaluate", "export": "bundles", "import": "bundles", "info": "overview"}
-_MODULES |= {"score": "evaluate"}
+_MODULES = {
+    **dict.fromkeys(("average", "export", "import"), "bundles"),
+    **dict.fromkeys(("score", "calibrate"), "evaluate"),
+    "info": "overview",
+}
 """Modules of several commands; every other command has a module of its own name."""
 
 _config = App(name="config", help=COMMANDS["config"])
 _config.command("transduce.cli.overview:show", name="show", help="Print the resolved settings of a recipe as TOML.")
 _config.command("transduce.cli.overview:schema", name="schema", help="Print the JSON Schema of all settings.")
 for _name, _help in COMMANDS.items():
-    _function = "import_bundle" if _name == "import" else _name  # Python keeps the word for itself
     if _name == "config":
         app.command(_config)
-    else:
-        app.command(f"transduce.cli.{_MODULES.get(_name, _name)}:{_function}", name=_name, help=_help)
+        continue
+    _function = "import_bundle" if _name == "import" else _name  # Python keeps the word for itself
+    app.command(f"transduce.cli.{_MODULES.get(_name, _name)}:{_function}", name=_name, help=_help)
 
 
 def main(arguments: Sequence[str] | None = None) -> NoReturn:
@@ -125,12 +128,10 @@ def _exit_code(arguments: Sequence[str] | None) -> int:
 
 
 def _terminated(_number: int, _frame: FrameType | None) -> None:
-    """SIGTERM cleans up and leaves as Ctrl-C does."""
     raise KeyboardInterrupt
 
 
 def _explained(error: BaseException) -> tuple[str, int]:
-    """What to tell the user, and the exit code."""
     match error:
         case KeyboardInterrupt():
             return "interrupted", 130

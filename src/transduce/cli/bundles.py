@@ -7,7 +7,8 @@ from typing import Annotated
 from cyclopts import Parameter
 
 from transduce.bundle import Bundle, find_bundle
-from transduce.cli.console import say, say_facts
+from transduce.cli.console import say_facts
+from transduce.cli.standard_streams import say
 from transduce.interop import export_bundle, import_model
 from transduce.training import average_run
 

@@ -6,8 +6,6 @@ import stat
 import sys
 import time
 from collections.abc import Mapping
-from contextlib import AbstractContextManager
-from types import TracebackType
 from typing import Any, BinaryIO
 
 from rich.console import Console
@@ -17,19 +15,6 @@ from rich.text import Text
 from transduce.cli.standard_streams import heedless_standard_error, say
 from transduce.evaluation import Score
 from transduce.training import Progress, Validation
-
-__all__ = [
-    "PLAIN_EVERY_SECONDS",
-    "ConsoleReporter",
-    "duration",
-    "make_console",
-    "print_json",
-    "progress_line",
-    "say",
-    "say_facts",
-    "score_with_interval",
-    "standard_input",
-]
 
 PLAIN_EVERY_SECONDS = 15.0
 
@@ -56,7 +41,7 @@ def make_console() -> Console:
     return Console(file=heedless_standard_error(), stderr=True, highlight=False, soft_wrap=True)
 
 
-class ConsoleReporter(AbstractContextManager["ConsoleReporter"]):
+class ConsoleReporter:
     """Shows a run on standard error, and never stops it: what nobody reads is lost. A `Reporter` for training."""
 
     def __init__(self) -> None:
@@ -69,9 +54,7 @@ class ConsoleReporter(AbstractContextManager["ConsoleReporter"]):
             self._live.start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._live.stop()
 
     def report(self, text: str) -> None:
@@ -132,7 +115,7 @@ BLOCK_SECONDS = 10.0
 """For which somebody waits for output, or loses it by Ctrl-C, at most, about."""
 
 
-class LineProgress(AbstractContextManager["LineProgress"]):
+class LineProgress:
     """Shows how far a stream of lines is, on standard error: a live line on a terminal, plain lines elsewhere.
 
     Nothing is shown before `PLAIN_EVERY_SECONDS`, so that whoever types lines is left alone.
@@ -151,9 +134,7 @@ class LineProgress(AbstractContextManager["LineProgress"]):
     def __enter__(self) -> "LineProgress":  # noqa: PYI034 - Self cannot be checked under test
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._live.stop()
 
     def block_size(self) -> int:
@@ -188,7 +169,6 @@ class LineProgress(AbstractContextManager["LineProgress"]):
 
 
 def _file(stream: BinaryIO) -> int | None:
-    """The descriptor of a stream that is a file, which knows how long it is."""
     try:
         descriptor = stream.fileno()
     except OSError:  # held in memory

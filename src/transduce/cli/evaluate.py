@@ -14,8 +14,9 @@ from transduce.bundle import (
     find_bundle,
     update_calibration,
 )
-from transduce.cli.console import print_json, say
+from transduce.cli.console import print_json
 from transduce.cli.options import Computation
+from transduce.cli.standard_streams import say
 from transduce.errors import UserError
 from transduce.evaluation import evaluate_translator, format_scores
 from transduce.text import open_parallel_corpus
@@ -151,14 +152,13 @@ def calibrate(
 
 def _table(measured: RecordedConfidence) -> str:
     """One figure a line; those of words and sentences are of the half that was held out of the fit."""
-    return "\n".join(
-        [
-            f"words                       {measured.num_words:,}",
-            f"right                       {measured.share_right:.1%}",
-            f"calibration error, raw      {measured.calibration_error_before:.3f}",
-            f"calibration error           {measured.calibration_error:.3f}",
-            f"right above wrong (AUC)     {measured.auc:.3f}",
-            f"error of predicted chrF     {measured.chrf_error:.1f}",
-            f"the same, always the mean   {measured.chrf_error_of_mean:.1f}",
-        ]
-    )
+    figures = {
+        "words": f"{measured.num_words:,}",
+        "right": f"{measured.share_right:.1%}",
+        "calibration error, raw": f"{measured.calibration_error_before:.3f}",
+        "calibration error": f"{measured.calibration_error:.3f}",
+        "right above wrong (AUC)": f"{measured.auc:.3f}",
+        "error of predicted chrF": f"{measured.chrf_error:.1f}",
+        "the same, always the mean": f"{measured.chrf_error_of_mean:.1f}",
+    }
+    return "\n".join(f"{name:28}{value}" for name, value in figures.items())

@@ -59,7 +59,6 @@ def check_key(key: str, origin: str) -> None:
 
 
 def _hint(key: str) -> str:
-    """The setting that may have been meant by `key`."""
     section, _, name = key.rpartition(".")
     names = {known: known.rpartition(".")[2] for known in known_keys()}
     own = {known: last for known, last in names.items() if section and known.startswith(f"{section}.")}
@@ -78,9 +77,7 @@ def environment_settings(environment: Mapping[str, str]) -> dict[str, str]:
     """
     by_name = {ENVIRONMENT_PREFIX + key.replace(".", "_").upper(): key for key in known_keys()}
     settings = {}
-    for name in sorted(environment):
-        if not name.startswith(ENVIRONMENT_PREFIX) or name == TRACEBACK:
-            continue
+    for name in sorted(filter(_is_setting, environment)):
         if name not in by_name:
             near = difflib.get_close_matches(name, by_name, n=1, cutoff=0.7)
             hint = f"; did you mean {near[0]}?" if near else ""
@@ -91,11 +88,11 @@ def environment_settings(environment: Mapping[str, str]) -> dict[str, str]:
 
 def remove_settings(environment: Mapping[str, str]) -> dict[str, str]:
     """A copy of `environment` without settings, for a process whose settings are all in its recipe."""
-    return {
-        name: value
-        for name, value in environment.items()
-        if not name.startswith(ENVIRONMENT_PREFIX) or name == TRACEBACK
-    }
+    return {name: value for name, value in environment.items() if not _is_setting(name)}
+
+
+def _is_setting(variable: str) -> bool:
+    return variable.startswith(ENVIRONMENT_PREFIX) and variable != TRACEBACK
 
 
 def parse_value(key: str, text: str) -> Any:  # noqa: ANN401 - a setting may have any type
@@ -304,7 +301,6 @@ class Layers:
 
 
 def _alternatives(key: str) -> set[str]:
-    """The settings that `key` excludes."""
     for ways in ALTERNATIVES:
         if any(key in way for way in ways):
             return {other for way in ways if key not in way for other in way}

@@ -132,7 +132,6 @@ class _ChunkedCrossEntropy(torch.autograd.Function):
 
 
 def _chunk_rows(hidden: Float[Tensor, "tokens d_model"], weight: Float[Tensor, "vocabulary d_model"]) -> int:
-    """Number of rows of every chunk but the last."""
     on_cpu = hidden.device.type == "cpu"
     # Each chunk adds a gradient of the whole matrix, which fewer than d_model rows would not be worth.
     rows = max((CHUNK_LOGITS if on_cpu else ACCELERATOR_CHUNK_LOGITS) // weight.size(0), weight.size(1))

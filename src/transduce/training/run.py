@@ -285,7 +285,6 @@ def _set_updates(config: RunConfig, prepared: PreparedData, saved: RunConfig | N
 
 
 def _check_positions(config: RunConfig, prepared: PreparedData) -> None:
-    """Check that learned positions suffice for the text and for `search.min_length`."""
     if config.model.positions != "learned":
         return
     tokenizer, (sources, targets) = prepared.tokenizer, zip(*prepared.validation, strict=True)

@@ -263,14 +263,12 @@ class RunFolder:
 
 
 def _changes(before: RunConfig, after: RunConfig) -> list[str]:
-    """The settings that have changed and may not, a line for each."""
     old, new, may_differ = flatten(before.model_dump()), flatten(after.model_dump()), _may_differ(after)
     changed = [key for key in new if old[key] != new[key] and key not in may_differ]
     return [f"  {key}: was {old[key]!r}, now {new[key]!r}" for key in changed]
 
 
 def _set_aside(place: Path, word: str) -> Path:
-    """Rename `place` to a free name with `word` in it, and return that."""
     aside = next(name for number in count(1) if not (name := Path(f"{place}.{word}-{number}")).exists())
     place.rename(aside)
     return aside

@@ -233,7 +233,6 @@ class Trainer:
 
     @property
     def _elapsed(self) -> float:
-        """Seconds of the run so far, over all sittings."""
         return self._elapsed_before + time.perf_counter() - self._begun
 
     @property
@@ -335,7 +334,6 @@ class Trainer:
             self._throughput.begin_line()
 
     def _remaining(self) -> tuple[int, float]:
-        """Updates and seconds until the run ends, if it goes on at its present throughput."""
         training = self.config.training
         updates = self._last_update - self.state.update
         seconds = self._throughput.seconds_remaining(updates, training.validate_every)

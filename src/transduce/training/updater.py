@@ -334,7 +334,6 @@ class Updater:
                 part.p = share * self.model.config.dropout
 
     def _forget_update(self, before: Sequence[Tensor]) -> None:
-        """Drop the gradients and restore the running statistics."""
         self.optimizer.zero_grad()
         for statistic, value in zip(self._running_statistics, before, strict=True):
             statistic.copy_(value)

@@ -106,7 +106,6 @@ class Validator:
         return best, best_scores
 
     def _scored_texts(self) -> tuple[tuple[str, ...], tuple[str, ...]]:
-        """The sources that are translated, and their references."""
         sources, references = zip(*self.pairs[: self.config.training.max_validation_pairs or None], strict=True)
         return sources, references
 

@@ -320,7 +320,6 @@ def find_end_of_rising_loss(run: RunHistory) -> str | None:
 
 
 def _is_early(run: RunHistory) -> bool:
-    """Whether it is too early to find that a model has not learned something."""
     training = run.config.training
     fewest = max(FEWEST_UPDATES, min(training.warmup, training.updates // 10))
     return len(run.source_uses) < NUM_MEASUREMENTS or run.source_uses[-1]["update"] < fewest
@@ -344,7 +343,6 @@ def recent_loss(training: Sequence[Line]) -> float:
 
 
 def _gain(look: Line) -> float:
-    """Gain by the right source, in nats a token."""
     return float(look["shuffled_loss"] - look["loss"])
 
 

@@ -205,7 +205,6 @@ class MicroBatchProcesses:
         return sums
 
     def _start(self, count: int) -> None:
-        """Fork until there are `count` other processes, or as many as the system allows."""
         if len(self._others) >= count:
             return
         give_back_freed_memory()  # which the processes would copy
@@ -272,7 +271,6 @@ def _lost_process_error() -> TrainingError:
 def _serve(
     connection: Connection, parameters: list[nn.Parameter], gradients: list[Tensor], compute: Gradient
 ) -> NoReturn:
-    """Compute tasks in a forked process until its parent is gone."""
     try:
         # Signals to stop training are handled by the parent.
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):

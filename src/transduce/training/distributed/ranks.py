@@ -76,9 +76,9 @@ class Ranks:
         """The values of all ranks, in their order; as many from each."""
         if self.size == 1:
             return [values]
-        gather_full_tensors = [torch.empty_like(values) for _ in range(self.size)]
-        dist.all_gather(gather_full_tensors, values)
-        return gather_full_tensors
+        gathered = [torch.empty_like(values) for _ in range(self.size)]
+        dist.all_gather(gathered, values)
+        return gathered
 
     def are_equal(self, number: int) -> bool:
         """Whether all ranks have the same number, of at most 63 bits."""

@@ -175,7 +175,6 @@ def _describe_best(best: Line) -> dict[str, Any]:
 
 
 def _findings(lines: Sequence[Line]) -> list[dict[str, Any]]:
-    """What is wrong with the run, the latest finding first, and what was wrong and is over."""
     found = select_lines(lines, "finding")
     over = {line["name"] for line in found if line["is_over"]}
     return [
@@ -232,7 +231,6 @@ def _cut(text: str) -> str:
 
 
 def _data(line: Line) -> dict[str, Any]:
-    """Lengths, cleaning and digests of the training text."""
     lengths, cleaning = line.get("lengths"), line.get("cleaning")
     return {
         "lengths": lengths and _lengths(lengths),
