@@ -1,12 +1,11 @@
 """How long work looks: a live line on a terminal, plain lines elsewhere; always on standard error."""
 
-import json
 import os
 import stat
 import sys
 import time
 from collections.abc import Mapping
-from typing import Any, BinaryIO
+from typing import BinaryIO
 
 from rich.console import Console
 from rich.live import Live
@@ -17,11 +16,6 @@ from transduce.evaluation import Score
 from transduce.training import Progress, Validation
 
 PLAIN_EVERY_SECONDS = 15.0
-
-
-def print_json(value: Mapping[str, Any]) -> None:
-    """One JSON object on standard output."""
-    print(json.dumps(value, ensure_ascii=False, indent=2))
 
 
 def standard_input() -> BinaryIO | None:

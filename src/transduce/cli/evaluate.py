@@ -14,9 +14,8 @@ from transduce.bundle import (
     find_bundle,
     update_calibration,
 )
-from transduce.cli.console import print_json
 from transduce.cli.options import Computation
-from transduce.cli.standard_streams import say
+from transduce.cli.standard_streams import print_json, say
 from transduce.errors import UserError
 from transduce.evaluation import evaluate_translator, format_scores
 from transduce.text import open_parallel_corpus

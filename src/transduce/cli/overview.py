@@ -6,8 +6,7 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from transduce.bundle import make_overview
-from transduce.cli.console import print_json
+from transduce.cli.standard_streams import print_json
 from transduce.config import RunConfig, load_run_config, to_toml
 
 
@@ -19,6 +18,8 @@ def info(subject: str, /, *, vocabulary: int | None = None, json: bool = False) 
         vocabulary: number of token ids, for a preset or a recipe.
         json: print one JSON object.
     """
+    from transduce.bundle import make_overview  # noqa: PLC0415 - loads torch, which `config` does not need
+
     found = make_overview(subject, vocabulary)
     if json:
         print_json(found.as_json())

@@ -29,18 +29,8 @@ from transduce.training.updater import Updater
 BYTES_A_PARAMETER = 16
 """The weight, its gradient and Adam's two means, each a number of four bytes."""
 
-_SETTINGS = {
-    "vocabulary": "text.vocabulary",
-    "num_encoder_layers": "model.num_encoder_layers",
-    "num_decoder_layers": "model.num_decoder_layers",
-    "d_model": "model.d_model",
-    "d_ff": "model.d_ff",
-    "num_heads": "model.num_heads",
-    "d_k": "model.d_k",
-    "d_v": "model.d_v",
-    "max_positions": "model.max_positions",
-}
-"""What decides the number of parameters, and what users call it."""
+_SIZES = ("vocabulary", "num_encoder_layers", "num_decoder_layers", "d_model", "d_ff", "num_heads", "d_k", "d_v")
+"""Settings of the network that decide its number of parameters, besides the number of learned positions."""
 
 
 def check_model_memory(config: RunConfig, device: torch.device, ranks: Ranks) -> None:
@@ -59,7 +49,8 @@ def check_model_memory(config: RunConfig, device: torch.device, ranks: Ranks) ->
     if not free or needed <= min(free):
         return
     name = _largest_setting(config.model)
-    value = "" if name is None else f"{_SETTINGS[name]} = {getattr(config.model, name):,}: "
+    section = "text" if name == "vocabulary" else "model"
+    value = "" if name is None else f"{section}.{name} = {getattr(config.model, name):,}: "
     raise ConfigError(
         f"{value}a model of {config.model.num_parameters:,} parameters needs at least {needed / 1e9:,.1f} GB to train "
         f"(weights, gradients and Adam's two means, without any text), and {min(free) / 1e9:,.1f} GB are there; "
@@ -71,7 +62,7 @@ def _largest_setting(model: TransformerConfig) -> str | None:
     """The setting that would save most if it alone were that of the paper's base model; None if none saves anything."""
     base = TransformerConfig()
     saved = {}
-    for name in _SETTINGS:
+    for name in (*_SIZES, "max_positions"):
         widths = {"d_k", "d_v"} if name == "d_model" else set[str]()  # which follow from it unless they are given
         changes = {one: min(getattr(model, one), getattr(base, one)) for one in {name} | widths}
         saved[name] = model.num_parameters - model.model_copy(update=changes).num_parameters

@@ -191,12 +191,9 @@ class RunFolder:
             )
 
     def remove_outdated(self, update: int, superseded: int, keep: int) -> None:
-        """Remove the checkpoints that the one of `update` replaces, also those that a killed process left.
+        """Keep the latest checkpoints up to that of `update`, `keep` of them, without the one of update `superseded`.
 
-        Args:
-            update: of the present checkpoint.
-            superseded: update of an earlier one that was not due; 0 if there is none.
-            keep: number of the latest ones that are kept.
+        `superseded` was not due; it is 0 if there is none.
         """
         # A checkpoint that was not due, but made when the run was stopped, must not be averaged: the run would not end
         # like one that was never interrupted.

@@ -563,12 +563,7 @@ def new_findings(config: RunConfig, lines: Sequence[Line]) -> list[Finding]:
 class Diagnosis:
     """Measures a run from time to time, and reports and logs what is wrong with it.
 
-    Args:
-        config: of the run.
-        prepared: its data.
-        metrics: of the run.
-        log: writes figures of a kind to metrics.jsonl.
-        report: is told the findings.
+    `log` writes figures of a kind to metrics.jsonl.
     """
 
     def __init__(

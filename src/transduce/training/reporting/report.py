@@ -129,19 +129,14 @@ def validation_table(lines: Sequence[Line]) -> tuple[str, list[str], list[list[s
     everything = validations(lines)
     shown = sample_evenly(everything, VALIDATION_ROWS)
     metrics = list(dict.fromkeys(score["metric"] for line in shown for score in line.get("scores", [])))
+    forms = {"loss": ".3f", "perplexity": ",.2f", "accuracy": ".1%"}
     rows = []
     for line in shown:
-        scores = {score["metric"]: score for score in line.get("scores", [])}
-        rows.append(
-            [
-                f"{line['update']:,}" + (f" ({name})" if (name := average_name(line)) else ""),
-                "best so far" if line.get("is_best") else "",
-                format_figure(line.get("loss"), ".3f"),
-                format_figure(line.get("perplexity"), ",.2f"),
-                format_figure(line.get("accuracy"), ".1%"),
-                *(format_score(scores[metric]) if metric in scores else "" for metric in metrics),
-            ]
-        )
+        update = f"{line['update']:,}" + (f" ({name})" if (name := average_name(line)) else "")
+        figures = [format_figure(line.get(key), form) for key, form in forms.items()]
+        scores = {score["metric"]: format_score(score) for score in line.get("scores", [])}
+        best = "best so far" if line.get("is_best") else ""
+        rows.append([update, best, *figures, *(scores.get(metric, "") for metric in metrics)])
     some = f", {len(shown)} of {len(everything):,}" if len(shown) < len(everything) else ""
     heads = ["update", "rank", "cross-entropy", "perplexity", "accuracy", *(f"{metric} (95 %)" for metric in metrics)]
     return f"Validations{some}, with 95 % confidence intervals", heads, rows
@@ -177,13 +172,10 @@ def _describe_best(best: Line) -> dict[str, Any]:
 def _findings(lines: Sequence[Line]) -> list[dict[str, Any]]:
     found = select_lines(lines, "finding")
     over = {line["name"] for line in found if line["is_over"]}
+    moments = [f"after update {line['update']:,}" if line["update"] else "before the first update" for line in found]
     return [
-        {
-            **line,
-            "was_over": line["name"] in over,
-            "moment": f"after update {line['update']:,}" if line["update"] else "before the first update",
-        }
-        for line in reversed(found)
+        {**line, "was_over": line["name"] in over, "moment": moment}
+        for line, moment in zip(reversed(found), reversed(moments), strict=True)
     ]
 
 
@@ -260,16 +252,12 @@ def _cleaning(cleaning: Mapping[str, int], corpora: Sequence[Mapping[str, Any]])
     if len(corpora) > 1:
         each = {f": {corpus['name']} (weight {corpus['weight']:g})": corpus["cleaning"] for corpus in corpora}
         tables = {": all corpora": cleaning, **each}
-    return [
-        (
-            name,
-            [
-                (rule.replace("_", " "), f"{count:,}", 100 * count / (sum(counts.values()) or 1))
-                for rule, count in counts.items()
-            ],
-        )
-        for name, counts in tables.items()
-    ]
+
+    def rows(counts: Mapping[str, int]) -> list[Any]:
+        total = sum(counts.values()) or 1
+        return [(rule.replace("_", " "), f"{count:,}", 100 * count / total) for rule, count in counts.items()]
+
+    return [(name, rows(counts)) for name, counts in tables.items()]
 
 
 def _changed_settings(config: RunConfig) -> list[list[str]]:
