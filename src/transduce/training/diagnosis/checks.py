@@ -358,7 +358,8 @@ def _cause_of_no_learning(run: RunHistory) -> str:
     if falls and relative_step(run.config) < LARGEST_STEP:
         return "it still falls, but slowly: raise training.learning_rate, or shorten training.warmup"
     post = ', or model.norm_order = "pre"' if model.norm_order == "post" else ""
-    return f"the most likely cause is the learning rate (now {training_rate(run):.2g}): {_lower_rate(run)}{post}"
+    rate = run.training[-1]["learning_rate"] if run.training else 0.0
+    return f"the most likely cause is the learning rate (now {rate:.2g}): {_lower_rate(run)}{post}"
 
 
 def _cause_of_ignorance(run: RunHistory) -> str:
@@ -386,11 +387,6 @@ def _lower_rate(run: RunHistory) -> str:
     return f"lower training.learning_rate = {rate:g} to a third, or to a tenth"
 
 
-def training_rate(run: RunHistory) -> float:
-    """The learning rate of the latest line of training."""
-    return float(run.training[-1]["learning_rate"]) if run.training else 0.0
-
-
 LEARNING = 0.4
 """Teacher-forced accuracy from which a model has learned enough for its own translations to be checked."""
 
@@ -416,11 +412,10 @@ STILL = 0.01
 
 def find_one_output(run: RunHistory) -> str | None:
     """Find a model that writes the same for most sources, in two validations in a row, though it is no longer young."""
-    last = _mature_validations(run)
-    if len(last) < 2 or not all(line.get("commonest_share", 0.0) >= ALIKE for line in last):
+    if (share := _lasting_share(run, "commonest_share", ALIKE)) is None:
         return None
     return (
-        f"{last[-1]['commonest_share']:.0%} of the validation text's sources have one and the same translation: the "
+        f"{share:.0%} of the validation text's sources have one and the same translation: the "
         f"model writes what is frequent, whatever it reads. The usual causes: training.learning_rate is too high, "
         f"model.dropout too strong, or most pairs of the training text have the same target"
     )
@@ -436,11 +431,10 @@ def find_end_of_one_output(run: RunHistory) -> str | None:
 
 def find_repetition(run: RunHistory) -> str | None:
     """Find a model whose translations repeat themselves, in two validations in a row, though it is no longer young."""
-    last = _mature_validations(run)
-    if len(last) < 2 or not all(line.get("repetition_share", 0.0) >= REPETITIVE for line in last):
+    if (share := _lasting_share(run, "repetition_share", REPETITIVE)) is None:
         return None
     return (
-        f"{last[-1]['repetition_share']:.0%} of the translations repeat themselves. The usual causes: too little "
+        f"{share:.0%} of the translations repeat themselves. The usual causes: too little "
         f"training (raise training.updates) or too little text; training text with such repetitions. For the time "
         f"being, translate with --guard or --no-repeat-ngram 3"
     )
@@ -502,18 +496,19 @@ def find_end_of_overfitting(run: RunHistory) -> str | None:
     return f"the validation after update {run.validations[-1]['update']:,} is the best so far"
 
 
-def _mature_validations(run: RunHistory) -> list[Line]:
-    """The last two validations, if the model has learned enough for its translations to be checked; none otherwise.
+def _lasting_share(run: RunHistory, name: str, least: float) -> float | None:
+    """A figure of the last validation, if it is at least `least` in the last two and the model is no longer young.
 
-    It has by its accuracy, or in the second half of the run once the loss hardly falls any more.
+    That is by its accuracy, or in the second half of the run once the loss hardly falls any more.
     """
     last = run.validations[-2:]
-    if len(last) < 2:
-        return []
+    if len(last) < 2 or any(line.get(name, 0.0) < least for line in last):
+        return None
     has_learned = all(line.get("accuracy", 0.0) >= LEARNING for line in last)
     is_late = run.share_done(last[-1]) >= 0.5
     stands_still = all(later["loss"] > (1 - STILL) * line["loss"] for line, later in pairwise(run.validations[-3:]))
-    return last if has_learned or (is_late and len(run.validations) > 2 and stands_still) else []
+    is_mature = has_learned or (is_late and len(run.validations) > 2 and stands_still)
+    return float(last[-1][name]) if is_mature else None
 
 
 def _is_ahead(line: Line) -> bool:
