@@ -189,37 +189,33 @@ class WeightAverage:
 NO_AVERAGE = WeightAverage()
 
 
+@dataclass
 class ModelSelection:
     """Validates models, writes them to `last/` and `best/`, and logs their figures; used by the first rank alone.
 
     `log` writes figures of a kind to metrics.jsonl.
     """
 
-    def __init__(
-        self,
-        config: RunConfig,
-        prepared: PreparedData,
-        folder: RunFolder,
-        reporter: Reporter,
-        log: Callable[[str, Mapping[str, object]], None],
-    ) -> None:
-        self._config = config
-        self._prepared = prepared
-        self._folder = folder
-        self._reporter = reporter
-        self._log = log
-        self._validator = Validator(prepared.validation, prepared.tokenizer, config)
-        self.diagnosis = Diagnosis(config, prepared, folder.metrics, log, reporter.report)
+    config: RunConfig
+    prepared: PreparedData
+    folder: RunFolder
+    reporter: Reporter
+    log: Callable[[str, Mapping[str, object]], None]
+
+    def __post_init__(self) -> None:
+        """Prepare what validates and what diagnoses."""
+        self._validator = Validator(self.prepared.validation, self.prepared.tokenizer, self.config)
+        self.diagnosis = Diagnosis(self.config, self.prepared, self.folder.metrics, self.log, self.reporter.report)
 
     def validate(self, model: Transformer, state: RunState, average: WeightAverage = NO_AVERAGE) -> None:
         """Validate the model and save it as `last/`, and as `best/` if it is better than all before it."""
         validation = self._validator.validate(model)
-        rank = validation.rank(self._config.training.best_by)
+        rank = validation.rank(self.config.training.best_by)
         if state.best_single is None or rank > [state.best_single, *state.best_single_ties]:
             (state.best_single, *state.best_single_ties), state.without_gain = rank, 0
         else:
             state.without_gain += 1
-        self._save(self._folder.last, model, state, validation, average)
+        self._save(self.folder.last, model, state, validation, average)
         is_best = self._save_if_best(model, state, validation, average)
         self._record("validation", validation, state, is_best=is_best)
         self.diagnosis.report_findings()
@@ -229,21 +225,21 @@ class ModelSelection:
         for average, model in self._averages(updater):
             validation = self._validator.validate(model)
             is_best = self._save_if_best(model, state, validation, average)
-            self._reporter.report(f"{average}:")
+            self.reporter.report(f"{average}:")
             self._record("average", validation, state, is_best=is_best, **asdict(average))
 
     def fit_length_penalty(self, device: torch.device) -> None:
         """Set the length penalty of `best/` to the one that translates the validation text best."""
-        bundle, given = Bundle.open(self._folder.best), self._config.search.length_penalty
+        bundle, given = Bundle.open(self.folder.best), self.config.search.length_penalty
         if bundle.description.search.length_penalty == given:  # else it was fitted before this run was stopped
             bundle = self._fit(bundle, device)
         fitted = bundle.description
         if fitted.search.length_penalty == given:
             return
         scores = [score.model_dump(exclude={"data"}) for score in fitted.scores]
-        self._log("length_penalty", {"length_penalty": fitted.search.length_penalty, "scores": scores})
-        self._reporter.report(
-            f"length penalty {fitted.search.length_penalty:g} instead of {given:g} for {self._folder.best}, fitted on "
+        self.log("length_penalty", {"length_penalty": fitted.search.length_penalty, "scores": scores})
+        self.reporter.report(
+            f"length penalty {fitted.search.length_penalty:g} instead of {given:g} for {self.folder.best}, fitted on "
             f"the validation text: " + ", ".join(f"{score.metric} {score.value:.2f}" for score in fitted.scores)
         )
 
@@ -258,18 +254,18 @@ class ModelSelection:
             "scores": [RecordedScore(**asdict(score), data="validation") for score in scores],
             "training": {**before.training, "fitted_length_penalty": penalty},
         }
-        self._folder.set_aside_foreign(self._folder.best, self._reporter.report)
-        save_bundle(self._folder.best, model, bundle.load_tokenizer(), before.model_copy(update=changed))
-        return Bundle.open(self._folder.best)
+        self.folder.set_aside_foreign(self.folder.best, self.reporter.report)
+        save_bundle(self.folder.best, model, bundle.load_tokenizer(), before.model_copy(update=changed))
+        return Bundle.open(self.folder.best)
 
     def is_best_lost(self, state: RunState) -> bool:
         """Whether `best/` is missing or damaged though there was one, which is reported."""
         if state.best is None:
             return False
         try:
-            Bundle.open(self._folder.best)
+            Bundle.open(self.folder.best)
         except BundleError as error:
-            self._reporter.report(f"the best model so far is lost: {error}; another takes its place")
+            self.reporter.report(f"the best model so far is lost: {error}; another takes its place")
             return True
         return False
 
@@ -278,19 +274,19 @@ class ModelSelection:
         weights themselves. Damaged checkpoints are reported and left out.
         """
         updates = []
-        for update in list_checkpoints(self._folder.checkpoints):
+        for update in list_checkpoints(self.folder.checkpoints):
             try:
-                load_checkpoint(self._folder.checkpoints, update, [])
+                load_checkpoint(self.folder.checkpoints, update, [])
             except BundleError as error:
-                self._reporter.report(f"the checkpoint of update {update} is left out of the average: {error}")
+                self.reporter.report(f"the checkpoint of update {update} is left out of the average: {error}")
             else:
                 updates.append(update)
         if len(updates) > 1:
             average = WeightAverage(averaged_checkpoints=len(updates))
             try:
-                model = average_checkpoints(self._folder, updates, updater.model.config).to(updater.device)
+                model = average_checkpoints(self.folder, updates, updater.model.config).to(updater.device)
             except BundleError as error:
-                self._reporter.report(f"there is no {average}: {error}")
+                self.reporter.report(f"there is no {average}: {error}")
             else:
                 yield average, model
         if updater.moving_average is not None:
@@ -300,29 +296,29 @@ class ModelSelection:
         self, model: Transformer, state: RunState, validation: Validation, average: WeightAverage
     ) -> bool:
         """Whether the validation is better than all before it in this run; then the model becomes `best/`."""
-        rank = validation.rank(self._config.training.best_by)
+        rank = validation.rank(self.config.training.best_by)
         is_best = state.best is None or rank > [state.best, *state.best_ties]
         if not is_best:
             return False
         state.best, *state.best_ties = rank
         # A run that was killed may have come further than its checkpoint.
-        before = read_recorded_rank(self._folder.best, self._config)
+        before = read_recorded_rank(self.folder.best, self.config)
         if before is None or rank >= before:
-            self._save(self._folder.best, model, state, validation, average)
+            self._save(self.folder.best, model, state, validation, average)
         else:
-            self._reporter.report(f"{self._folder.best} is better, from before this run was stopped, and is kept")
+            self.reporter.report(f"{self.folder.best} is better, from before this run was stopped, and is kept")
         return True
 
     def _record(self, kind: str, validation: Validation, state: RunState, *, is_best: bool, **average: object) -> None:
         figures = {"perplexity": validation.perplexity, "is_best": is_best, **asdict(validation), **average}
-        self._log(kind, figures)
-        self._reporter.report_validation(state.update, validation, is_best=is_best)
+        self.log(kind, figures)
+        self.reporter.report_validation(state.update, validation, is_best=is_best)
 
     def _save(
         self, folder: Path, model: Transformer, state: RunState, validation: Validation, average: WeightAverage
     ) -> None:
-        config, prepared = self._config, self._prepared
-        self._folder.set_aside_foreign(folder, self._reporter.report)
+        config, prepared = self.config, self.prepared
+        self.folder.set_aside_foreign(folder, self.reporter.report)
         start_from = {"start_from": config.training.start_from, "start_from_sha256": state.start}
         languages = Languages(source=config.data.source_language, target=config.data.target_language)
         description = BundleDescription(

@@ -555,27 +555,24 @@ def new_findings(config: RunConfig, lines: Sequence[Line]) -> list[Finding]:
     return findings
 
 
+@dataclass
 class Diagnosis:
     """Measures a run from time to time, and reports and logs what is wrong with it.
 
     `log` writes figures of a kind to metrics.jsonl.
     """
 
-    def __init__(
-        self,
-        config: RunConfig,
-        prepared: PreparedData,
-        metrics: MetricsLog,
-        log: Callable[[str, Mapping[str, object]], None],
-        report: Callable[[str], None],
-    ) -> None:
-        self._config = config
-        self._metrics = metrics
-        self._log = log
-        self._report = report
-        device, training = find_device(config.training.device), config.training
-        precision = resolve_precision(training.precision, device, config.model.d_model)
-        self._probe = SourceProbe(prepared.validation, prepared.tokenizer, precision)
+    config: RunConfig
+    prepared: PreparedData
+    metrics: MetricsLog
+    log: Callable[[str, Mapping[str, object]], None]
+    report: Callable[[str], None]
+
+    @cached_property
+    def _probe(self) -> SourceProbe:
+        training, tokenizer = self.config.training, self.prepared.tokenizer
+        precision = resolve_precision(training.precision, find_device(training.device), self.config.model.d_model)
+        return SourceProbe(self.prepared.validation, tokenizer, precision)
 
     def measure(self, model: Transformer, update: int, ranks: Ranks) -> None:
         """Measure whether the model uses the source, if that is due after this update, and report new findings.
@@ -586,11 +583,11 @@ class Diagnosis:
             return
         whole = gather_model(model, ranks)
         if ranks.is_first:
-            self._log("source_use", asdict(self._probe.measure(whole)))
+            self.log("source_use", asdict(self._probe.measure(whole)))
             self.report_findings()
 
     def report_findings(self) -> None:
         """Report and log the findings in metrics.jsonl that were not reported before."""
-        for finding in new_findings(self._config, self._metrics.read()):
-            self._log("finding", asdict(finding))
-            self._report(f"{'over' if finding.is_over else 'warning'}: {finding.text}")
+        for finding in new_findings(self.config, self.metrics.read()):
+            self.log("finding", asdict(finding))
+            self.report(f"{'over' if finding.is_over else 'warning'}: {finding.text}")
