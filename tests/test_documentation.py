@@ -16,7 +16,7 @@ from rich.console import Console
 from transduce import __version__
 from transduce.cli.app import COMMANDS, app
 from transduce.config import RunConfig, load_run_config
-from transduce.config.keys import sections
+from transduce.config.loading import sections
 from transduce.config.text import CorpusConfig
 from transduce.training.expectations import MEASURED_RUNS
 

@@ -48,7 +48,7 @@ class Writer:
 WRITERS = {
     "inspect": Writer(INSPECT, ("transduce.cli.inspect", "_document"), "page.html", is_folder=False),
     "calibrate": Writer(
-        ("calibrate", *TEXT), ("transduce.cli.calibrate", "measure_confidence"), "calibration.json", is_folder=False
+        ("calibrate", *TEXT), ("transduce.cli.evaluate", "measure_confidence"), "calibration.json", is_folder=False
     ),
     "export, a file": Writer(
         ("export", "model", "--to", "argos", "--probe", "valid.source"),
@@ -63,7 +63,7 @@ WRITERS = {
     "import": Writer(
         ("import", "ct2", "--probe", "valid.source"), ("transduce.interop.model_import", "find_import_format")
     ),
-    "average": Writer(("average", "run", "--last", "2"), ("transduce.training.model_selection", "average_checkpoints")),
+    "average": Writer(("average", "run", "--last", "2"), ("transduce.training.validation", "average_checkpoints")),
     "train": Writer(("train", "tiny.toml"), ("transduce.training.run", "prepare")),
     "demo": Writer(("demo", "--updates", "4"), ("transduce.demo.demonstration", "training_pairs")),
 }

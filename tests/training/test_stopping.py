@@ -18,7 +18,7 @@ from transduce.data import Batch, PreparedData
 from transduce.errors import Interrupted, TrainingError
 from transduce.model import Transformer
 from transduce.training import RunFolder, Trainer, Updater, catch_stop_signals, stopping, train
-from transduce.training.stopping import EarlyStopping, StopRequest, is_finite, should_skip
+from transduce.training.stopping import StopRequest, explain_early_stop, is_finite, should_skip
 
 
 def validations(*chrf: float, average: float = 99.0) -> list[dict[str, Any]]:
@@ -35,7 +35,7 @@ def validations(*chrf: float, average: float = 99.0) -> list[dict[str, Any]]:
 @pytest.mark.parametrize(("best_by", "name"), [("chrf", "chrF"), ("loss", "loss")])
 def test_a_run_that_got_no_better_says_since_when(best_by: Literal["chrf", "loss"], name: str) -> None:
     training = TrainingConfig(patience=2, best_by=best_by, updates=1000)
-    assert EarlyStopping(training).explain(validations(5, 4, 6, 6, 5)) == (
+    assert explain_early_stop(training, validations(5, 4, 6, 6, 5)) == (
         f"stopped after update 50: 2 validations in a row without a better {name}; best was update 30; raise "
         f"training.patience to go on"
     )
@@ -43,8 +43,8 @@ def test_a_run_that_got_no_better_says_since_when(best_by: Literal["chrf", "loss
 
 def test_a_better_chrf_counts_where_bleu_is_the_same() -> None:
     training = TrainingConfig(patience=2, best_by="bleu", updates=1000)
-    assert EarlyStopping(training).explain(validations(5, 6, 7)) is None
-    ended = EarlyStopping(training).explain(validations(5, 7, 6, 6))
+    assert explain_early_stop(training, validations(5, 6, 7)) is None
+    ended = explain_early_stop(training, validations(5, 7, 6, 6))
     assert ended is not None
     assert "without a better BLEU; best was update 20" in ended
 
@@ -60,7 +60,7 @@ def test_a_better_chrf_counts_where_bleu_is_the_same() -> None:
 )
 def test_others_have_nothing_to_say(patience: int, updates: int, chrf: list[float]) -> None:
     training = TrainingConfig(patience=patience, updates=updates, best_by="chrf")
-    assert EarlyStopping(training).explain(validations(*chrf)) is None
+    assert explain_early_stop(training, validations(*chrf)) is None
 
 
 MakeConfig = Callable[..., RunConfig]

@@ -14,8 +14,7 @@ from transduce.config import RunConfig, SearchConfig
 from transduce.errors import TrainingError
 from transduce.model import Transformer
 from transduce.training import Validation, train
-from transduce.training.model_selection import ModelSelection
-from transduce.training.validation import Validator
+from transduce.training.validation import ModelSelection, Validator
 
 MakeConfig = Callable[..., RunConfig]
 MetricsOf = Callable[[Path], list[dict[str, Any]]]

@@ -9,7 +9,7 @@ from pathlib import Path
 from cyclopts import Parameter
 
 from transduce.bundle import Bundle, find_bundle
-from transduce.cli.console import say
+from transduce.cli.standard_streams import say
 from transduce.errors import UserError
 from transduce.text import ParallelCorpus, open_parallel_corpus
 from transduce.translation import (
@@ -24,7 +24,7 @@ from transduce.translation import (
 
 @Parameter(name="*")
 @dataclass(frozen=True, kw_only=True)
-class Choice:
+class HeadChoice:
     """Whose attention to align by, or what to choose it on."""
 
     head: str | None = None
@@ -43,7 +43,7 @@ def align(
     *,
     source: Path,
     target: Path,
-    choice: Choice | None = None,
+    choice: HeadChoice | None = None,
     json: bool = False,
     device: str = "auto",
 ) -> None:
@@ -59,8 +59,8 @@ def align(
     """
     corpus = open_parallel_corpus(Path(), str(source), str(target), None, None)
     num_pairs = corpus.check()  # both files to their end, before anything is printed
-    given = choice or Choice()
-    text = _text_to_choose_on(given)
+    given = choice or HeadChoice()
+    text = _open_text_to_choose_on(given)
     bundle = Bundle.open(find_bundle(model))
     decoder = ForcedDecoder.from_bundle(bundle, device=device)
     if given.head is not None:
@@ -69,15 +69,14 @@ def align(
         head = recorded
         say(f"aligned by --head {head}, which the bundle's calibration names")
     else:
-        head = _measured_head(decoder, text or corpus, given.gold)
+        head = _choose_measured_head(decoder, text or corpus, given.gold)
     started = time.monotonic()
     for alignment in align_stream(decoder, corpus, head):
         sys.stdout.write((dumps(alignment.as_json(), ensure_ascii=False) if json else str(alignment)) + "\n")
     say(f"{num_pairs:,} pairs in {time.monotonic() - started:.1f} s")
 
 
-def _text_to_choose_on(given: Choice) -> ParallelCorpus | None:
-    """The text that was given for nothing else, if any."""
+def _open_text_to_choose_on(given: HeadChoice) -> ParallelCorpus | None:
     source, target = given.choose_on_source, given.choose_on_target
     if given.head is not None and any((source, target, given.gold)):
         raise UserError(f"--head {given.head} leaves nothing to choose: give either a head, or text to choose one on")
@@ -88,14 +87,12 @@ def _text_to_choose_on(given: Choice) -> ParallelCorpus | None:
     return open_parallel_corpus(Path(), str(source), str(target), None, None)
 
 
-def _measured_head(decoder: ForcedDecoder, text: ParallelCorpus, gold: Path | None) -> AlignmentHead:
+def _choose_measured_head(decoder: ForcedDecoder, text: ParallelCorpus, gold: Path | None) -> AlignmentHead:
     num_pairs = text.check()
     qualities = measure_heads(decoder, text, None if gold is None else read_gold_alignments(gold, num_pairs))
     head = choose_head(qualities)
-    figure = (
-        f"mean log-probability of linked words, {qualities[head]:.3f}"
-        if gold is None
-        else f"alignment error rate, {1 - qualities[head]:.3f}"
-    )
+    figure = f"mean log-probability of linked words, {qualities[head]:.3f}"
+    if gold is not None:
+        figure = f"alignment error rate, {1 - qualities[head]:.3f}"
     say(f"aligned by --head {head}, the best of {len(qualities)} by {figure}")
     return head

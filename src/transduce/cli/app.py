@@ -10,7 +10,6 @@ import traceback
 from collections.abc import Sequence
 from contextlib import redirect_stdout
 from io import TextIOWrapper
-from keyword import iskeyword
 from types import FrameType
 from typing import Any, NoReturn, cast
 
@@ -74,18 +73,22 @@ app = App(
     result_action="return_value",
     suppress_keyboard_interrupt=False,
 )
+_MODULES = {
+    **dict.fromkeys(("average", "export", "import"), "bundles"),
+    **dict.fromkeys(("score", "calibrate"), "evaluate"),
+    "info": "overview",
+}
+"""Modules of several commands; every other command has a module of its own name."""
+
+_config = App(name="config", help=COMMANDS["config"])
+_config.command("transduce.cli.overview:show", name="show", help="Print the resolved settings of a recipe as TOML.")
+_config.command("transduce.cli.overview:schema", name="schema", help="Print the JSON Schema of all settings.")
 for _name, _help in COMMANDS.items():
     if _name == "config":
-        _config = App(name=_name, help=_help)
-        _config.command(
-            "transduce.cli.config:show", name="show", help="Print the resolved settings of a recipe as TOML."
-        )
-        _config.command("transduce.cli.config:schema", name="schema", help="Print the JSON Schema of all settings.")
         app.command(_config)
-    else:
-        # Python keeps some words for itself.
-        _function = f"{_name}_bundle" if iskeyword(_name) else _name
-        app.command(f"transduce.cli.{_function}:{_function}", name=_name, help=_help)
+        continue
+    _function = "import_bundle" if _name == "import" else _name  # Python keeps the word for itself
+    app.command(f"transduce.cli.{_MODULES.get(_name, _name)}:{_function}", name=_name, help=_help)
 
 
 def main(arguments: Sequence[str] | None = None) -> NoReturn:
@@ -125,12 +128,10 @@ def _exit_code(arguments: Sequence[str] | None) -> int:
 
 
 def _terminated(_number: int, _frame: FrameType | None) -> None:
-    """SIGTERM cleans up and leaves as Ctrl-C does."""
     raise KeyboardInterrupt
 
 
 def _explained(error: BaseException) -> tuple[str, int]:
-    """What to tell the user, and the exit code."""
     match error:
         case KeyboardInterrupt():
             return "interrupted", 130

@@ -1,12 +1,11 @@
 """How long work looks: a live line on a terminal, plain lines elsewhere; always on standard error."""
 
-import json
+import os
+import stat
 import sys
 import time
 from collections.abc import Mapping
-from contextlib import AbstractContextManager
-from types import TracebackType
-from typing import Any, BinaryIO
+from typing import BinaryIO
 
 from rich.console import Console
 from rich.live import Live
@@ -16,25 +15,7 @@ from transduce.cli.standard_streams import heedless_standard_error, say
 from transduce.evaluation import Score
 from transduce.training import Progress, Validation
 
-__all__ = [
-    "PLAIN_EVERY_SECONDS",
-    "ConsoleReporter",
-    "duration",
-    "make_console",
-    "print_json",
-    "progress_line",
-    "say",
-    "say_facts",
-    "score_with_interval",
-    "standard_input",
-]
-
 PLAIN_EVERY_SECONDS = 15.0
-
-
-def print_json(value: Mapping[str, Any]) -> None:
-    """One JSON object on standard output."""
-    print(json.dumps(value, ensure_ascii=False, indent=2))
 
 
 def standard_input() -> BinaryIO | None:
@@ -54,7 +35,7 @@ def make_console() -> Console:
     return Console(file=heedless_standard_error(), stderr=True, highlight=False, soft_wrap=True)
 
 
-class ConsoleReporter(AbstractContextManager["ConsoleReporter"]):
+class ConsoleReporter:
     """Shows a run on standard error, and never stops it: what nobody reads is lost. A `Reporter` for training."""
 
     def __init__(self) -> None:
@@ -67,9 +48,7 @@ class ConsoleReporter(AbstractContextManager["ConsoleReporter"]):
             self._live.start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._live.stop()
 
     def report(self, text: str) -> None:
@@ -118,3 +97,74 @@ def duration(seconds: float) -> str:
     minutes, rest = divmod(round(seconds), 60)
     hours, minutes = divmod(minutes, 60)
     return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
+
+
+FIRST_BLOCK = 256
+"""Lines that are read before the first are translated; as many more each time, as long as they do not take too long."""
+
+LARGEST_BLOCK = 2048
+"""Enough to find companions of similar length."""
+
+BLOCK_SECONDS = 10.0
+"""For which somebody waits for output, or loses it by Ctrl-C, at most, about."""
+
+
+class LineProgress:
+    """Shows how far a stream of lines is, on standard error: a live line on a terminal, plain lines elsewhere.
+
+    Nothing is shown before `PLAIN_EVERY_SECONDS`, so that whoever types lines is left alone.
+
+    Args:
+        stream: standard input; how much is left of it is known if it is a file.
+    """
+
+    def __init__(self, stream: BinaryIO | None) -> None:
+        self._console = make_console()
+        self._live = Live(console=self._console, transient=True, auto_refresh=False)
+        self._descriptor = None if stream is None else _file(stream)
+        self._started = self._said = time.monotonic()
+        self._num_lines, self._block_size = 0, FIRST_BLOCK
+
+    def __enter__(self) -> "LineProgress":  # noqa: PYI034 - Self cannot be checked under test
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._live.stop()
+
+    def block_size(self) -> int:
+        """Lines to be taken next."""
+        return self._block_size
+
+    def done(self, num_lines: int, seconds: float) -> None:
+        """So many lines more are finished, and took so long."""
+        now = time.monotonic()
+        self._num_lines += num_lines
+        affordable = int(num_lines * BLOCK_SECONDS / max(seconds, 1e-6))
+        if num_lines == self._block_size or affordable < self._block_size:
+            self._block_size = max(1, min(2 * self._block_size, affordable, LARGEST_BLOCK))
+        if now - self._started < PLAIN_EVERY_SECONDS:
+            return
+        if self._console.is_terminal:
+            self._live.start()
+            self._live.update(Text(self._line(now), no_wrap=True, overflow="ellipsis"), refresh=True)
+        elif now - self._said >= PLAIN_EVERY_SECONDS:
+            self._said = now
+            self._console.print(Text(self._line(now)))
+
+    def _line(self, now: float) -> str:
+        seconds = now - self._started
+        line = f"{self._num_lines:,} lines  {self._num_lines / seconds:,.1f} lines/s"
+        if self._descriptor is None:
+            return line
+        share = os.lseek(self._descriptor, 0, os.SEEK_CUR) / max(1, os.fstat(self._descriptor).st_size)
+        if not 0 < share < 1:  # all is read, or it is still being written
+            return line
+        return f"{line}  {share:.1%} read  {duration(seconds / share - seconds)} to go"
+
+
+def _file(stream: BinaryIO) -> int | None:
+    try:
+        descriptor = stream.fileno()
+    except OSError:  # held in memory
+        return None
+    return descriptor if stat.S_ISREG(os.fstat(descriptor).st_mode) else None

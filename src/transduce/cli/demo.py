@@ -2,7 +2,8 @@
 
 from pathlib import Path
 
-from transduce.cli.console import ConsoleReporter, print_json
+from transduce.cli.console import ConsoleReporter
+from transduce.cli.standard_streams import print_json
 from transduce.demo import demonstrate
 
 

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 from cyclopts import Parameter
 
 from transduce.bundle import Bundle, check_output_file, find_bundle, write_output_file
-from transduce.cli.console import say
+from transduce.cli.standard_streams import say
 from transduce.errors import UserError
 from transduce.inspection import EVERYTHING, QUICK, Head, InspectedModel, InspectionRequest, inspect_text
 from transduce.serving.page import is_standalone_page, render_standalone_page
@@ -19,7 +19,7 @@ PAGE = "page of transduce inspect"
 
 @Parameter(name="*")
 @dataclass(frozen=True)
-class Wanted:
+class InspectionOptions:
     """What is computed.
 
     Args:
@@ -35,8 +35,8 @@ class Wanted:
     head: Annotated[tuple[str, ...], Parameter(negative=())] = ()
     quick: bool = False
 
-    def request(self, sentence: str) -> InspectionRequest:
-        """It, of a sentence."""
+    def make_request(self, sentence: str) -> InspectionRequest:
+        """The request to inspect the translation of `sentence`."""
         return InspectionRequest.checked(
             text=sentence,
             reference=self.reference,
@@ -53,7 +53,7 @@ def inspect(
     *,
     output: Path,
     compare: Annotated[tuple[Path, ...], Parameter(negative=())] = (),
-    wanted: Wanted | None = None,
+    options: InspectionOptions | None = None,
     device: str = "auto",
     force: bool = False,
 ) -> None:
@@ -64,12 +64,12 @@ def inspect(
         sentence: the source text.
         output: the page to write, as in page.html, or a pipe or device; an older page of this command is replaced.
         compare: another model or checkpoint, shown beside the first; may be given several times.
-        wanted: what is computed.
+        options: what is computed.
         device: cpu, cuda, mps or auto.
         force: replace any file that is there.
     """
     started = time.monotonic()
-    request = (wanted or Wanted()).request(sentence)
+    request = (options or InspectionOptions()).make_request(sentence)
     if output.is_dir() or not output.parent.is_dir():
         raise UserError(f"--output {output}: must be a file in a folder that exists, as in page.html")
     check_output_file(output, is_standalone_page, PAGE, force=force)

@@ -13,7 +13,7 @@ from typing import Annotated, Literal
 
 from cyclopts import Parameter
 
-from transduce.cli.computation import Computation
+from transduce.cli.options import Computation
 from transduce.cli.standard_streams import say
 from transduce.errors import ConfigError, MissingExtraError
 from transduce.interop import NATIVE

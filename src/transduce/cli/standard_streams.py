@@ -1,8 +1,9 @@
 """Standard output is data, and without it a command fails; standard error is talk, and nothing fails for that."""
 
+import json
 import os
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from io import StringIO
 from typing import Any
@@ -11,10 +12,15 @@ from transduce.errors import UserError, WriteError
 
 
 def say(text: str) -> None:
-    """One line on standard error; lost, and nothing else with it, if nobody reads that any more."""
+    """Print one line on standard error; it is lost, and nothing else with it, if nobody reads that any more."""
     stream = heedless_standard_error()
     if stream is not None:  # print would take standard output instead
         print(text, file=stream, flush=True)
+
+
+def print_json(value: Mapping[str, Any]) -> None:
+    """Print one JSON object on standard output."""
+    print(json.dumps(value, ensure_ascii=False, indent=2))
 
 
 def heedless_standard_error() -> Any:  # noqa: ANN401 - what takes the place of a stream

@@ -10,7 +10,8 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from transduce.cli.console import ConsoleReporter, duration, say, standard_input
+from transduce.cli.console import ConsoleReporter, duration, standard_input
+from transduce.cli.standard_streams import say
 from transduce.config import RunConfig, load_run_config, parse_duration
 from transduce.errors import TrainingError, UserError
 from transduce.training import automatic_settings_for, connect_ranks, verify_resume
@@ -19,7 +20,7 @@ from transduce.training import train as train_run
 
 @Parameter(name="*")
 @dataclass(frozen=True, kw_only=True)
-class Texts:
+class TextOptions:
     """Where the text is and in which languages, for a run without a recipe."""
 
     source: str | None = None
@@ -42,7 +43,7 @@ def train(
     recipe: Path | None = None,
     /,
     *,
-    texts: Texts | None = None,
+    texts: TextOptions | None = None,
     output: str | None = None,
     time: Annotated[str | None, Parameter(metavar="DURATION")] = None,
     settings: Annotated[list[str] | None, Parameter(name="--set", metavar="KEY=VALUE")] = None,
@@ -63,7 +64,7 @@ def train(
     """
     if restart and verify:
         raise UserError("--restart and --verify-resume: one deletes the run, the other leaves it alone; give one")
-    given = {f"data.{key}": value for key, value in asdict(texts or Texts()).items() if value is not None}
+    given = {f"data.{key}": value for key, value in asdict(texts or TextOptions()).items() if value is not None}
     if output is not None:
         given["output"] = output
     if time is not None:
@@ -74,7 +75,7 @@ def train(
             raise UserError(f"--time: {error}") from None
     with connect_ranks() as ranks:
         automatic = (
-            {} if recipe is not None else automatic_settings_for(_run(given, settings or []), time, restart=restart)
+            automatic_settings_for(_locate_run(given, settings or []), time, restart=restart) if recipe is None else {}
         )
         config, _ = load_run_config(
             recipe, settings=settings or [], environment=os.environ, arguments=given, automatic=automatic
@@ -109,7 +110,7 @@ def _verify(config: RunConfig) -> None:
     )
 
 
-def _run(given: Mapping[str, str], settings: Sequence[str]) -> dict[str, object]:
+def _locate_run(given: Mapping[str, str], settings: Sequence[str]) -> dict[str, object]:
     """What is said about folder and text, wherever it is: before their size is known, nothing else can be resolved."""
     known = ("TRANSDUCE_DATA_", "TRANSDUCE_OUTPUT")
     environment = {name: value for name, value in os.environ.items() if name.startswith(known)}

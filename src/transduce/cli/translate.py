@@ -10,10 +10,9 @@ from typing import Annotated, Any
 from cyclopts import Parameter
 
 from transduce.bundle import Bundle, find_bundle
-from transduce.cli.computation import Computation
-from transduce.cli.console import say, standard_input
-from transduce.cli.line_progress import LARGEST_BLOCK, LineProgress
-from transduce.cli.translate_options import SourceFlags, TranslationFlags, make_options
+from transduce.cli.console import LARGEST_BLOCK, LineProgress, standard_input
+from transduce.cli.options import Computation, SourceFlags, TranslationFlags, make_options
+from transduce.cli.standard_streams import say
 from transduce.errors import ConfigError, CorpusError
 from transduce.interop import NATIVE
 from transduce.kernels.memory import give_back_freed_memory
@@ -118,8 +117,7 @@ def _read_json_lines(
     for number, line in enumerate(block, start=first):
         try:
             one = TranslationLine.read(line, number, STANDARD_INPUT)
-            constraints = one.constraints
-            if constraints is not None:
+            if (constraints := one.constraints) is not None:
                 translator.check(constraints)
         except CorpusError as error:
             return found, error
@@ -142,8 +140,7 @@ def _report_line(name: str, line: Line, otherwise: str) -> None:
     if line.has_failed:
         say(f"{name}: no translation has what is asked for, or it is too long to be held to it; {otherwise}")
     if line.translation.num_parts > 1:
-        parts = f"read in {line.translation.num_parts} parts"
-        say(f"{name} is longer than the model reads at a time: {parts}")
+        say(f"{name} is longer than the model reads at a time: read in {line.translation.num_parts} parts")
     if line.is_given_up:
         say(f"{name}: no translation keeps what it must; it stays as it is, with the terms of the glossary")
     elif line.how == "in parts":
@@ -173,7 +170,6 @@ def _format_alternatives(number: int, line: Line, num_best: int) -> Iterator[str
 
 
 def _report_guard(translator: LineTranslator) -> None:
-    report = translator.guard_report
-    if report is not None:
+    if (report := translator.guard_report) is not None:
         found = ", ".join(f"{name} {report.before[name]} -> {report.after[name]}" for name in PROBLEMS)
         say(f"guard: {report.retried:,} lines tried once more, {report.kept:,} replaced; {found}")

@@ -1,7 +1,6 @@
 """What a run is made of: frozen, validated, documented settings, named presets, and reading and writing TOML."""
 
-from transduce.config.keys import flatten, remove_settings
-from transduce.config.loading import first_problem, load_run_config, to_toml
+from transduce.config.loading import first_problem, flatten, load_run_config, remove_settings, to_toml
 from transduce.config.presets import PRESETS, Preset
 from transduce.config.run import RunConfig
 from transduce.config.search import SearchConfig

@@ -43,12 +43,7 @@ class Batch:
 
     def to(self, device: torch.device | str) -> "Batch":
         """The same batch in the memory of `device`."""
-        return Batch(
-            self.source_ids.to(device),
-            self.source_mask.to(device),
-            self.target_ids.to(device),
-            self.target_mask.to(device),
-        )
+        return Batch(**{name: part.to(device) for name, part in vars(self).items()})
 
     def split(self, most_tokens: int) -> list["Batch"]:
         """The same rows, in order, in batches of at most `most_tokens` a side, padding included, or of one row."""
@@ -76,7 +71,6 @@ class Batch:
 def _trim_padding(
     ids: Int[Tensor, "batch tokens"], mask: Bool[Tensor, "batch tokens"]
 ) -> tuple[Int[Tensor, "batch longest"], Bool[Tensor, "batch longest"]]:
-    """Ids and mask without the columns of padding alone."""
     longest = int(mask.sum(dim=1).max())
     return ids[:, :longest], mask[:, :longest]
 
@@ -128,11 +122,11 @@ def plan_batches(
     np.negative(turning, out=turning, where=longest % 2 == 0)
     for key in (turning, longest):
         order = order[np.argsort(key[order], kind="stable")]
-    batches = _cut_batches(order, longest[order], batch_tokens, int(batch_tokens * random.random()))
+    batches = _cut_plan(order, longest[order], batch_tokens, int(batch_tokens * random.random()))
     return [batches[index] for index in random.permutation(len(batches))]
 
 
-def _cut_batches(
+def _cut_plan(
     order: Int[np.ndarray, "pairs"], longest: Int[np.ndarray, "pairs"], batch_tokens: int, first_tokens: int
 ) -> list[Int[np.ndarray, "_"]]:
     """Each batch in turn takes as many pairs as fit; `longest` ascends, so its last pair decides the width.

@@ -97,7 +97,6 @@ def _lock_path(folder: Path) -> Path:
 
 
 def _remove_with_lock(folder: Path) -> None:
-    """Remove the folder and then its lock, which the caller holds."""
     shutil.rmtree(folder, ignore_errors=True)
     with suppress(OSError):
         _lock_path(folder).unlink()
@@ -127,9 +126,6 @@ class _KnownFile(Settings):
     inode: int
     digest: str
 
-    def is_unchanged(self, other: "_KnownFile") -> bool:
-        return self.model_dump(exclude={"digest"}) == other.model_dump(exclude={"digest"})
-
 
 class _KnownFiles(Settings):
     files: dict[str, _KnownFile]
@@ -151,15 +147,17 @@ class KnownDigests:
 
     def digest(self, path: Path) -> str:
         """SHA-256 of the bytes of the file, in hexadecimal."""
-        name, found = str(path.absolute()), _stat_file(path)
+        name, status = str(path.absolute()), path.stat()
+        times = {"modified": status.st_mtime_ns, "changed": status.st_ctime_ns}
+        found = {"size": status.st_size, **times, "inode": status.st_ino}
         known = self._known.get(name)
-        if known is not None and known.is_unchanged(found):
+        if known is not None and known.model_dump(exclude={"digest"}) == found:
             return known.digest
-        at_rest = time.time_ns() - max(found.modified, found.changed) > _CLOCK_TICK
+        is_at_rest = time.time_ns() - max(times.values()) > _CLOCK_TICK
         digest = compute_file_digest(path)
         # A file that was written to just now may be written to again at what its times show as the same moment.
-        if at_rest:
-            self._known[name] = found.model_copy(update={"digest": digest})
+        if is_at_rest:
+            self._known[name] = _KnownFile(**found, digest=digest)
             self._is_new = True
         return digest
 
@@ -175,14 +173,3 @@ class KnownDigests:
                 beside.replace(self._path)
             finally:
                 beside.unlink(missing_ok=True)
-
-
-def _stat_file(path: Path) -> _KnownFile:
-    status = path.stat()
-    return _KnownFile(
-        size=status.st_size,
-        modified=status.st_mtime_ns,
-        changed=status.st_ctime_ns,
-        inode=status.st_ino,
-        digest="",
-    )

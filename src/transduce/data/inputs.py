@@ -46,12 +46,7 @@ def open_inputs(
 ) -> Iterator[Inputs]:
     """The inputs of `data`; those from standard input lie in a file in `cache` for as long as the block runs.
 
-    Args:
-        data: The files.
-        text: The tokenizer and the rules of cleaning.
-        cache: Folder for what comes from standard input.
-        standard_input: What `pairs = "-"` reads.
-        digest: The SHA-256 of a file.
+    `standard_input` is what `pairs = "-"` reads, and `digest` gives the SHA-256 of a file.
 
     Raises:
         CorpusError: A file cannot be read, or standard input is asked for and there is none.
@@ -74,28 +69,22 @@ def open_inputs(
 
 def _open_files(data: DataConfig, text: TextConfig, spooled: Path | None, digest: Callable[[Path], str]) -> Inputs:
     """`spooled` is the file with what came from standard input."""
-    training = [open_corpus(data, corpus, spooled) for corpus in data.training_corpora]
-    if not training:
+    if not data.training_corpora:
         raise ConfigError("there is no parallel text: give source and target, pairs, or corpora")
-    validation = None
+    validation = _validation_corpus(data)
+    given = [*data.training_corpora, *([validation] if validation else [])]
+    opened = [open_corpus(data, corpus, spooled) for corpus in given]
     digests: dict[str, str] = {}
     headers: dict[str, Pair] = {}
-    for corpus, opened in zip(data.training_corpora, training, strict=True):
-        digests |= _compute_digests(corpus, opened, digest)
-        headers |= _read_header(corpus, opened)
-    if given := _validation_corpus(data):
-        validation = open_corpus(data, given)
-        digests |= _compute_digests(given, validation, digest)
-        headers |= _read_header(given, validation)
+    for corpus, files in zip(given, opened, strict=True):
+        next(iter(files), None)  # opens the files: the corpus says best what is wrong with one that cannot be read
+        digests |= {name: digest(path) for name, path in zip(_list_names(corpus), files.files, strict=True)}
+        if corpus.pairs is not None and (header := files.header()) is not None:
+            headers[corpus.pairs] = header
     if text.tokenizer is not None:
         digests |= {name: digest(Path(name)) for name in _list_tokenizer_files(text.tokenizer)}
     digests["all"] = _compute_key(data, text, digests, headers)
-    return Inputs(training, validation, digests, headers)
-
-
-def _read_header(corpus: CorpusConfig, opened: ParallelCorpus) -> dict[str, Pair]:
-    header = opened.header()
-    return {} if header is None or corpus.pairs is None else {corpus.pairs: header}
+    return Inputs(opened if validation is None else opened[:-1], opened[-1] if validation else None, digests, headers)
 
 
 def _list_tokenizer_files(tokenizer: str) -> list[str]:
@@ -124,18 +113,11 @@ def open_corpus(data: DataConfig, corpus: CorpusConfig, spooled: Path | None = N
     return open_parallel_corpus(Path(data.folder), corpus.source, corpus.target, pairs, columns, data.languages)
 
 
-def _compute_digests(corpus: CorpusConfig, opened: ParallelCorpus, digest: Callable[[Path], str]) -> dict[str, str]:
-    """By the names that the configuration uses."""
-    next(iter(opened), None)  # opens the files: the corpus says best what is wrong with one that cannot be read
-    return {name: digest(path) for name, path in zip(_list_names(corpus), opened.files, strict=True)}
-
-
 def _list_names(corpus: CorpusConfig) -> list[str]:
     return [name for name in (corpus.source, corpus.target, corpus.pairs) if name is not None]
 
 
 def _compute_key(data: DataConfig, text: TextConfig, digests: dict[str, str], headers: dict[str, Pair]) -> str:
-    """SHA-256 of everything that decides the token ids."""
 
     def contents(corpus: CorpusConfig) -> list[object]:
         # The endings of a name say how its bytes are read: .tsv or .jsonl, compressed or not.

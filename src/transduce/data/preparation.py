@@ -190,7 +190,6 @@ def _data_folder(cache: Path, digest: str) -> Path:
 def _find_prepared(
     cache: Path, data: DataConfig, digests: Mapping[str, str], known: KnownDigests, report: Callable[[str], None]
 ) -> PreparedData | None:
-    """The data that an earlier run has prepared; damaged data is removed."""
     folder = _data_folder(cache, digests["all"])
     if not folder.exists():
         return None
@@ -280,7 +279,6 @@ def _count_pairs(corpora: list[ParallelCorpus], num_pairs: list[int]) -> Iterato
 
 
 def _read_validation(corpus: ParallelCorpus, report: Callable[[str], None]) -> list[Pair]:
-    """The pairs with text on both sides."""
     given = list(corpus)
     validation = [pair for pair in given if not is_blank(pair)]
     if len(validation) < len(given):
@@ -319,7 +317,6 @@ def _build_folder(
 def _clean_held_out(
     held_out: list[Pair], tokenizer: Tokenizer, text: TextConfig, report: Callable[[str], None]
 ) -> list[Pair]:
-    """The held-out pairs that the rules of cleaning keep."""
     cleaner = Cleaner(text)
     sources, targets = zip(*held_out, strict=True)
     pieces = zip(tokenizer.encode_all(sources), tokenizer.encode_targets(targets), strict=True)

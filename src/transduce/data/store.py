@@ -48,11 +48,7 @@ class TokenStore:
 
     @classmethod
     def open(cls, folder: Path, digest: Callable[[Path], str] = compute_file_digest) -> "TokenStore":
-        """The store in `folder`, after comparing its files with the sizes and digests in `store.json`.
-
-        Args:
-            folder: What `create_store` made.
-            digest: The SHA-256 of a file.
+        """The store that `create_store` made in `folder`, after comparing its files with `store.json`.
 
         Raises:
             RunError: A file is missing, truncated or altered.
@@ -104,11 +100,6 @@ class _OpenFile:
         weakref.finalize(self, self._file.close)
 
     def read(self, start: int, count: int) -> Integer[np.ndarray, "count"]:
-        """The `count` numbers from number `start` on.
-
-        Raises:
-            RunError: The file ends before.
-        """
         size, place = count * self._dtype.itemsize, start * self._dtype.itemsize
         if hasattr(os, "pread"):  # everywhere but on Windows
             found = os.pread(self._file.fileno(), size, place)

@@ -16,12 +16,10 @@ from transduce.bundle import (
 )
 from transduce.data import Batch
 from transduce.errors import RunError
-from transduce.training.distributed.batch_stream import BatchPosition
-from transduce.training.distributed.ranks import ALONE, Ranks
-from transduce.training.distributed.sharding import distribute_like, full_tensor, gather_full_tensors
+from transduce.training.distributed.batches import BatchPosition
+from transduce.training.distributed.ranks import ALONE, Ranks, distribute_like, full_tensor, gather_full_tensors
 from transduce.training.run_folder import RunFolder
-from transduce.training.schedule import Decay
-from transduce.training.updater import Updater
+from transduce.training.updater import Decay, Updater
 
 
 def batches_digest(before: str, batches: Iterable[Batch], ranks: Ranks = ALONE) -> str:
@@ -73,7 +71,7 @@ class RunState:
     best: float | None = None
     """The best figure of validation so far (`Validation.quality`), if there was one."""
     best_ties: list[float] = field(default_factory=list)
-    """Decides between that model and another of the same figure (`Validation.ties`); empty in old checkpoints, where
+    """Decides between that model and another of the same figure (`Validation.rank`); empty in old checkpoints, where
     any other model of the same figure is better."""
     best_single: float | None = None
     """The best figure of a validation during training, without the averages at the end: for early stopping."""

@@ -1,16 +1,16 @@
 """The training loss: cross-entropy with label smoothing over real target tokens (paper 5.4)."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+from transduce.data import Batch
 from transduce.kernels.linear import BLOCK, multiplies_in_blocks
-from transduce.model import NEVER
+from transduce.model import NEVER, Transformer
 
 CHUNK_LOGITS = 2**22
 """Logits held at a time, if they are at least d_model rows: few enough for a processor's cache, and enough rows for
@@ -20,8 +20,7 @@ ACCELERATOR_CHUNK_LOGITS = 2**28
 """Logits held at a time on an accelerator, where few large products are fast."""
 
 
-@dataclass(frozen=True)
-class TokenLosses:
+class TokenLosses(NamedTuple):
     """Sums over tokens."""
 
     loss: Float[Tensor, ""]
@@ -46,6 +45,14 @@ def label_smoothed_cross_entropy(
     and used for loss and gradient a chunk of rows at a time: the full matrix is never held.
     """
     return TokenLosses(*_ChunkedCrossEntropy.apply(hidden, weight, bias, targets, smoothing))  # type: ignore[no-untyped-call]
+
+
+def compute_losses(model: Transformer, batch: Batch, smoothing: float) -> TokenLosses:
+    """The losses of a model over the real target tokens of a batch."""
+    memory = model.encode(batch.source_ids, batch.source_mask)
+    hidden = model.decode_hidden(batch.target_ids, batch.target_mask, memory, batch.source_mask)
+    states, targets = hidden[batch.target_mask], batch.target_ids[batch.target_mask]
+    return label_smoothed_cross_entropy(states, model.projection.weight, targets, smoothing, model.projection.bias)
 
 
 class _ChunkedCrossEntropy(torch.autograd.Function):
@@ -125,7 +132,6 @@ class _ChunkedCrossEntropy(torch.autograd.Function):
 
 
 def _chunk_rows(hidden: Float[Tensor, "tokens d_model"], weight: Float[Tensor, "vocabulary d_model"]) -> int:
-    """Number of rows of every chunk but the last."""
     on_cpu = hidden.device.type == "cpu"
     # Each chunk adds a gradient of the whole matrix, which fewer than d_model rows would not be worth.
     rows = max((CHUNK_LOGITS if on_cpu else ACCELERATOR_CHUNK_LOGITS) // weight.size(0), weight.size(1))

@@ -23,25 +23,14 @@ from transduce.kernels.memory import (
     give_back_freed_memory,
     reset_peak_memory,
 )
-from transduce.training.distributed.ranks import Ranks
-from transduce.training.distributed.sharding import is_sharded, no_sync
+from transduce.training.distributed.ranks import Ranks, is_sharded, no_sync
 from transduce.training.updater import Updater
 
 BYTES_A_PARAMETER = 16
 """The weight, its gradient and Adam's two means, each a number of four bytes."""
 
-_SETTINGS = {
-    "vocabulary": "text.vocabulary",
-    "num_encoder_layers": "model.num_encoder_layers",
-    "num_decoder_layers": "model.num_decoder_layers",
-    "d_model": "model.d_model",
-    "d_ff": "model.d_ff",
-    "num_heads": "model.num_heads",
-    "d_k": "model.d_k",
-    "d_v": "model.d_v",
-    "max_positions": "model.max_positions",
-}
-"""What decides the number of parameters, and what users call it."""
+_SIZES = ("vocabulary", "num_encoder_layers", "num_decoder_layers", "d_model", "d_ff", "num_heads", "d_k", "d_v")
+"""Settings of the network that decide its number of parameters, besides the number of learned positions."""
 
 
 def check_model_memory(config: RunConfig, device: torch.device, ranks: Ranks) -> None:
@@ -60,7 +49,8 @@ def check_model_memory(config: RunConfig, device: torch.device, ranks: Ranks) ->
     if not free or needed <= min(free):
         return
     name = _largest_setting(config.model)
-    value = "" if name is None else f"{_SETTINGS[name]} = {getattr(config.model, name):,}: "
+    section = "text" if name == "vocabulary" else "model"
+    value = "" if name is None else f"{section}.{name} = {getattr(config.model, name):,}: "
     raise ConfigError(
         f"{value}a model of {config.model.num_parameters:,} parameters needs at least {needed / 1e9:,.1f} GB to train "
         f"(weights, gradients and Adam's two means, without any text), and {min(free) / 1e9:,.1f} GB are there; "
@@ -72,7 +62,7 @@ def _largest_setting(model: TransformerConfig) -> str | None:
     """The setting that would save most if it alone were that of the paper's base model; None if none saves anything."""
     base = TransformerConfig()
     saved = {}
-    for name in _SETTINGS:
+    for name in (*_SIZES, "max_positions"):
         widths = {"d_k", "d_v"} if name == "d_model" else set[str]()  # which follow from it unless they are given
         changes = {one: min(getattr(model, one), getattr(base, one)) for one in {name} | widths}
         saved[name] = model.num_parameters - model.model_copy(update=changes).num_parameters
@@ -124,16 +114,14 @@ class Fit:
     def describe(self, updates: int, time_limit: float = math.inf) -> str:
         """Memory and time that so many updates need, in one line, where the run ends after `time_limit` seconds."""
         seconds = self.seconds_per_update * updates
+        duration = f"about {timedelta(seconds=round(seconds))} for {updates:,} updates, validations not counted"
         if seconds > time_limit:
-            duration = (
-                f"{timedelta(seconds=round(time_limit))} for about {time_limit / self.seconds_per_update:,.0f} updates"
-            )
-        else:
-            duration = f"about {timedelta(seconds=round(seconds))} for {updates:,} updates, validations not counted"
-        memory = ""
-        if self.used is not None and self.available is not None:
-            memory = f"training needs {self.used / 1e9:.1f} GB of memory, {self.available / 1e9:.1f} GB are there; "
-        return f"{memory}{duration}"
+            most = time_limit / self.seconds_per_update
+            duration = f"{timedelta(seconds=round(time_limit))} for about {most:,.0f} updates"
+        if self.used is None or self.available is None:
+            return duration
+        memory = f"training needs {self.used / 1e9:.1f} GB of memory, {self.available / 1e9:.1f} GB are there"
+        return f"{memory}; {duration}"
 
 
 def find_largest_shapes(
@@ -192,15 +180,16 @@ def probe_memory(
     """
     ranks = updater.ranks
     with _restore_afterwards(updater), no_sync(updater.batch_loss), updater.limit_threads():
-        shapes = find_largest_shapes(lengths, ranks.size * share // micro_batches, ranks.size, times)
-        while (seconds := _measure_seconds(updater, shapes, safe_share, free)) is None:
+        while True:
+            shapes = find_largest_shapes(lengths, ranks.size * share // micro_batches, ranks.size, times)
+            if (seconds := _measure_seconds(updater, shapes, safe_share, free)) is not None:
+                break
             if share // micro_batches <= int(lengths.max()):
                 raise TrainingError(
                     f"memory does not hold the model and a pair of up to {lengths.max()} tokens a side: lower "
                     f"text.max_pieces, or take a smaller model"
                 )
             micro_batches *= 2
-            shapes = find_largest_shapes(lengths, ranks.size * share // micro_batches, ranks.size, times)
         used, still_free = get_used_memory(updater.device), _free_memory_per_rank(updater, free)
         addresses = get_available_addresses(updater.device)
     available = None
@@ -294,7 +283,6 @@ def _free_memory_per_rank(updater: Updater, free: Callable[[torch.device], int |
 
 
 def _call_unless_out_of_memory(updater: Updater, attempt: Callable[[], Found]) -> Found | None:
-    """The result of `attempt`; None if it runs out of memory."""
     try:
         return attempt()
     except (RuntimeError, MemoryError) as error:
@@ -316,12 +304,10 @@ def _run_shapes(updater: Updater, shapes: list[Shape]) -> float:
     reset_peak_memory(updater.device)  # of what was tried before
     attempts = [(shape, False) for shape in shapes] + [(shapes[0], updater.has_micro_batches)]
     attempts += attempts[-1:] * updater.has_micro_batches  # again, as the first time starts the processes
-    seconds = 0.0
     for shape, divided in attempts:
         started = time.perf_counter()
         _run_shape(updater, shape, divided=divided)
-        seconds = time.perf_counter() - started
-    return seconds
+    return time.perf_counter() - started
 
 
 def _estimate_bytes(updater: Updater, shape: Shape) -> int:
@@ -347,7 +333,6 @@ def _estimate_bytes(updater: Updater, shape: Shape) -> int:
 
 
 def _run_shape(updater: Updater, shape: Shape, *, divided: bool = False) -> None:
-    """Forward and backward of a batch of this shape."""
     updater.model.train()
     batch = shape.batch(updater.model.pad_id)
     if divided:

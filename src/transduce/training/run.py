@@ -11,7 +11,7 @@ from typing import BinaryIO
 import torch
 
 from transduce.bundle import Bundle, Languages, apply_start_from, find_bundle, has_checkpoint, inherit_search_settings
-from transduce.config import RunConfig, TextConfig, TrainingConfig, to_toml
+from transduce.config import RunConfig, TextConfig, to_toml
 from transduce.data import PreparedData, find_prepared_tokenizer, plan_batches, prepare, select_epoch_pairs
 from transduce.errors import (
     BundleError,
@@ -26,13 +26,13 @@ from transduce.errors import (
 from transduce.kernels.device import find_device
 from transduce.kernels.memory import keep_few_kernels, keep_freed_memory
 from transduce.text import Tokenizer
-from transduce.training.diagnosis.initial_checks import measure_text
+from transduce.training.diagnosis.measurements import measure_text
 from transduce.training.distributed.ranks import Ranks, can_restart, connect_ranks
 from transduce.training.expectations import expected_quality
 from transduce.training.memory import check_model_memory
 from transduce.training.reporting.metrics import describe_environment, length_histogram
 from transduce.training.reporting.progress import Reporter, SilentReporter
-from transduce.training.reporting.trackers import check_tensorboard
+from transduce.training.reporting.report import check_tensorboard
 from transduce.training.run_folder import RunFolder, settings_digest
 from transduce.training.stopping import catch_stop_signals
 from transduce.training.trainer import Trainer, TrainingResult
@@ -73,13 +73,12 @@ def train(
         EndedElsewhere: another of the ranks that torchrun has started reports what is wrong.
     """
     with connect_ranks() as ranks:
-        if reporter is None or not ranks.is_first:
-            reporter = SilentReporter()
-        return _train(config, reporter, ranks, restart=restart, standard_input=standard_input)
+        shown = SilentReporter() if reporter is None or not ranks.is_first else reporter
+        return _train(config, shown, ranks, standard_input, restart=restart)
 
 
 def _train(
-    config: RunConfig, reporter: Reporter, ranks: Ranks, *, restart: bool, standard_input: BinaryIO | None
+    config: RunConfig, reporter: Reporter, ranks: Ranks, standard_input: BinaryIO | None, *, restart: bool
 ) -> TrainingResult:
     if not config.data.training_corpora:
         raise ConfigError("there is nothing to train on: give data.source and data.target, data.pairs or data.corpora")
@@ -87,7 +86,7 @@ def _train(
     if config.training.tensorboard:
         check_tensorboard()
     folder = RunFolder(Path(config.output))
-    config, text, start = resolve_start(config, folder, _cache_folder(config), reporter.report, restart=restart)
+    config, text, start = _resolve_start(config, folder, _cache_folder(config), reporter.report, restart=restart)
     config = _set_precision(config, device)
     _check_ranks(config, ranks)
     # Before the tokenizer exists, its smallest size stands for it.
@@ -107,9 +106,7 @@ def _train(
                 f"{folder.path}: not every rank sees that the first is at work there: give all of them an output "
                 f"in a folder that their machines share"
             )
-        return _train_in_folder(
-            config, text, start, folder, reporter, ranks, restart=restart, standard_input=standard_input
-        )
+        return _train_in_folder(config, text, start, folder, reporter, ranks, standard_input, restart=restart)
 
 
 def _cache_folder(config: RunConfig) -> Path:
@@ -123,9 +120,9 @@ def _train_in_folder(
     folder: RunFolder,
     reporter: Reporter,
     ranks: Ranks,
+    standard_input: BinaryIO | None,
     *,
     restart: bool,
-    standard_input: BinaryIO | None,
 ) -> TrainingResult:
     """Train in a folder that only the first rank writes to; `text` is the configuration for preparing the text."""
     started = time.perf_counter()
@@ -159,7 +156,7 @@ def _train_in_folder(
             if ranks.is_first:
                 folder.begin(config, restart=restart)
                 folder.truncate_after(trainer.state.update, finished=trainer.state.finished, report=reporter.report)
-                report_start(trainer)
+                _report_start(trainer)
                 trainer.trackers.begin()
             try:
                 return trainer.run(stop, again)
@@ -169,16 +166,13 @@ def _train_in_folder(
                 raise
 
 
-def resolve_start(
+def _resolve_start(
     config: RunConfig, folder: RunFolder, cache: Path, report: Callable[[str], None], *, restart: bool
 ) -> tuple[RunConfig, TextConfig, Bundle | None]:
     """The run with its network and tokenizer, the configuration for preparing its text, and the bundle it starts from.
 
     A fine-tuning run needs that bundle only until its first checkpoint: then its network is in the saved configuration
     and its tokenizer with the prepared data, as the bundle may have been moved or trained further.
-
-    Raises:
-        BundleError, ConfigError: see `bundle.started`.
     """
     path, saved = config.training.start_from, None if restart else folder.load_config()
     if path is None or saved is None or saved.training.start_from != path or not has_checkpoint(folder.checkpoints):
@@ -244,7 +238,6 @@ def _set_precision(config: RunConfig, device: torch.device) -> RunConfig:
 
 
 def _check_ranks(config: RunConfig, ranks: Ranks) -> None:
-    """Check that several ranks can train the run."""
     if ranks.size == 1:
         return
     if config.data.pairs == "-":
@@ -292,7 +285,6 @@ def _set_updates(config: RunConfig, prepared: PreparedData, saved: RunConfig | N
 
 
 def _check_positions(config: RunConfig, prepared: PreparedData) -> None:
-    """Check that learned positions suffice for the text and for `search.min_length`."""
     if config.model.positions != "learned":
         return
     tokenizer, (sources, targets) = prepared.tokenizer, zip(*prepared.validation, strict=True)
@@ -317,7 +309,7 @@ def _limit_max_pieces(config: RunConfig, prepared: PreparedData) -> RunConfig:
     return config.model_copy(update={"search": search})
 
 
-def report_start(trainer: Trainer) -> None:
+def _report_start(trainer: Trainer) -> None:
     """Report what is trained on which text and machine, and log it as the first line of metrics.jsonl."""
     config, prepared, log = trainer.config, trainer.prepared, trainer.folder.metrics
     parameters, start = trainer.model.num_parameters, config.training.start_from
@@ -326,42 +318,46 @@ def report_start(trainer: Trainer) -> None:
     if begun := log.first():
         _report_other_machine(begun.get("environment", {}), machine, trainer.reporter)
     else:
-        facts = {"num_pairs": len(prepared.train), "num_parameters": parameters, "vocabulary": config.model.vocabulary}
-        facts["num_validation_pairs"] = len(prepared.validation)
-        log.append(
-            "data",
-            0,
-            {
-                **facts,
-                "start": trainer.state.start,
-                "micro_batches": trainer.state.micro_batches,
-                "cleaning": prepared.cleaning,
-                "corpora": [asdict(corpus) for corpus in prepared.corpora],
-                "lengths": length_histogram(prepared.train.lengths),
-                "text": asdict(measure_text(prepared)),
-                "digests": prepared.digests,
-                "environment": machine,
-            },
-        )
-    trainer.reporter.report(
+        facts = {
+            "num_pairs": len(prepared.train),
+            "num_parameters": parameters,
+            "vocabulary": config.model.vocabulary,
+            "num_validation_pairs": len(prepared.validation),
+            "start": trainer.state.start,
+            "micro_batches": trainer.state.micro_batches,
+            "cleaning": prepared.cleaning,
+            "corpora": [asdict(corpus) for corpus in prepared.corpora],
+            "lengths": length_histogram(prepared.train.lengths),
+            "text": asdict(measure_text(prepared)),
+            "digests": prepared.digests,
+            "environment": machine,
+        }
+        log.append("data", 0, facts)
+    report = trainer.reporter.report
+    report(
         f"{len(prepared.train):,} pairs to train on (left out: {_describe_cleaning(prepared.cleaning)}), "
         f"{len(prepared.validation):,} to validate with"
     )
     for corpus in prepared.corpora if len(prepared.corpora) > 1 else []:
-        trainer.reporter.report(
+        report(
             f"    {corpus.name}: {corpus.cleaning['kept']:,} pairs (left out: {_describe_cleaning(corpus.cleaning)}), "
             f"each {corpus.weight:g} times an epoch"
         )
     budget = trainer.state.ranks * config.training.batch_tokens * config.training.accumulation
-    trainer.reporter.report(
+    report(
         f"{model}, {parameters:,} parameters, {config.model.vocabulary:,} token ids; "
         f"on {_describe_device(trainer)}, precision {config.training.precision}; "
         f"{config.training.updates:,} updates of at most {budget:,} tokens a side; "
         f"texts of more than {config.search.max_pieces} pieces are translated in parts"
     )
     if not begun and config.preset == "low-resource" and (quality := expected_quality(len(prepared.train))) is not None:
-        trainer.reporter.report(quality)
-    _report_long_warmup(config.training, trainer.reporter)
+        report(quality)
+    if (warmup := config.training.warmup) > config.training.updates:
+        report(
+            f"training.warmup = {warmup:,}: the learning rate is still rising when training ends after "
+            f"{config.training.updates:,} updates; lower it to reach the rate that the preset or the recipe is meant "
+            f"for"
+        )
     trainer.selection.diagnosis.report_findings()
 
 
@@ -380,18 +376,9 @@ def _describe_device(trainer: Trainer) -> str:
 
 
 def _report_other_machine(before: Mapping[str, str], now: Mapping[str, str], reporter: Reporter) -> None:
-    """Warn that a run which is resumed on another machine is not equal to the bit."""
     changed = [f"{name} was {before[name]}, is {now[name]}" for name in now if before.get(name, now[name]) != now[name]]
     if changed:
         reporter.report(
             f"this is not what the run began with ({'; '.join(changed)}): figures may differ by rounding from those "
             f"of a run that never stopped"
-        )
-
-
-def _report_long_warmup(training: TrainingConfig, reporter: Reporter) -> None:
-    if training.warmup > training.updates:
-        reporter.report(
-            f"training.warmup = {training.warmup:,}: the learning rate is still rising when training ends after "
-            f"{training.updates:,} updates; lower it to reach the rate that the preset or the recipe is meant for"
         )

@@ -191,12 +191,9 @@ class RunFolder:
             )
 
     def remove_outdated(self, update: int, superseded: int, keep: int) -> None:
-        """Remove the checkpoints that the one of `update` replaces, also those that a killed process left.
+        """Keep the latest checkpoints up to that of `update`, `keep` of them, without the one of update `superseded`.
 
-        Args:
-            update: of the present checkpoint.
-            superseded: update of an earlier one that was not due; 0 if there is none.
-            keep: number of the latest ones that are kept.
+        `superseded` was not due; it is 0 if there is none.
         """
         # A checkpoint that was not due, but made when the run was stopped, must not be averaged: the run would not end
         # like one that was never interrupted.
@@ -263,14 +260,12 @@ class RunFolder:
 
 
 def _changes(before: RunConfig, after: RunConfig) -> list[str]:
-    """The settings that have changed and may not, a line for each."""
     old, new, may_differ = flatten(before.model_dump()), flatten(after.model_dump()), _may_differ(after)
     changed = [key for key in new if old[key] != new[key] and key not in may_differ]
     return [f"  {key}: was {old[key]!r}, now {new[key]!r}" for key in changed]
 
 
 def _set_aside(place: Path, word: str) -> Path:
-    """Rename `place` to a free name with `word` in it, and return that."""
     aside = next(name for number in count(1) if not (name := Path(f"{place}.{word}-{number}")).exists())
     place.rename(aside)
     return aside

@@ -3,10 +3,9 @@
 import math
 import signal
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from types import FrameType
-from typing import Any
 
 from torch import nn
 
@@ -15,8 +14,9 @@ from transduce.config import TrainingConfig
 from transduce.data import Batch
 from transduce.errors import TrainingError
 from transduce.text import Tokenizer
-from transduce.training.distributed.batch_stream import BatchPosition
-from transduce.training.distributed.sharding import full_tensor
+from transduce.training.distributed.batches import BatchPosition
+from transduce.training.distributed.ranks import full_tensor
+from transduce.training.reporting.metrics import Line, select_lines
 
 METRIC_NAMES = {"bleu": "BLEU", "chrf": "chrF", "loss": "loss"}
 
@@ -31,37 +31,29 @@ ACKNOWLEDGE_AFTER = 1.0
 """Seconds in which most requests to stop are granted; after that, the user is told that it was received."""
 
 
-class EarlyStopping:
-    """Ends a run after `training.patience` validations in a row without a better `training.best_by`; 0: never."""
-
-    def __init__(self, training: TrainingConfig) -> None:
-        self._training = training
-
-    def should_stop(self, without_gain: int) -> bool:
-        """Whether the run ends after so many validations in a row without a better figure."""
-        return 0 < self._training.patience <= without_gain
-
-    def explain(self, lines: Sequence[Mapping[str, Any]]) -> str | None:
-        """Why a run with these lines of metrics.jsonl ended early; None if it did not."""
-        best_by = self._training.best_by
-        highest, best, since = [-math.inf], 0, list[int]()
-        for line in lines:
-            if line["kind"] != "validation":
-                continue
-            quality = [_quality(line, name) for name in (best_by, "chrf", "loss")]  # the last two decide ties
-            if quality > highest:
-                highest, best, since = quality, line["update"], []
-            else:
-                since.append(line["update"])
-        if not self.should_stop(len(since)) or since[-1] >= self._training.updates:
-            return None
-        return (
-            f"stopped after update {since[-1]:,}: {len(since)} validations in a row without a better "
-            f"{METRIC_NAMES[best_by]}; best was update {best:,}; raise training.patience to go on"
-        )
+def should_stop_early(training: TrainingConfig, without_gain: int) -> bool:
+    """Whether so many validations in a row without a better `training.best_by` end the run: `training.patience`."""
+    return 0 < training.patience <= without_gain
 
 
-def _quality(line: Mapping[str, Any], best_by: str) -> float:
+def explain_early_stop(training: TrainingConfig, lines: Sequence[Line]) -> str | None:
+    """Why a run with these lines of metrics.jsonl ended early; None if it did not."""
+    highest, best, since = [-math.inf], 0, list[int]()
+    for line in select_lines(lines, "validation"):
+        quality = [_quality(line, name) for name in (training.best_by, "chrf", "loss")]  # the last two decide ties
+        if quality > highest:
+            highest, best, since = quality, line["update"], []
+        else:
+            since.append(line["update"])
+    if not should_stop_early(training, len(since)) or since[-1] >= training.updates:
+        return None
+    return (
+        f"stopped after update {since[-1]:,}: {len(since)} validations in a row without a better "
+        f"{METRIC_NAMES[training.best_by]}; best was update {best:,}; raise training.patience to go on"
+    )
+
+
+def _quality(line: Line, best_by: str) -> float:
     """The figure of a validation; NaN, which is never better, where a damaged line does not have it."""
     if best_by == "loss":
         return -float(line.get("loss", math.nan))
@@ -86,27 +78,22 @@ def is_finite(model: nn.Module) -> bool:
 def make_divergence_error(
     update: int, skipped: int, finding: str, taken: Sequence[tuple[BatchPosition, Batch]], tokenizer: Tokenizer
 ) -> TrainingError:
-    """The error that ends a run after `skipped` updates in a row; it names the batches of the last one, `taken`.
+    """The error that ends a run after `skipped` updates in a row; it shows the batches of the last one, `taken`.
 
-    Of several ranks, the one that raises it first names its own share of the batches.
+    Of each batch it has the position, and the first three pairs, a line each and cut to 60 characters a side. Of
+    several ranks, the one that raises it first names its own share of the batches.
     """
-    return TrainingError(
-        f"training has diverged: update {update} is the last of {skipped} in a row that had to be skipped; {finding}; "
-        f"{REMEDY}, or look at its text: {describe_batches(taken, tokenizer)}"
-    )
-
-
-def describe_batches(
-    taken: Sequence[tuple[BatchPosition, Batch]], tokenizer: Tokenizer, num_pairs: int = 3, width: int = 60
-) -> str:
-    """The position of each batch and its first `num_pairs` pairs, a line each and cut to `width` characters a side."""
     lines = []
     for place, batch in taken:
         lines.append(f"batch {place.batch} of epoch {place.epoch + 1}, {len(batch.source_ids)} pairs, which begins:")
-        for pair in list(zip(batch.source_ids, batch.target_ids, strict=True))[:num_pairs]:
+        for pair in zip(batch.source_ids[:3], batch.target_ids[:3], strict=True):
             texts = [tokenizer.decode(ids.tolist()) for ids in pair]
-            lines.append("  " + " -> ".join(repr(text if len(text) <= width else f"{text[:width]}…") for text in texts))
-    return "\n".join(lines)
+            lines.append("  " + " -> ".join(repr(text if len(text) <= 60 else f"{text[:60]}…") for text in texts))
+    text = "\n".join(lines)
+    return TrainingError(
+        f"training has diverged: update {update} is the last of {skipped} in a row that had to be skipped; {finding}; "
+        f"{REMEDY}, or look at its text: {text}"
+    )
 
 
 class StopRequest:

@@ -7,7 +7,6 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass
 from itertools import islice
 from pathlib import Path
-from typing import Any
 
 import torch
 
@@ -18,30 +17,29 @@ from transduce.errors import Interrupted, RunError, TrainingError
 from transduce.kernels.device import find_device
 from transduce.model import Transformer
 from transduce.training.checkpoints import RunState, batches_digest, weights_digest
-from transduce.training.distributed.batch_stream import (
+from transduce.training.distributed.batches import (
     BatchPosition,
     batch_stream,
+    choose_micro_batches,
     load_epoch_store,
     split_into_micro_batches,
 )
-from transduce.training.distributed.micro_batches import choose_micro_batches
-from transduce.training.distributed.ranks import ALONE, Ranks
-from transduce.training.distributed.sharding import gather_model
+from transduce.training.distributed.ranks import ALONE, Ranks, gather_model
 from transduce.training.memory import fit_into_memory
-from transduce.training.model_selection import NO_AVERAGE, ModelSelection, WeightAverage
 from transduce.training.reporting.progress import Progress, Reporter, Throughput, describe_forecast
-from transduce.training.reporting.trackers import Trackers
+from transduce.training.reporting.report import Trackers
 from transduce.training.run_folder import RunFolder
-from transduce.training.schedule import Decay, adjust_decay, begin_decay
 from transduce.training.stopping import (
     MOST_SKIPPED_IN_A_ROW,
     REMEDY,
-    EarlyStopping,
     StopRequest,
+    explain_early_stop,
     is_finite,
     make_divergence_error,
+    should_stop_early,
 )
-from transduce.training.updater import UpdateFigures, Updater, UpdateStoppedError
+from transduce.training.updater import Decay, UpdateFigures, Updater, UpdateStoppedError, adjust_decay, begin_decay
+from transduce.training.validation import NO_AVERAGE, ModelSelection, WeightAverage
 
 
 @dataclass(frozen=True)
@@ -63,7 +61,7 @@ class Trainer:
     Args:
         config: of the run.
         prepared: its data.
-        folder: where everything is written.
+        folder: of the run.
         reporter: is told how training goes.
         start: the bundle whose weights training starts from; random weights unless given.
         ranks: the processes that train the model together.
@@ -100,7 +98,6 @@ class Trainer:
         self.selection = ModelSelection(config, prepared, folder, reporter, self._log)
         self._elapsed_before = 0.0
         self._throughput = Throughput()
-        self._early_stopping = EarlyStopping(config.training)
         self._memory_messages: list[str] = []
 
     def resume(self) -> None:
@@ -119,7 +116,11 @@ class Trainer:
                 )
             begun = self.folder.metrics.first()  # which is written before any checkpoint
             self._check_same_data(begun.get("digests", self.prepared.digests)["all"])
-            self._check_same_start(begun.get("start", self.state.start))
+            if begun.get("start", self.state.start) != self.state.start:
+                raise RunError(
+                    f"{self.folder.path}: was started from other weights than {self.config.training.start_from} has "
+                    f"now: put them back, choose another output, or start over with --restart"
+                )
             if begun:
                 self.state.micro_batches = self.updater.micro_batches = begun.get("micro_batches", 1)
             return
@@ -145,13 +146,6 @@ class Trainer:
                 f"another output, or start over with --restart"
             )
 
-    def _check_same_start(self, start: object) -> None:
-        if start != self.state.start:
-            raise RunError(
-                f"{self.folder.path}: was started from other weights than {self.config.training.start_from} has now: "
-                f"put them back, choose another output, or start over with --restart"
-            )
-
     def _forget_lost_best(self, *, is_lost: bool) -> None:
         """Let another model become the best, now or at the end of the run, where the best one so far is lost."""
         if is_lost:
@@ -175,8 +169,7 @@ class Trainer:
                     "its learning rate has fallen to zero, as was decided then: longer training is a new run, with "
                     "another output or --restart"
                 )
-            self._report_early_stopping()
-            return self._result()
+            return self._finish()
         self.state.finished = False
         self._remove_outdated()
         for message in self._memory_messages:
@@ -209,12 +202,7 @@ class Trainer:
             remove_epochs(self.prepared, text.bpe_dropout, training.seed, before=self.state.place.epoch + 1)
         self.state.finished = True
         self._checkpoint()
-        self._report_early_stopping()
-        return self._result()
-
-    def _report_early_stopping(self) -> None:
-        if (cause := self._early_stopping.explain(self.folder.metrics.read())) is not None:
-            self.reporter.report(cause)
+        return self._finish()
 
     def fit_into_memory(self) -> None:
         """Try the largest batch, unless nothing is left to do; nothing is written, and `run` reports the result.
@@ -244,13 +232,7 @@ class Trainer:
         return self.config.training.batch_tokens * self.state.ranks // self.ranks.size
 
     @property
-    def _micro_batch_tokens(self) -> int:
-        """Most tokens, on either side, that a rank computes at a time."""
-        return self._share // self.state.memory_micro_batches
-
-    @property
     def _elapsed(self) -> float:
-        """Seconds of the run so far, over all sittings."""
         return self._elapsed_before + time.perf_counter() - self._begun
 
     @property
@@ -259,7 +241,8 @@ class Trainer:
         return self.config.training.updates if self.state.decay is None else self.state.decay.end
 
     def _at_end(self) -> bool:
-        return self.state.update >= self._last_update or self._early_stopping.should_stop(self.state.without_gain)
+        at_end = self.state.update >= self._last_update
+        return at_end or should_stop_early(self.config.training, self.state.without_gain)
 
     def _plan_end(self) -> bool:
         """Begin or adjust the decay of the learning rate; whether the clock has changed it."""
@@ -295,7 +278,9 @@ class Trainer:
     def _checkpoint_is_due(self) -> bool:
         return self._due(self.config.training.checkpoint_every)
 
-    def _result(self) -> TrainingResult:
+    def _finish(self) -> TrainingResult:
+        if (cause := explain_early_stop(self.config.training, self.folder.metrics.read())) is not None:
+            self.reporter.report(cause)
         best = self.state.best if self.state.best is not None else -math.inf
         return TrainingResult(self.folder.path, self.state.update, self.state.seconds, best)
 
@@ -306,7 +291,8 @@ class Trainer:
         batches = [batch for _, batch in taken]
         # A rank's share may be larger by one pair, and is not split for that.
         is_split = self.state.memory_micro_batches > 1
-        parts = split_into_micro_batches(batches, self._micro_batch_tokens, self.ranks) if is_split else batches
+        most_tokens = self._share // self.state.memory_micro_batches
+        parts = split_into_micro_batches(batches, most_tokens, self.ranks) if is_split else batches
         figures = self.updater.update(number, parts, self.state.decay)
         self.state.update = number
         self.state.place = taken[-1][0]
@@ -320,7 +306,7 @@ class Trainer:
             self._report_skipped(figures, taken)
         else:
             self.state.skipped_in_a_row = 0
-            self._report_progress(figures, digest)
+            self._report_progress(figures, most_tokens, digest)
 
     def _report_skipped(self, figures: UpdateFigures, taken: Sequence[tuple[BatchPosition, Batch]]) -> None:
         """Count and report a skipped update; the last of too many in a row ends the run."""
@@ -335,27 +321,19 @@ class Trainer:
         if state.skipped_in_a_row >= MOST_SKIPPED_IN_A_ROW:
             raise make_divergence_error(state.update, state.skipped_in_a_row, finding, taken, self.prepared.tokenizer)
 
-    def _report_progress(self, figures: UpdateFigures, digest: str) -> None:
+    def _report_progress(self, figures: UpdateFigures, most_tokens: int, digest: str) -> None:
         state = self.state
         to_go, seconds_remaining = self._remaining()
-        progress = Progress(
-            update=state.update,
-            updates=state.update + to_go,
-            epochs=state.place.epochs,
-            figures=figures,
-            tokens_per_second=self._throughput.tokens_per_second,
-            seconds_remaining=seconds_remaining,
-        )
+        speed, epochs = self._throughput.tokens_per_second, state.place.epochs
+        progress = Progress(state.update, state.update + to_go, epochs, figures, speed, seconds_remaining)
         self.reporter.report_progress(progress)
         if digest:
-            line: dict[str, Any] = {"epochs": progress.epochs, "batch_tokens": self._micro_batch_tokens}
-            line |= {"tokens_per_second": progress.tokens_per_second, **asdict(figures)}
+            line = {"epochs": epochs, "batch_tokens": most_tokens, "tokens_per_second": speed, **asdict(figures)}
             line |= {"skipped": state.skipped, "batches_digest": state.batches_digest, "weights_digest": digest}
             self._log("training", line)
             self._throughput.begin_line()
 
     def _remaining(self) -> tuple[int, float]:
-        """Updates and seconds until the run ends, if it goes on at its present throughput."""
         training = self.config.training
         updates = self._last_update - self.state.update
         seconds = self._throughput.seconds_remaining(updates, training.validate_every)

@@ -34,10 +34,9 @@ Moment = Callable[[int], bool]
 
 @dataclass(frozen=True)
 class Kill:
-    """The moment at which a process was killed."""
+    """The moment at which a process was killed: the last update in metrics.jsonl."""
 
     update: int
-    """The last one in metrics.jsonl."""
     is_writing: bool
     """Whether a checkpoint was left unfinished."""
 
@@ -108,7 +107,7 @@ def train_to_end(run: RunFolder) -> None:
     """
     with _start_training(run) as process:
         process.wait()
-    _check(process, run)
+    _raise_failure(process, run)
 
 
 def train_and_kill(run: RunFolder, moment: Moment, pause: float) -> Kill | None:
@@ -125,7 +124,7 @@ def train_and_kill(run: RunFolder, moment: Moment, pause: float) -> Kill | None:
         process.kill()
     if killed:
         return Kill(read_last_update(run), _is_writing(run, process.pid))
-    _check(process, run)
+    _raise_failure(process, run)
     return None
 
 
@@ -136,8 +135,7 @@ def kill_while_writing(run: RunFolder, update: int, random: np.random.Generator)
         return _is_writing(run, process) and read_last_update(run) >= update
 
     for _ in range(5):
-        kill = train_and_kill(run, moment, random.uniform(0, 0.002))
-        if kill is None:
+        if (kill := train_and_kill(run, moment, random.uniform(0, 0.002))) is None:
             return
         yield kill
         if kill.is_writing:
@@ -158,16 +156,15 @@ def read_last_update(run: RunFolder) -> int:
 def find_differences(one: RunFolder, other: RunFolder) -> list[str]:
     """The differences of two runs, except in time: of lines of metrics, of the state, and of bytes of tensors."""
     found = []
-    lines = [[_without_clock(line) for line in run.metrics.read()] for run in (one, other)]
+    lines = [run.metrics.read() for run in (one, other)]
     if len(lines[0]) != len(lines[1]):
         found.append(f"{one.metrics.path.name} has {len(lines[0])} lines, and {len(lines[1])}")
-    for number, (line, expected) in enumerate(zip(*lines, strict=False), start=1):
-        names = [name for name in line.keys() | expected.keys() if line.get(name) != expected.get(name)]
-        if names:
-            found.append(f"{one.metrics.path.name}, line {number}, update {line['update']}: {', '.join(sorted(names))}")
+    for number, pair in enumerate(zip(*lines, strict=False), start=1):
+        if names := _differing_names(*pair):
+            found.append(f"{one.metrics.path.name}, line {number}, update {pair[0]['update']}: {', '.join(names)}")
     checkpoints = [latest_checkpoint(run.checkpoints, found.append) for run in (one, other)]
-    states = [_without_clock(checkpoint.state) for checkpoint in checkpoints if checkpoint is not None]
-    if len(states) < 2 or states[0] != states[1]:
+    states = [checkpoint.state for checkpoint in checkpoints if checkpoint is not None]
+    if len(states) < 2 or _differing_names(*states):
         found.append("the state in the last checkpoint")
     names = [{str(path.relative_to(run.path)) for path in run.path.rglob("*.safetensors")} for run in (one, other)]
     _, different, missing = filecmp.cmpfiles(one.path, other.path, sorted(names[0] | names[1]), shallow=False)
@@ -175,7 +172,6 @@ def find_differences(one: RunFolder, other: RunFolder) -> list[str]:
 
 
 def _shorten(config: RunConfig) -> RunConfig:
-    """The run with few updates, frequent checkpoints, and little to validate and to keep."""
     training = config.training
     updates = min(training.updates, MOST_UPDATES)
     changes = {
@@ -193,7 +189,6 @@ def _shorten(config: RunConfig) -> RunConfig:
 
 
 def _write_recipe(config: RunConfig, folder: Path) -> RunFolder:
-    """Write the recipe of a run of `config` in `folder` beside it."""
     cache = config.data.cache or str(Path(config.output).parent / ".cache")
     data = config.data.model_copy(update={"cache": cache})
     recipe = to_toml(config.model_copy(update={"output": str(folder), "data": data}))
@@ -202,7 +197,6 @@ def _write_recipe(config: RunConfig, folder: Path) -> RunFolder:
 
 
 def _kills(run: RunFolder, unbroken: RunFolder, random: np.random.Generator) -> Iterator[Kill]:
-    """Kill the run at random updates, and once while it writes a checkpoint."""
     last = unbroken.metrics.read()[-1]
     updates = sorted(random.choice(last["update"], size=min(NUM_KILLS, last["update"]), replace=False).tolist())
     chosen = random.choice(updates) if updates else None
@@ -221,17 +215,13 @@ def _is_writing(run: RunFolder, process: int) -> bool:
 
 @contextmanager
 def _start_training(run: RunFolder) -> Iterator[subprocess.Popen[bytes]]:
-    """A subprocess that trains by the recipe beside the folder, in a session of its own, so that Ctrl-C spares it."""
     command = [sys.executable, "-m", "transduce", "train", str(run.path.with_suffix(".toml"))]
+    environment = remove_settings(os.environ)
     with (
         run.path.with_suffix(".log").open("wb") as log,
+        # In a session of its own, so that Ctrl-C spares it.
         subprocess.Popen(
-            command,
-            stdin=subprocess.DEVNULL,
-            stdout=log,
-            stderr=log,
-            env=remove_settings(os.environ),
-            start_new_session=True,
+            command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=environment, start_new_session=True
         ) as process,
     ):
         try:
@@ -240,7 +230,7 @@ def _start_training(run: RunFolder) -> Iterator[subprocess.Popen[bytes]]:
             process.kill()
 
 
-def _check(process: subprocess.Popen[bytes], run: RunFolder) -> None:
+def _raise_failure(process: subprocess.Popen[bytes], run: RunFolder) -> None:
     if process.returncode:
         words = run.path.with_suffix(".log").read_text(encoding="utf-8", errors="replace").strip()
         kind = UserError if process.returncode == UserError.exit_code else TrainingError
@@ -249,5 +239,5 @@ def _check(process: subprocess.Popen[bytes], run: RunFolder) -> None:
         )
 
 
-def _without_clock(figures: dict[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in figures.items() if name not in CLOCK}
+def _differing_names(one: dict[str, Any], other: dict[str, Any]) -> list[str]:
+    return sorted(name for name in {*one, *other} - {*CLOCK} if one.get(name) != other.get(name))

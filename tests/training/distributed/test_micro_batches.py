@@ -18,7 +18,7 @@ from transduce.data import Batch
 from transduce.errors import TrainingError, is_out_of_memory
 from transduce.model import Transformer
 from transduce.training import Ranks, UpdateFigures, Updater, train
-from transduce.training.distributed.micro_batches import LEAST_TOKENS, MicroBatchProcesses, choose_micro_batches
+from transduce.training.distributed.batches import LEAST_TOKENS, MicroBatchProcesses, choose_micro_batches
 from transduce.training.memory import probe_memory
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="elsewhere, no process is forked")
@@ -169,7 +169,7 @@ import os, time
 import torch
 from torch import nn
 from transduce.data import Batch
-from transduce.training.distributed.micro_batches import MicroBatchProcesses
+from transduce.training.distributed.batches import MicroBatchProcesses
 
 def gradient(*_):
     if os.getpid() != own:
@@ -244,7 +244,7 @@ def test_a_run_that_was_killed_goes_on_with_its_micro_batches_on_any_number_of_t
     set_threads: Callable[[int], None],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("transduce.training.distributed.micro_batches.LEAST_TOKENS", 20)
+    monkeypatch.setattr("transduce.training.distributed.batches.LEAST_TOKENS", 20)
     set_threads(2)
     expected = outcome_of(train(make_config("unbroken")).folder)
     assert expected["state"]["micro_batches"] == 2
@@ -276,7 +276,7 @@ def test_a_run_of_an_earlier_version_goes_on_undivided(
     assert state.pop("micro_batches") == 1
     save_checkpoint(checkpoints, 8, tensors, state)
     set_threads(2)
-    monkeypatch.setattr("transduce.training.distributed.micro_batches.LEAST_TOKENS", 20)
+    monkeypatch.setattr("transduce.training.distributed.batches.LEAST_TOKENS", 20)
     going_on = watcher()
     train(make_config(training__checkpoint_every=4), going_on)
     assert going_on.updates[0] == 9

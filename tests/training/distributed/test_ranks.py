@@ -21,7 +21,7 @@ from transduce.data import PreparedData
 from transduce.errors import ConfigError, EndedElsewhere, Interrupted, RunError
 from transduce.training import Ranks, RunFolder, connect_ranks, train, verify_resume
 from transduce.training.checkpoints import batches_digest
-from transduce.training.distributed.batch_stream import BatchPosition, batch_stream
+from transduce.training.distributed.batches import BatchPosition, batch_stream
 from transduce.training.run import _check_ranks
 
 MakeConfig = Callable[..., RunConfig]

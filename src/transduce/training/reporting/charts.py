@@ -86,14 +86,9 @@ def draw_line_chart(title: str, series: Sequence[Series], x_label: str, y_label:
 
 
 def draw_histogram(title: str, width: int, counts: Mapping[str, Sequence[int]], x_label: str, y_label: str) -> str:
-    """An `<svg>` element with bars side by side for each of up to three series.
+    """An `<svg>` element with bars side by side for each of up to three series; `counts` has one number a bin.
 
-    Args:
-        title: of the chart.
-        width: of a bin; the first begins at 0, the last has no end.
-        counts: of each series, one number a bin.
-        x_label: unit of the bins.
-        y_label: unit of the counts.
+    Bins are `width` wide; the first begins at 0, the last has no end.
     """
     num_bins = max(map(len, counts.values()), default=0)
     highest = max((count for series in counts.values() for count in series), default=0)
@@ -103,22 +98,15 @@ def draw_histogram(title: str, width: int, counts: Mapping[str, Sequence[int]], 
     across = _Axis([float(index * width) for index in (*range(0, num_bins, 5), num_bins)], LEFT, WIDTH - RIGHT)
     up = _Axis(choose_ticks(0.0, float(highest)), HEIGHT - BOTTOM, TOP)
     bar = (across.end - across.start) / num_bins * 0.9 / len(counts)
-    histogram = [
-        (
-            style,
-            [
-                (
-                    across.place(float(index * width)) + number * bar,
-                    up.place(float(count)),
-                    bar,
-                    f"{name}, {bin_name(index, width, num_bins)} {x_label}: {count:,}",
-                )
-                for index, count in enumerate(counts[name])
-                if count
-            ],
-        )
-        for number, (name, style) in enumerate(zip(counts, CLASSES, strict=False))
-    ]
+    histogram = []
+    for number, (name, style) in enumerate(zip(counts, CLASSES, strict=False)):
+        bars = []
+        for index, count in enumerate(counts[name]):
+            if count:
+                text = f"{name}, {bin_name(index, width, num_bins)} {x_label}: {count:,}"
+                left = across.place(float(index * width)) + number * bar
+                bars.append((left, up.place(float(count)), bar, text))
+        histogram.append((style, bars))
     labels = {"x_label": x_label, "y_label": y_label}
     return _render(
         title, list(counts), "key", up=up, across=across, numbered=across.marks[:-1], histogram=histogram, **labels

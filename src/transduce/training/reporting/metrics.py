@@ -94,7 +94,6 @@ def describe_environment(device: torch.device, precision: str) -> dict[str, str]
 
 
 def _processor() -> str:
-    """The processor's name as Linux gives it; elsewhere as Python does."""
     try:
         lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
     except OSError:
@@ -119,7 +118,7 @@ def length_histogram(lengths: Integer[np.ndarray, "pairs 2"]) -> dict[str, Any]:
     width = usual // NUM_BINS + 1
     return {
         "width": width,
-        **{name: _binned(count, width) for name, count in counts.items()},
+        **{name: _bin_counts(count, width) for name, count in counts.items()},
         "median": {name: _quantile(count, 0.5) for name, count in counts.items()},
         "longest": {name: len(count) - 1 for name, count in counts.items()},
     }
@@ -129,6 +128,6 @@ def _quantile(counts: Integer[np.ndarray, "lengths"], share: float) -> int:
     return int(np.searchsorted(np.cumsum(counts), share * counts.sum()))
 
 
-def _binned(counts: Integer[np.ndarray, "lengths"], width: int) -> list[int]:
+def _bin_counts(counts: Integer[np.ndarray, "lengths"], width: int) -> list[int]:
     bins = np.minimum(np.arange(len(counts)) // width, NUM_BINS - 1)
-    return [int(counts[bins == number].sum()) for number in range(NUM_BINS)]
+    return [int(count) for count in np.bincount(bins, counts, NUM_BINS)]

@@ -1,12 +1,15 @@
 """What training tells whoever watches: progress, throughput, time remaining, and a forecast of the scores."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol, runtime_checkable
+from typing import Protocol, runtime_checkable
 
+import numpy as np
+
+from transduce.evaluation import Score
+from transduce.training.reporting.metrics import Line, select_lines
 from transduce.training.updater import UpdateFigures
-from transduce.training.validation import Validation
 
 VALIDATION_SHARE = 0.05
 """Part of the time that `validate_every = "auto"` spends on validation."""
@@ -36,6 +39,53 @@ class Progress:
     """Real target tokens a second of training, since the last line of metrics."""
     seconds_remaining: float
     """Until the last update, validations included, at the present throughput."""
+
+
+@dataclass(frozen=True)
+class Sample:
+    """A validation sentence, its translation by the model, and its reference."""
+
+    source: str
+    translation: str
+    reference: str
+
+
+@dataclass(frozen=True)
+class Validation:
+    """Figures of one validation: loss and accuracy of the whole text, the others of the pairs that are translated."""
+
+    loss: float
+    """Cross-entropy without smoothing, in nats a target token."""
+    accuracy: float
+    """Share of target tokens predicted right, teacher-forced."""
+    scores: tuple[Score, ...]
+    """BLEU and chrF of beam-search translations, with signatures and 95 % confidence intervals."""
+    samples: tuple[Sample, ...]
+    """A few of the translations to read."""
+    token_f1: float
+    """F1 of the translations' tokens against those of the references; see `diagnosis.token_f1`."""
+    commonest_share: float = 0.0
+    """Share of different sources that have the most frequent translation."""
+    repetition_share: float = 0.0
+    """Share of translations that repeat themselves."""
+
+    @property
+    def perplexity(self) -> float:
+        """exp(loss), per token of this model's own vocabulary."""
+        return math.exp(min(self.loss, 700.0))
+
+    def quality(self, best_by: str) -> float:
+        """The figure that decides which model is best; higher is better."""
+        if best_by == "loss":
+            return -self.loss
+        return next(score.value for score in self.scores if score.metric.lower() == best_by)
+
+    def rank(self, best_by: str) -> list[float]:
+        """The quality, and what decides between equal ones, as at first, when BLEU is 0: chrF, then the negative loss.
+
+        The highest of several lists is the best model's.
+        """
+        return [self.quality(name) for name in (best_by, "chrf", "loss")]
 
 
 @runtime_checkable
@@ -73,15 +123,13 @@ class Throughput:
     """
 
     def __init__(self, elapsed: float = 0.0) -> None:
-        self._now, self._before = _Interval(), _Interval()
+        self._now = self._before = np.zeros(3)  # tokens, updates and seconds of an interval
         self.validation_seconds = 0.0
         self._last_validation = elapsed
 
     def add_update(self, num_tokens: int, seconds: float) -> None:
         """Count an update."""
-        self._now.num_tokens += num_tokens
-        self._now.num_updates += 1
-        self._now.seconds += seconds
+        self._now = np.add(self._now, (num_tokens, 1, seconds))
 
     def add_validation(self, seconds: float, elapsed: float) -> None:
         """Count a validation, which took so many seconds and ended `elapsed` seconds after the run began."""
@@ -90,18 +138,19 @@ class Throughput:
 
     def begin_line(self) -> None:
         """Begin the interval of the next line of metrics."""
-        self._now, self._before = _Interval(), self._now
+        self._now, self._before = np.zeros(3), self._now
 
     @property
     def tokens_per_second(self) -> float:
         """Real target tokens a second since the last line of metrics."""
-        return self._now.num_tokens / self._now.seconds
+        num_tokens, _, seconds = self._now.tolist()
+        return float(num_tokens / seconds)
 
     @property
     def seconds_per_update(self) -> float:
         """Recent mean, without what happens between updates; 0 before the first update of this sitting."""
-        intervals = self._before, self._now
-        return sum(one.seconds for one in intervals) / max(1, sum(one.num_updates for one in intervals))
+        _, num_updates, seconds = (self._before + self._now).tolist()
+        return float(seconds / max(1, num_updates))
 
     def is_validation_due(self, elapsed: float) -> bool:
         """Whether `validate_every = "auto"` validates now, `elapsed` seconds after the run began."""
@@ -116,15 +165,11 @@ class Throughput:
         return seconds + num_updates // int(validate_every) * self.validation_seconds
 
 
-class _Interval:
-    def __init__(self) -> None:
-        self.num_tokens, self.num_updates, self.seconds = 0, 0, 0.0
-
-
 def forecast_score(points: Sequence[tuple[int, float]], last_update: int) -> float | None:
     """The score to be expected after `last_update`; None as long as too little is known.
 
-    Every doubling of the updates is assumed to gain `DAMPING` times what the one before it has gained.
+    Every doubling of the updates is assumed to gain `DAMPING` times what the one before it has gained. Between
+    validations, the score is interpolated along the logarithm of the updates.
 
     Args:
         points: update and score of every validation, in order; the scores rise, from 0 to 100.
@@ -135,36 +180,23 @@ def forecast_score(points: Sequence[tuple[int, float]], last_update: int) -> flo
     update, score = points[-1]
     if update < EARLIEST_FORECAST * last_update or points[0][0] > update / 2:
         return None
-    gain = max(0.0, score - _interpolate_score(update / 2, points))
+    updates, scores = zip(*points, strict=True)
+    gain = max(0.0, score - float(np.interp(math.log(update / 2), np.log(updates), scores)))
     doublings = max(0.0, math.log2(last_update / update))
     return min(100.0, score + gain * DAMPING * (1 - math.pow(DAMPING, doublings)) / (1 - DAMPING))
 
 
-def describe_forecast(lines: Sequence[Mapping[str, Any]], last_update: int) -> str | None:
+def describe_forecast(lines: Sequence[Line], last_update: int) -> str | None:
     """The BLEU and chrF to be expected at the end of a run with these lines of metrics.jsonl; None if unknown."""
-    validations = [line for line in lines if line["kind"] == "validation"]
+    validations = select_lines(lines, "validation")
     if not validations or validations[-1]["update"] >= last_update:
         return None
     expected = []
     for metric in ("BLEU", "chrF"):
-        points = [
-            (line["update"], score["value"])
-            for line in validations
-            for score in line.get("scores", ())
-            if score["metric"] == metric
-        ]
+        scores = [(line["update"], score) for line in validations for score in line.get("scores", ())]
+        points = [(update, score["value"]) for update, score in scores if score["metric"] == metric]
         score = forecast_score(points, last_update)
         if score is None:
             return None
         expected.append(f"{metric} {score:.0f}")
     return f"to be expected of this run by its end, on the validation text: about {', '.join(expected)}"
-
-
-def _interpolate_score(update: float, points: Sequence[tuple[int, float]]) -> float:
-    """The score at `update`, between the validations before and after it, along the logarithm of the updates."""
-    before = max((point for point in points if point[0] <= update), key=lambda point: point[0])
-    after = min((point for point in points if point[0] >= update), key=lambda point: point[0])
-    if before[0] == after[0]:
-        return before[1]
-    share = math.log(update / before[0]) / math.log(after[0] / before[0])
-    return before[1] + share * (after[1] - before[1])

@@ -1,7 +1,12 @@
-"""report.html: one page about a run that opens from disk, without scripts or anything from elsewhere."""
+"""What follows metrics.jsonl while a run goes on: report.html, and TensorBoard's event files."""
 
+import importlib.util
+import io
 import re
-from collections.abc import Mapping, Sequence
+import time
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from datetime import datetime
 from difflib import SequenceMatcher
 from pathlib import Path
@@ -9,7 +14,8 @@ from typing import Any
 
 from transduce.bundle import replace_file
 from transduce.config import RunConfig, flatten, to_toml
-from transduce.training.diagnosis.diagnosis import CHECKS
+from transduce.errors import MissingExtraError
+from transduce.training.diagnosis.checks import CHECKS
 from transduce.training.reporting.charts import (
     FOLDER,
     MOST_POINTS,
@@ -24,7 +30,8 @@ from transduce.training.reporting.charts import (
     validations,
 )
 from transduce.training.reporting.metrics import Line, select_lines
-from transduce.training.stopping import EarlyStopping
+from transduce.training.run_folder import RunFolder
+from transduce.training.stopping import explain_early_stop
 
 TRAINING_ROWS, VALIDATION_ROWS = 20, 40
 TRAINING_COLUMNS = {
@@ -58,7 +65,7 @@ def write_report(path: Path, config: RunConfig, lines: Sequence[Line]) -> None:
         update=f"{lines[-1]['update'] if lines else 0:,}",
         duration=_describe_duration(seconds),
         written=datetime.now().astimezone().strftime("%Y-%m-%d %H:%M"),
-        stopped_early=EarlyStopping(config.training).explain(lines),
+        stopped_early=explain_early_stop(config.training, lines),
         facts=_facts(best, data),
         best=best and _describe_best(best),
         findings=_findings(lines),
@@ -122,19 +129,14 @@ def validation_table(lines: Sequence[Line]) -> tuple[str, list[str], list[list[s
     everything = validations(lines)
     shown = sample_evenly(everything, VALIDATION_ROWS)
     metrics = list(dict.fromkeys(score["metric"] for line in shown for score in line.get("scores", [])))
+    forms = {"loss": ".3f", "perplexity": ",.2f", "accuracy": ".1%"}
     rows = []
     for line in shown:
-        scores = {score["metric"]: score for score in line.get("scores", [])}
-        rows.append(
-            [
-                f"{line['update']:,}" + (f" ({name})" if (name := average_name(line)) else ""),
-                "best so far" if line.get("is_best") else "",
-                format_figure(line.get("loss"), ".3f"),
-                format_figure(line.get("perplexity"), ",.2f"),
-                format_figure(line.get("accuracy"), ".1%"),
-                *(format_score(scores[metric]) if metric in scores else "" for metric in metrics),
-            ]
-        )
+        update = f"{line['update']:,}" + (f" ({name})" if (name := average_name(line)) else "")
+        figures = [format_figure(line.get(key), form) for key, form in forms.items()]
+        scores = {score["metric"]: format_score(score) for score in line.get("scores", [])}
+        best = "best so far" if line.get("is_best") else ""
+        rows.append([update, best, *figures, *(scores.get(metric, "") for metric in metrics)])
     some = f", {len(shown)} of {len(everything):,}" if len(shown) < len(everything) else ""
     heads = ["update", "rank", "cross-entropy", "perplexity", "accuracy", *(f"{metric} (95 %)" for metric in metrics)]
     return f"Validations{some}, with 95 % confidence intervals", heads, rows
@@ -168,16 +170,12 @@ def _describe_best(best: Line) -> dict[str, Any]:
 
 
 def _findings(lines: Sequence[Line]) -> list[dict[str, Any]]:
-    """What is wrong with the run, the latest finding first, and what was wrong and is over."""
     found = select_lines(lines, "finding")
     over = {line["name"] for line in found if line["is_over"]}
+    moments = [f"after update {line['update']:,}" if line["update"] else "before the first update" for line in found]
     return [
-        {
-            **line,
-            "was_over": line["name"] in over,
-            "moment": f"after update {line['update']:,}" if line["update"] else "before the first update",
-        }
-        for line in reversed(found)
+        {**line, "was_over": line["name"] in over, "moment": moment}
+        for line, moment in zip(reversed(found), reversed(moments), strict=True)
     ]
 
 
@@ -225,7 +223,6 @@ def _cut(text: str) -> str:
 
 
 def _data(line: Line) -> dict[str, Any]:
-    """Lengths, cleaning and digests of the training text."""
     lengths, cleaning = line.get("lengths"), line.get("cleaning")
     return {
         "lengths": lengths and _lengths(lengths),
@@ -255,16 +252,12 @@ def _cleaning(cleaning: Mapping[str, int], corpora: Sequence[Mapping[str, Any]])
     if len(corpora) > 1:
         each = {f": {corpus['name']} (weight {corpus['weight']:g})": corpus["cleaning"] for corpus in corpora}
         tables = {": all corpora": cleaning, **each}
-    return [
-        (
-            name,
-            [
-                (rule.replace("_", " "), f"{count:,}", 100 * count / (sum(counts.values()) or 1))
-                for rule, count in counts.items()
-            ],
-        )
-        for name, counts in tables.items()
-    ]
+
+    def rows(counts: Mapping[str, int]) -> list[Any]:
+        total = sum(counts.values()) or 1
+        return [(rule.replace("_", " "), f"{count:,}", 100 * count / total) for rule, count in counts.items()]
+
+    return [(name, rows(counts)) for name, counts in tables.items()]
 
 
 def _changed_settings(config: RunConfig) -> list[list[str]]:
@@ -275,3 +268,125 @@ def _changed_settings(config: RunConfig) -> list[list[str]]:
         for key, value in flatten(config.model_dump()).items()
         if value != defaults[key] and key != "output"
     ]
+
+
+REPORT_EVERY_SECONDS = 60.0
+"""Between two reports while nothing but lines of training comes."""
+
+
+def check_tensorboard() -> None:
+    """Check that TensorBoard is installed, without importing it.
+
+    Raises:
+        MissingExtraError: it is not installed.
+    """
+    if importlib.util.find_spec("tensorboard") is None:
+        raise MissingExtraError("tensorboard", "tensorboard", "training.tensorboard = true")
+
+
+class EventFile:
+    """TensorBoard's event file of one sitting, which repeats all of metrics.jsonl and so replaces earlier files.
+
+    No point is shown twice, and none is missing because TensorBoard was turned on later or failed for a while. The time
+    axis shows seconds of training, without validations and pauses.
+    """
+
+    def __init__(self, folder: Path, lines: Sequence[Mapping[str, Any]]) -> None:
+        """Begin a file in `folder` with the `lines` of metrics.jsonl so far."""
+        with warnings.catch_warnings():  # of other packages, about each other
+            warnings.simplefilter("ignore")
+            from tensorboard.compat.proto import event_pb2, summary_pb2  # noqa: PLC0415 - an optional package
+            from tensorboard.summary.writer.record_writer import RecordWriter  # noqa: PLC0415
+        self._protocol, self._summary, self._record_writer = event_pb2, summary_pb2, RecordWriter
+        folder.mkdir(exist_ok=True)
+        seconds = max((line["seconds"] for line in lines if "seconds" in line), default=0.0)
+        self._began = time.time() - seconds
+        # The name says when, as TensorBoard reads the files of a folder in order of their names.
+        self.path = folder / f"events.out.tfevents.{time.time_ns()}"
+        start = event_pb2.SessionLog(status=event_pb2.SessionLog.START)
+        # From here on TensorBoard ignores what earlier files have from step 0 on. If they were deleted, a TensorBoard
+        # that watches one of them would stop reading.
+        heads = [
+            event_pb2.Event(wall_time=self._began, file_version="brain.Event:2"),
+            event_pb2.Event(wall_time=self._began, step=0, session_log=start),
+        ]
+        self._write(heads + [self._event(line) for line in lines])
+
+    def append(self, line: Mapping[str, Any]) -> None:
+        """Write the figures of one line of metrics.jsonl, with the update as their step."""
+        self._write([self._event(line)])
+
+    def _event(self, line: Mapping[str, Any]) -> Any:  # noqa: ANN401 - a class of protobuf
+        values = [self._summary.Summary.Value(tag=tag, simple_value=value) for tag, value in _scalars(line)]
+        wall_time = self._began + line.get("seconds", 0.0)
+        return self._protocol.Event(
+            wall_time=wall_time, step=line["update"], summary=self._summary.Summary(value=values)
+        )
+
+    def _write(self, events: Sequence[Any]) -> None:
+        # TensorBoard's own writer works in a thread, whose errors would come late and with a traceback.
+        records = io.BytesIO()
+        writer = self._record_writer(records)
+        for event in events:
+            writer.write(event.SerializeToString())
+        with self.path.open("ab") as file:
+            file.write(records.getvalue())
+
+
+def _scalars(line: Mapping[str, Any]) -> Iterator[tuple[str, float]]:
+    """Every figure of a line by its tag, as in "training/loss" or "validation/bleu_low"."""
+    kind = line["kind"]
+    if kind == "data":  # what does not change is no curve
+        return
+    for name, value in line.items():
+        if isinstance(value, int | float) and not isinstance(value, bool) and name != "update":
+            yield f"{kind}/{name}", float(value)
+    for score in line.get("scores", []):
+        name = score["metric"].lower()
+        for key, suffix in (("value", ""), ("low", "_low"), ("high", "_high")):
+            if score.get(key) is not None:
+                yield f"{kind}/{name}{suffix}", score[key]
+
+
+class Trackers:
+    """Update report.html and TensorBoard's event file; a failure is reported once and never stops the run."""
+
+    def __init__(self, folder: RunFolder, config: RunConfig, report: Callable[[str], None]) -> None:
+        self._folder = folder
+        self._config = config
+        self._report = report
+        self._failed: set[str] = set()
+        self._event_file: EventFile | None = None
+        self._last_report = 0.0
+
+    def begin(self) -> None:
+        """Write what metrics.jsonl holds already."""
+        if self._config.training.tensorboard:
+            with self._ignore_failure("TensorBoard's event file"):
+                self._event_file = EventFile(self._folder.tensorboard, self._folder.metrics.read())
+        self.update_report()
+
+    def append(self, line: Mapping[str, Any]) -> None:
+        """Write a new line of metrics.jsonl."""
+        if self._event_file is not None:
+            event_file, self._event_file = self._event_file, None  # given up if it fails: half a record ends a file
+            with self._ignore_failure("TensorBoard's event file"):
+                event_file.append(line)
+                self._event_file = event_file
+        if line["kind"] != "training" or time.monotonic() - self._last_report >= REPORT_EVERY_SECONDS:
+            self.update_report()
+
+    def update_report(self) -> None:
+        """Write report.html as of now."""
+        with self._ignore_failure(self._folder.report.name):
+            write_report(self._folder.report, self._config, self._folder.metrics.read())
+        self._last_report = time.monotonic()
+
+    @contextmanager
+    def _ignore_failure(self, what: str) -> Iterator[None]:
+        try:
+            yield
+        except Exception as error:  # noqa: BLE001 - whatever it is, hours of training are worth more
+            if what not in self._failed:
+                self._failed.add(what)
+                self._report(f"{what} could not be written, and training goes on without: {error}")

@@ -1,4 +1,4 @@
-"""Micro-batches of an update, computed side by side by this process and others forked from it, on one core each.
+"""The batches of a run in order, each rank's share of them, and micro-batches that processes compute side by side.
 
 Threads that share every operation wait for each other a thousand times an update, and OpenMP's threads spin while they
 wait: where another program takes a core, training falls to a twentieth of its speed. Processes with a micro-batch each
@@ -14,20 +14,90 @@ import warnings
 import weakref
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from functools import partial
 from multiprocessing import Pipe
 from multiprocessing.connection import Connection
 from typing import NoReturn
 
-import numpy as np
 import torch
 from jaxtyping import Float
+from safetensors.torch import load, save
 from torch import Tensor, nn
 
-from transduce.config import RunConfig
-from transduce.data import Batch
+from transduce.config import RunConfig, TextConfig, TrainingConfig
+from transduce.data import (
+    Batch,
+    PreparedData,
+    TokenStore,
+    open_epoch_store,
+    plan_batches,
+    read_batches,
+    select_epoch_pairs,
+)
 from transduce.errors import TrainingError
 from transduce.kernels.memory import give_back_freed_memory
-from transduce.training.distributed.ranks import Ranks
+from transduce.training.distributed.ranks import ALONE, Ranks
+
+
+@dataclass(frozen=True)
+class BatchPosition:
+    """Position of the next batch: its epoch, from 0, and how many batches of that epoch come before it."""
+
+    epoch: int = 0
+    batch: int = 0
+    num_batches: int = 1
+
+    @property
+    def epochs(self) -> float:
+        """Passes over the corpus so far, with the fraction of the current one."""
+        return self.epoch + self.batch / self.num_batches
+
+
+def batch_stream(
+    prepared: PreparedData,
+    text: TextConfig,
+    training: TrainingConfig,
+    start: BatchPosition,
+    ranks: Ranks = ALONE,
+    planned_ranks: int = 1,
+) -> Iterator[tuple[BatchPosition, Batch]]:
+    """This rank's share of endless batches from `start` on, each with the position after it.
+
+    Every rank plans the same batches, of `training.batch_tokens` for each of `planned_ranks`, and of n ranks each takes
+    every n-th pair of a batch. Where there are fewer pairs than ranks, some ranks get a pair without loss, so that all
+    of them take part in collective operations.
+    """
+    place = start
+    pad_id = prepared.tokenizer.pad_id
+    while True:
+        store = load_epoch_store(prepared, text, training, place.epoch, ranks)
+        seen = select_epoch_pairs(prepared, training.seed, place.epoch)
+        plan = plan_batches(store.lengths, planned_ranks * training.batch_tokens, training.seed, place.epoch, seen)
+        del seen  # 4 bytes a pair
+        shares = [rows[ranks.rank :: ranks.size] if ranks.rank < len(rows) else rows[:1] for rows in plan]
+        for number, batch in enumerate(read_batches(store, shares, place.batch, pad_id), start=place.batch + 1):
+            has_share = ranks.rank < len(plan[number - 1])
+            yield BatchPosition(place.epoch, number, len(plan)), batch if has_share else batch.mask_loss()
+        place = BatchPosition(place.epoch + 1)
+
+
+def load_epoch_store(
+    prepared: PreparedData, text: TextConfig, training: TrainingConfig, epoch: int, ranks: Ranks = ALONE
+) -> TokenStore:
+    """Open the token ids of an epoch; with BPE-dropout the first rank writes them, and the others read them."""
+    make = partial(open_epoch_store, prepared, text.bpe_dropout, training.seed, epoch)
+    return ranks.call_first_rank_first(make) if text.bpe_dropout else make()
+
+
+def split_into_micro_batches(batches: Sequence[Batch], most_tokens: int, ranks: Ranks = ALONE) -> list[Batch]:
+    """Split `batches` into micro-batches of at most `most_tokens` a side, as many on every rank.
+
+    A rank that has fewer of them than another repeats its last one, with its loss masked.
+    """
+    parts = [part for batch in batches for part in batch.split(most_tokens)]
+    return parts + [parts[-1].mask_loss()] * (ranks.max(len(parts)) - len(parts))
+
 
 LEAST_TOKENS = 300
 """Fewest tokens on either side of a micro-batch. Smaller ones were not measured; with as many, a batch in micro-batches
@@ -49,13 +119,8 @@ def choose_micro_batches(config: RunConfig, device: torch.device, ranks: Ranks) 
     batch normalisation, whose statistics are those of a whole batch, and on other systems than Linux.
     """
     count = min(torch.get_num_threads(), config.training.batch_tokens // LEAST_TOKENS)
-    divides = (
-        can_fork()
-        and device.type == "cpu"
-        and ranks.size == 1
-        and config.model.normalization == "layer"
-        and 1 < count <= MOST_MICRO_BATCHES
-    )
+    has_one_device = can_fork() and device.type == "cpu" and ranks.size == 1
+    divides = has_one_device and config.model.normalization == "layer" and 1 < count <= MOST_MICRO_BATCHES
     return count if divides else 1
 
 
@@ -128,7 +193,6 @@ class MicroBatchProcesses:
         _end_all(self._others)
 
     def _sum_at_a_time(self, tasks: Sequence[tuple[Batch, int]], num_tokens: int) -> Tensor:
-        """Compute at most as many tasks as there are processes; this process takes the first."""
         given = list(zip(self._others, tasks[1:], strict=False))
         for process, (batch, which) in given:
             process.send_task(batch, which, num_tokens)
@@ -141,7 +205,6 @@ class MicroBatchProcesses:
         return sums
 
     def _start(self, count: int) -> None:
-        """Fork until there are `count` other processes, or as many as the system allows."""
         if len(self._others) >= count:
             return
         give_back_freed_memory()  # which the processes would copy
@@ -158,8 +221,7 @@ class _Process:
     """A process forked from this one, which calls `compute` for every micro-batch that it is sent."""
 
     def __init__(self, parameters: list[nn.Parameter], compute: Gradient) -> None:
-        self.gradients = [_allocate_shared(parameter) for parameter in parameters]
-        """Of the last micro-batch."""
+        self.gradients = [_allocate_shared(parameter) for parameter in parameters]  # of the last micro-batch
         self._connection, other_end = Pipe()
         with warnings.catch_warnings():
             # Python 3.12 warns of locks that another thread may hold; the process uses none of them.
@@ -170,32 +232,23 @@ class _Process:
         other_end.close()
 
     def send_task(self, batch: Batch, which: int, num_tokens: int) -> None:
-        """Let the process compute the gradient of `batch`, until `receive_sums` is called."""
+        parts = {name: part.contiguous() for name, part in vars(batch).items()}
         try:
-            self._connection.send_bytes(np.array([which, num_tokens], dtype=np.uint64).tobytes())
-            for part in vars(batch).values():
-                self._connection.send_bytes(np.array(part.shape, dtype=np.int64).tobytes())
-                self._connection.send_bytes(part.to(torch.int64).numpy().tobytes())
+            self._connection.send_bytes(save({**parts, "task": torch.tensor([which, num_tokens])}))
         except OSError as error:
             raise _lost_process_error() from error
 
     def receive_sums(self) -> Tensor:
-        """Wait for the summed figures of the micro-batch; then `gradients` holds its gradient.
-
-        Raises:
-            RuntimeError: the message of the error that ended the computation.
-            TrainingError: the process was killed.
-        """
+        """Wait for the summed figures of the micro-batch; then `gradients` holds its gradient."""
         try:
             failure, sums = self._connection.recv_bytes(), self._connection.recv_bytes()
         except (EOFError, OSError) as error:
             raise _lost_process_error() from error
         if failure:
             raise RuntimeError(failure.decode())
-        return torch.frombuffer(bytearray(sums), dtype=torch.float64)
+        return load(sums)["sums"]
 
     def end(self) -> None:
-        """Kill the process."""
         self._connection.close()
         with suppress(ProcessLookupError, ChildProcessError):
             os.kill(self._id, signal.SIGKILL)
@@ -218,7 +271,6 @@ def _lost_process_error() -> TrainingError:
 def _serve(
     connection: Connection, parameters: list[nn.Parameter], gradients: list[Tensor], compute: Gradient
 ) -> NoReturn:
-    """Compute tasks in a forked process until its parent is gone."""
     try:
         # Signals to stop training are handled by the parent.
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
@@ -240,17 +292,11 @@ def _serve(
 def _compute_task(
     connection: Connection, parameters: list[nn.Parameter], gradients: list[Tensor], compute: Gradient
 ) -> None:
-    """Receive one task; send the message of an error, if there was one, and the sums."""
-    which, num_tokens = np.frombuffer(connection.recv_bytes(), dtype=np.uint64).tolist()
-    parts = []
-    for _ in range(4):
-        shape = np.frombuffer(connection.recv_bytes(), dtype=np.int64).tolist()
-        parts.append(torch.frombuffer(bytearray(connection.recv_bytes()), dtype=torch.int64).view(shape))
-    source_ids, source_mask, target_ids, target_mask = parts
+    parts = load(connection.recv_bytes())
+    which, num_tokens = parts.pop("task").tolist()
     failure, sums = "", torch.zeros(3, dtype=torch.float64)
     try:
-        batch = Batch(source_ids, source_mask.bool(), target_ids, target_mask.bool())
-        sums = compute(batch, which, num_tokens)
+        sums = compute(Batch(**parts), which, num_tokens)
         for parameter, gradient in zip(parameters, gradients, strict=True):
             if parameter.grad is not None:
                 gradient.copy_(parameter.grad)
@@ -259,7 +305,7 @@ def _compute_task(
     for parameter in parameters:
         parameter.grad = None
     connection.send_bytes(failure.encode())
-    connection.send_bytes(sums.numpy().tobytes())
+    connection.send_bytes(save({"sums": sums}))
 
 
 def _allocate_shared(parameter: Tensor) -> Tensor:

@@ -9,7 +9,7 @@ import torch
 from transduce.config import RunConfig
 from transduce.data import Batch, PreparedData
 from transduce.training import Ranks
-from transduce.training.distributed.batch_stream import BatchPosition, batch_stream, split_into_micro_batches
+from transduce.training.distributed.batches import BatchPosition, batch_stream, split_into_micro_batches
 
 MakeConfig = Callable[..., RunConfig]
 

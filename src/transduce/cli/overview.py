@@ -1,4 +1,4 @@
-"""`transduce config`."""
+"""`transduce info` and `transduce config`: what a preset, recipe, run or bundle says of itself."""
 
 import os
 from pathlib import Path
@@ -6,8 +6,25 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from transduce.cli.console import print_json
+from transduce.cli.standard_streams import print_json
 from transduce.config import RunConfig, load_run_config, to_toml
+
+
+def info(subject: str, /, *, vocabulary: int | None = None, json: bool = False) -> None:
+    """Describe a preset, recipe, run or bundle: parameters, shapes, sizes, settings.
+
+    Args:
+        subject: the name of a preset, or the path of a recipe, a run or a bundle.
+        vocabulary: number of token ids, for a preset or a recipe.
+        json: print one JSON object.
+    """
+    from transduce.bundle import make_overview  # noqa: PLC0415 - loads torch, which `config` does not need
+
+    found = make_overview(subject, vocabulary)
+    if json:
+        print_json(found.as_json())
+    else:
+        print(found.as_text())
 
 
 def show(

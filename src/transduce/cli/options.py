@@ -1,13 +1,47 @@
-"""The flags of `transduce translate` that are options of a translation."""
+"""Options of the commands that translate: what computes, and how translations are looked for."""
 
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, make_dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from cyclopts import Parameter
 
+from transduce.cli.standard_streams import say
+from transduce.interop import NATIVE, load_translator
 from transduce.text import USUAL_KINDS, Glossary, Kind
-from transduce.translation import TranslationOptions
+from transduce.translation import TranslationOptions, Translator
+
+
+@Parameter(name="*")
+@dataclass(frozen=True)
+class Computation:
+    """What computes.
+
+    Args:
+        engine: native, or that of another program, for which the model is a folder that `transduce export` has written;
+            a bundle is exported to it first.
+        precision: of the arithmetic. Native: float32 is exact and gives the same translation in every batch; auto is
+            what is fastest here, bfloat16 where the machine has it in hardware. Unless given, `translate` takes auto,
+            and what measures or serves float32. Other engines: that of the exported folder, or what a bundle is
+            exported in, float32 unless given.
+        device: cpu, cuda, mps or auto.
+    """
+
+    engine: Literal["native", "ctranslate2", "onnx"] = "native"
+    precision: Literal["auto", "float32", "bfloat16", "float16", "int8", "int16"] | None = None
+    device: str = "auto"
+
+    def load(self, model: Path, usual: str = "float32", ensemble: Sequence[Path] = ()) -> Translator:
+        """The translator of a model, and of an ensemble with it; see `load_translator`."""
+        return load_translator(
+            model, self.engine, device=self.device, precision=self.settled(usual), ensemble=ensemble, report=say
+        )
+
+    def settled(self, usual: str = "float32") -> str:
+        """The precision that is given, or else the `usual` one of the native engine."""
+        return self.precision or (usual if self.engine == NATIVE else "auto")
+
 
 _NAMES = {"num_samples": "samples", "minimum_bayes_risk": "mbr"}
 """Flags that are called otherwise than their options."""

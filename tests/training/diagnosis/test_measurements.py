@@ -4,22 +4,21 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from transduce.config import RunConfig, load_run_config
-from transduce.config.presets import PRESETS
-from transduce.data import PreparedData
-from transduce.training.diagnosis.history import RunHistory, peak_rate
-from transduce.training.diagnosis.initial_checks import (
+from transduce.bundle import Bundle
+from transduce.config import RunConfig, TransformerConfig
+from transduce.data import Batch, PreparedData
+from transduce.model import Transformer
+from transduce.training import Validator
+from transduce.training.diagnosis.measurements import (
+    MOST_TOKENS,
     UNRELATED,
-    TextFigures,
+    SourceProbe,
+    attention_entropies,
     entropy,
-    find_foreign_validation,
-    find_high_rate,
-    find_strong_dropout,
-    find_swapped_validation,
-    find_unrelated_pairs,
     measure_text,
     neighbours_association,
     pair_association,
@@ -30,6 +29,8 @@ SENTENCES = [
     [int(token) for token in np.random.default_rng(number).geometric(0.1, size=12).clip(max=60)]
     for number in range(400)
 ]
+
+
 MEANINGS = np.random.default_rng(7).permutation(100)
 
 
@@ -73,6 +74,8 @@ def test_text_that_says_nothing_is_not_judged(sentences: list[list[int]]) -> Non
 
 ENGLISH = [f"the {colour} {animal} runs through the {place}" for colour in ("red", "black", "small") for animal in
            ("dog", "horse", "bird", "fox") for place in ("street", "forest", "garden")]  # fmt: skip
+
+
 GERMAN = [f"der {colour} {animal} rennt durch {place}" for colour in ("rote", "schwarze", "kleine") for animal in
           ("Hund", "Hengst", "Vogel", "Fuchs") for place in ("die Straße", "den Wald", "den Garten")]  # fmt: skip
 
@@ -102,73 +105,80 @@ def test_the_text_of_a_run(
     assert min(figures.source_similarity, figures.target_similarity, figures.swapped_similarity) > 0.6
 
 
-HEALTHY = {
-    "unigram_loss": 6.0,
-    "num_blocks": 6,
-    "unrelated_blocks": 0,
-    "first_unrelated": 0,
-    "pair_association": 2.6,
-    "source_similarity": 1.0,
-    "target_similarity": 0.9,
-    "swapped_similarity": 0.3,
-}
+@pytest.fixture
+def bundle(copier: Any) -> Bundle:
+    return Bundle.open(copier.result.folder / "last")
 
 
-def run_with(**figures: Any) -> RunHistory:
-    assert HEALTHY.keys() == TextFigures.__dataclass_fields__.keys()
-    return RunHistory(RunConfig(), [{"kind": "data", "update": 0, "text": {**HEALTHY, **figures}}])
+def test_a_model_that_has_learned_to_copy_needs_the_right_source(copier: Any, bundle: Bundle) -> None:
+    found = SourceProbe(copier.unseen, bundle.load_tokenizer(), "float32").measure(bundle.load_model())
+    gain = found.shuffled_loss - found.loss
+    assert gain > 1
+    assert gain > 5 * found.gain_error
+    assert found.sharpest_entropy < found.attention_entropy < 1
+    assert found.num_pairs == len(copier.unseen)
 
 
-def test_healthy_text_and_runs_of_earlier_versions_are_not_suspected() -> None:
-    for run in (run_with(), RunHistory(RunConfig(), [{"kind": "data", "update": 0}]), RunHistory(RunConfig(), [])):
-        for check in (find_unrelated_pairs, find_swapped_validation, find_foreign_validation):
-            assert check(run) is None
-
-
-def test_pairs_that_do_not_belong_together_are_named_with_their_place() -> None:
-    assert "in 6 of 6 stretches of the training text, words" in str(find_unrelated_pairs(run_with(unrelated_blocks=6)))
-    found = find_unrelated_pairs(run_with(unrelated_blocks=2, first_unrelated=4000))
-    assert "in 2 of 6 stretches of the training text, first after pair 4,000 of those kept" in str(found)
-
-
-def test_swapped_sides_are_not_called_another_language() -> None:
-    swapped = run_with(source_similarity=0.3, target_similarity=0.28, swapped_similarity=0.95)
-    assert "the other way round" in str(find_swapped_validation(swapped))
-    assert find_foreign_validation(swapped) is None
-
-
-@pytest.mark.parametrize(("source", "target"), [(0.2, 0.9), (0.9, 0.2), (0.2, 0.1)])
-def test_the_side_in_another_language_is_named(source: float, target: float) -> None:
-    found = str(find_foreign_validation(run_with(source_similarity=source, target_similarity=target)))
-    assert ("data.validation_source" in found) == (source < 0.5)
-    assert ("data.validation_target" in found) == (target < 0.5)
-    assert find_swapped_validation(run_with(source_similarity=source, target_similarity=target)) is None
-
-
-def test_two_sides_in_one_language_are_not_swapped() -> None:
-    assert find_swapped_validation(run_with(swapped_similarity=0.99)) is None
-
-
-@pytest.mark.parametrize("preset", PRESETS)
-def test_no_preset_has_a_high_rate_and_ten_times_the_rate_of_each_is_one(preset: str) -> None:
-    config, _ = load_run_config(None, arguments={"preset": preset})
-    assert find_high_rate(RunHistory(config, [])) is None
-    change = (
-        {"training.learning_rate": 10 * config.training.learning_rate}
-        if config.training.learning_rate is not None
-        else {"training.warmup": config.training.warmup // 100}
+def test_the_loss_is_that_of_the_validation(copier: Any, bundle: Bundle) -> None:
+    tokenizer, model = bundle.load_tokenizer(), bundle.load_model()
+    found = SourceProbe(copier.unseen, tokenizer, "float32").measure(model)
+    assert found.loss == pytest.approx(
+        Validator(copier.unseen, tokenizer, copier.config).validate(model).loss, rel=1e-4
     )
-    ill, _ = load_run_config(None, arguments={"preset": preset, **change})
-    assert peak_rate(ill) == pytest.approx(10 * peak_rate(config))
-    assert next(iter(change)) in str(find_high_rate(RunHistory(ill, [])))
 
 
-def test_the_proposed_rate_is_not_high() -> None:
-    ill, _ = load_run_config(None, arguments={"preset": "tiny", "training.learning_rate": 0.05})
-    assert "set it to about 0.002" in str(find_high_rate(RunHistory(ill, [])))
+def test_without_attention_to_the_source_it_makes_no_difference(copier: Any, bundle: Bundle) -> None:
+    model = bundle.load_model()
+    for layer in model.decoder.layers:
+        torch.nn.init.zeros_(layer.cross_attention.output.weight)
+    found = SourceProbe(copier.unseen, bundle.load_tokenizer(), "float32").measure(model)
+    assert found.shuffled_loss == pytest.approx(found.loss, abs=1e-6)
+    assert found.gain_error < 1e-6
 
 
-@pytest.mark.parametrize(("dropout", "is_named"), [(0.0, False), (0.3, False), (0.5, False), (0.6, True), (0.9, True)])
-def test_strong_dropout_is_named(dropout: float, is_named: bool) -> None:
-    config, _ = load_run_config(None, arguments={"model.dropout": dropout})
-    assert (f"model.dropout = {dropout}" in str(find_strong_dropout(RunHistory(config, [])))) == is_named
+def test_the_model_is_left_as_it_was(copier: Any, bundle: Bundle) -> None:
+    model, probe = bundle.load_model(), SourceProbe(copier.unseen, bundle.load_tokenizer(), "float32")
+    before = {name: tensor.clone() for name, tensor in model.state_dict().items()}
+    state = torch.get_rng_state()
+    for training in (True, False):
+        model.train(training)
+        assert probe.measure(model) == probe.measure(model)
+        assert all(part.training == training for part in model.modules())
+    assert all(torch.equal(tensor, before[name]) for name, tensor in model.state_dict().items())
+    assert torch.equal(torch.get_rng_state(), state)
+
+
+def test_bfloat16_changes_little(copier: Any, bundle: Bundle) -> None:
+    model, tokenizer = bundle.load_model(), bundle.load_tokenizer()
+    exact, rounded = (SourceProbe(copier.unseen, tokenizer, type_).measure(model) for type_ in ("float32", "bfloat16"))
+    assert rounded.loss == pytest.approx(exact.loss, rel=0.05, abs=0.02)
+    assert model.compute_dtype is None
+
+
+def test_the_sample_is_bounded_and_has_a_pair_at_least(copier: Any, bundle: Bundle) -> None:
+    tokenizer = bundle.load_tokenizer()
+    many = SourceProbe(copier.unseen * 100, tokenizer, "float32").batch
+    assert many.source_mask.sum() <= MOST_TOKENS
+    long = (" ".join(["river"] * 2 * MOST_TOKENS),) * 2
+    assert len(SourceProbe([long], tokenizer, "float32").batch.source_ids) == 1
+    assert SourceProbe([long], tokenizer, "float32").measure(bundle.load_model()).gain_error == 0
+
+
+def test_uniform_attention_has_an_entropy_of_one_and_one_place_of_zero() -> None:
+    torch.manual_seed(1)
+    config = TransformerConfig(
+        vocabulary=20, d_model=8, num_heads=2, d_ff=8, num_encoder_layers=1, num_decoder_layers=2
+    )
+    model = Transformer(config).eval()
+    batch = Batch.from_ids([[5, 6, 7, 1], [8, 1]], [[9, 1], [5, 6, 1]], pad_id=19)
+    for layer in model.decoder.layers:
+        torch.nn.init.zeros_(layer.cross_attention.projection.weight[:8])
+    found = attention_entropies(model, batch)
+    assert found.shape == (4,)
+    torch.testing.assert_close(found, torch.ones(4))
+    with torch.no_grad():
+        for layer in model.decoder.layers:
+            layer.cross_attention.projection.weight[:16] = 100 * torch.randn(16, 8)
+    assert attention_entropies(model, batch).max() < 0.3
+    alone = Batch.from_ids([[1]], [[9, 1]], pad_id=19)
+    assert attention_entropies(model, alone).tolist() == [1.0]

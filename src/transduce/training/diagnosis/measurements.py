@@ -1,28 +1,41 @@
-"""Checks before the first update: of the settings, and of figures that the text itself gives."""
+"""Figures that checks go by: of the text before the first update, and of what the model does with the source."""
 
 import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
+from itertools import accumulate
+from typing import Literal
 
 import numpy as np
+import torch
 from jaxtyping import Float
+from torch import Tensor
+from torch.nn import functional as F
 
-from transduce.data import PreparedData
-from transduce.training.diagnosis.history import RunHistory, peak_rate, relative_step
+from transduce.data import Batch, PreparedData
+from transduce.model import Transformer, cross_attention_weights
+from transduce.text import Tokenizer
+from transduce.training.updater import autocast
 
 BLOCK = 1000
 """Neighbouring training pairs that are measured together."""
 
+
 MOST_BLOCKS = 20
-MOST_TOKENS = 200
+
+
+COUNTED_TOKENS = 200
 """Tokens of each side, the most frequent ones, whose co-occurrence is counted."""
+
 
 FEWEST_SENTENCES = 5
 """Sentences of a block that have to contain a token, and that must not, for it to count."""
 
+
 LEAST_IN_COMMON = 0.1
 """Share of the trigrams' distribution that sentences of one text have in common with its others; less in tiny texts."""
+
 
 MOST_SENTENCES = 500
 """Sentences of the validation text that are compared with the training text."""
@@ -55,6 +68,7 @@ class TextFigures:
 UNRELATED = 1.3
 """`pair_association` below which the pairs of a block are unrelated. In blocks of 300 or 1,000 pairs of four corpora
 it was 0.97 to 1.03 for pairs put together at random, and 2.3 to 12 for translations."""
+
 
 FEWEST_PAIRS = 200
 """Of a block whose `pair_association` is measured."""
@@ -139,7 +153,7 @@ def _presence(sentences: Sequence[Sequence[int]]) -> Float[np.ndarray, "sentence
     """Presence of the most frequent tokens in sentences, normalised to mean 0 and variance 1 in every column."""
     counts = Counter(token for sentence in sentences for token in set(sentence))
     most = len(sentences) - FEWEST_SENTENCES
-    chosen = [token for token, count in counts.most_common() if FEWEST_SENTENCES <= count <= most][:MOST_TOKENS]
+    chosen = [token for token, count in counts.most_common() if FEWEST_SENTENCES <= count <= most][:COUNTED_TOKENS]
     columns = {token: column for column, token in enumerate(chosen)}
     presence = np.zeros((len(sentences), len(chosen)), np.float32)
     for row, sentence in enumerate(sentences):
@@ -181,99 +195,115 @@ def _in_common(counts: Counter[str], others: Counter[str]) -> float:
     return sum(min(count / total, others[key] / other_total) for key, count in counts.items())
 
 
-SAME_LANGUAGE = 0.5
-"""`similarity` from which two texts count as one language: news and captions, both in English, had 0.6 to 0.8, and
-texts in two of English, German, Hausa and Igbo at most 0.45."""
-
-LARGEST_STEP = 0.1
-"""`relative_step` from which the learning rate is too high: three times that of the boldest preset. Ten times the rate
-of any preset is above it."""
-
-MOST_DROPOUT = 0.5
-"""Above, more is lost of every sub-layer's output than is left."""
-
-USUAL_STEP = 0.02
-"""The `relative_step` of the rate that is proposed."""
+Precision = Literal["float32", "bfloat16"]
 
 
-def find_unrelated_pairs(run: RunHistory) -> str | None:
-    """Find sources and targets that are no translations of each other: shuffled, sorted, or shifted by a line."""
-    blocks, unrelated = run.text.get("num_blocks", 0), run.text.get("unrelated_blocks", 0)
-    if not unrelated:
-        return None
-    where = f", first after pair {run.text['first_unrelated']:,} of those kept" if unrelated < blocks else ""
-    return (
-        f"in {unrelated} of {blocks} stretches of the training text{where}, words of source and target come together "
-        f"no more often than by chance, or less often than those of neighbouring lines: such pairs are no translations "
-        f"of each other. The most likely cause is a file that was shuffled or sorted, or has a line more or less than "
-        f"the other: compare data.source and data.target line by line"
-    )
+MOST_PAIRS = 64
 
 
-def find_swapped_validation(run: RunHistory) -> str | None:
-    """Find validation text whose sources are in the language of the training targets, and the other way round."""
-    if not _is_swapped(run):
-        return None
-    return (
-        "the sides of the validation text are the other way round than those of the training text: swap "
-        "data.validation_source and data.validation_target, or the columns of data.validation_pairs"
-    )
+MOST_TOKENS = 1000
+"""Of either side of the sample, so that a measurement takes less than an update."""
 
 
-def find_foreign_validation(run: RunHistory) -> str | None:
-    """Find a side of the validation text that is in another language than that side of the training text."""
-    if not run.text or _is_swapped(run):
-        return None
-    foreign = [side for side in ("source", "target") if run.text[f"{side}_similarity"] < SAME_LANGUAGE]
-    if not foreign:
-        return None
-    found = " and ".join(
-        f"the {side}s of the validation text ({run.text[f'{side}_similarity']:.2f})" for side in foreign
-    )
-    return (
-        f"{found} hardly resemble those of the training text: text of the same kind has a likeness of about 1, and "
-        f"other text in the same language one above {SAME_LANGUAGE}. The most likely cause is another language; scores "
-        f"would then not tell which model is best: give other text as "
-        f"{' and '.join(f'data.validation_{side}' for side in foreign)}, or leave it out and training text is held out"
-    )
+TOKENS_AT_A_TIME = 256
+"""Tokens whose logits are held at a time: 38 MB for the paper's vocabulary."""
 
 
-def is_foreign(run: RunHistory) -> bool:
-    """Whether the validation text is in other languages, so that its figures do not show what the model learns."""
-    return find_swapped_validation(run) is not None or find_foreign_validation(run) is not None
+ATTENTION_PAIRS = 8
+"""Pairs of the sample whose attention is measured."""
 
 
-def _is_swapped(run: RunHistory) -> bool:
-    if not run.text:
-        return False
-    straight = max(run.text["source_similarity"], run.text["target_similarity"])
-    return bool(straight < SAME_LANGUAGE <= run.text["swapped_similarity"])
+@dataclass(frozen=True)
+class SourceUse:
+    """Figures of one measurement of the model, on a small sample of the validation text, without dropout."""
+
+    loss: float
+    """Cross-entropy with the right sources, in nats a target token."""
+    shuffled_loss: float
+    """Cross-entropy with the source of another pair, of about the same length."""
+    gain_error: float
+    """Standard error of the difference of the two, by how it differs from pair to pair."""
+    attention_entropy: float
+    """Entropy of the attention to the source over that of uniform attention, from 0 to 1; the mean of all positions,
+    heads and layers."""
+    sharpest_entropy: float
+    """The same for the head where it is lowest."""
+    num_pairs: int
+    """Of the sample."""
 
 
-def find_high_rate(run: RunHistory) -> str | None:
-    """Find a learning rate with which every update replaces a good part of the weights."""
-    step, training = relative_step(run.config), run.config.training
-    if step < LARGEST_STEP:
-        return None
-    d_model = run.config.model.d_model
-    if training.learning_rate is None:
-        setting, remedy = f"training.warmup = {training.warmup}", "set it to 4000, as in the paper"
-    else:
-        setting = f"training.learning_rate = {training.learning_rate:g}"
-        remedy = f"set it to about {USUAL_STEP * d_model**-0.5:.1g}"
-    return (
-        f"{setting} is several times too high: the rate rises to {peak_rate(run.config):.2g}, and an update then "
-        f"changes a weight of a network with d_model = {d_model} by up to {step:.0%} of its size, where 1 % to 4 % "
-        f"train well. The loss will stop falling early, or rise: {remedy}"
-    )
+class SourceProbe:
+    """Measures the use of the source on a small sample of the validation text, which is always the same.
+
+    Args:
+        pairs: the validation text.
+        tokenizer: of the model.
+        precision: of the computation; that of training.
+    """
+
+    def __init__(self, pairs: Sequence[tuple[str, str]], tokenizer: Tokenizer, precision: Precision) -> None:
+        step = max(1, len(pairs) // MOST_PAIRS)
+        source_texts, target_texts = zip(*pairs[::step][:MOST_PAIRS], strict=True)
+        sources = [tokenizer.as_source(ids) for ids in tokenizer.encode_all(source_texts)]
+        targets = [tokenizer.as_target(ids) for ids in tokenizer.encode_targets(target_texts)]
+        both = list(zip(sources, targets, strict=True))
+        ends = accumulate(max(map(len, pair)) for pair in both)
+        chosen = [pair for pair, end in zip(both, ends, strict=True) if end <= MOST_TOKENS] or both[:1]
+        # In the order of their lengths, so that the source of the next pair differs in its words and not its length.
+        chosen.sort(key=lambda pair: (len(pair[0]), len(pair[1])))
+        sources, targets = map(list, zip(*chosen, strict=True))
+        self.batch = Batch.from_ids(sources, targets, tokenizer.pad_id)
+        self.precision = precision
+
+    @torch.inference_mode()
+    def measure(self, model: Transformer) -> SourceUse:
+        """Measure the model, whose mode and weights stay as they are."""
+        batch = self.batch.to(next(model.parameters()).device)
+        was_training = model.training
+        model.eval()
+        with autocast(model, self.precision):
+            memory = model.encode(batch.source_ids, batch.source_mask)
+            right = _losses(model, batch, memory, batch.source_mask)
+            shuffled = _losses(model, batch, memory.roll(1, dims=0), batch.source_mask.roll(1, dims=0))
+        few = slice(None, None, -(-len(batch.source_ids) // ATTENTION_PAIRS))
+        heads = attention_entropies(model, Batch(*(side[few] for side in astuple(batch))))
+        model.train(was_training)
+        lengths = batch.target_mask.sum(dim=1).cpu().double()
+        gains, num_tokens = shuffled - right, lengths.sum()
+        gain = gains.sum() / num_tokens
+        # Of a ratio of sums over pairs: tokens of one sentence are not independent of each other.
+        error = (gains - gain * lengths).square().sum().sqrt() / num_tokens
+        loss, shuffled_loss = (losses.sum() / num_tokens for losses in (right, shuffled))
+        return SourceUse(
+            loss=float(loss),
+            shuffled_loss=float(shuffled_loss),
+            gain_error=float(error),
+            attention_entropy=float(heads.mean()),
+            sharpest_entropy=float(heads.min()),
+            num_pairs=len(lengths),
+        )
 
 
-def find_strong_dropout(run: RunHistory) -> str | None:
-    """Find dropout that leaves less than half of what a layer computes."""
-    dropout = run.config.model.dropout
-    if dropout <= MOST_DROPOUT:
-        return None
-    return (
-        f"model.dropout = {dropout:g} is too strong: {dropout:.0%} of what each layer computes is lost, and the "
-        f"network learns little more than how frequent each token is. 0.1 to 0.3 train well: set it to one of these"
-    )
+def _losses(model: Transformer, batch: Batch, memory: Tensor, source_mask: Tensor) -> Tensor:
+    """Cross-entropy of each pair's target, in nats."""
+    hidden = model.decode_hidden(batch.target_ids, batch.target_mask, memory, source_mask)
+    states, right_ids = (torch.split(side[batch.target_mask], TOKENS_AT_A_TIME) for side in (hidden, batch.target_ids))
+    parts = zip(states, right_ids, strict=True)
+    losses = [F.cross_entropy(model.projection(some.float()), right, reduction="none") for some, right in parts]
+    pairs = batch.target_mask.nonzero()[:, 0].cpu()
+    return torch.zeros(len(batch.target_ids), dtype=torch.float64).index_add(0, pairs, torch.cat(losses).cpu().double())
+
+
+def attention_entropies(model: Transformer, batch: Batch) -> Tensor:
+    """Entropy of the attention to the source, of every layer and head, over that of uniform attention.
+
+    It is the mean over all target positions whose source has more than one token; 1 where there is none.
+    """
+    lengths = batch.source_mask.sum(dim=1).cpu()
+    counted = batch.target_mask.cpu() & (lengths > 1)[:, None]
+    if not counted.any():
+        return torch.ones(1)
+    most = lengths.clamp(min=2).log()[:, None, None]
+    layers = cross_attention_weights(model, batch.source_ids, batch.source_mask, batch.target_ids, batch.target_mask)
+    entropies = [torch.special.entr(weights.float().cpu()).sum(dim=-1) / most for weights in layers]
+    return torch.cat([entropy.transpose(1, 2)[counted].mean(dim=0) for entropy in entropies])

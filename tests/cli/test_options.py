@@ -1,4 +1,4 @@
-from transduce.cli.computation import Computation
+from transduce.cli.options import Computation
 
 
 def test_the_native_engine_takes_the_usual_precision_and_another_its_own() -> None:

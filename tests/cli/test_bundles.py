@@ -1,17 +1,45 @@
 import json
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
+import torch
+from safetensors.torch import load_file
 
 from transduce.interop.ctranslate2 import export_format as ctranslate2_format
 
-pytest.importorskip("ctranslate2")
+
+def test_the_average_is_a_bundle(transduce: Any, run_folder: Path, workspace: Path) -> None:
+    answer = transduce("average", run_folder, "--last", "2", "--output", "averaged")
+    assert (answer.exit_code, answer.output) == (0, b"")
+    assert answer.messages == "averaged: the average of the checkpoints of updates 80, 160\n"
+    weights = [
+        load_file(run_folder / "checkpoints" / name / "weights.safetensors") for name in ("000000080", "000000160")
+    ]
+    averaged = load_file(workspace / "averaged" / "weights.safetensors")
+    for name, tensor in averaged.items():
+        torch.testing.assert_close(tensor, (weights[0][name] + weights[1][name]) / 2)
+    described = json.loads(transduce("info", "averaged", "--json").output)["bundle"]
+    assert (described["scores"], described["training"]["averaged_checkpoints"]) == ([], 2)
+    assert transduce("translate", "averaged", standard_input=b"ba\n").exit_code == 0
+
+
+@pytest.mark.parametrize(("last", "named"), [("3", "holds 2 checkpoints, 3 were asked for"), ("0", "--last 0")])
+def test_there_must_be_as_many(
+    transduce: Any, run_folder: Path, workspace: Path, contents: Any, last: str, named: str
+) -> None:
+    before = contents(workspace)
+    answer = transduce("average", run_folder, "--last", last, "--output", "averaged")
+    assert (answer.exit_code, answer.output) == (2, b"")
+    assert named in answer.messages
+    assert contents(workspace) == before
 
 
 @pytest.fixture(scope="session")
 def exported(run_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The run's model as a CTranslate2 folder; not to be changed."""
+    pytest.importorskip("ctranslate2")
     from transduce.bundle import Bundle, find_bundle
     from transduce.interop import export_bundle
 
@@ -21,6 +49,7 @@ def exported(run_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Path
 
 
 def test_export_shows_the_proof_on_standard_error(run_folder: Path, workspace: Path, transduce: Callable) -> None:
+    pytest.importorskip("ctranslate2")
     answer = transduce(
         "export", run_folder, "--to", "ctranslate2", "--output", "out", "--precision", "int8",
         "--probe", "valid.source", "--reference", "valid.target",
@@ -40,7 +69,7 @@ def test_export_shows_the_proof_on_standard_error(run_folder: Path, workspace: P
         (["--to", "argos"], "cannot be expressed in the format argos"),
     ],
 )
-def test_mistakes_are_said(
+def test_mistakes_of_export_are_said(
     run_folder: Path, workspace: Path, transduce: Callable, arguments: list[str], words: str
 ) -> None:
     answer = transduce("export", run_folder, "--output", "out", *arguments)
@@ -112,3 +141,30 @@ def test_an_exported_folder_says_which_engine_it_is_for(exported: Path, transduc
     answer = transduce("translate", exported, standard_input=b"ku do\n")
     assert answer.exit_code == 2
     assert "was exported to ctranslate2: use --engine ctranslate2" in answer.messages
+
+
+def test_what_was_exported_comes_back(exported: Path, run_folder: Path, workspace: Path, transduce: Callable) -> None:
+    arguments = ["--output", "back", "--probe", "valid.source", "--source-language", "xx"]
+    answer = transduce("import", exported, *arguments)
+    assert (answer.exit_code, answer.output) == (0, b"")
+    for words in ("a model of the format ctranslate2", "10 of 10 lines of valid.source", "back written in"):
+        assert words in answer.messages
+    best = run_folder / "best"
+    for name in ("weights.safetensors", "tokenizer.model"):
+        assert (workspace / "back" / name).read_bytes() == (best / name).read_bytes()
+    ours, theirs = (transduce("translate", model, standard_input=b"ba do\n") for model in ("back", best))
+    assert (ours.exit_code, ours.output) == (0, theirs.output)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["nowhere"], "nowhere: there is no such file or folder"),
+        (["train.source"], "is no model that can be imported"),
+    ],
+)
+def test_mistakes_of_import_are_said(workspace: Path, transduce: Callable, arguments: list[str], words: str) -> None:
+    answer = transduce("import", *arguments, "--output", "back")
+    assert answer.exit_code == 2
+    assert words in answer.messages
+    assert not (workspace / "back").exists()

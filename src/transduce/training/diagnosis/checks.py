@@ -1,0 +1,593 @@
+"""The checks that find what is wrong with a run: with its settings, its text, what it learns, and its translations."""
+
+import math
+import statistics
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from functools import cached_property
+from itertools import pairwise
+
+from transduce.config import RunConfig
+from transduce.data import PreparedData
+from transduce.kernels.device import find_device
+from transduce.model import Transformer
+from transduce.training.diagnosis.measurements import SourceProbe
+from transduce.training.distributed.ranks import Ranks, gather_model
+from transduce.training.reporting.metrics import Line, MetricsLog, select_lines
+from transduce.training.updater import resolve_precision
+
+
+@dataclass(frozen=True)
+class Finding:
+    """Something that is wrong with a run, or no longer is."""
+
+    name: str
+    """Of the problem; the same in every run."""
+    text: str
+    """What is wrong, the most likely cause and the setting to change; or why it is over."""
+    is_over: bool = False
+    """Whether this is the end of an earlier finding of that name."""
+
+
+@dataclass(frozen=True)
+class RunHistory:
+    """Configuration of a run, and the lines of its metrics.jsonl so far."""
+
+    config: RunConfig
+    lines: Sequence[Line]
+
+    @cached_property
+    def text(self) -> Line:
+        """The `TextFigures` of the run; empty for a run that an earlier version began."""
+        return next((line.get("text", {}) for line in self.lines if line["kind"] == "data"), {})
+
+    @cached_property
+    def source_uses(self) -> list[Line]:
+        """Lines with the figures of `SourceUse`."""
+        return select_lines(self.lines, "source_use")
+
+    @cached_property
+    def validations(self) -> list[Line]:
+        """Lines of validations, without the averages at the end."""
+        return select_lines(self.lines, "validation")
+
+    @cached_property
+    def training(self) -> list[Line]:
+        """Lines of training."""
+        return select_lines(self.lines, "training")
+
+    def share_done(self, line: Line) -> float:
+        """Share of the run that was done when `line` was written, by its updates or by its time limit."""
+        training = self.config.training
+        by_time: float = line.get("seconds", 0.0) / training.time_limit_seconds
+        by_updates: float = line["update"] / training.updates
+        return max(by_time, by_updates)
+
+
+Check = Callable[[RunHistory], str | None]
+"""A pure function: the text of a finding if a run has a problem, or if a problem is over; None otherwise."""
+
+
+def relative_step(config: RunConfig) -> float:
+    """The highest learning rate over the size of an initial weight, d_model^-0.5.
+
+    Adam moves a weight by about the rate, so this is the share by which a weight changes in one update. It is 0.016 in
+    the paper's base model and between 0.011 and 0.034 in all presets.
+    """
+    return peak_rate(config) * math.sqrt(config.model.d_model)
+
+
+def peak_rate(config: RunConfig) -> float:
+    """The highest learning rate of the schedule; for that of the paper (eq. 3), at the end of the warm-up."""
+    training = config.training
+    return training.learning_rate or 1 / math.sqrt(config.model.d_model * training.warmup)
+
+
+SAME_LANGUAGE = 0.5
+"""`similarity` from which two texts count as one language: news and captions, both in English, had 0.6 to 0.8, and
+texts in two of English, German, Hausa and Igbo at most 0.45."""
+
+LARGEST_STEP = 0.1
+"""`relative_step` from which the learning rate is too high: three times that of the boldest preset. Ten times the rate
+of any preset is above it."""
+
+MOST_DROPOUT = 0.5
+"""Above, more is lost of every sub-layer's output than is left."""
+
+USUAL_STEP = 0.02
+"""The `relative_step` of the rate that is proposed."""
+
+
+def find_unrelated_pairs(run: RunHistory) -> str | None:
+    """Find sources and targets that are no translations of each other: shuffled, sorted, or shifted by a line."""
+    blocks, unrelated = run.text.get("num_blocks", 0), run.text.get("unrelated_blocks", 0)
+    if not unrelated:
+        return None
+    where = f", first after pair {run.text['first_unrelated']:,} of those kept" if unrelated < blocks else ""
+    return (
+        f"in {unrelated} of {blocks} stretches of the training text{where}, words of source and target come together "
+        f"no more often than by chance, or less often than those of neighbouring lines: such pairs are no translations "
+        f"of each other. The most likely cause is a file that was shuffled or sorted, or has a line more or less than "
+        f"the other: compare data.source and data.target line by line"
+    )
+
+
+def find_swapped_validation(run: RunHistory) -> str | None:
+    """Find validation text whose sources are in the language of the training targets, and the other way round."""
+    if not _is_swapped(run):
+        return None
+    return (
+        "the sides of the validation text are the other way round than those of the training text: swap "
+        "data.validation_source and data.validation_target, or the columns of data.validation_pairs"
+    )
+
+
+def find_foreign_validation(run: RunHistory) -> str | None:
+    """Find a side of the validation text that is in another language than that side of the training text."""
+    if not run.text or _is_swapped(run):
+        return None
+    foreign = [side for side in ("source", "target") if run.text[f"{side}_similarity"] < SAME_LANGUAGE]
+    if not foreign:
+        return None
+    found = " and ".join(
+        f"the {side}s of the validation text ({run.text[f'{side}_similarity']:.2f})" for side in foreign
+    )
+    return (
+        f"{found} hardly resemble those of the training text: text of the same kind has a likeness of about 1, and "
+        f"other text in the same language one above {SAME_LANGUAGE}. The most likely cause is another language; scores "
+        f"would then not tell which model is best: give other text as "
+        f"{' and '.join(f'data.validation_{side}' for side in foreign)}, or leave it out and training text is held out"
+    )
+
+
+def is_foreign(run: RunHistory) -> bool:
+    """Whether the validation text is in other languages, so that its figures do not show what the model learns."""
+    return find_swapped_validation(run) is not None or find_foreign_validation(run) is not None
+
+
+def _is_swapped(run: RunHistory) -> bool:
+    if not run.text:
+        return False
+    straight = max(run.text["source_similarity"], run.text["target_similarity"])
+    return bool(straight < SAME_LANGUAGE <= run.text["swapped_similarity"])
+
+
+def find_high_rate(run: RunHistory) -> str | None:
+    """Find a learning rate with which every update replaces a good part of the weights."""
+    step, training = relative_step(run.config), run.config.training
+    if step < LARGEST_STEP:
+        return None
+    d_model = run.config.model.d_model
+    if training.learning_rate is None:
+        setting, remedy = f"training.warmup = {training.warmup}", "set it to 4000, as in the paper"
+    else:
+        setting = f"training.learning_rate = {training.learning_rate:g}"
+        remedy = f"set it to about {USUAL_STEP * d_model**-0.5:.1g}"
+    return (
+        f"{setting} is several times too high: the rate rises to {peak_rate(run.config):.2g}, and an update then "
+        f"changes a weight of a network with d_model = {d_model} by up to {step:.0%} of its size, where 1 % to 4 % "
+        f"train well. The loss will stop falling early, or rise: {remedy}"
+    )
+
+
+def find_strong_dropout(run: RunHistory) -> str | None:
+    """Find dropout that leaves less than half of what a layer computes."""
+    dropout = run.config.model.dropout
+    if dropout <= MOST_DROPOUT:
+        return None
+    return (
+        f"model.dropout = {dropout:g} is too strong: {dropout:.0%} of what each layer computes is lost, and the "
+        f"network learns little more than how frequent each token is. 0.1 to 0.3 train well: set it to one of these"
+    )
+
+
+NUM_MEASUREMENTS = 4
+"""Measurements in a row that have to agree."""
+
+FEWEST_UPDATES = 400
+"""Before which no check finds that a model has not learned something: in healthy runs on small corpora the loss stays
+at that of a unigram model, and attention nearly uniform, for up to 350 updates. A longer warm-up is waited for, too, up
+to a tenth of the run."""
+
+AT_UNIGRAM = 0.25
+"""Nats below the unigram loss from which a model has learned more than how frequent tokens are. After 400 updates, the
+slowest healthy run was 0.7 below, and runs with dropout 0.9 were less than 0.1 below."""
+
+LEARNED = 0.5
+"""Nats below the unigram loss from which a model could have learned from the source, too."""
+
+NO_INFLUENCE = 0.002
+"""Nats a token that the right source is worth at most if the model takes no notice of it. In healthy runs it was worth
+more, for better or worse, as soon as the loss was well below the unigram loss."""
+
+UNIFORM = 0.99
+"""Entropy of attention, as a share of that of uniform attention, above which a head counts as uniform. In
+healthy runs, the sharpest head was below after 350 updates at the latest, and at 0.4 to 0.9 after 500."""
+
+SHARP = 0.95
+"""Entropy below which a head no longer counts as uniform."""
+
+FEWEST_PAIRS = 8
+"""Pairs of a sample that suffices to find that a model ignores the source."""
+
+SURE = 3.0
+"""Standard errors from which the gain by the right source is significant."""
+
+LONG = 1500
+"""Updates after which a model should have learned something from the source, however slowly it began: in healthy runs
+on news text the gain was significant after 800."""
+
+RISE = 0.3
+"""Nats from which a loss counts as rising: that of the sample varies by at most 0.1 in healthy runs."""
+
+FALLING = 0.1
+"""Nats from which a loss counts as falling over `NUM_MEASUREMENTS` measurements."""
+
+STRONG_DROPOUT = 0.4
+"""More than any published model of this kind was trained with."""
+
+
+def find_unigram_loss(run: RunHistory) -> str | None:
+    """Find a loss that is no better than that of a model which knows only how frequent each token is."""
+    unigram = run.text.get("unigram_loss")
+    if unigram is None or is_foreign(run) or _is_early(run):
+        return None
+    lowest = min(_lowest_loss(run.source_uses[-NUM_MEASUREMENTS:]), recent_loss(run.training))
+    if lowest < unigram - AT_UNIGRAM:
+        return None
+    return (
+        f"after {run.source_uses[-1]['update']:,} updates the loss ({lowest:.2f}) is no better than that of a model "
+        f"that knows nothing but how frequent each token is ({unigram:.2f} nats a token): {_cause_of_no_learning(run)}"
+    )
+
+
+def find_end_of_unigram_loss(run: RunHistory) -> str | None:
+    """Find the end of `find_unigram_loss`."""
+    lowest, unigram = _lowest_loss(run.source_uses[-2:]), run.text.get("unigram_loss", 0.0)
+    return f"the loss ({lowest:.2f}) is now below that of a unigram model" if lowest < unigram - LEARNED else None
+
+
+def find_ignored_source(run: RunHistory) -> str | None:
+    """Find a model that has learned what targets look like, but for which the source makes no difference."""
+    if is_foreign(run) or find_unrelated_pairs(run) is not None or _is_early(run) or not _has_learned(run):
+        return None
+    if run.source_uses[-1]["num_pairs"] < FEWEST_PAIRS:
+        return None
+    recent = run.source_uses[-NUM_MEASUREMENTS:]
+    longer = run.source_uses[-2 * NUM_MEASUREMENTS :]
+    has_no_influence = all(abs(_gain(look)) + 2 * look["gain_error"] < NO_INFLUENCE for look in recent)
+    is_no_help = run.source_uses[-1]["update"] >= LONG and not any(_uses_source(look) for look in longer)
+    if not has_no_influence and not is_no_help:
+        return None
+    look = recent[-1]
+    return (
+        f"the model ignores the source: after {look['update']:,} updates its loss is {look['loss']:.3f} with the right "
+        f"source and {look['shuffled_loss']:.3f} with that of another pair, and its attention to the source has "
+        f"{look['attention_entropy']:.0%} of the entropy of uniform attention. It learns to write the target language, "
+        f"and not to translate. {_cause_of_ignorance(run)}"
+    )
+
+
+def find_end_of_ignored_source(run: RunHistory) -> str | None:
+    """Find the end of `find_ignored_source`."""
+    if len(run.source_uses) < 2 or not all(_uses_source(look) for look in run.source_uses[-2:]):
+        return None
+    return (
+        f"the model now uses the source: the right one lowers the loss by {_gain(run.source_uses[-1]):.3f} nats a token"
+    )
+
+
+def find_uniform_attention(run: RunHistory) -> str | None:
+    """Find attention to the source that is uniform in all heads, though the model has begun to learn."""
+    if is_foreign(run) or find_unrelated_pairs(run) is not None or _is_early(run) or not _has_learned(run):
+        return None
+    sharpest = min(look["sharpest_entropy"] for look in run.source_uses[-NUM_MEASUREMENTS:])
+    if sharpest < UNIFORM or find_ignored_source(run) is not None:
+        return None
+    return (
+        f"attention to the source is uniform in all heads (even the sharpest has {sharpest:.1%} of the entropy of "
+        f"uniform attention): the model sees the source at best as a bag of words, in no order. "
+        f"{_cause_of_ignorance(run)}"
+    )
+
+
+def find_end_of_uniform_attention(run: RunHistory) -> str | None:
+    """Find the end of `find_uniform_attention`."""
+    sharpest = max(look["sharpest_entropy"] for look in run.source_uses[-2:])
+    if sharpest >= SHARP:
+        return None
+    return f"attention to the source is no longer uniform: the sharpest head has {sharpest:.0%} of its entropy"
+
+
+def find_rising_loss(run: RunHistory) -> str | None:
+    """Find a loss that was lower before, on training text, too."""
+    if len(run.source_uses) <= NUM_MEASUREMENTS or len(run.training) <= NUM_MEASUREMENTS:
+        return None
+    before, now = _lowest_loss(run.source_uses[:-2]), _lowest_loss(run.source_uses[-2:])
+    earlier = [recent_loss(run.training[:end]) for end in range(NUM_MEASUREMENTS, len(run.training) - 1)]
+    if now < before + RISE or recent_loss(run.training) < min(earlier, default=float("inf")) + RISE:
+        return None
+    return (
+        f"the loss rises: from {before:.2f} at its lowest to {now:.2f} after {run.source_uses[-1]['update']:,} "
+        f"updates, on training text, too. The most likely cause is the learning rate: {_lower_rate(run)}"
+    )
+
+
+def find_end_of_rising_loss(run: RunHistory) -> str | None:
+    """Find the end of `find_rising_loss`."""
+    now = _lowest_loss(run.source_uses[-1:])
+    return f"the loss has come down again, to {now:.2f}" if now < _lowest_loss(run.source_uses[:-1]) + FALLING else None
+
+
+def _is_early(run: RunHistory) -> bool:
+    training = run.config.training
+    fewest = max(FEWEST_UPDATES, min(training.warmup, training.updates // 10))
+    return len(run.source_uses) < NUM_MEASUREMENTS or run.source_uses[-1]["update"] < fewest
+
+
+def _has_learned(run: RunHistory) -> bool:
+    unigram = run.text.get("unigram_loss")
+    return (
+        unigram is not None and min(_lowest_loss(run.source_uses[-2:]), recent_loss(run.training)) < unigram - LEARNED
+    )
+
+
+def _lowest_loss(source_uses: Sequence[Line]) -> float:
+    return min((float(look["loss"]) for look in source_uses), default=float("inf"))
+
+
+def recent_loss(training: Sequence[Line]) -> float:
+    """Mean cross-entropy of the latest lines of training: that of one batch depends on which pairs it has."""
+    recent = [float(line["cross_entropy"]) for line in training[-NUM_MEASUREMENTS:]]
+    return statistics.fmean(recent) if recent else float("inf")
+
+
+def _gain(look: Line) -> float:
+    return float(look["shuffled_loss"] - look["loss"])
+
+
+def _uses_source(look: Line) -> bool:
+    return _gain(look) > SURE * float(look["gain_error"])
+
+
+def _cause_of_no_learning(run: RunHistory) -> str:
+    model = run.config.model
+    if model.dropout >= STRONG_DROPOUT:
+        return f"the most likely cause is model.dropout = {model.dropout:g}: set it to 0.1, or at most 0.3"
+    falls = run.source_uses[-NUM_MEASUREMENTS]["loss"] - run.source_uses[-1]["loss"] > FALLING
+    if falls and relative_step(run.config) < LARGEST_STEP:
+        return "it still falls, but slowly: raise training.learning_rate, or shorten training.warmup"
+    post = ', or model.norm_order = "pre"' if model.norm_order == "post" else ""
+    rate = run.training[-1]["learning_rate"] if run.training else 0.0
+    return f"the most likely cause is the learning rate (now {rate:.2g}): {_lower_rate(run)}{post}"
+
+
+def _cause_of_ignorance(run: RunHistory) -> str:
+    model = run.config.model
+    if model.dropout >= STRONG_DROPOUT:
+        return f"The most likely cause is model.dropout = {model.dropout:g}: set it to 0.1, or at most 0.3"
+    if relative_step(run.config) >= LARGEST_STEP:
+        return f"The most likely cause is the learning rate: {_lower_rate(run)}"
+    if model.norm_order == "post":
+        return (
+            'The most likely cause is model.norm_order = "post", with which small networks may never get beyond this: '
+            'set it to "pre", or try a lower model.dropout or another training.learning_rate'
+        )
+    return (
+        "The most likely causes are pairs that are no translations of each other, too strong dropout (model.dropout) "
+        "and a rate that does not suit (training.learning_rate); in changed code, attention to the source whose "
+        "weights get no gradient"
+    )
+
+
+def _lower_rate(run: RunHistory) -> str:
+    rate = run.config.training.learning_rate
+    if rate is None:
+        return "raise training.warmup, which lowers its peak"
+    return f"lower training.learning_rate = {rate:g} to a third, or to a tenth"
+
+
+LEARNING = 0.4
+"""Teacher-forced accuracy from which a model has learned enough for its own translations to be checked."""
+
+FAR_AHEAD = 0.5
+"""Share of the teacher-forced accuracy that the `token_f1` of a model's own translations has to reach."""
+
+ALIKE = 0.5
+"""Share of sources with the same translation, from which a model counts as writing one output for everything."""
+
+REPETITIVE = 0.5
+"""Share of translations that repeat themselves, from which a model does so. Of a small one on captions (Multi30k, BLEU
+32) it was 0.03, of one on news, healthy but young, 0.32 after 1,500 updates."""
+
+NUM_WORSE = 3
+"""Validations in a row that have to be worse than the best."""
+
+OVERFITTED = 0.1
+"""Nats by which they have to be worse."""
+
+STILL = 0.01
+"""Share of the loss by which it falls from one validation to the next while a model still learns."""
+
+
+def find_one_output(run: RunHistory) -> str | None:
+    """Find a model that writes the same for most sources, in two validations in a row, though it is no longer young."""
+    if (share := _lasting_share(run, "commonest_share", ALIKE)) is None:
+        return None
+    return (
+        f"{share:.0%} of the validation text's sources have one and the same translation: the "
+        f"model writes what is frequent, whatever it reads. The usual causes: training.learning_rate is too high, "
+        f"model.dropout too strong, or most pairs of the training text have the same target"
+    )
+
+
+def find_end_of_one_output(run: RunHistory) -> str | None:
+    """Find the end of `find_one_output`."""
+    share = run.validations[-1].get("commonest_share", 1.0)
+    return (
+        f"translations now differ: the most frequent one has {share:.0%} of the sources" if share < ALIKE / 2 else None
+    )
+
+
+def find_repetition(run: RunHistory) -> str | None:
+    """Find a model whose translations repeat themselves, in two validations in a row, though it is no longer young."""
+    if (share := _lasting_share(run, "repetition_share", REPETITIVE)) is None:
+        return None
+    return (
+        f"{share:.0%} of the translations repeat themselves. The usual causes: too little "
+        f"training (raise training.updates) or too little text; training text with such repetitions. For the time "
+        f"being, translate with --guard or --no-repeat-ngram 3"
+    )
+
+
+def find_end_of_repetition(run: RunHistory) -> str | None:
+    """Find the end of `find_repetition`."""
+    share = run.validations[-1].get("repetition_share", 1.0)
+    return f"few translations repeat themselves now: {share:.0%}" if share < REPETITIVE / 2 else None
+
+
+def find_exposure_bias(run: RunHistory) -> str | None:
+    """Find a teacher-forced accuracy far above the `token_f1` of the model's own translations.
+
+    Two validations in a row have to show it, as young models repeat themselves for a while.
+    """
+    last = run.validations[-2:]
+    if len(last) < 2 or not all(map(_is_ahead, last)):
+        return None
+    return (
+        f"{last[-1]['accuracy']:.0%} of the validation text's tokens are predicted right with those before them at "
+        f"hand, but the model's own translations have {last[-1]['token_f1']:.0%} of them. The usual causes: in changed "
+        f"code, a mask that lets the decoder see the token it has to predict; a tokenizer other than the model's; too "
+        f"little training, so that one mistake leads to the next (exposure bias)"
+    )
+
+
+def find_end_of_exposure_bias(run: RunHistory) -> str | None:
+    """Find the end of `find_exposure_bias`."""
+    last = run.validations[-1]
+    if last.get("accuracy", 0.0) < LEARNING or _is_ahead(last):
+        return None
+    return f"the model's own translations now have {last['token_f1']:.0%} of the references' tokens"
+
+
+def find_overfitting(run: RunHistory) -> str | None:
+    """Find a loss that rises on the validation text and is lower on the training text, while no score improves."""
+    if is_foreign(run) or len(run.validations) <= NUM_WORSE:
+        return None
+    best = min(run.validations, key=lambda line: float(line["loss"]))
+    since = [line for line in run.validations if line["update"] > best["update"]]
+    is_worse = len(since) >= NUM_WORSE and all(line["loss"] > best["loss"] + OVERFITTED for line in since[-NUM_WORSE:])
+    has_improved = any(line.get("is_best") for line in since)
+    if not is_worse or has_improved or recent_loss(run.training) > best["loss"]:
+        return None
+    return (
+        f"the model overfits: on the validation text the loss was lowest after update {best['update']:,} "
+        f"({best['loss']:.2f}) and is {since[-1]['loss']:.2f} now, on the training text it is "
+        f"{recent_loss(run.training):.2f}; no score has improved since. More training will not help: the best model is "
+        f"kept in best/. For a better one, raise model.dropout (now {run.config.model.dropout:g}), add text, or choose "
+        f"a smaller network"
+    )
+
+
+def find_end_of_overfitting(run: RunHistory) -> str | None:
+    """Find the end of `find_overfitting`."""
+    if not run.validations[-1].get("is_best"):
+        return None
+    return f"the validation after update {run.validations[-1]['update']:,} is the best so far"
+
+
+def _lasting_share(run: RunHistory, name: str, least: float) -> float | None:
+    """A figure of the last validation, if it is at least `least` in the last two and the model is no longer young.
+
+    That is by its accuracy, or in the second half of the run once the loss hardly falls any more.
+    """
+    last = run.validations[-2:]
+    if len(last) < 2 or any(line.get(name, 0.0) < least for line in last):
+        return None
+    has_learned = all(line.get("accuracy", 0.0) >= LEARNING for line in last)
+    is_late = run.share_done(last[-1]) >= 0.5
+    stands_still = all(later["loss"] > (1 - STILL) * line["loss"] for line, later in pairwise(run.validations[-3:]))
+    is_mature = has_learned or (is_late and len(run.validations) > 2 and stands_still)
+    return float(last[-1][name]) if is_mature else None
+
+
+def _is_ahead(line: Line) -> bool:
+    accuracy, own = line.get("accuracy", 0.0), line.get("token_f1", 1.0)
+    return bool(accuracy >= LEARNING and own < FAR_AHEAD * accuracy)
+
+
+MEASURE_EVERY, YOUNG, LATER_EVERY = 50, 1000, 200
+"""Updates between two measurements of the model: the first up to update `YOUNG`, the last from then on. A measurement
+takes about as long as an update."""
+
+CHECKS: Mapping[str, tuple[Check, Check | None]] = {
+    "unrelated pairs": (find_unrelated_pairs, None),
+    "swapped validation": (find_swapped_validation, None),
+    "foreign validation": (find_foreign_validation, None),
+    "high rate": (find_high_rate, None),
+    "strong dropout": (find_strong_dropout, None),
+    "unigram loss": (find_unigram_loss, find_end_of_unigram_loss),
+    "source ignored": (find_ignored_source, find_end_of_ignored_source),
+    "uniform attention": (find_uniform_attention, find_end_of_uniform_attention),
+    "rising loss": (find_rising_loss, find_end_of_rising_loss),
+    "one output": (find_one_output, find_end_of_one_output),
+    "repetition": (find_repetition, find_end_of_repetition),
+    "exposure bias": (find_exposure_bias, find_end_of_exposure_bias),
+    "overfitting": (find_overfitting, find_end_of_overfitting),
+}
+"""For every problem, the check that finds it, and the check that finds that it is over, if it can be."""
+
+
+def new_findings(config: RunConfig, lines: Sequence[Line]) -> list[Finding]:
+    """Findings after the last of these lines of metrics.jsonl that they do not contain yet.
+
+    Every problem is found once, and its end once. A pure function: a resumed run has the same findings.
+    """
+    run = RunHistory(config, lines)
+    known = {(line["name"], line["is_over"]) for line in lines if line["kind"] == "finding"}
+    findings = []
+    for name, (find_problem, find_end) in CHECKS.items():
+        if (name, False) not in known:
+            if (text := find_problem(run)) is not None:
+                findings.append(Finding(name, text))
+        elif find_end is not None and (name, True) not in known and (text := find_end(run)) is not None:
+            findings.append(Finding(name, text, is_over=True))
+    return findings
+
+
+@dataclass
+class Diagnosis:
+    """Measures a run from time to time, and reports and logs what is wrong with it.
+
+    `log` writes figures of a kind to metrics.jsonl.
+    """
+
+    config: RunConfig
+    prepared: PreparedData
+    metrics: MetricsLog
+    log: Callable[[str, Mapping[str, object]], None]
+    report: Callable[[str], None]
+
+    @cached_property
+    def _probe(self) -> SourceProbe:
+        training, tokenizer = self.config.training, self.prepared.tokenizer
+        precision = resolve_precision(training.precision, find_device(training.device), self.config.model.d_model)
+        return SourceProbe(self.prepared.validation, tokenizer, precision)
+
+    def measure(self, model: Transformer, update: int, ranks: Ranks) -> None:
+        """Measure whether the model uses the source, if that is due after this update, and report new findings.
+
+        The model stays as it is. All ranks call this together; the first one measures.
+        """
+        if update % (MEASURE_EVERY if update <= YOUNG else LATER_EVERY):
+            return
+        whole = gather_model(model, ranks)
+        if ranks.is_first:
+            self.log("source_use", asdict(self._probe.measure(whole)))
+            self.report_findings()
+
+    def report_findings(self) -> None:
+        """Report and log the findings in metrics.jsonl that were not reported before."""
+        for finding in new_findings(self.config, self.metrics.read()):
+            self.log("finding", asdict(finding))
+            self.report(f"{'over' if finding.is_over else 'warning'}: {finding.text}")
