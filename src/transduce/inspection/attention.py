@@ -1,7 +1,7 @@
 """Attention of one sentence: what every attention computes with, the weights of every head, and its arithmetic."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import torch
 from jaxtyping import Float
@@ -19,9 +19,8 @@ from transduce.inspection.document import (
     pack_shares,
     pack_sizes,
 )
-from transduce.inspection.forward_pass import Place
-from transduce.inspection.head_mask import HeadMask, count_layers
-from transduce.model import DotScore, KeysAndValues, MultiHeadAttention, attention_weights
+from transduce.inspection.head_mask import HeadMask, Place, count_layers, list_attentions
+from transduce.model import DotScore, KeysAndValues, MultiHeadAttention, Transformer, attention_weights
 from transduce.model.attention import Attended, Mask, Queries, Scores
 
 
@@ -72,24 +71,20 @@ class AttentionRecord:
         return norms
 
 
-@dataclass(frozen=True)
 class Recorder:
     """Computes attention under a head mask, and records the inputs of every attention; for one sentence."""
 
-    head_mask: HeadMask
-    records: dict[Place, AttentionRecord] = field(default_factory=dict)
+    def __init__(self, model: Transformer, head_mask: HeadMask) -> None:
+        self.head_mask = head_mask
+        self.records: dict[Place, AttentionRecord] = {}
+        self._places = list_attentions(model)
 
     def __call__(
-        self,
-        place: Place,
-        attention: MultiHeadAttention,
-        queries: Queries,
-        keys_and_values: KeysAndValues,
-        mask: Mask,
+        self, attention: MultiHeadAttention, queries: Queries, keys_and_values: KeysAndValues, mask: Mask
     ) -> Float[Tensor, "batch query d_model"]:
-        kept = self.head_mask.kept[place.attention][0, place.layer]
-        self.records[place] = AttentionRecord(attention, queries, keys_and_values, mask, kept)
-        return self.head_mask(place, attention, queries, keys_and_values, mask)
+        kept = self.head_mask.kept[attention][0]
+        self.records[self._places[attention]] = AttentionRecord(attention, queries, keys_and_values, mask, kept)
+        return self.head_mask(attention, queries, keys_and_values, mask)
 
 
 def make_all_maps(records: Mapping[Place, AttentionRecord]) -> AllMaps:

@@ -25,7 +25,7 @@ from transduce.inspection.document import (
     Step,
     pack_exact,
 )
-from transduce.inspection.forward_pass import log_probabilities, run_forced
+from transduce.inspection.head_mask import log_probabilities, run_forced
 from transduce.inspection.searches import SentenceSearches
 from transduce.model import (
     AdditiveScore,
@@ -246,7 +246,7 @@ def locate_code(config: TransformerConfig) -> dict[str, CodePlace]:
         "residual": ResidualConnection.forward,
         "positions": positions[config.positions],
         "encoder_layer": EncoderLayer.forward,
-        "decoder_layer": DecoderLayer.forward,
+        "decoder_layer": DecoderLayer.apply_sublayers,
         "beam_search": SentenceSearch.advance,
         "length_penalty": length_penalty,
         "embedding": TokenEmbedding.forward,

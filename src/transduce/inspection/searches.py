@@ -231,7 +231,7 @@ class SentenceSearches:
 
     def make_head_mask(self, also: Sequence[Sequence[Head]]) -> HeadMask:
         """A mask for some rows: without the heads that are masked in every search, and others for each row."""
-        return HeadMask.without(self.model.config, [[*self.off, *heads] for heads in also], self.device)
+        return HeadMask.without(self.model, [[*self.off, *heads] for heads in also])
 
     def _make_step(self, network: Network[Any]) -> StepFunction[Any]:
         def step(last_ids: Tensor, state: Any) -> tuple[Tensor, Any]:  # noqa: ANN401 - of any network

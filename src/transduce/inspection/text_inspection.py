@@ -18,8 +18,7 @@ from transduce.inspection.document import (
     TextConfidence,
     WordConfidence,
 )
-from transduce.inspection.forward_pass import Place, log_probabilities, run_forced
-from transduce.inspection.head_mask import list_heads
+from transduce.inspection.head_mask import Place, list_heads, log_probabilities, run_forced
 from transduce.inspection.parts import (
     find_continuations,
     locate_code,
@@ -151,7 +150,7 @@ def _score_target(
     searches: SentenceSearches, ids: Sequence[int], text: str
 ) -> tuple[list[Tensor], Side, Mapping[Place, AttentionRecord]]:
     """The outputs of the decoder layers for a target, the target with its scores, and the record of every attention."""
-    recorder = Recorder(searches.make_head_mask([[]]))
+    recorder = Recorder(searches.model, searches.make_head_mask([[]]))
     target_ids = torch.tensor([list(ids)], device=searches.device)
     outputs = run_forced(searches.model, searches.source_ids(1), target_ids, recorder)
     log_probs = log_probabilities(searches.model, outputs[-1])[0]
