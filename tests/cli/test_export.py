@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from transduce.interop.ctranslate2 import export_format as ctranslate2_format
+from transduce.interop.ctranslate2 import format as ctranslate2_format
 
 pytest.importorskip("ctranslate2")
 

@@ -124,11 +124,11 @@ class ImportFormat(Protocol):
 
 
 FORMATS = {
-    "ctranslate2": "transduce.interop.ctranslate2.export_format",
-    "huggingface": "transduce.interop.huggingface.export_format",
-    "argos": "transduce.interop.argos.export_format",
-    "marian": "transduce.interop.marian.export_format",
-    "onnx": "transduce.interop.onnx.export_format",
+    "ctranslate2": "transduce.interop.ctranslate2.format",
+    "huggingface": "transduce.interop.huggingface.format",
+    "argos": "transduce.interop.argos.format",
+    "marian": "transduce.interop.marian.format",
+    "onnx": "transduce.interop.onnx.format",
 }
 """The module of each format, which has it as `FORMAT`."""
 
@@ -146,9 +146,9 @@ def find_format(name: str) -> ExportFormat:
 
 
 IMPORT_FORMATS = {
-    "ctranslate2": "transduce.interop.ctranslate2.import_format",
-    "huggingface": "transduce.interop.huggingface.import_format",
-    "marian": "transduce.interop.marian.import_format",
+    "ctranslate2": "transduce.interop.ctranslate2.format",
+    "huggingface": "transduce.interop.huggingface.format",
+    "marian": "transduce.interop.marian.format",
 }
 """The module of each format, which has it as `FORMAT`."""
 

@@ -10,8 +10,8 @@ from transduce.bundle import Bundle
 from transduce.errors import BundleError, MissingExtraError, TransduceError
 from transduce.interop.ctranslate2.runtime import CTranslate2Runtime
 from transduce.interop.formats import Runtime
-from transduce.interop.marian.export_format import FORMAT
 from transduce.interop.marian.files import read_archive, write_archive
+from transduce.interop.marian.format import FORMAT
 from transduce.interop.marian.runtime import MarianPieces, MarianRuntime, find_marian, load_converted
 from transduce.text import Tokenizer
 

@@ -15,7 +15,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from transduce.config import TransformerConfig
+from transduce.config import SearchConfig, TransformerConfig
 from transduce.errors import BundleError
 from transduce.interop.conversion import classify_positions
 from transduce.interop.ctranslate2.model_file import Variables
@@ -27,6 +27,17 @@ OUTPUT_BIAS = "decoder/projection/bias"
 
 _LINEAR = (("weight", "weight"), ("bias", "bias"))
 _NORMALIZATION = (("gain", "gamma"), ("bias", "beta"))
+
+
+NUM_POSITIONS = 2048
+"""The smallest number of rows of an exported table of sinusoids; CTranslate2 reads 1,024 unless told otherwise."""
+
+
+def num_positions(config: TransformerConfig, search: SearchConfig) -> int:
+    """The largest number of tokens of a source or target: of learned positions, or more than any search needs."""
+    if config.positions == "learned":
+        return config.max_positions
+    return max(NUM_POSITIONS, search.max_pieces + 1 + search.max_extra_length)
 
 
 def map_tensors_to_variables(config: TransformerConfig) -> dict[str, tuple[str, ...]]:

@@ -1,4 +1,4 @@
-"""CTranslate2 with a model loaded for a parity proof, and the settings of an exported folder."""
+"""CTranslate2 with a model loaded, for a parity proof and as an engine, and the settings of an exported folder."""
 
 import json
 from collections.abc import Sequence
@@ -7,12 +7,16 @@ from types import ModuleType
 from typing import Any, Protocol, runtime_checkable
 
 import sentencepiece
+import torch
 from pydantic import ValidationError
 
 from transduce.bundle import BundleDescription, Languages
 from transduce.config import SearchConfig, Settings, TransformerConfig
-from transduce.errors import BundleError, MissingExtraError
+from transduce.errors import BundleError, ConfigError, MissingExtraError
+from transduce.interop.ctranslate2.layout import num_positions
+from transduce.search import Constraints, Hypothesis, Sampling, length_penalty
 from transduce.text import SOURCE_MODEL, TARGET_MODEL, Tokenizer
+from transduce.translation import batch_by_length
 
 
 def import_ctranslate2(purpose: str) -> ModuleType:
@@ -196,3 +200,157 @@ class _FolderCodec:
         texts = [self._target.decode_pieces(self._tokenizer.pieces(row)[:-1]) for row in ids]
         # A piece that only sources have stands for itself.
         return texts if self._tokenizer.is_joint else [text.replace("▁", " ").strip() for text in texts]
+
+
+Ids = list[list[int]]
+
+MOST_ROWS = 64
+"""Sentences in a batch: more need more memory and are no faster."""
+
+_REMEDY = "use the engine native"
+_NO_SAMPLES = f"--samples {{}}: the engine ctranslate2 has none that can be repeated; {_REMEDY}"
+
+
+class CTranslate2Engine:
+    """CTranslate2 as a `translation.Engine`: several translators, each on one thread, as in the native engine.
+
+    CTranslate2 has no length penalty but length^alpha. It searches without one, and the hypotheses are ranked by the
+    length penalty of Transduce.
+
+    Args:
+        folder: a folder that `transduce export --to ctranslate2` has written.
+        device: cpu, cuda or auto.
+    """
+
+    def __init__(self, folder: Path, device: str = "auto") -> None:
+        ctranslate2 = import_ctranslate2("the engine ctranslate2")
+        settings, tokenizer = read_settings(folder), Tokenizer.load(folder)
+        if device == "auto":
+            device = "cuda" if ctranslate2.get_cuda_device_count() else "cpu"
+        try:
+            self._translator: Any = ctranslate2.Translator(
+                str(folder),
+                device=device,
+                compute_type=compute_type(settings.precision, device),
+                inter_threads=torch.get_num_threads(),
+                intra_threads=1,
+            )
+        except ValueError as error:
+            raise ConfigError(f"device = {device!r}: CTranslate2 has cpu, cuda and auto, and says: {error}") from None
+        except RuntimeError as error:
+            raise BundleError(f"{folder}: CTranslate2 cannot read it: {error}; use an undamaged copy") from None
+        self._tokenizer, self._longest = tokenizer, num_positions(settings.model, settings.search)
+        self._adds_source_end = adds_source_end(folder)
+        self._ids = {piece: index for index, piece in enumerate(tokenizer.pieces(range(tokenizer.vocabulary)))}
+
+    def search(
+        self,
+        sources: Sequence[Sequence[int]],
+        config: SearchConfig,
+        num_best: int = 1,
+        constraints: Sequence[Constraints] | None = None,
+    ) -> list[list[Hypothesis]]:
+        for asked in constraints or (None,):
+            self.check(config, asked)
+        lengths = [len(source) for source in sources]
+        limits = [min(config.most_tokens(length), self._longest) for length in lengths]
+        batches = list(batch_by_length(lengths, config.batch_tokens, MOST_ROWS))
+        found: list[Ids] = [[] for _ in sources]
+        self._search_batches(sources, batches, limits, config, found)
+        # The limit of a batch is its longest source's: what went on beyond its own is searched again, by itself.
+        shorter = (index for batch in batches for index in batch if limits[index] < limits[batch[0]])
+        cut = [[index] for index in shorter if any(len(row) == limits[index] for row in found[index])]
+        self._search_batches(sources, cut, limits, config, found)
+        for index, rows in enumerate(found):
+            if all(len(row) < limits[index] for row in rows):  # none was cut, so that all scores are right
+                found[index] = rows[:num_best]
+        scored = self._score(sources, found, config.length_penalty)
+        return [sorted(hypotheses, key=lambda one: -one.score)[:num_best] for hypotheses in scored]
+
+    def sample(
+        self,
+        sources: Sequence[Sequence[int]],  # noqa: ARG002 - as `Engine` has them
+        config: SearchConfig,  # noqa: ARG002
+        num_samples: int,
+        sampling: Sampling,  # noqa: ARG002
+        seed: int,  # noqa: ARG002
+    ) -> list[list[Hypothesis]]:
+        """Refuse to sample: CTranslate2 has one sequence of random numbers, so that a sample depends on its batch."""
+        raise ConfigError(_NO_SAMPLES.format(num_samples))
+
+    def check(self, config: SearchConfig, constraints: Constraints | None = None, *, num_samples: int = 0) -> None:
+        if num_samples:
+            raise ConfigError(_NO_SAMPLES.format(num_samples))
+        wishes = constraints or Constraints()
+        asked = {
+            "a prefix (--prefix)": bool(wishes.prefix),
+            "required words (--require)": bool(wishes.required),
+            "forbidden words (--forbid)": bool(wishes.forbidden),
+            "our repetition penalty (--repetition-penalty)": config.repetition_penalty != 1.0,
+            "diversity (--diversity)": config.diversity > 0,
+        }
+        missing = [name for name, is_asked in asked.items() if is_asked]
+        if missing:
+            raise ConfigError(f"the engine ctranslate2 does not have {' and '.join(missing)}; {_REMEDY}")
+
+    def _search_batches(
+        self,
+        sources: Sequence[Sequence[int]],
+        batches: Sequence[Sequence[int]],
+        limits: Sequence[int],
+        config: SearchConfig,
+        found: list[Ids],
+    ) -> None:
+        """Search the batches, and put all hypotheses of their sources, best first, into `found`."""
+        # All batches are under way before the first is waited for.
+        under_way = [
+            self._begin_search([sources[index] for index in batch], limits[batch[0]], config) for batch in batches
+        ]
+        for batch, results in zip(batches, under_way, strict=True):
+            for index, result in zip(batch, results, strict=True):
+                found[index] = self._rank(result.result(), limits[index], config.length_penalty)
+
+    def _begin_search(self, sources: Sequence[Sequence[int]], limit: int, config: SearchConfig) -> list[Any]:
+        """Start the search for the translations of a batch, and return results that can be waited for."""
+        found: list[Any] = self._translator.translate_batch(
+            [self._pieces(source) for source in sources],
+            beam_size=config.beam,
+            num_hypotheses=config.beam,
+            length_penalty=0,
+            no_repeat_ngram_size=config.no_repeat_ngram,
+            max_input_length=0,
+            # Neither counts the end.
+            max_decoding_length=limit - 1,
+            min_decoding_length=min(config.min_length, limit) - 1,
+            return_scores=True,
+            asynchronous=True,
+        )
+        return found
+
+    def _pieces(self, source: Sequence[int]) -> list[str]:
+        """Pieces of a source, without `</s>` where CTranslate2 appends it."""
+        return self._tokenizer.pieces(source)[: -1 if self._adds_source_end else None]
+
+    def _rank(self, result: Any, limit: int, alpha: float) -> Ids:  # noqa: ANN401 - of an optional package
+        """Ids of all hypotheses, best first; one that does not end within the limit is cut there."""
+        pairs = zip(result.hypotheses, result.scores, strict=True)
+        ranking = sorted(pairs, key=lambda pair: -pair[1] / length_penalty(len(pair[0]) + 1, alpha))
+        rows = [[*(self._ids[piece] for piece in pieces[: limit - 1]), self._tokenizer.end_id] for pieces, _ in ranking]
+        # Those that would go on differently may be the same up to there.
+        return [list(row) for row in dict.fromkeys(map(tuple, rows))]
+
+    def _score(self, sources: Sequence[Sequence[int]], found: Sequence[Ids], alpha: float) -> list[list[Hypothesis]]:
+        """The hypotheses with the log-probability of every token, which CTranslate2's search does not return."""
+        results = self._translator.score_batch(
+            [self._pieces(source) for source, rows in zip(sources, found, strict=True) for _ in rows],
+            [self._tokenizer.pieces(row)[:-1] for rows in found for row in rows],
+            max_batch_size=MOST_ROWS,
+            max_input_length=0,
+        )
+        scores = (result.log_probs for result in results)
+        return [[Hypothesis.from_tokens(row, next(scores), alpha) for row in rows] for rows in found]
+
+
+def load(folder: Path, device: str = "auto") -> CTranslate2Engine:
+    """Load the model in `folder` as an engine."""
+    return CTranslate2Engine(folder, device)

@@ -11,7 +11,7 @@ from transduce.bundle import Bundle
 from transduce.errors import BundleError
 from transduce.interop.argos.package import TOKENIZER, argos_code, language_name, pack, unpack
 from transduce.interop.argos.splitter import splitter_model
-from transduce.interop.ctranslate2 import export_format as ctranslate2_format
+from transduce.interop.ctranslate2 import format as ctranslate2_format
 from transduce.interop.formats import Runtime, render_card
 from transduce.text import Tokenizer
 
