@@ -9,6 +9,7 @@ from typing import Any, Protocol, runtime_checkable
 from torch import Tensor
 
 from transduce.bundle import Bundle, is_bundle
+from transduce.bundle.model_card import render_card as render_template
 from transduce.config import SearchConfig, TransformerConfig
 from transduce.errors import BundleError, ConfigError
 from transduce.text import Tokenizer
@@ -199,16 +200,7 @@ def render_card(module: str, about: Any, precision: str, **values: Any) -> str: 
         precision: of the exported weights.
         values: further values that the template uses.
     """
-    import jinja2  # noqa: PLC0415 - only exports need it
-
-    environment = jinja2.Environment(
-        loader=jinja2.FileSystemLoader(Path(module).parent),
-        autoescape=False,  # noqa: S701 - the result is Markdown
-        trim_blocks=True,
-        keep_trailing_newline=True,
-        undefined=jinja2.StrictUndefined,
-    )
     source, target = about.languages.source, about.languages.target
     direction = f", from {source} to {target}" if source and target else ""
-    template = environment.get_template("card.md.jinja")
-    return template.render(about=about, precision=precision, direction=direction, **values)
+    folder = Path(module).parent
+    return render_template(folder, about=about, precision=precision, direction=direction, **values)
