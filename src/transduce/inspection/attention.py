@@ -88,28 +88,19 @@ class Recorder:
 
 
 def make_all_maps(records: Mapping[Place, AttentionRecord]) -> AllMaps:
-    """The maps of the three attentions, for a batch of one sentence."""
-    names: tuple[AttentionName, ...] = ("encoder", "decoder", "encoder_decoder")
-    return AllMaps(**{name: make_attention_maps(_records_of(records, name)) for name in names})
+    """The maps of the three attentions, for one sentence."""
+    layers: dict[AttentionName, list[AttentionRecord]] = {"encoder": [], "decoder": [], "encoder_decoder": []}
+    for place in sorted(records):
+        layers[place.attention].append(records[place])
+    return AllMaps(**{name: make_attention_maps(found) for name, found in layers.items()})
 
 
 def make_attention_maps(layers: Sequence[AttentionRecord]) -> Maps:
     """The maps of one attention, from the first layer to the last."""
     weights = torch.stack([record.weights[0] for record in layers])
     norms = torch.stack([record.added_norms[0] for record in layers])
-    num_layers, heads, queries, keys = weights.shape
-    return Maps(
-        layers=num_layers,
-        heads=heads,
-        queries=queries,
-        keys=keys,
-        weights=pack_shares(weights),
-        norms=pack_sizes(norms),
-    )
-
-
-def _records_of(records: Mapping[Place, AttentionRecord], name: AttentionName) -> list[AttentionRecord]:
-    return [records[place] for place in sorted(records) if place.attention == name]
+    sizes = dict(zip(("layers", "heads", "queries", "keys"), weights.shape, strict=True))
+    return Maps(**sizes, weights=pack_shares(weights), norms=pack_sizes(norms))
 
 
 MOST_CHARACTERS = 2_000_000
@@ -168,9 +159,7 @@ def compute_head_arithmetic(records: Mapping[Place, AttentionRecord], head: Head
     queries, (keys, values) = record.queries[0, head.head], record.keys_and_values
     attended, output = record.attended[0, head.head], record.outputs[head.head]
     return HeadArithmetic(
-        attention=head.attention,
-        layer=head.layer,
-        head=head.head,
+        **dict(head),
         d_k=record.attention.d_k,
         d_v=record.attention.d_v,
         scale=score.scale,

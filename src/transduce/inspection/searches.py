@@ -115,8 +115,8 @@ class SentenceSearches:
 
     Args:
         model: the network.
-        tokenizer: its own.
-        config: how translations are looked for.
+        tokenizer: the tokenizer of the model.
+        config: the settings of the search.
         source: ids, `</s>` included.
         prefix: ids with which every translation begins; one with `</s>` at its end is the translation.
         off: heads that are masked in every search.
@@ -243,8 +243,8 @@ class SentenceSearches:
     def _network(self, rows: int) -> Network[Any]:
         if self.off:
             return HeadMaskedNetwork(self.model, self.make_head_mask([[]] * rows))
-        on_cpu = next(self.model.parameters()).device.type == "cpu"
-        return make_network(self.model, ComputePrecision(torch.float32, is_batch_invariant=on_cpu))
+        precision = ComputePrecision(torch.float32, is_batch_invariant=self.device.type == "cpu")
+        return make_network(self.model, precision)
 
 
 def make_search_tree(traced: TracedSearch, greedy: Hypothesis, searches: SentenceSearches) -> SearchTree:
