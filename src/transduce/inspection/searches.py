@@ -70,7 +70,6 @@ class TracedSearch(SentenceSearch):
         self._record(before, ((one.score, one.parent, one.id) for one in given))
 
     def _record(self, before: Sequence[LiveHypothesis], continuations: Iterable[tuple[float, int, int]]) -> None:
-        """Record the continuations that were considered, and their states."""
         numbers: dict[tuple[int, int], int] = {}
         for score, place, token in continuations:
             # What only fills up the beam has the sum -inf.

@@ -6,12 +6,14 @@ network depends on the order of the d_model channels between the layers. With th
 writes or reads these channels reordered in the same way, both are the same model, and no number changes.
 """
 
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import torch
 from jaxtyping import Float, Int
+from sentencepiece import SentencePieceProcessor
 from torch import Tensor
 
 from transduce.errors import BundleError, UserError
@@ -92,6 +94,17 @@ def classify_positions(
     if is_split:
         ours = split_channels({"positions.table": ours})["positions.table"]
     return "sinusoidal" if torch.allclose(table, ours, rtol=0, atol=max(rounding, _MOST_DIFFERENT)) else "learned"
+
+
+def compute_tensor2tensor_sinusoids(length: int, d_model: int, start: int = 0) -> Float[Tensor, "{length} {d_model}"]:
+    """The positions of Tensor2Tensor and Marian: float32, sines before cosines, frequencies from 1 to 1/10000 itself.
+
+    The paper's last frequency is a little higher, as are those that Transformers and CTranslate2 take for Marian's.
+    """
+    half = d_model // 2
+    steps = torch.arange(half, dtype=torch.float32) * -(math.log(10_000) / max(half - 1, 1))
+    angles = torch.arange(start, start + length, dtype=torch.float32)[:, None] * steps.exp()
+    return torch.cat([angles.sin(), angles.cos()], dim=1)
 
 
 def select_rows(
@@ -182,3 +195,42 @@ def _read_bytes(path: Path) -> bytes:
         return path.read_bytes()
     except OSError as error:
         raise UserError(f"{path}: cannot be read ({error.strerror}); give a SentencePiece model") from None
+
+
+def number_pieces(tokenizer: Tokenizer) -> dict[str, int]:
+    """The id of each piece, `<pad>` included."""
+    return {piece: index for index, piece in enumerate(tokenizer.pieces(range(tokenizer.vocabulary)))}
+
+
+class SentencePieceCodec:
+    """The SentencePiece models that travel with a model of another program, with the ids of a bundle.
+
+    Args:
+        models: those of source and target.
+        tokenizer: whose ids are returned and read.
+        sources: the pieces in the vocabulary of the source, all others being unknown to it; unless given, all pieces.
+    """
+
+    def __init__(
+        self, models: tuple[bytes, bytes], tokenizer: Tokenizer, sources: Collection[str] | None = None
+    ) -> None:
+        self._source, self._target = (SentencePieceProcessor(model_proto=model) for model in models)
+        self._tokenizer = tokenizer
+        pieces, known = tokenizer.pieces(range(tokenizer.pad_id)), None if sources is None else frozenset(sources)
+        self._ids = {piece: index for index, piece in enumerate(pieces) if known is None or piece in known}
+
+    def encode(self, texts: Sequence[str]) -> list[list[int]]:
+        """Ids of each text, `</s>` included."""
+        divided = [self._tokenizer.split_language(text) for text in texts]
+        rows = self._source.encode([rest for _, rest in divided], out_type=str)
+        unknown = self._tokenizer.unknown_id
+        return [
+            self._tokenizer.as_source([self._ids.get(piece, unknown) for piece in (*language.split(), *row)])
+            for (language, _), row in zip(divided, rows, strict=True)
+        ]
+
+    def decode(self, ids: Sequence[Sequence[int]]) -> list[str]:
+        """The text of each row of ids."""
+        texts = [self._target.decode_pieces(self._tokenizer.pieces(row)[:-1]) for row in ids]
+        # A piece that only sources have stands for itself.
+        return texts if self._tokenizer.is_joint else [text.replace("▁", " ").strip() for text in texts]

@@ -200,7 +200,6 @@ def _check_output_folder(output: Path, *, force: bool) -> None:
 
 
 def _is_exported_file(path: Path) -> bool:
-    """Whether the proof beside `path` records that very file."""
     try:
         known = read_parity(_proof_path(path.resolve())).files
     except BundleError:

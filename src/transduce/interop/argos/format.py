@@ -114,6 +114,5 @@ class PackageTokenizer:
 
 
 def _argos_codes(bundle: Bundle) -> tuple[str, str]:
-    """Source and target language as Argos writes them."""
     languages = bundle.description.languages
     return argos_code(languages.source), argos_code(languages.target)

@@ -85,7 +85,8 @@ class CTranslate2Format:
         spec.config.bos_token = spec.config.decoder_start_token = tokens[start]
         spec.config.add_source_eos = tokenizer.as_source([start])[1:] == [tokenizer.end_id]
         spec.config.layer_norm_epsilon = EPSILON
-        spec.config.add_attribute(SECTION, ExportedSettings.of(bundle.description, precision).model_dump())
+        about = {name: getattr(bundle.description, name) for name in ("model", "search", "languages")}
+        spec.config.add_attribute(SECTION, ExportedSettings(**about, precision=precision).model_dump())
         spec.validate()
         spec.optimize(quantization=precision)
         spec.save(str(path))
@@ -272,7 +273,6 @@ def _make_default_settings(languages: Languages, num_positions: int) -> Exported
 def _find_config_obstacles(
     settings: Mapping[str, Any], variables: Variables, tokens: ForeignVocabulary
 ) -> Iterator[str]:
-    """Settings in config.json that a bundle cannot express."""
     start = settings["decoder_start_token"]
     for name, expected in zip(("unk_token", "eos_token"), SPECIAL, strict=True):
         if settings[name] != expected:
@@ -364,7 +364,6 @@ def _find_vocabulary(folder: Path, name: str) -> Path | None:
 
 
 def _read_token_list(path: Path) -> list[str]:
-    """A JSON list, or a line for each token."""
     try:
         content = path.read_bytes()
         tokens: Any = content.decode("utf-8").removesuffix("\n").split("\n")

@@ -6,13 +6,13 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, Protocol, runtime_checkable
 
-import sentencepiece
 import torch
 from pydantic import ValidationError
 
-from transduce.bundle import BundleDescription, Languages
+from transduce.bundle import Languages
 from transduce.config import SearchConfig, Settings, TransformerConfig
 from transduce.errors import BundleError, ConfigError, MissingExtraError
+from transduce.interop.conversion import SentencePieceCodec, number_pieces
 from transduce.interop.ctranslate2.layout import num_positions
 from transduce.search import Constraints, Hypothesis, Sampling, length_penalty
 from transduce.text import SOURCE_MODEL, TARGET_MODEL, Tokenizer
@@ -57,12 +57,6 @@ class ExportedSettings(Settings):
 
     precision: str
     """CTranslate2's name of the precision of the weights."""
-
-    @classmethod
-    def of(cls, description: BundleDescription, precision: str) -> "ExportedSettings":
-        """The settings of a bundle."""
-        languages, search = description.languages, description.search
-        return cls(model=description.model, search=search, languages=languages, precision=precision)
 
 
 def read_settings(folder: Path) -> ExportedSettings:
@@ -131,10 +125,13 @@ class CTranslate2Runtime:
             str(folder), device="cpu", compute_type=compute_type, inter_threads=1, intra_threads=1
         )
         self._tokenizer = tokenizer
-        self._ids = {piece: index for index, piece in enumerate(tokenizer.pieces(range(tokenizer.vocabulary)))}
+        self._ids = number_pieces(tokenizer)
         self._adds_source_end = adds_source_end(folder)
-        own = _FolderCodec(folder, tokenizer) if (folder / SOURCE_MODEL).is_file() else None
-        self._codec = own if codec is None else codec
+        if codec is None and (folder / SOURCE_MODEL).is_file():  # used as the README.md of the folder uses them
+            source, target = folder / SOURCE_MODEL, folder / TARGET_MODEL
+            models = source.read_bytes(), (target if target.is_file() else source).read_bytes()
+            codec = SentencePieceCodec(models, tokenizer)
+        self._codec = codec
 
     def encode(self, texts: Sequence[str]) -> list[list[int]] | None:
         return None if self._codec is None else self._codec.encode(texts)
@@ -176,32 +173,6 @@ class CTranslate2Runtime:
         return [self._ids.get(piece, self._tokenizer.unknown_id) for piece in pieces]
 
 
-class _FolderCodec:
-    """The SentencePiece models in an exported folder, used as the README.md of the folder uses them."""
-
-    def __init__(self, folder: Path, tokenizer: Tokenizer) -> None:
-        target = folder / TARGET_MODEL if (folder / TARGET_MODEL).is_file() else folder / SOURCE_MODEL
-        self._source, self._target = (
-            sentencepiece.SentencePieceProcessor(model_proto=path.read_bytes())
-            for path in (folder / SOURCE_MODEL, target)
-        )
-        self._tokenizer = tokenizer
-        pieces = tokenizer.pieces(range(tokenizer.vocabulary))
-        self._ids = {piece: index for index, piece in enumerate(pieces)}
-
-    def encode(self, texts: Sequence[str]) -> list[list[int]]:
-        divided = [self._tokenizer.split_language(text) for text in texts]
-        rows = self._source.encode([rest for _, rest in divided], out_type=str)
-        pieces = [[*language.split(), *row] for (language, _), row in zip(divided, rows, strict=True)]
-        unknown = self._tokenizer.unknown_id
-        return [self._tokenizer.as_source([self._ids.get(piece, unknown) for piece in row]) for row in pieces]
-
-    def decode(self, ids: Sequence[Sequence[int]]) -> list[str]:
-        texts = [self._target.decode_pieces(self._tokenizer.pieces(row)[:-1]) for row in ids]
-        # A piece that only sources have stands for itself.
-        return texts if self._tokenizer.is_joint else [text.replace("▁", " ").strip() for text in texts]
-
-
 Ids = list[list[int]]
 
 MOST_ROWS = 64
@@ -241,7 +212,7 @@ class CTranslate2Engine:
             raise BundleError(f"{folder}: CTranslate2 cannot read it: {error}; use an undamaged copy") from None
         self._tokenizer, self._longest = tokenizer, num_positions(settings.model, settings.search)
         self._adds_source_end = adds_source_end(folder)
-        self._ids = {piece: index for index, piece in enumerate(tokenizer.pieces(range(tokenizer.vocabulary)))}
+        self._ids = number_pieces(tokenizer)
 
     def search(
         self,
@@ -311,7 +282,6 @@ class CTranslate2Engine:
                 found[index] = self._rank(result.result(), limits[index], config.length_penalty)
 
     def _begin_search(self, sources: Sequence[Sequence[int]], limit: int, config: SearchConfig) -> list[Any]:
-        """Start the search for the translations of a batch, and return results that can be waited for."""
         found: list[Any] = self._translator.translate_batch(
             [self._pieces(source) for source in sources],
             beam_size=config.beam,

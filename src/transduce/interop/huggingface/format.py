@@ -171,7 +171,6 @@ ACTIVATIONS = {"relu": "relu", "gelu": "gelu", "swish": "swish", "silu": "swish"
 
 
 def _find_unknown_settings(theirs: Foreign) -> Iterator[str]:
-    """Settings in config.json that a bundle cannot express."""
     if theirs.model_type not in NORM_ORDERS:
         yield f"model_type = {theirs.model_type!r}: must be one of {', '.join(NORM_ORDERS)}"
         return
@@ -196,7 +195,6 @@ def _find_unknown_settings(theirs: Foreign) -> Iterator[str]:
 
 
 def _find_unknown_weights(theirs: Foreign, state: Mapping[str, Tensor]) -> Iterator[str]:
-    """Properties of the weights that a bundle cannot express."""
     if state["model.decoder.embed_tokens.weight"][theirs.decoder_start_token_id].any():
         yield (
             f"decoder_start_token_id = {theirs.decoder_start_token_id}: translations begin behind a token whose "
@@ -321,7 +319,6 @@ def read_vocabulary(folder: Path, model: Foreign, tokenizer: Foreign) -> tuple[T
 
 
 def _find_special_ids(folder: Path, config: Foreign, tokenizer: Foreign) -> dict[str, int]:
-    """The ids of the special tokens, by their names in a bundle."""
     names = {"<unk>": tokenizer.unk_token, "</s>": tokenizer.eos_token, "<pad>": tokenizer.pad_token}
     sides = [tokenizer.encoder, tokenizer.target_encoder] if tokenizer.separate_vocabs else [tokenizer.encoder]
     expected = {"</s>": config.eos_token_id, "<pad>": config.pad_token_id}

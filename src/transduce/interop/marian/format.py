@@ -15,7 +15,7 @@ from torch import Tensor
 from transduce.bundle import Bundle, model_tensors
 from transduce.config import SearchConfig, first_problem
 from transduce.errors import BundleError, ParityError
-from transduce.interop.conversion import MODELS, SPECIAL, ForeignVocabulary, make_tokenizer
+from transduce.interop.conversion import MODELS, SPECIAL, ForeignVocabulary, SentencePieceCodec, make_tokenizer
 from transduce.interop.ctranslate2.layout import num_positions
 from transduce.interop.ctranslate2.runtime import CTranslate2Runtime
 from transduce.interop.formats import ImportedModel, Runtime, refuse_import, render_card, source_obstacles
@@ -29,7 +29,6 @@ from transduce.interop.marian.files import (
     decoder_settings,
     model_settings,
     name_unnamed_row,
-    new_model_settings,
     read_archive,
     read_vocabulary,
     to_marian_order,
@@ -51,7 +50,7 @@ from transduce.interop.marian.layout import (
     to_new_arrays,
     token_matrices,
 )
-from transduce.interop.marian.runtime import MarianPieces, MarianRuntime, find_marian, load_converted
+from transduce.interop.marian.runtime import MarianRuntime, find_marian, load_converted
 from transduce.model import NEVER
 from transduce.text import SOURCE_MODEL, TARGET_MODEL, VOCABULARY, Tokenizer
 
@@ -101,7 +100,7 @@ class MarianFormat:
             arrays = to_arrays(config, model_tensors(model), model.positions(length))
         for name, settings, weights in (
             (MODEL_FILE, model_settings(config, length), arrays),
-            (NEW_MODEL_FILE, new_model_settings(config, length), to_new_arrays(config, arrays)),
+            (NEW_MODEL_FILE, model_settings(config, length, is_new=True), to_new_arrays(config, arrays)),
         ):
             write_archive(path / name, settings, _round_matrices(weights, getattr(torch, precision)))
         for name, content in tokenizer.files.items():
@@ -123,7 +122,7 @@ class MarianFormat:
         source_model, target_model = (model.read_bytes() for model in models)
         source, target = (path / name for name in _vocabulary_names(tokenizer))
         known = read_vocabulary(source, tokenizer.pad_id)
-        pieces = MarianPieces((source_model, target_model), known, tokenizer)
+        pieces = SentencePieceCodec((source_model, target_model), tokenizer, known)
         if (marian := find_marian()) is not None:
             return MarianRuntime(marian, path / NEW_MODEL_FILE, (source, target), tokenizer, pieces)
         return load_converted(path / MODEL_FILE, (source, target), tokenizer, pieces)
@@ -165,7 +164,6 @@ FORMAT = MarianFormat()
 
 
 def _vocabulary_names(tokenizer: Tokenizer) -> list[str]:
-    """The files of source and target."""
     return [VOCABULARY_FILE] * 2 if tokenizer.is_joint else list(VOCABULARY_FILES)
 
 
@@ -306,7 +304,6 @@ def _read_model(archive: Archive, places: ModelPaths, given: Path | None) -> Imp
 
 
 def _read_tokens(archive: Archive, places: ModelPaths) -> ForeignVocabulary:
-    """The piece of each row of the embeddings."""
     names = (name if name in archive.arrays else "Wemb" for name in ("encoder_Wemb", "decoder_Wemb"))
     num_rows = [len(archive.arrays[name]) for name in names]
     sources, targets = (read_vocabulary(path, num) for path, num in zip(places.vocabularies, num_rows, strict=True))
@@ -353,7 +350,7 @@ def _load_runtime(archive: Archive, tokens: ForeignVocabulary, tokenizer: Tokeni
         for path, side in zip(vocabularies, (tokens.sources, tokens.targets), strict=True):
             write_vocabulary(path, side)
         models = tokenizer.model_bytes, tokenizer.target_model_bytes
-        pieces = MarianPieces(models, tokens.sources, tokenizer)
+        pieces = SentencePieceCodec(models, tokenizer, tokens.sources)
         return load_converted(folder / "model.npz", vocabularies, tokenizer, pieces)
 
 

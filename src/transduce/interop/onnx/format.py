@@ -277,11 +277,9 @@ class OnnxRuntime:
         return found
 
     def _start(self, sources: Sequence[Sequence[int]]) -> tuple[Arrays, Arrays]:
-        """The memory of sources, and an empty past of targets."""
         return self._model.read(self._pad(sources)), self._model.make_empty_past(len(sources))
 
     def _pad(self, rows: Sequence[Sequence[int]]) -> Int64[np.ndarray, "rows length"]:
-        """Rows as one array, padded with `<pad>`."""
         longest = max(map(len, rows))
         return np.array([[*row, *[self._pad_id] * (longest - len(row))] for row in rows], np.int64)
 
@@ -298,8 +296,6 @@ def load(path: Path) -> NetworkEngine:
 
 @dataclass(frozen=True)
 class _State:
-    """The state of a search: the memory of each sentence, and the past of its `width` hypotheses."""
-
     memory: Arrays
     past: Arrays
     width: int
@@ -414,7 +410,6 @@ class OnnxFormat:
 
 
 def _read_weights(path: Path) -> Iterator[tuple[str, Tensor]]:
-    """The initializers that are weights, or some rows of one, with their names."""
     onnx = import_onnx("reading ONNX graphs")
     for initializer in onnx.load(path).graph.initializer:
         if not initializer.name.startswith(CONSTANT):

@@ -441,7 +441,6 @@ def _decoder_layers(model: Transformer) -> Iterable[DecoderLayer]:
 
 
 def _list_cache_axes(config: TransformerConfig, rows: str, length: str) -> list[list[str | int]]:
-    """The axes of keys and of values."""
     return [[rows, config.num_heads, length, width] for width in (config.d_k, config.d_v)]
 
 
@@ -454,7 +453,6 @@ def _add_cache_inputs(
 
 
 def _add_encoder_layer(layers: Layers, layer: EncoderLayer, x: str, mask: str) -> str:
-    """Add an encoder layer."""
     attention, sentences = layer.self_attention, layers.size(mask, 0)
 
     def attend(x: str) -> str:
@@ -490,7 +488,6 @@ def _add_decoder_layer(
 
 
 def _add_log_probabilities(layers: Layers, model: Transformer, x: str) -> str:
-    """Add the output projection."""
     graph, projection = layers.graph, model.projection
     addend = graph.constant(projection.mask.numpy(), np.float32)
     if projection.bias is not None:
