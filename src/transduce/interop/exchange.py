@@ -33,10 +33,9 @@ from transduce.bundle import (
 )
 from transduce.bundle.bundle import DESCRIPTION
 from transduce.bundle.manifest import record_files
-from transduce.config import SearchConfig
 from transduce.errors import BundleError, ConfigError, OutputError
 from transduce.interop.ctranslate2 import runtime as ctranslate2_runtime
-from transduce.interop.formats import ExportFormat, ImportedModel, find_format, find_import_format
+from transduce.interop.formats import ExportFormat, find_format, find_import_format
 from transduce.interop.onnx import format as onnx_format
 from transduce.interop.parity import (
     PARITY_FILE,
@@ -254,10 +253,17 @@ def import_model(  # noqa: PLR0913 - each is a choice of whoever imports
     name, chosen = find_import_format(path)
     report(f"reading {path}, a model of the format {name}")
     found = chosen.read(path, tokenizer)
-    found = replace(
-        found,
-        source_language=found.source_language if source_language is None else source_language,
-        target_language=found.target_language if target_language is None else target_language,
+    config, search = found.config, found.search
+    if config.positions == "learned":  # a source is no longer than they allow
+        search = search.model_copy(update={"max_pieces": min(search.max_pieces, max(8, config.max_positions - 1))})
+    description = BundleDescription(
+        model=config,
+        search=search,
+        languages=Languages(
+            source=found.source_language if source_language is None else source_language,
+            target=found.target_language if target_language is None else target_language,
+        ),
+        training={"imported_from": path.name, "format": name, "made_for": found.runtime.name},
     )
     proofs: list[Parity] = []
 
@@ -270,35 +276,13 @@ def import_model(  # noqa: PLR0913 - each is a choice of whoever imports
         write_parity(folder / PARITY_FILE, proofs[0])
         check_new_bundle(output, force=force)  # minutes have passed
 
-    _check_shapes(found, path)
-    model = make_empty_model(found.config)
-    load_tensors(model, found.tensors, str(path))
-    save_bundle(output, model, found.tokenizer, _describe_bundle(found, path, name), verify)
-    return proofs[0]
-
-
-def _check_shapes(found: ImportedModel, path: Path) -> None:
-    """Check the shapes of all weights before the network is made: a damaged file may describe one of any size."""
-    with torch.device("meta"):
-        expected = model_tensors(Transformer(found.config))
+    with torch.device("meta"):  # before the network is made: a damaged file may describe one of any size
+        expected = model_tensors(Transformer(config))
     check_tensors(found.tensors, expected, str(path))
-
-
-def _describe_bundle(found: ImportedModel, path: Path, name: str) -> BundleDescription:
-    return BundleDescription(
-        model=found.config,
-        search=_limit_search(found),
-        languages=Languages(source=found.source_language, target=found.target_language),
-        training={"imported_from": path.name, "format": name, "made_for": found.runtime.name},
-    )
-
-
-def _limit_search(found: ImportedModel) -> SearchConfig:
-    """The search settings, with sources no longer than learned positions allow."""
-    if found.config.positions != "learned":
-        return found.search
-    most = min(found.search.max_pieces, max(8, found.config.max_positions - 1))
-    return found.search.model_copy(update={"max_pieces": most})
+    model = make_empty_model(config)
+    load_tensors(model, found.tensors, str(path))
+    save_bundle(output, model, found.tokenizer, description, verify)
+    return proofs[0]
 
 
 NATIVE = "native"
@@ -319,15 +303,9 @@ class ForeignEngine:
     load: Callable[[Path, str], Engine]
 
 
-def _load_onnx(folder: Path, device: str) -> Engine:
-    if device not in {"auto", "cpu"}:
-        raise ConfigError(f"device = {device!r}: the engine onnx computes on the cpu")
-    return onnx_format.load(folder)
-
-
 ENGINES = {
-    "ctranslate2": ForeignEngine("model.bin", ctranslate2_runtime.read_settings, ctranslate2_runtime.load),
-    "onnx": ForeignEngine("encoder.onnx", onnx_format.read_settings, _load_onnx),
+    "ctranslate2": ForeignEngine("model.bin", ctranslate2_runtime.read_settings, ctranslate2_runtime.CTranslate2Engine),
+    "onnx": ForeignEngine("encoder.onnx", onnx_format.read_settings, onnx_format.load),
 }
 """Engines by name, which is that of their format."""
 

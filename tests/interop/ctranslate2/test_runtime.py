@@ -12,7 +12,7 @@ from transduce.config import SearchConfig
 from transduce.errors import BundleError, ConfigError, MissingExtraError
 from transduce.interop import export_bundle
 from transduce.interop.ctranslate2.format import FORMAT
-from transduce.interop.ctranslate2.runtime import CTranslate2Runtime, compute_type, load, read_settings
+from transduce.interop.ctranslate2.runtime import CTranslate2Engine, CTranslate2Runtime, compute_type, read_settings
 from transduce.interop.formats import Runtime
 from transduce.search import Constraints, Hypothesis, Sampling
 from transduce.translation import Engine, ForcedDecoder, NativeEngine, score_ids
@@ -109,7 +109,7 @@ def decoder(make_bundle: Callable[..., Bundle], tmp_path: Path) -> ForcedDecoder
 
 @pytest.fixture
 def engine(decoder: ForcedDecoder, tmp_path: Path) -> Engine:
-    return load(tmp_path / "exported", "cpu")
+    return CTranslate2Engine(tmp_path / "exported", "cpu")
 
 
 @pytest.fixture
@@ -225,11 +225,11 @@ def test_samples_are_refused(engine: Engine) -> None:
 
 def test_damage_is_said(decoder: ForcedDecoder, tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"device = 'mps': CTranslate2 has cpu, cuda and auto"):
-        load(tmp_path / "exported", "mps")
+        CTranslate2Engine(tmp_path / "exported", "mps")
     path = tmp_path / "exported" / "model.bin"
     path.write_bytes(path.read_bytes()[:1000])
     with pytest.raises(BundleError, match="CTranslate2 cannot read it"):
-        load(tmp_path / "exported", "cpu")
+        CTranslate2Engine(tmp_path / "exported", "cpu")
     (tmp_path / "exported" / "config.json").write_text("{}", encoding="utf-8")
     with pytest.raises(BundleError, match=r"config.json: has no section 'transduce'"):
-        load(tmp_path / "exported", "cpu")
+        CTranslate2Engine(tmp_path / "exported", "cpu")

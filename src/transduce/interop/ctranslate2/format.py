@@ -16,7 +16,14 @@ from transduce.bundle import Bundle, BundleDescription, Languages, model_tensors
 from transduce.config import SearchConfig, TransformerConfig, first_problem
 from transduce.errors import BundleError, ParityError
 from transduce.interop.argos.package import is_package, unpack
-from transduce.interop.conversion import SPECIAL, ForeignVocabulary, interleave_channels, make_tokenizer, select_rows
+from transduce.interop.conversion import (
+    SPECIAL,
+    ForeignVocabulary,
+    SentencePieceCodec,
+    interleave_channels,
+    make_tokenizer,
+    select_rows,
+)
 from transduce.interop.ctranslate2.layout import (
     EMBEDDINGS,
     OUTPUT_BIAS,
@@ -39,7 +46,6 @@ from transduce.interop.ctranslate2.runtime import (
     SECTION,
     CTranslate2Runtime,
     ExportedSettings,
-    TextCodec,
     compute_type,
     import_ctranslate2,
     read_settings,
@@ -117,7 +123,9 @@ class CTranslate2Format:
 FORMAT = CTranslate2Format()
 
 
-def load_runtime(folder: Path, tokenizer: Tokenizer, *, codec: TextCodec | None = None, origin: str = "") -> Runtime:
+def load_runtime(
+    folder: Path, tokenizer: Tokenizer, *, codec: SentencePieceCodec | None = None, origin: str = ""
+) -> Runtime:
     """CTranslate2 with an exported model, on the CPU; see `CTranslate2Runtime` for the arguments.
 
     Weights of 16 bits, with which few processors compute, are computed with in float32.

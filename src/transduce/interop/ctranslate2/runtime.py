@@ -4,7 +4,7 @@ import json
 from collections.abc import Sequence
 from pathlib import Path
 from types import ModuleType
-from typing import Any, Protocol, runtime_checkable
+from typing import Any
 
 import torch
 from pydantic import ValidationError
@@ -84,19 +84,6 @@ def adds_source_end(folder: Path) -> bool:
 BATCH_TOKENS = 4096
 
 
-@runtime_checkable
-class TextCodec(Protocol):
-    """The tokenizer that travels with an exported model."""
-
-    def encode(self, texts: Sequence[str]) -> list[list[int]]:
-        """Ids of each text, with `</s>`."""
-        ...
-
-    def decode(self, ids: Sequence[Sequence[int]]) -> list[str]:
-        """The text of each row of ids."""
-        ...
-
-
 class CTranslate2Runtime:
     """CTranslate2 with a model loaded, as `Runtime`: on the CPU, on one thread.
 
@@ -116,7 +103,7 @@ class CTranslate2Runtime:
         tokenizer: Tokenizer,
         compute_type: str = "default",
         *,
-        codec: TextCodec | None = None,
+        codec: SentencePieceCodec | None = None,
         origin: str = "",
     ) -> None:
         ctranslate2 = import_ctranslate2("running a model in CTranslate2")
@@ -319,8 +306,3 @@ class CTranslate2Engine:
         )
         scores = (result.log_probs for result in results)
         return [[Hypothesis.from_tokens(row, next(scores), alpha) for row in rows] for rows in found]
-
-
-def load(folder: Path, device: str = "auto") -> CTranslate2Engine:
-    """Load the model in `folder` as an engine."""
-    return CTranslate2Engine(folder, device)

@@ -20,7 +20,7 @@ from transduce import __version__
 from transduce.bundle import Bundle, BundleDescription, Languages
 from transduce.bundle.bundle import WEIGHTS
 from transduce.config import SearchConfig, Settings, TransformerConfig, first_problem
-from transduce.errors import BundleError, MissingExtraError, UserError
+from transduce.errors import BundleError, ConfigError, MissingExtraError, UserError
 from transduce.interop.formats import Runtime, render_card, source_obstacles
 from transduce.interop.onnx.network import (
     CONSTANT,
@@ -284,12 +284,17 @@ class OnnxRuntime:
         return np.array([[*row, *[self._pad_id] * (longest - len(row))] for row in rows], np.int64)
 
 
-def load(path: Path) -> NetworkEngine:
-    """Load the export in `path` as an engine of Transduce's search; PyTorch computes nothing of the network.
+def load(folder: Path, device: str = "cpu") -> NetworkEngine:
+    """Load the export in `folder` as an engine of Transduce's search; PyTorch computes nothing of the network.
 
     As many batches are under way as PyTorch has threads, each on one of them.
+
+    Raises:
+        ConfigError: the device is another than the CPU.
     """
-    model = OnnxModel(path)
+    if device not in {"auto", "cpu"}:
+        raise ConfigError(f"device = {device!r}: the engine onnx computes on the cpu")
+    model = OnnxModel(folder)
     settings = model.settings
     return NetworkEngine(OnnxNetwork(model), settings.end_id, settings.model.vocabulary, longest=model.longest)
 
