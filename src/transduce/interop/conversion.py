@@ -141,11 +141,29 @@ class ForeignVocabulary:
         sources, targets = ({token: row for row, token in enumerate(side)} for side in (self.sources, self.targets))
         return [sources.get(piece, -1) for piece in pieces], [targets.get(piece, -1) for piece in pieces]
 
+    def make_tokenizer(self, models: tuple[bytes, bytes], origin: str, *, ends_sources: bool = True) -> Tokenizer:
+        """A tokenizer with `<unk>`, `</s>`, the other tokens of both sides, those of one side alone, and `<pad>`.
+
+        Args:
+            models: the SentencePiece models of source and target.
+            origin: where they come from, for error messages.
+            ends_sources: whether `</s>` stands behind a source.
+        """
+        known = set(self.sources), set(self.targets)
+        return Tokenizer.with_vocabulary(
+            *models,
+            [*SPECIAL, *(token for token in self.sources if token in known[1] and token not in SPECIAL)],
+            origin,
+            source_only=[token for token in self.sources if token not in known[1]],
+            target_only=[token for token in self.targets if token not in known[0]],
+            ends_sources=ends_sources,
+        )
+
 
 def make_tokenizer(
     tokens: ForeignVocabulary, folder: Path, given: Path | None, *, ends_sources: bool = True
 ) -> Tokenizer:
-    """A tokenizer with `<unk>`, `</s>`, the other tokens of both sides, those of one side alone, and `<pad>`.
+    """The tokenizer of a vocabulary, with the SentencePiece models that are given, or in or beside the model's folder.
 
     Args:
         tokens: the vocabulary of the model.
@@ -167,17 +185,8 @@ def make_tokenizer(
         if tokens.sources != tokens.targets or tokenizer.pieces(range(tokenizer.pad_id)) != tokens.sources:
             raise BundleError(f"{target.parent / VOCABULARY}: has other pieces than the vocabulary of {folder}")
         return tokenizer
-    known = set(tokens.sources), set(tokens.targets)
-    shared = [token for token in tokens.sources if token in known[1] and token not in SPECIAL]
-    return Tokenizer.with_vocabulary(
-        _read_bytes(source),
-        _read_bytes(target),
-        [*SPECIAL, *shared],
-        str(folder),
-        source_only=[token for token in tokens.sources if token not in known[1]],
-        target_only=[token for token in tokens.targets if token not in known[0]],
-        ends_sources=ends_sources,
-    )
+    models = _read_bytes(source), _read_bytes(target)
+    return tokens.make_tokenizer(models, str(folder), ends_sources=ends_sources)
 
 
 def _find_models(places: Sequence[Path], folder: Path, given: Path | None) -> tuple[Path, Path]:

@@ -323,21 +323,15 @@ def _load_exported_tokenizer(tokens: ForeignVocabulary, places: ModelPaths) -> T
 
 def _make_tokenizer(tokens: ForeignVocabulary, places: ModelPaths, given: Path | None) -> Tokenizer:
     """A tokenizer from SentencePiece models that are given, lie beside the model, or are the vocabularies."""
-    folder, known = places.model.parent, (set(tokens.sources), set(tokens.targets))
+    folder = places.model.parent
     lies_there = any(all((folder / name).is_file() for name in names) for names in MODELS)
     if given is not None or lies_there or places.vocabularies[0].suffix != SENTENCEPIECE:
         sources, targets = (
             [*SPECIAL, *(one for one in side if one not in SPECIAL)] for side in (tokens.sources, tokens.targets)
         )
         return make_tokenizer(ForeignVocabulary(sources, targets), folder, given)
-    return Tokenizer.with_vocabulary(
-        places.vocabularies[0].read_bytes(),
-        places.vocabularies[1].read_bytes(),
-        [*SPECIAL, *(one for one in tokens.sources if one in known[1] and one not in SPECIAL)],
-        str(folder),
-        source_only=[one for one in tokens.sources if one not in known[1]],
-        target_only=[one for one in tokens.targets if one not in known[0]],
-    )
+    source, target = places.vocabularies
+    return tokens.make_tokenizer((source.read_bytes(), target.read_bytes()), str(folder))
 
 
 def _load_runtime(archive: Archive, tokens: ForeignVocabulary, tokenizer: Tokenizer) -> CTranslate2Runtime:
