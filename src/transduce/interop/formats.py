@@ -146,12 +146,8 @@ def find_format(name: str) -> ExportFormat:
     return found
 
 
-IMPORT_FORMATS = {
-    "ctranslate2": "transduce.interop.ctranslate2.format",
-    "huggingface": "transduce.interop.huggingface.format",
-    "marian": "transduce.interop.marian.format",
-}
-"""The module of each format, which has it as `FORMAT`."""
+IMPORT_FORMATS = ("ctranslate2", "huggingface", "marian")
+"""The formats that are `ImportFormat`s, too."""
 
 
 def find_import_format(path: Path) -> tuple[str, ImportFormat]:
@@ -164,8 +160,8 @@ def find_import_format(path: Path) -> tuple[str, ImportFormat]:
         raise BundleError(f"{path}: there is no such file or folder; give that of a model")
     if is_bundle(path):
         raise BundleError(f"{path}: is a bundle already: use it as it is")
-    for name, module in IMPORT_FORMATS.items():
-        chosen: ImportFormat = import_module(module).FORMAT
+    for name in IMPORT_FORMATS:
+        chosen: ImportFormat = import_module(FORMATS[name]).FORMAT
         if chosen.recognises(path):
             return name, chosen
     raise BundleError(

@@ -1,7 +1,7 @@
 """CTranslate2 with a model loaded, for a parity proof and as an engine, and the settings of an exported folder."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -84,10 +84,23 @@ def adds_source_end(folder: Path) -> bool:
 BATCH_TOKENS = 4096
 
 
-class CTranslate2Runtime:
-    """CTranslate2 with a model loaded, as `Runtime`: on the CPU, on one thread.
+class _Translator:
+    """A translator of CTranslate2, which reads and writes pieces, and the tokenizer whose ids stand for them."""
 
-    CTranslate2 reads and writes pieces and knows no ids.
+    def __init__(self, folder: Path, tokenizer: Tokenizer, **options: Any) -> None:  # noqa: ANN401 - CTranslate2's
+        ctranslate2 = import_ctranslate2("running a model in CTranslate2")
+        self._translator: Any = ctranslate2.Translator(str(folder), intra_threads=1, **options)
+        self._tokenizer, self._ids = tokenizer, number_pieces(tokenizer)
+        self._adds_source_end = adds_source_end(folder)
+
+    def _source_pieces(self, sources: Iterable[Sequence[int]]) -> list[list[str]]:
+        """Pieces of each source, without `</s>` where CTranslate2 appends it."""
+        end = -1 if self._adds_source_end else None
+        return [self._tokenizer.pieces(source)[:end] for source in sources]
+
+
+class CTranslate2Runtime(_Translator):
+    """CTranslate2 with a model loaded, as `Runtime`: on the CPU, on one thread.
 
     Args:
         folder: a CTranslate2 model, exported by Transduce or not.
@@ -106,14 +119,8 @@ class CTranslate2Runtime:
         codec: SentencePieceCodec | None = None,
         origin: str = "",
     ) -> None:
-        ctranslate2 = import_ctranslate2("running a model in CTranslate2")
-        self.name = f"CTranslate2 {ctranslate2.__version__}{origin}"
-        self._translator: Any = ctranslate2.Translator(
-            str(folder), device="cpu", compute_type=compute_type, inter_threads=1, intra_threads=1
-        )
-        self._tokenizer = tokenizer
-        self._ids = number_pieces(tokenizer)
-        self._adds_source_end = adds_source_end(folder)
+        super().__init__(folder, tokenizer, device="cpu", compute_type=compute_type, inter_threads=1)
+        self.name = f"CTranslate2 {import_ctranslate2('running a model in CTranslate2').__version__}{origin}"
         if codec is None and (folder / SOURCE_MODEL).is_file():  # used as the README.md of the folder uses them
             source, target = folder / SOURCE_MODEL, folder / TARGET_MODEL
             models = source.read_bytes(), (target if target.is_file() else source).read_bytes()
@@ -151,11 +158,6 @@ class CTranslate2Runtime:
         found = zip(results, max_lengths, strict=True)
         return [self._to_ids(result.hypotheses[0])[:limit] for result, limit in found]
 
-    def _source_pieces(self, rows: Sequence[Sequence[int]]) -> list[list[str]]:
-        """Pieces of each source, without `</s>` where CTranslate2 appends it."""
-        end = -1 if self._adds_source_end else None
-        return [self._tokenizer.pieces(row)[:end] for row in rows]
-
     def _to_ids(self, pieces: Sequence[str]) -> list[int]:
         return [self._ids.get(piece, self._tokenizer.unknown_id) for piece in pieces]
 
@@ -169,7 +171,7 @@ _REMEDY = "use the engine native"
 _NO_SAMPLES = f"--samples {{}}: the engine ctranslate2 has none that can be repeated; {_REMEDY}"
 
 
-class CTranslate2Engine:
+class CTranslate2Engine(_Translator):
     """CTranslate2 as a `translation.Engine`: several translators, each on one thread, as in the native engine.
 
     CTranslate2 has no length penalty but length^alpha. It searches without one, and the hypotheses are ranked by the
@@ -186,20 +188,13 @@ class CTranslate2Engine:
         if device == "auto":
             device = "cuda" if ctranslate2.get_cuda_device_count() else "cpu"
         try:
-            self._translator: Any = ctranslate2.Translator(
-                str(folder),
-                device=device,
-                compute_type=compute_type(settings.precision, device),
-                inter_threads=torch.get_num_threads(),
-                intra_threads=1,
-            )
+            kind, num_threads = compute_type(settings.precision, device), torch.get_num_threads()
+            super().__init__(folder, tokenizer, device=device, compute_type=kind, inter_threads=num_threads)
         except ValueError as error:
             raise ConfigError(f"device = {device!r}: CTranslate2 has cpu, cuda and auto, and says: {error}") from None
         except RuntimeError as error:
             raise BundleError(f"{folder}: CTranslate2 cannot read it: {error}; use an undamaged copy") from None
-        self._tokenizer, self._longest = tokenizer, num_positions(settings.model, settings.search)
-        self._adds_source_end = adds_source_end(folder)
-        self._ids = number_pieces(tokenizer)
+        self._longest = num_positions(settings.model, settings.search)
 
     def search(
         self,
@@ -270,7 +265,7 @@ class CTranslate2Engine:
 
     def _begin_search(self, sources: Sequence[Sequence[int]], limit: int, config: SearchConfig) -> list[Any]:
         found: list[Any] = self._translator.translate_batch(
-            [self._pieces(source) for source in sources],
+            self._source_pieces(sources),
             beam_size=config.beam,
             num_hypotheses=config.beam,
             length_penalty=0,
@@ -284,10 +279,6 @@ class CTranslate2Engine:
         )
         return found
 
-    def _pieces(self, source: Sequence[int]) -> list[str]:
-        """Pieces of a source, without `</s>` where CTranslate2 appends it."""
-        return self._tokenizer.pieces(source)[: -1 if self._adds_source_end else None]
-
     def _rank(self, result: Any, limit: int, alpha: float) -> Ids:  # noqa: ANN401 - of an optional package
         """Ids of all hypotheses, best first; one that does not end within the limit is cut there."""
         pairs = zip(result.hypotheses, result.scores, strict=True)
@@ -299,7 +290,7 @@ class CTranslate2Engine:
     def _score(self, sources: Sequence[Sequence[int]], found: Sequence[Ids], alpha: float) -> list[list[Hypothesis]]:
         """The hypotheses with the log-probability of every token, which CTranslate2's search does not return."""
         results = self._translator.score_batch(
-            [self._pieces(source) for source, rows in zip(sources, found, strict=True) for _ in rows],
+            self._source_pieces(source for source, rows in zip(sources, found, strict=True) for _ in rows),
             [self._tokenizer.pieces(row)[:-1] for rows in found for row in rows],
             max_batch_size=MOST_ROWS,
             max_input_length=0,
