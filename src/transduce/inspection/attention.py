@@ -26,15 +26,7 @@ from transduce.model.attention import Attended, Mask, Queries, Scores
 
 @dataclass(frozen=True)
 class AttentionRecord:
-    """One attention of one sentence, as a batch of one.
-
-    Args:
-        attention: the module of the model.
-        queries: those of all heads.
-        keys_and_values: those of all heads.
-        mask: True where a query may look at a key.
-        kept: for each head 1, or 0 if it is masked.
-    """
+    """One attention of one sentence, as a batch of one; `kept` is 1 for every head that is not masked, else 0."""
 
     attention: MultiHeadAttention
     queries: Queries
@@ -99,8 +91,15 @@ def make_attention_maps(layers: Sequence[AttentionRecord]) -> Maps:
     """The maps of one attention, from the first layer to the last."""
     weights = torch.stack([record.weights[0] for record in layers])
     norms = torch.stack([record.added_norms[0] for record in layers])
-    sizes = dict(zip(("layers", "heads", "queries", "keys"), weights.shape, strict=True))
-    return Maps(**sizes, weights=pack_shares(weights), norms=pack_sizes(norms))
+    num_layers, heads, queries, keys = weights.shape
+    return Maps(
+        layers=num_layers,
+        heads=heads,
+        queries=queries,
+        keys=keys,
+        weights=pack_shares(weights),
+        norms=pack_sizes(norms),
+    )
 
 
 MOST_CHARACTERS = 2_000_000

@@ -128,14 +128,10 @@ NUM_PREDICTIONS = 3
 """Tokens that are named for each layer and position."""
 
 
-def predict_from_layers(model: Transformer, outputs: Sequence[Tensor], tokenizer: Tokenizer) -> LayerPredictions:
-    """The logit lens (nostalgebraist 2020): the output projection, applied to the output of each decoder layer.
-
-    Args:
-        model: in evaluation mode.
-        outputs: of each layer, [1, target, d_model] (`run_forced`).
-        tokenizer: names the tokens.
-    """
+def predict_from_layers(
+    model: Transformer, outputs: Sequence[Float[Tensor, "1 target d_model"]], tokenizer: Tokenizer
+) -> LayerPredictions:
+    """The logit lens (nostalgebraist 2020): the output projection, applied to the output of each decoder layer."""
     predictions, norms = [], []
     for output in outputs:
         probabilities = log_probabilities(model, output)[0].exp()
@@ -330,6 +326,11 @@ def _make_document(
     check_length("translation", len(best.ids), model.longest)
     (greedy,) = searches.greedy([searches.prefix])
     outputs, target, records = _score_target(searches, best.ids, searches.text(best.ids))
+    reference = None
+    if request.reference is not None and request.reference.strip():
+        ids = tokenizer.as_target(tokenizer.encode_targets([request.reference])[0])
+        check_length("reference", len(ids), model.longest)
+        reference = _score_target(searches, ids, request.reference)[1]
     longest = max(len(searches.source), len(best.ids))
     heads = list_heads(model.config) if "heads_off" in include else list(dict.fromkeys(request.without_each))
     heads = [head for head in heads if head not in request.heads_off]
@@ -344,7 +345,7 @@ def _make_document(
         ),
         source=make_source_side(request.text, searches.source, tokenizer),
         target=target,
-        reference=_make_reference(searches, request.reference),
+        reference=reference,
         greedy=_score_target(searches, greedy.ids, searches.text(greedy.ids))[1],
         alternatives=[
             Alternative(
@@ -380,15 +381,6 @@ def _score_target(
     outputs = run_forced(searches.model, searches.source_ids(1), target_ids, recorder)
     log_probs = log_probabilities(searches.model, outputs[-1])[0]
     return outputs, make_target_side(text, ids, log_probs, searches.tokenizer), recorder.records
-
-
-def _make_reference(searches: SentenceSearches, text: str | None) -> Side | None:
-    if text is None or not text.strip():
-        return None
-    (ids,) = searches.tokenizer.encode_targets([text])
-    target = searches.tokenizer.as_target(ids)
-    check_length("reference", len(target), searches.model.longest)
-    return _score_target(searches, target, text)[1]
 
 
 def _make_text_confidence(confidence: Confidence, pieces: Sequence[str], best: Hypothesis) -> TextConfidence:
