@@ -188,13 +188,9 @@ def source_obstacles(tokenizer: Tokenizer, program: str) -> list[str]:
 
 
 def render_card(module: str, about: Any, precision: str, **values: Any) -> str:  # noqa: ANN401
-    """The model card of an export, in Markdown, from the template `card.md.jinja` beside a module.
+    """The model card of an export, in Markdown, from the template `card.md.jinja` beside the file `module`.
 
-    Args:
-        module: the `__file__` of the module.
-        about: the description of the bundle, or settings with its `library_version`, `languages` and `search`.
-        precision: of the exported weights.
-        values: further values that the template uses.
+    `about` is the description of the bundle, or settings with its `library_version`, `languages` and `search`.
     """
     source, target = about.languages.source, about.languages.target
     direction = f", from {source} to {target}" if source and target else ""

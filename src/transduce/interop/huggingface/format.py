@@ -6,12 +6,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 import torch
-from safetensors.torch import save_file
 from torch import Tensor
 from torch.nn import functional as F
 
-from transduce.bundle import Bundle, BundleDescription, model_tensors
-from transduce.bundle.weights import read_tensors
+from transduce.bundle import Bundle, model_tensors
+from transduce.bundle.weights import read_tensors, write_tensors
 from transduce.config import SearchConfig, TransformerConfig
 from transduce.errors import BundleError, ParityError, UserError
 from transduce.interop.conversion import classify_positions, select_rows
@@ -51,7 +50,9 @@ class HuggingFaceFormat:
     def write(self, bundle: Bundle, path: Path, precision: str) -> None:
         description, tokenizer = bundle.description, bundle.load_tokenizer()
         tensors = to_huggingface(description.model, model_tensors(bundle.load_model()), num_positions(description))
-        _write_weights(path / WEIGHTS, tensors, getattr(torch, precision))
+        rounded = {name: tensor.to(getattr(torch, precision)) for name, tensor in tensors.items()}
+        # Transformers wants to know that a file is not one of Flax or TensorFlow.
+        write_tensors(path / WEIGHTS, rounded, {"format": "pt"})
         for name, settings in {
             "config.json": model_settings(description, tokenizer.end_id, precision),
             "generation_config.json": generation_settings(description, tokenizer.end_id),
@@ -61,7 +62,9 @@ class HuggingFaceFormat:
             (path / name).write_text(text, encoding="utf-8", newline="\n")
         (path / "source.spm").write_bytes(tokenizer.model_bytes)
         (path / "target.spm").write_bytes(tokenizer.target_model_bytes)
-        card = huggingface_card(description, precision)
+        languages = description.languages
+        codes = list(dict.fromkeys(filter(None, (languages.source, languages.target))))
+        card = render_card(__file__, description, precision, codes=codes)
         (path / "README.md").write_text(card, encoding="utf-8", newline="\n")
 
     def load(self, path: Path, tokenizer: Tokenizer) -> Runtime:  # noqa: ARG002 - its own tokenizer is in the folder
@@ -112,14 +115,6 @@ class HuggingFaceFormat:
 FORMAT = HuggingFaceFormat()
 
 
-def huggingface_card(description: BundleDescription, precision: str) -> str:
-    """The README.md of an exported folder, with the front matter that the Hugging Face Hub reads."""
-    codes = [code for code in (description.languages.source, description.languages.target) if code]
-    # Quoted, because YAML reads a bare "no" (Norwegian) as false.
-    quoted = [json.dumps(code, ensure_ascii=False) for code in dict.fromkeys(codes)]
-    return render_card(__file__, description, precision, codes=quoted)
-
-
 def _classify_table(table: Tensor) -> str:
     return classify_positions(table.float(), rounding=torch.finfo(table.dtype).eps)
 
@@ -155,14 +150,6 @@ def _find_obstacles(config: TransformerConfig, tokenizer: Tokenizer) -> Iterator
     if len(set(pieces)) < len(pieces):
         twice = next(piece for index, piece in enumerate(pieces) if piece in pieces[:index])
         yield f"the tokenizer has two tokens {twice!r}: Transformers knows tokens by their names"
-
-
-def _write_weights(path: Path, tensors: Mapping[str, Tensor], precision: torch.dtype) -> None:
-    path.touch()  # by itself safetensors makes a file that only its owner can read
-    mode = path.stat().st_mode
-    # Transformers wants to know that a file is not one of Flax or TensorFlow.
-    save_file({name: one.detach().to(precision).contiguous() for name, one in tensors.items()}, path, {"format": "pt"})
-    path.chmod(mode)
 
 
 NORM_ORDERS = {"marian": "post", "pegasus": "pre"}
