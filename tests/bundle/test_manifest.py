@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from transduce.bundle.manifest import BundleDescription, check_files, read_description, record_files, write_description
+from transduce.bundle.manifest import BundleDescription, check_files, description_bytes, read_description, record_files
 from transduce.config import TransformerConfig
 from transduce.errors import BundleError
 
@@ -17,7 +17,7 @@ def test_files_are_recorded_with_size_and_digest(tmp_path: Path) -> None:
 
 def test_a_description_comes_back(tmp_path: Path) -> None:
     description = BundleDescription(model=TransformerConfig(), training={"note": "Größe ✓"})
-    write_description(tmp_path / "bundle.json", description)
+    (tmp_path / "bundle.json").write_bytes(description_bytes(description))
     assert read_description(tmp_path / "bundle.json", BundleDescription) == description
     assert json.loads((tmp_path / "bundle.json").read_text(encoding="utf-8"))["training"]["note"] == "Größe ✓"
 

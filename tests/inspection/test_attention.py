@@ -9,8 +9,7 @@ from transduce.errors import UserError
 from transduce.inspection import InspectionRequest, inspect_text
 from transduce.inspection.attention import AttentionRecord, Recorder, rotate_heads
 from transduce.inspection.document import Head
-from transduce.inspection.forward_pass import Place, run_forced
-from transduce.inspection.head_mask import HeadMask, list_heads
+from transduce.inspection.head_mask import HeadMask, Place, list_heads, run_forced
 from transduce.model import Transformer
 from transduce.translation import Translator
 
@@ -23,7 +22,7 @@ MODULES = {
 
 
 def recorded(model: Transformer, off: list[Head]) -> dict[Place, AttentionRecord]:
-    recorder = Recorder(HeadMask.without(model.config, [off]))
+    recorder = Recorder(model, HeadMask.without(model, [off]))
     run_forced(model, torch.tensor([SOURCE]), torch.tensor([TARGET]), recorder)
     return recorder.records
 

@@ -5,14 +5,54 @@ from typing import Any
 import pytest
 import torch
 
+from transduce.inspection.attention import Recorder
 from transduce.inspection.document import Head
-from transduce.inspection.forward_pass import log_probabilities, run_forced
-from transduce.inspection.head_mask import HeadMask, HeadMaskedNetwork, list_heads
+from transduce.inspection.head_mask import HeadMask, HeadMaskedNetwork, list_heads, log_probabilities, run_forced
 from transduce.inspection.searches import SentenceSearches
 from transduce.model import Transformer
 from transduce.search import Hypothesis
 from transduce.translation import NativeEngine, score_ids
 from transduce.translation.confidence.scoring import ForcedDecoder
+
+SOURCES = torch.tensor([[5, 9, 7, 1], [8, 6, 1, 309]])
+TARGETS = torch.tensor([[11, 12, 1, 309, 309], [7, 20, 21, 22, 1]])
+
+
+def test_the_pass_is_the_models_own_to_the_last_bit(model: Transformer) -> None:
+    head_mask = HeadMask.without(model, [[], []])
+    source_mask, target_mask = SOURCES != 309, TARGETS != 309
+    with torch.inference_mode():
+        memory = model.encode(SOURCES, source_mask, head_mask)
+        assert torch.equal(memory, model.encode(SOURCES, source_mask))
+        outputs = list(model.decode_layers(TARGETS, target_mask, memory, source_mask, head_mask))
+        own = model.decode(TARGETS, target_mask, memory, source_mask).log_softmax(dim=-1)
+        assert len(outputs) == model.config.num_decoder_layers
+        found = log_probabilities(model, outputs[-1])
+    assert torch.equal(found[target_mask], own[target_mask])
+
+
+@pytest.mark.parametrize("position", [1, 3])
+def test_nothing_sees_what_comes_after_it(make_model: Callable[..., Transformer], position: int) -> None:
+    model = make_model()
+    changed = TARGETS[1:].clone()
+    changed[0, position] = 33
+    head_mask = HeadMask.without(model, [[]])
+    with torch.inference_mode():
+        before, after = (run_forced(model, SOURCES[:1], target, head_mask) for target in (TARGETS[1:], changed))
+    for old, new in zip(before, after, strict=True):
+        # Row t reads token t - 1: what changes at a position is seen from the next row on.
+        assert torch.equal(old[:, : position + 1], new[:, : position + 1])
+        assert not torch.allclose(old[:, position + 1], new[:, position + 1], atol=1e-3)
+
+
+def test_every_attention_is_recorded_once(model: Transformer) -> None:
+    recorder = Recorder(model, HeadMask.without(model, [[]]))
+    with torch.inference_mode():
+        run_forced(model, SOURCES[:1], TARGETS[1:], recorder)
+    config = model.config
+    expected = {("encoder", layer) for layer in range(config.num_encoder_layers)}
+    expected |= {(name, layer) for name in ("decoder", "encoder_decoder") for layer in range(config.num_decoder_layers)}
+    assert set(recorder.records) == expected
 
 
 def without_rows(model: Transformer, head: Head) -> Transformer:
@@ -60,7 +100,7 @@ def test_a_given_target_without_a_head(model: Transformer, make_searches: Callab
     searches, target = make_searches(model), [40, 7, 12, 1]
     heads = list_heads(model.config)[1::6]
     assert len({head.attention for head in heads}) == 3
-    head_mask = HeadMask.without(model.config, [[head] for head in heads])
+    head_mask = HeadMask.without(model, [[head] for head in heads])
     with torch.inference_mode():
         outputs = run_forced(model, searches.source_ids(len(heads)), torch.tensor([target] * len(heads)), head_mask)
         found = log_probabilities(model, outputs[-1])[:, range(4), target].tolist()

@@ -116,7 +116,7 @@ def test_heads_side_by_side_through_the_output_projection(small_config: Callable
         scores = (queries @ keys.transpose(1, 2) / math.sqrt(D_K)).masked_fill(~mask[0], -torch.inf)
         heads.append(scores.softmax(dim=-1) @ values)
     expected = attention.output(torch.cat(heads, dim=-1))
-    torch.testing.assert_close(attention.self_attention(x, mask), expected, atol=1e-5, rtol=1e-5)
+    torch.testing.assert_close(attention.attend(*attention.project(x), mask), expected, atol=1e-5, rtol=1e-5)
 
 
 def test_parts_of_the_projection_are_the_whole(small_config: Callable[..., TransformerConfig]) -> None:

@@ -1,6 +1,6 @@
 import math
-from collections.abc import Callable, Iterator
-from typing import Any, NamedTuple
+from collections.abc import Callable
+from typing import Any
 
 import pytest
 import torch
@@ -289,43 +289,23 @@ def test_every_parameter_is_drawn() -> None:
     assert all(torch.equal(weights[0][name], weights[1][name]) for name in weights[0])
 
 
-class Attended(NamedTuple):
-    """One call of a layer's own attention to the memory."""
-
-    attention: MultiHeadAttention
-    values: Tensor
-    output: Tensor
-
-
-@pytest.fixture
-def attended(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Attended]]:
-    """Every call of fused attention, as it happens."""
-    calls: list[Attended] = []
-    fused = MultiHeadAttention.attend
-
-    def spied(self: MultiHeadAttention, queries: Tensor, keys_and_values: Any, mask: Tensor) -> Tensor:
-        output = fused(self, queries, keys_and_values, mask)
-        calls.append(Attended(self, keys_and_values.values, output))
-        return output
-
-    monkeypatch.setattr(MultiHeadAttention, "attend", spied)
-    return calls
-
-
 @torch.no_grad()
 def test_weights_times_values_are_what_the_layer_itself_puts_out(
-    variant: dict[str, Any], make_model: Models, make_example: Examples, attended: list[Attended]
+    variant: dict[str, Any], make_model: Models, make_example: Examples
 ) -> None:
     model, example = make_model(**variant), make_example([3, 7, 1], [4, 2, 6])
+    attentions = [layer.cross_attention for layer in model.decoder.layers]
+    outputs: list[Tensor] = []
+    for attention in attentions:
+        attention.output.register_forward_hook(lambda _module, _inputs, output: outputs.append(output))
     model(*example)
-    own = {layer.cross_attention for layer in model.decoder.layers}
-    calls = [call for call in attended if call.attention in own]
-    records = list(cross_attention_weights(model, *example))
-    assert len(records) == len(calls) == model.config.num_decoder_layers
-    for weights, call in zip(records, calls, strict=True):
+    own = outputs.copy()
+    memory = model.encode(example.source_ids, example.source_mask)
+    for attention, weights, output in zip(attentions, cross_attention_weights(model, *example), own, strict=True):
         assert weights.shape == (3, model.config.num_heads, 6, 7)
-        output = call.attention.output((weights @ call.values).transpose(1, 2).flatten(2))
-        torch.testing.assert_close(output, call.output, atol=1e-5, rtol=1e-5)
+        values = attention.project_memory(memory).values
+        attended = attention.output((weights @ values).transpose(1, 2).flatten(2))
+        torch.testing.assert_close(attended, output, atol=1e-5, rtol=1e-5)
 
 
 @torch.no_grad()

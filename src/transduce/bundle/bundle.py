@@ -10,9 +10,9 @@ from transduce.bundle.manifest import (
     BundleDescription,
     Languages,
     check_files,
+    description_bytes,
     read_description,
     record_files,
-    write_description,
 )
 from transduce.bundle.model_card import model_card
 from transduce.bundle.output import (
@@ -135,7 +135,12 @@ def save_bundle(
         OutputError: `folder` holds something else than a bundle.
         WriteError: writing failed; what was in `folder` is still there.
     """
-    _check_description(description.model, model.config, folder)
+    own = model.config.model_dump()
+    if differing := [name for name, value in own.items() if getattr(description.model, name) != value]:
+        raise BundleError(
+            f"{folder}: the model to save and its description differ in {', '.join(differing)}: "
+            f"give the description the model's own config"
+        )
     check_tensors(model_tensors(model), make_empty_tensors(model.config), "the model to save")
     _check_vocabulary(tokenizer, model.config, folder / SOURCE_MODEL)
     with replace_folder(folder, marker=DESCRIPTION) as temporary:
@@ -144,7 +149,7 @@ def save_bundle(
             (temporary / name).write_bytes(content)
         files = record_files(temporary, [WEIGHTS, *tokenizer.files])
         complete = description.model_copy(update={"format_version": BUNDLE_VERSION, "files": files})
-        write_description(temporary / DESCRIPTION, complete)
+        (temporary / DESCRIPTION).write_bytes(description_bytes(complete))
         card = model_card(complete, model.num_parameters)
         (temporary / MODEL_CARD).write_text(card, encoding="utf-8", newline="\n")
         verify(temporary)
@@ -219,15 +224,6 @@ def _make_missing_bundle_error(path: Path, places: list[Path]) -> BundleError:
             f"use transduce import to make a bundle of it, if it is a Marian model"
         )
     return BundleError(f"{path}: is no bundle: looked for {looked_for}; give the folder of a bundle or of a run")
-
-
-def _check_description(described: TransformerConfig, own: TransformerConfig, folder: Path) -> None:
-    differing = [name for name, value in own.model_dump().items() if getattr(described, name) != value]
-    if differing:
-        raise BundleError(
-            f"{folder}: the model to save and its description differ in {', '.join(differing)}: "
-            f"give the description the model's own config"
-        )
 
 
 def _check_vocabulary(tokenizer: Tokenizer, config: TransformerConfig, path: Path) -> None:

@@ -26,7 +26,6 @@ from transduce.errors import BundleError
 CALIBRATION = "calibration.json"
 MARK = b'"format": "transduce calibration"'
 """By which a file is known to be a calibration, a damaged one, too."""
-KIND = "calibration"
 
 
 class LogisticFit(Settings):
@@ -145,7 +144,7 @@ def check_calibratable(bundle: Bundle, *, force: bool = False) -> None:
     """
     place = bundle.folder.resolve()
     check_writable(place)  # for the lock beside it
-    check_output_file(place / CALIBRATION, _is_calibration, KIND, force=force)
+    check_output_file(place / CALIBRATION, _is_calibration, "calibration", force=force)
 
 
 def update_calibration(
@@ -174,19 +173,16 @@ def update_calibration(
         with lock_folder(bundle.folder, place.with_name(f".{place.name}.lock")):
             if read_description(place / DESCRIPTION, BundleDescription).files != bundle.description.files:
                 raise BundleError(f"{bundle.folder}: has another model by now than the one measured: measure anew")
-            content = description_bytes(_read_present_calibration(bundle).model_copy(update=given))
-            write_output_file(place / CALIBRATION, content, _is_calibration, KIND, force=force)
+            try:
+                present = read_calibration(bundle)
+            except BundleError:  # what it says is worth nothing, and about to be replaced
+                present = None
+            changed = (present or Calibration(files=bundle.description.files)).model_copy(update=given)
+            content = description_bytes(changed)
+            write_output_file(place / CALIBRATION, content, _is_calibration, "calibration", force=force)
     except OSError as error:
         raise make_write_error(bundle.folder, error) from error
 
 
 def _is_calibration(path: Path) -> bool:
     return has_mark(path, MARK)
-
-
-def _read_present_calibration(bundle: Bundle) -> Calibration:
-    try:
-        present = read_calibration(bundle)
-    except BundleError:  # what it says is worth nothing, and about to be replaced
-        present = None
-    return present or Calibration(files=bundle.description.files)

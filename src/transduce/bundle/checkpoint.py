@@ -11,7 +11,7 @@ from typing import Literal
 from pydantic import Field, JsonValue
 from torch import Tensor
 
-from transduce.bundle.manifest import FolderDescription, check_files, read_description, record_files, write_description
+from transduce.bundle.manifest import FolderDescription, check_files, description_bytes, read_description, record_files
 from transduce.bundle.output import recover_folders, remove_folder, replace_folder
 from transduce.bundle.weights import read_tensors, write_tensors
 from transduce.errors import BundleError
@@ -70,7 +70,7 @@ def save_checkpoint(
         files = record_files(temporary, [f"{part}{SUFFIX}" for part in tensors])
         digest = _compute_state_digest(state)
         description = CheckpointDescription(update=update, state=dict(state), state_sha256=digest, files=files)
-        write_description(temporary / DESCRIPTION, description)
+        (temporary / DESCRIPTION).write_bytes(description_bytes(description))
     return place
 
 
@@ -108,7 +108,12 @@ def load_checkpoint(
         if part not in there:
             raise BundleError(f"{place}: the checkpoint has no part {part!r}; it has {there}")
     wanted = [part for part in there if parts is None or part in parts]
-    return {part: _read_copies(place / f"{part}{SUFFIX}") for part in wanted}, description.state
+    # Copies: training goes on with them long after the checkpoint, and with it the file, is removed.
+    copies = {
+        part: {name: tensor.clone() for name, tensor in read_tensors(place / f"{part}{SUFFIX}").items()}
+        for part in wanted
+    }
+    return copies, description.state
 
 
 def latest_checkpoint(folder: Path, report: Callable[[str], None]) -> Checkpoint | None:
@@ -137,11 +142,6 @@ def recover_checkpoints(folder: Path) -> None:
     """Recover checkpoints in `folder` after a crash; the caller makes sure that no other process writes there."""
     if folder.is_dir():
         recover_folders(folder, NAMES)
-
-
-def _read_copies(path: Path) -> dict[str, Tensor]:
-    # Copies: training goes on with them long after the checkpoint, and with it the file, is removed.
-    return {name: tensor.clone() for name, tensor in read_tensors(path).items()}
 
 
 def _checkpoint_folder(folder: Path, update: int) -> Path:

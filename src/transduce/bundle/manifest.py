@@ -69,11 +69,6 @@ def check_files(folder: Path, description: FolderDescription, description_name: 
             raise BundleError(f"{path}: cannot be read: {error.strerror}") from error
 
 
-def write_description(path: Path, description: FolderDescription) -> None:
-    """Write `description` as JSON that a person can read, too."""
-    path.write_bytes(description_bytes(description))
-
-
 def description_bytes(description: FolderDescription) -> bytes:
     """`description` as JSON that a person can read, too."""
     return (description.model_dump_json(indent=2) + "\n").encode()

@@ -7,7 +7,7 @@ from typing import Any
 from transduce.bundle.bundle import Bundle, apply_start_from, find_bundle
 from transduce.bundle.manifest import BundleDescription
 from transduce.bundle.model_card import format_fact
-from transduce.bundle.weights import make_empty_model, make_empty_tensors
+from transduce.bundle.weights import make_empty_model, model_tensors
 from transduce.config import PRESETS, RunConfig, TransformerConfig, load_run_config, to_toml
 from transduce.errors import ConfigError, UserError
 
@@ -83,34 +83,29 @@ def make_overview(subject: str, vocabulary: int | None = None) -> Overview:
     sized = [] if vocabulary is None else [f"text.vocabulary={vocabulary}"]
     if subject in PRESETS:
         config, _ = load_run_config(None, settings=[f"preset={subject}", *sized])
-        return _describe_untrained(subject, "preset", config)
+        return _build_overview(subject, "preset", config.model, config)
     if path.is_file():
         config, _ = apply_start_from(load_run_config(path, settings=sized)[0])
-        return _describe_untrained(subject, "recipe", config)
+        return _build_overview(subject, "recipe", config.model, config)
     if not path.is_dir():
         raise UserError(f"{subject}: is no preset ({', '.join(PRESETS)}) and no path of a recipe, run or bundle")
     if vocabulary is not None:
         raise ConfigError(f"--vocabulary {vocabulary}: the vocabulary of a trained model ({subject}) is what it is")
     bundle = Bundle.open(find_bundle(path))
     if bundle.folder == path:
-        return _build_overview(subject, "bundle", bundle.model_config, bundle=bundle.description)
+        return _build_overview(subject, "bundle", bundle.model_config, None, bundle.description)
     recipe = path / "config.toml"
     settings = load_run_config(recipe)[0] if recipe.is_file() else None
-    return _build_overview(subject, "run", bundle.model_config, settings=settings, bundle=bundle.description)
-
-
-def _describe_untrained(subject: str, kind: str, config: RunConfig) -> Overview:
-    return _build_overview(subject, kind, config.model, settings=config)
+    return _build_overview(subject, "run", bundle.model_config, settings, bundle.description)
 
 
 def _build_overview(
     subject: str,
     kind: str,
-    model: TransformerConfig,
-    *,
-    settings: RunConfig | None = None,
+    config: TransformerConfig,
+    settings: RunConfig | None,
     bundle: BundleDescription | None = None,
 ) -> Overview:
-    parameters = make_empty_model(model).num_parameters
-    shapes = {name: list(tensor.shape) for name, tensor in make_empty_tensors(model).items()}
-    return Overview(subject, kind, parameters, shapes, model, settings, bundle)
+    model = make_empty_model(config)
+    shapes = {name: list(tensor.shape) for name, tensor in model_tensors(model).items()}
+    return Overview(subject, kind, model.num_parameters, shapes, config, settings, bundle)

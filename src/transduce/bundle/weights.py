@@ -79,12 +79,12 @@ def load_tensors(model: nn.Module, tensors: Mapping[str, Tensor], origin: str) -
         tensor.copy_(tensors[name])
 
 
-def write_tensors(path: Path, tensors: Mapping[str, Tensor]) -> None:
+def write_tensors(path: Path, tensors: Mapping[str, Tensor], metadata: dict[str, str] | None = None) -> None:
     """Write `tensors` as a safetensors file."""
     # safetensors makes files that only their owner can read; a model is as readable as any other file.
     path.touch()
     mode = path.stat().st_mode
-    save_file({name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}, path)
+    save_file({name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}, path, metadata)
     path.chmod(mode)
 
 

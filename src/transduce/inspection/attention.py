@@ -1,7 +1,7 @@
 """Attention of one sentence: what every attention computes with, the weights of every head, and its arithmetic."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import torch
 from jaxtyping import Float
@@ -19,23 +19,14 @@ from transduce.inspection.document import (
     pack_shares,
     pack_sizes,
 )
-from transduce.inspection.forward_pass import Place
-from transduce.inspection.head_mask import HeadMask, count_layers
-from transduce.model import DotScore, KeysAndValues, MultiHeadAttention, attention_weights
+from transduce.inspection.head_mask import HeadMask, Place, count_layers, list_attentions
+from transduce.model import DotScore, KeysAndValues, MultiHeadAttention, Transformer, attention_weights
 from transduce.model.attention import Attended, Mask, Queries, Scores
 
 
 @dataclass(frozen=True)
 class AttentionRecord:
-    """One attention of one sentence, as a batch of one.
-
-    Args:
-        attention: the module of the model.
-        queries: those of all heads.
-        keys_and_values: those of all heads.
-        mask: True where a query may look at a key.
-        kept: for each head 1, or 0 if it is masked.
-    """
+    """One attention of one sentence, as a batch of one; `kept` is 1 for every head that is not masked, else 0."""
 
     attention: MultiHeadAttention
     queries: Queries
@@ -72,30 +63,28 @@ class AttentionRecord:
         return norms
 
 
-@dataclass(frozen=True)
 class Recorder:
     """Computes attention under a head mask, and records the inputs of every attention; for one sentence."""
 
-    head_mask: HeadMask
-    records: dict[Place, AttentionRecord] = field(default_factory=dict)
+    def __init__(self, model: Transformer, head_mask: HeadMask) -> None:
+        self.head_mask = head_mask
+        self.records: dict[Place, AttentionRecord] = {}
+        self._places = list_attentions(model)
 
     def __call__(
-        self,
-        place: Place,
-        attention: MultiHeadAttention,
-        queries: Queries,
-        keys_and_values: KeysAndValues,
-        mask: Mask,
+        self, attention: MultiHeadAttention, queries: Queries, keys_and_values: KeysAndValues, mask: Mask
     ) -> Float[Tensor, "batch query d_model"]:
-        kept = self.head_mask.kept[place.attention][0, place.layer]
-        self.records[place] = AttentionRecord(attention, queries, keys_and_values, mask, kept)
-        return self.head_mask(place, attention, queries, keys_and_values, mask)
+        kept = self.head_mask.kept[attention][0]
+        self.records[self._places[attention]] = AttentionRecord(attention, queries, keys_and_values, mask, kept)
+        return self.head_mask(attention, queries, keys_and_values, mask)
 
 
 def make_all_maps(records: Mapping[Place, AttentionRecord]) -> AllMaps:
-    """The maps of the three attentions, for a batch of one sentence."""
-    names: tuple[AttentionName, ...] = ("encoder", "decoder", "encoder_decoder")
-    return AllMaps(**{name: make_attention_maps(_records_of(records, name)) for name in names})
+    """The maps of the three attentions, for one sentence."""
+    layers: dict[AttentionName, list[AttentionRecord]] = {"encoder": [], "decoder": [], "encoder_decoder": []}
+    for place in sorted(records):
+        layers[place.attention].append(records[place])
+    return AllMaps(**{name: make_attention_maps(found) for name, found in layers.items()})
 
 
 def make_attention_maps(layers: Sequence[AttentionRecord]) -> Maps:
@@ -111,10 +100,6 @@ def make_attention_maps(layers: Sequence[AttentionRecord]) -> Maps:
         weights=pack_shares(weights),
         norms=pack_sizes(norms),
     )
-
-
-def _records_of(records: Mapping[Place, AttentionRecord], name: AttentionName) -> list[AttentionRecord]:
-    return [records[place] for place in sorted(records) if place.attention == name]
 
 
 MOST_CHARACTERS = 2_000_000
@@ -173,9 +158,7 @@ def compute_head_arithmetic(records: Mapping[Place, AttentionRecord], head: Head
     queries, (keys, values) = record.queries[0, head.head], record.keys_and_values
     attended, output = record.attended[0, head.head], record.outputs[head.head]
     return HeadArithmetic(
-        attention=head.attention,
-        layer=head.layer,
-        head=head.head,
+        **dict(head),
         d_k=record.attention.d_k,
         d_v=record.attention.d_v,
         scale=score.scale,

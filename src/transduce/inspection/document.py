@@ -21,16 +21,11 @@ AttentionName = Literal["encoder", "decoder", "encoder_decoder"]
 
 
 class Head(Settings):
-    """A head of one attention, from 0."""
+    """A head of one attention; numbers from 0."""
 
     attention: AttentionName
-    """Which of the three."""
-
     layer: int = Field(ge=0)
-    """From 0."""
-
     head: int = Field(ge=0)
-    """From 0."""
 
     @classmethod
     def parse(cls, text: str) -> "Head":
@@ -60,8 +55,6 @@ class PackedArray(Settings):
     """The type of a stored number, little-endian."""
 
     shape: list[int]
-    """Length of each axis."""
-
     scale: float
     """The factor of a stored number; 1 for float32."""
 
@@ -117,15 +110,12 @@ class LayerPredictions(Settings):
     """[layer][position]: the length of the vector that the layer hands on."""
 
 
-class HeadArithmetic(Settings):
+class HeadArithmetic(Head):
     """All numbers of one head: weights = softmax(mask(scale * queries keys^T)), attended = weights values.
 
     What the head adds at a query is attended @ output.
     """
 
-    attention: AttentionName
-    layer: int
-    head: int
     d_k: int
     d_v: int
     scale: float
@@ -153,12 +143,9 @@ class HeadArithmetic(Settings):
     """The length of attended @ output of each query."""
 
 
-class PrunedHead(Settings):
+class PrunedHead(Head):
     """The translation with one head pruned."""
 
-    attention: AttentionName
-    layer: int
-    head: int
     text: str
     log_probability: float
     """The log-probability of `text` without the head."""
@@ -174,11 +161,7 @@ class Choice(Settings):
     """A token and how probable it is."""
 
     token: int
-    """The id of the token."""
-
     piece: str
-    """The piece of the token."""
-
     probability: float
     """From 0 to 1."""
 
@@ -200,14 +183,10 @@ class Side(Settings):
     """A text and its tokens."""
 
     text: str
-    """As people read it."""
-
     pieces: list[str]
     """The spelling of each token, `</s>` included."""
 
     ids: list[int]
-    """The tokens."""
-
     words: list[int]
     """For each token the number of its word; `</s>` has one of its own."""
 
@@ -263,8 +242,6 @@ class ModelFacts(Settings):
     """The model that was looked into."""
 
     name: str
-    """The name of the model."""
-
     source_language: str
     """Code, as in "en"; may be empty."""
 
@@ -338,11 +315,7 @@ class InspectionDocument(Settings):
     """Everything; what was not asked for is null, or an empty list."""
 
     format: Literal["transduce-inspection"] = "transduce-inspection"
-    """Marks the document."""
-
     version: Literal[1] = 1
-    """The version of the layout."""
-
     model: ModelFacts
     source: Side
     target: Side

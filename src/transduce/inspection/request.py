@@ -11,7 +11,6 @@ from transduce.inspection.document import Head
 from transduce.inspection.head_mask import list_heads
 from transduce.inspection.searches import SentenceSearches
 from transduce.model import Transformer
-from transduce.text import Tokenizer
 from transduce.translation import NativeEngine, Translator
 
 MOST_TOKENS = 128
@@ -106,8 +105,20 @@ def make_searches(
     """
     tokenizer = translator.tokenizer
     given = translator if request.beam is None else translator.with_search({"beam": request.beam})
-    source = _source(request.text, tokenizer, given.search.max_pieces)
-    prefix = _prefix(request.prefix, tokenizer, model.longest)
+    ids = tokenizer.encode(request.text)
+    if not request.text.strip() or not ids:
+        raise UserError("text: is blank; give a sentence")
+    if len(ids) > given.search.max_pieces:
+        raise UserError(
+            f"text: has {len(ids)} pieces, and this model reads {given.search.max_pieces} at a time: give one sentence"
+        )
+    source, prefix = tokenizer.as_source(ids), tuple(request.prefix)
+    check_length("text", len(source), MOST_TOKENS)
+    if any(not 0 <= token < tokenizer.pad_id for token in prefix):
+        raise UserError(f"prefix: {list(prefix)} must be ids of this model's tokens, from 0 to {tokenizer.pad_id - 1}")
+    if tokenizer.end_id in prefix[:-1]:
+        raise UserError(f"prefix: {list(prefix)} goes on behind {tokenizer.end_id}, </s>: leave out what follows it")
+    check_length("prefix", len(prefix), model.longest)
     return SentenceSearches(model, tokenizer, given.search, source, prefix, tuple(request.heads_off), checkpoint)
 
 
@@ -138,23 +149,3 @@ def check_length(name: str, length: int, longest: int) -> None:
             f"{name}: has {length} tokens, </s> included, and at most {min(MOST_TOKENS, longest)} can be looked at: "
             f"give a shorter sentence"
         )
-
-
-def _source(text: str, tokenizer: Tokenizer, max_pieces: int) -> list[int]:
-    ids = tokenizer.encode(text)
-    if not text.strip() or not ids:
-        raise UserError("text: is blank; give a sentence")
-    if len(ids) > max_pieces:
-        raise UserError(f"text: has {len(ids)} pieces, and this model reads {max_pieces} at a time: give one sentence")
-    source = tokenizer.as_source(ids)
-    check_length("text", len(source), MOST_TOKENS)
-    return source
-
-
-def _prefix(prefix: Sequence[int], tokenizer: Tokenizer, longest: int) -> tuple[int, ...]:
-    if any(not 0 <= token < tokenizer.pad_id for token in prefix):
-        raise UserError(f"prefix: {list(prefix)} must be ids of this model's tokens, from 0 to {tokenizer.pad_id - 1}")
-    if tokenizer.end_id in prefix[:-1]:
-        raise UserError(f"prefix: {list(prefix)} goes on behind {tokenizer.end_id}, </s>: leave out what follows it")
-    check_length("prefix", len(prefix), longest)
-    return tuple(prefix)

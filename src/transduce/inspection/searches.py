@@ -70,7 +70,6 @@ class TracedSearch(SentenceSearch):
         self._record(before, ((one.score, one.parent, one.id) for one in given))
 
     def _record(self, before: Sequence[LiveHypothesis], continuations: Iterable[tuple[float, int, int]]) -> None:
-        """Record the continuations that were considered, and their states."""
         numbers: dict[tuple[int, int], int] = {}
         for score, place, token in continuations:
             # What only fills up the beam has the sum -inf.
@@ -115,8 +114,8 @@ class SentenceSearches:
 
     Args:
         model: the network.
-        tokenizer: its own.
-        config: how translations are looked for.
+        tokenizer: the tokenizer of the model.
+        config: the settings of the search.
         source: ids, `</s>` included.
         prefix: ids with which every translation begins; one with `</s>` at its end is the translation.
         off: heads that are masked in every search.
@@ -231,7 +230,7 @@ class SentenceSearches:
 
     def make_head_mask(self, also: Sequence[Sequence[Head]]) -> HeadMask:
         """A mask for some rows: without the heads that are masked in every search, and others for each row."""
-        return HeadMask.without(self.model.config, [[*self.off, *heads] for heads in also], self.device)
+        return HeadMask.without(self.model, [[*self.off, *heads] for heads in also])
 
     def _make_step(self, network: Network[Any]) -> StepFunction[Any]:
         def step(last_ids: Tensor, state: Any) -> tuple[Tensor, Any]:  # noqa: ANN401 - of any network
@@ -243,8 +242,8 @@ class SentenceSearches:
     def _network(self, rows: int) -> Network[Any]:
         if self.off:
             return HeadMaskedNetwork(self.model, self.make_head_mask([[]] * rows))
-        on_cpu = next(self.model.parameters()).device.type == "cpu"
-        return make_network(self.model, ComputePrecision(torch.float32, is_batch_invariant=on_cpu))
+        precision = ComputePrecision(torch.float32, is_batch_invariant=self.device.type == "cpu")
+        return make_network(self.model, precision)
 
 
 def make_search_tree(traced: TracedSearch, greedy: Hypothesis, searches: SentenceSearches) -> SearchTree:

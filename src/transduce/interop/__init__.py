@@ -1,7 +1,6 @@
 """Models of other programs: export and import, each with a proof that both programs compute the same."""
 
-from transduce.interop.engines import ENGINES, NATIVE, load_translator
-from transduce.interop.export import check_exportable, export_bundle
+from transduce.interop.exchange import ENGINES, NATIVE, check_exportable, export_bundle, import_model, load_translator
 from transduce.interop.formats import (
     FORMATS,
     IMPORT_FORMATS,
@@ -12,7 +11,6 @@ from transduce.interop.formats import (
     find_format,
     find_import_format,
 )
-from transduce.interop.model_import import import_model
 from transduce.interop.parity import TOLERANCES, Parity, Tolerance
 
 __all__ = [

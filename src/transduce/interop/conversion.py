@@ -6,12 +6,14 @@ network depends on the order of the d_model channels between the layers. With th
 writes or reads these channels reordered in the same way, both are the same model, and no number changes.
 """
 
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import torch
 from jaxtyping import Float, Int
+from sentencepiece import SentencePieceProcessor
 from torch import Tensor
 
 from transduce.errors import BundleError, UserError
@@ -94,6 +96,17 @@ def classify_positions(
     return "sinusoidal" if torch.allclose(table, ours, rtol=0, atol=max(rounding, _MOST_DIFFERENT)) else "learned"
 
 
+def compute_tensor2tensor_sinusoids(length: int, d_model: int, start: int = 0) -> Float[Tensor, "{length} {d_model}"]:
+    """The positions of Tensor2Tensor and Marian: float32, sines before cosines, frequencies from 1 to 1/10000 itself.
+
+    The paper's last frequency is a little higher, as are those that Transformers and CTranslate2 take for Marian's.
+    """
+    half = d_model // 2
+    steps = torch.arange(half, dtype=torch.float32) * -(math.log(10_000) / max(half - 1, 1))
+    angles = torch.arange(start, start + length, dtype=torch.float32)[:, None] * steps.exp()
+    return torch.cat([angles.sin(), angles.cos()], dim=1)
+
+
 def select_rows(
     numbers: Float[Tensor, "theirs *width"], rows: Sequence[int], missing: float = 0.0
 ) -> Float[Tensor, "ours *width"]:
@@ -128,11 +141,29 @@ class ForeignVocabulary:
         sources, targets = ({token: row for row, token in enumerate(side)} for side in (self.sources, self.targets))
         return [sources.get(piece, -1) for piece in pieces], [targets.get(piece, -1) for piece in pieces]
 
+    def make_tokenizer(self, models: tuple[bytes, bytes], origin: str, *, ends_sources: bool = True) -> Tokenizer:
+        """A tokenizer with `<unk>`, `</s>`, the other tokens of both sides, those of one side alone, and `<pad>`.
+
+        Args:
+            models: the SentencePiece models of source and target.
+            origin: where they come from, for error messages.
+            ends_sources: whether `</s>` stands behind a source.
+        """
+        known = set(self.sources), set(self.targets)
+        return Tokenizer.with_vocabulary(
+            *models,
+            [*SPECIAL, *(token for token in self.sources if token in known[1] and token not in SPECIAL)],
+            origin,
+            source_only=[token for token in self.sources if token not in known[1]],
+            target_only=[token for token in self.targets if token not in known[0]],
+            ends_sources=ends_sources,
+        )
+
 
 def make_tokenizer(
     tokens: ForeignVocabulary, folder: Path, given: Path | None, *, ends_sources: bool = True
 ) -> Tokenizer:
-    """A tokenizer with `<unk>`, `</s>`, the other tokens of both sides, those of one side alone, and `<pad>`.
+    """The tokenizer of a vocabulary, with the SentencePiece models that are given, or in or beside the model's folder.
 
     Args:
         tokens: the vocabulary of the model.
@@ -154,17 +185,8 @@ def make_tokenizer(
         if tokens.sources != tokens.targets or tokenizer.pieces(range(tokenizer.pad_id)) != tokens.sources:
             raise BundleError(f"{target.parent / VOCABULARY}: has other pieces than the vocabulary of {folder}")
         return tokenizer
-    known = set(tokens.sources), set(tokens.targets)
-    shared = [token for token in tokens.sources if token in known[1] and token not in SPECIAL]
-    return Tokenizer.with_vocabulary(
-        _read_bytes(source),
-        _read_bytes(target),
-        [*SPECIAL, *shared],
-        str(folder),
-        source_only=[token for token in tokens.sources if token not in known[1]],
-        target_only=[token for token in tokens.targets if token not in known[0]],
-        ends_sources=ends_sources,
-    )
+    models = _read_bytes(source), _read_bytes(target)
+    return tokens.make_tokenizer(models, str(folder), ends_sources=ends_sources)
 
 
 def _find_models(places: Sequence[Path], folder: Path, given: Path | None) -> tuple[Path, Path]:
@@ -182,3 +204,42 @@ def _read_bytes(path: Path) -> bytes:
         return path.read_bytes()
     except OSError as error:
         raise UserError(f"{path}: cannot be read ({error.strerror}); give a SentencePiece model") from None
+
+
+def number_pieces(tokenizer: Tokenizer) -> dict[str, int]:
+    """The id of each piece, `<pad>` included."""
+    return {piece: index for index, piece in enumerate(tokenizer.pieces(range(tokenizer.vocabulary)))}
+
+
+class SentencePieceCodec:
+    """The SentencePiece models that travel with a model of another program, with the ids of a bundle.
+
+    Args:
+        models: those of source and target.
+        tokenizer: whose ids are returned and read.
+        sources: the pieces in the vocabulary of the source, all others being unknown to it; unless given, all pieces.
+    """
+
+    def __init__(
+        self, models: tuple[bytes, bytes], tokenizer: Tokenizer, sources: Collection[str] | None = None
+    ) -> None:
+        self._source, self._target = (SentencePieceProcessor(model_proto=model) for model in models)
+        self._tokenizer = tokenizer
+        pieces, known = tokenizer.pieces(range(tokenizer.pad_id)), None if sources is None else frozenset(sources)
+        self._ids = {piece: index for index, piece in enumerate(pieces) if known is None or piece in known}
+
+    def encode(self, texts: Sequence[str]) -> list[list[int]]:
+        """Ids of each text, `</s>` included."""
+        divided = [self._tokenizer.split_language(text) for text in texts]
+        rows = self._source.encode([rest for _, rest in divided], out_type=str)
+        unknown = self._tokenizer.unknown_id
+        return [
+            self._tokenizer.as_source([self._ids.get(piece, unknown) for piece in (*language.split(), *row)])
+            for (language, _), row in zip(divided, rows, strict=True)
+        ]
+
+    def decode(self, ids: Sequence[Sequence[int]]) -> list[str]:
+        """The text of each row of ids."""
+        texts = [self._target.decode_pieces(self._tokenizer.pieces(row)[:-1]) for row in ids]
+        # A piece that only sources have stands for itself.
+        return texts if self._tokenizer.is_joint else [text.replace("▁", " ").strip() for text in texts]

@@ -9,6 +9,7 @@ from typing import Any, Protocol, runtime_checkable
 from torch import Tensor
 
 from transduce.bundle import Bundle, is_bundle
+from transduce.bundle.model_card import render_card as render_template
 from transduce.config import SearchConfig, TransformerConfig
 from transduce.errors import BundleError, ConfigError
 from transduce.text import Tokenizer
@@ -124,11 +125,11 @@ class ImportFormat(Protocol):
 
 
 FORMATS = {
-    "ctranslate2": "transduce.interop.ctranslate2.export_format",
-    "huggingface": "transduce.interop.huggingface.export_format",
-    "argos": "transduce.interop.argos.export_format",
-    "marian": "transduce.interop.marian.export_format",
-    "onnx": "transduce.interop.onnx.export_format",
+    "ctranslate2": "transduce.interop.ctranslate2.format",
+    "huggingface": "transduce.interop.huggingface.format",
+    "argos": "transduce.interop.argos.format",
+    "marian": "transduce.interop.marian.format",
+    "onnx": "transduce.interop.onnx.format",
 }
 """The module of each format, which has it as `FORMAT`."""
 
@@ -145,12 +146,8 @@ def find_format(name: str) -> ExportFormat:
     return found
 
 
-IMPORT_FORMATS = {
-    "ctranslate2": "transduce.interop.ctranslate2.import_format",
-    "huggingface": "transduce.interop.huggingface.import_format",
-    "marian": "transduce.interop.marian.import_format",
-}
-"""The module of each format, which has it as `FORMAT`."""
+IMPORT_FORMATS = ("ctranslate2", "huggingface", "marian")
+"""The formats that are `ImportFormat`s, too."""
 
 
 def find_import_format(path: Path) -> tuple[str, ImportFormat]:
@@ -163,8 +160,8 @@ def find_import_format(path: Path) -> tuple[str, ImportFormat]:
         raise BundleError(f"{path}: there is no such file or folder; give that of a model")
     if is_bundle(path):
         raise BundleError(f"{path}: is a bundle already: use it as it is")
-    for name, module in IMPORT_FORMATS.items():
-        chosen: ImportFormat = import_module(module).FORMAT
+    for name in IMPORT_FORMATS:
+        chosen: ImportFormat = import_module(FORMATS[name]).FORMAT
         if chosen.recognises(path):
             return name, chosen
     raise BundleError(
@@ -191,24 +188,11 @@ def source_obstacles(tokenizer: Tokenizer, program: str) -> list[str]:
 
 
 def render_card(module: str, about: Any, precision: str, **values: Any) -> str:  # noqa: ANN401
-    """The model card of an export, in Markdown, from the template `card.md.jinja` beside a module.
+    """The model card of an export, in Markdown, from the template `card.md.jinja` beside the file `module`.
 
-    Args:
-        module: the `__file__` of the module.
-        about: the description of the bundle, or settings with its `library_version`, `languages` and `search`.
-        precision: of the exported weights.
-        values: further values that the template uses.
+    `about` is the description of the bundle, or settings with its `library_version`, `languages` and `search`.
     """
-    import jinja2  # noqa: PLC0415 - only exports need it
-
-    environment = jinja2.Environment(
-        loader=jinja2.FileSystemLoader(Path(module).parent),
-        autoescape=False,  # noqa: S701 - the result is Markdown
-        trim_blocks=True,
-        keep_trailing_newline=True,
-        undefined=jinja2.StrictUndefined,
-    )
     source, target = about.languages.source, about.languages.target
     direction = f", from {source} to {target}" if source and target else ""
-    template = environment.get_template("card.md.jinja")
-    return template.render(about=about, precision=precision, direction=direction, **values)
+    folder = Path(module).parent
+    return render_template(folder, about=about, precision=precision, direction=direction, **values)

@@ -63,10 +63,7 @@ def make_probe(
 def make_vocabulary_probe(tokenizer: Tokenizer, max_pieces: int, num_sentences: int = NUM_SENTENCES) -> Probe:
     """Sentences of words that are single pieces of the vocabulary, and edge cases; deterministic for a tokenizer.
 
-    Args:
-        tokenizer: the tokenizer of the model.
-        max_pieces: the largest number of pieces of a sentence; one sentence has so many.
-        num_sentences: the number of sentences.
+    None has more than `max_pieces` pieces, and one has so many.
     """
     chance = np.random.default_rng(_SEED)
     words = _collect_words(tokenizer)
@@ -77,14 +74,9 @@ def make_vocabulary_probe(tokenizer: Tokenizer, max_pieces: int, num_sentences: 
 def read_probe(
     tokenizer: Tokenizer, max_pieces: int, path: Path, reference: Path | None, num_sentences: int = NUM_SENTENCES
 ) -> Probe:
-    """The first sentences of a file, plain or compressed, one a line, that are neither blank nor too long.
+    """The first sentences of a file, plain or compressed, one a line, that have from 1 to `max_pieces` pieces.
 
-    Args:
-        tokenizer: the tokenizer of the model.
-        max_pieces: the largest number of pieces of a sentence.
-        path: the file.
-        reference: a file with the translation of each line, if there is one.
-        num_sentences: the largest number of sentences.
+    `reference` is a file with the translation of each line, if there is one.
 
     Raises:
         CorpusError: a file cannot be read, has no such sentence, or the two differ in number of lines.

@@ -4,6 +4,7 @@ Axes: `batch` sentences, `heads`, `query` and `key` positions, `d_k` width of a 
 A mask is True where a query may look at a key; no row of it is ever all False.
 """
 
+from collections.abc import Callable
 from typing import Literal, NamedTuple
 
 import torch
@@ -108,8 +109,8 @@ class MultiHeadAttention(nn.Module):
     """MultiHead(Q, K, V) = Concat(head_1, ..., head_h) W^O (paper 3.2.2).
 
     W^Q, W^K and W^V of all heads are stacked in one matrix, so that self-attention projects everything by one product.
-    The three uses (paper 3.2.3) are `self_attention` in the encoder and, with a causal mask, in the
-    decoder, and `project_memory` once and then `attend` for the encoder-decoder attention.
+    The three uses (paper 3.2.3) are `project` and then `attend` in the encoder and, with a causal mask, in the decoder,
+    and `project_queries`, `project_memory` and then `attend` for the encoder-decoder attention.
     """
 
     def __init__(self, config: TransformerConfig) -> None:
@@ -119,13 +120,6 @@ class MultiHeadAttention(nn.Module):
         self.projection = Linear(config.d_model, 2 * self.query_width + config.num_heads * config.d_v)
         self.score = _attention_score(config.attention_score, config.d_k)
         self.output = Linear(config.num_heads * config.d_v, config.d_model)
-
-    def self_attention(
-        self, inputs: Float[Tensor, "batch query d_model"], mask: Mask
-    ) -> Float[Tensor, "batch query d_model"]:
-        """Queries, keys and values all from `inputs`."""
-        queries, (keys, values) = self.project(inputs)
-        return self.attend(queries, KeysAndValues(keys, values), mask)
 
     def project(self, inputs: Float[Tensor, "batch query d_model"]) -> tuple[Queries, KeysAndValues]:
         """Queries, keys and values of every head, from the same positions."""
@@ -153,3 +147,7 @@ class MultiHeadAttention(nn.Module):
 
     def _heads(self, projected: Float[Tensor, "batch length width"]) -> Float[Tensor, "batch heads length d_head"]:
         return torch.unflatten(projected, -1, (self.num_heads, -1)).transpose(1, 2)
+
+
+Attend = Callable[[MultiHeadAttention, Queries, KeysAndValues, Mask], Tensor]
+"""A function that computes an attention: `MultiHeadAttention.attend`, or another that observes or changes it."""

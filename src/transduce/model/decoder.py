@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from transduce.config import TransformerConfig
 from transduce.model.attention import (
+    Attend,
     KeysAndValues,
     Mask,
     MultiHeadAttention,
@@ -70,43 +71,52 @@ class DecoderLayer(nn.Module):
         target_mask: Bool[Tensor, "batch target"],
         memory: Float[Tensor, "batch source d_model"],
         attention_masks: tuple[Bool[Tensor, "1 1 target target"], Bool[Tensor, "batch 1 1 source"]],
+        attend: Attend = MultiHeadAttention.attend,
     ) -> Float[Tensor, "batch target d_model"]:
         """The layer's output at all positions; the two attention masks are the causal one and that of the source."""
-        causal_mask, source_mask = attention_masks
-        x = self.self_attention_residual(x, target_mask, lambda x: self.self_attention.self_attention(x, causal_mask))
-        return self._beyond_self_attention(x, target_mask, self.cross_attention.project_memory(memory), source_mask)
+        memory_keys_and_values = self.cross_attention.project_memory(memory)
+        return self.apply_sublayers(x, target_mask, None, memory_keys_and_values, attention_masks, attend)[0]
 
     def step(
         self,
-        x: Float[Tensor, "rows 1 d_model"],
+        x: Float[Tensor, "rows new d_model"],
         past: KeysAndValues,
         memory: KeysAndValues,
-        source_mask: Mask,
-    ) -> tuple[Float[Tensor, "rows 1 d_model"], KeysAndValues]:
-        """The output at one new position after `past`, and the keys and values that include it."""
+        attention_masks: tuple[Bool[Tensor, "#rows 1 #new visible"], Bool[Tensor, "rows 1 1 source"]],
+        attend: Attend = MultiHeadAttention.attend,
+    ) -> tuple[Float[Tensor, "rows new d_model"], KeysAndValues]:
+        """The output at new positions after `past`, and the keys and values that include them.
+
+        The two attention masks are that of all target positions, the new ones last, and that of the source.
+        """
         real = torch.ones(x.shape[:2], dtype=torch.bool, device=x.device)
-        grown = past
+        return self.apply_sublayers(x, real, past, memory, attention_masks, attend)
 
-        def attend(x: Tensor) -> Tensor:
-            nonlocal grown
+    def apply_sublayers(
+        self,
+        x: Float[Tensor, "rows new d_model"],
+        target_mask: Bool[Tensor, "rows new"],
+        past: KeysAndValues | None,
+        memory: KeysAndValues,
+        attention_masks: tuple[Bool[Tensor, "#rows 1 #new visible"], Bool[Tensor, "rows 1 1 source"]],
+        attend: Attend,
+    ) -> tuple[Float[Tensor, "rows new d_model"], KeysAndValues]:
+        """The output of `forward` and `step`, and keys and values of all target positions so far."""
+        visible_mask, source_mask = attention_masks
+        present = memory  # until self-attention has its own
+
+        def attend_to_target(x: Tensor) -> Tensor:
+            nonlocal present
             queries, new = self.self_attention.project(x)
-            grown = _append(past, new)
-            everything = real.new_ones(1, 1, 1, grown.keys.size(2))
-            return self.self_attention.attend(queries, grown, everything)
+            present = new if past is None else _append(past, new)
+            return attend(self.self_attention, queries, present, visible_mask)
 
-        x = self.self_attention_residual(x, real, attend)
-        return self._beyond_self_attention(x, real, memory, source_mask), grown
+        def attend_to_memory(x: Tensor) -> Tensor:
+            return attend(self.cross_attention, self.cross_attention.project_queries(x), memory, source_mask)
 
-    def _beyond_self_attention(
-        self, x: Tensor, target_mask: Tensor, memory: KeysAndValues, source_mask: Tensor
-    ) -> Tensor:
-        x = self.cross_attention_residual(
-            x,
-            target_mask,
-            lambda x: self.cross_attention.attend(self.cross_attention.project_queries(x), memory, source_mask),
-        )
-        x = self.feed_forward_residual(x, target_mask, self.feed_forward)
-        return x  # noqa: RET504 - the two lines are the rest of the layer
+        x = self.self_attention_residual(x, target_mask, attend_to_target)
+        x = self.cross_attention_residual(x, target_mask, attend_to_memory)
+        return self.feed_forward_residual(x, target_mask, self.feed_forward), present
 
 
 class Decoder(nn.Module):
@@ -147,13 +157,23 @@ class Decoder(nn.Module):
         )
 
     def step(
-        self, x: Float[Tensor, "rows 1 d_model"], state: DecoderState
-    ) -> tuple[Float[Tensor, "rows 1 d_model"], DecoderState]:
-        """The output at one new position, and the state that includes it."""
-        attention_mask = source_attention_mask(state.source_mask)
+        self,
+        x: Float[Tensor, "rows new d_model"],
+        state: DecoderState,
+        visible_mask: Mask | None = None,
+        attend: Attend = MultiHeadAttention.attend,
+    ) -> tuple[Float[Tensor, "rows new d_model"], DecoderState]:
+        """The output at new positions, and the state that includes them.
+
+        With `visible_mask`, which is over all positions, the new ones last, they may be those of several hypotheses
+        with one cache; without it there is one new position, which looks at all of them.
+        """
+        if visible_mask is None:
+            visible_mask = state.source_mask.new_ones(1, 1, 1, state.length + 1)
+        masks = visible_mask, source_attention_mask(state.source_mask)
         pasts = []
         for layer, past, memory in zip(self._layers(), state.past, state.memory, strict=True):
-            x, grown = layer.step(x, past, memory, attention_mask)
+            x, grown = layer.step(x, past, memory, masks, attend)
             pasts.append(grown)
         if self.final is not None:
             x = self.final(x, torch.ones(x.shape[:2], dtype=torch.bool, device=x.device))

@@ -4,7 +4,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
 from transduce.config import TransformerConfig
-from transduce.model.attention import Mask, MultiHeadAttention, source_attention_mask
+from transduce.model.attention import Attend, Mask, MultiHeadAttention, source_attention_mask
 from transduce.model.sublayers import FeedForward, ResidualConnection, make_normalization
 
 
@@ -19,11 +19,16 @@ class EncoderLayer(nn.Module):
         self.feed_forward_residual = ResidualConnection(config)
 
     def forward(
-        self, x: Float[Tensor, "batch source d_model"], source_mask: Bool[Tensor, "batch source"], attention_mask: Mask
+        self,
+        x: Float[Tensor, "batch source d_model"],
+        source_mask: Bool[Tensor, "batch source"],
+        attention_mask: Mask,
+        attend: Attend = MultiHeadAttention.attend,
     ) -> Float[Tensor, "batch source d_model"]:
         """The layer's output; both masks are of the real positions, in the shapes for sub-layers and for attention."""
+        attention = self.self_attention
         x = self.self_attention_residual(
-            x, source_mask, lambda x: self.self_attention.self_attention(x, attention_mask)
+            x, source_mask, lambda x: attend(attention, *attention.project(x), attention_mask)
         )
         x = self.feed_forward_residual(x, source_mask, self.feed_forward)
         return x  # noqa: RET504 - the two lines are the layer
@@ -38,10 +43,13 @@ class Encoder(nn.Module):
         self.final = make_normalization(config) if config.norm_order == "pre" else None
 
     def forward(
-        self, x: Float[Tensor, "batch source d_model"], source_mask: Bool[Tensor, "batch source"]
+        self,
+        x: Float[Tensor, "batch source d_model"],
+        source_mask: Bool[Tensor, "batch source"],
+        attend: Attend = MultiHeadAttention.attend,
     ) -> Float[Tensor, "batch source d_model"]:
         """The memory, from the embedded source `x`."""
         attention_mask = source_attention_mask(source_mask)
         for layer in self.layers:
-            x = layer(x, source_mask, attention_mask)
+            x = layer(x, source_mask, attention_mask, attend)
         return x if self.final is None else self.final(x, source_mask)

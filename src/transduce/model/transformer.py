@@ -11,6 +11,8 @@ from transduce.config import TransformerConfig
 from transduce.kernels.attention import pad_keys
 from transduce.model.attention import (
     AdditiveScore,
+    Attend,
+    KeysAndValues,
     MultiHeadAttention,
     attention_weights,
     causal_attention_mask,
@@ -70,10 +72,13 @@ class Transformer(nn.Module):
         return self.decode(target_ids, target_mask, self.encode(source_ids, source_mask), source_mask)
 
     def encode(
-        self, source_ids: Int[Tensor, "batch source"], source_mask: Bool[Tensor, "batch source"]
+        self,
+        source_ids: Int[Tensor, "batch source"],
+        source_mask: Bool[Tensor, "batch source"],
+        attend: Attend = MultiHeadAttention.attend,
     ) -> Float[Tensor, "batch source d_model"]:
-        """The memory: one vector for each source token."""
-        memory: Tensor = self.encoder(self._embed(self.source_embedding, source_ids), source_mask)
+        """The memory: one vector for each source token; `attend` computes every attention."""
+        memory: Tensor = self.encoder(self._embed(self.source_embedding, source_ids), source_mask, attend)
         return memory
 
     def decode(
@@ -98,6 +103,21 @@ class Transformer(nn.Module):
         inputs = self._embed(self.target_embedding, self.shift_right(target_ids))
         hidden: Tensor = self.decoder(inputs, target_mask, memory, source_mask)
         return hidden
+
+    def decode_layers(
+        self,
+        target_ids: Int[Tensor, "batch target"],
+        target_mask: Bool[Tensor, "batch target"],
+        memory: Float[Tensor, "batch source d_model"],
+        source_mask: Bool[Tensor, "batch source"],
+        attend: Attend,
+    ) -> Iterator[Float[Tensor, "batch target d_model"]]:
+        """The output of each decoder layer, one after the other, where `attend` computes every attention."""
+        masks = causal_attention_mask(target_ids.size(1), target_ids.device), source_attention_mask(source_mask)
+        x = self._embed(self.target_embedding, self.shift_right(target_ids))
+        for layer in self.decoder.layers:
+            x = layer(x, target_mask, memory, masks, attend)
+            yield x
 
     def start(
         self, memory: Float[Tensor, "rows source d_model"], source_mask: Bool[Tensor, "rows source"]
@@ -171,33 +191,20 @@ def cross_attention_weights(
 ) -> Iterator[Float[Tensor, "batch heads target source"]]:
     """The weights of encoder-decoder attention (paper 3.2.3), from the first decoder layer to the last.
 
-    They are computed by a pass of their own, as the fused attention of `Transformer.forward` never holds weights. Row t
-    of a layer's weights belongs to the position that reads token t - 1 and predicts token t. Every row sums to 1;
-    padding of the source has no weight. One layer's weights are held at a time, in the model's own precision.
+    They are computed beside a forward pass, as its fused attention never holds weights. Row t of a layer's weights
+    belongs to the position that reads token t - 1 and predicts token t. Every row sums to 1; padding of the source has
+    no weight. One layer's weights are held at a time, in the model's own precision.
     """
+    seen: dict[MultiHeadAttention, Tensor] = {}
+
+    def attend(attention: MultiHeadAttention, queries: Tensor, memory: KeysAndValues, mask: Tensor) -> Tensor:
+        if attention in cross_attentions:
+            keys, _, padded_mask = pad_keys(*memory, mask)
+            seen[attention] = attention_weights(attention.score, queries, keys, padded_mask)[..., : mask.size(-1)]
+        return attention.attend(queries, memory, mask)
+
+    cross_attentions = [layer.cross_attention for layer in cast("Iterable[DecoderLayer]", model.decoder.layers)]
     memory = model.encode(source_ids, source_mask)
-    masks = causal_attention_mask(target_ids.size(1), target_ids.device), source_attention_mask(source_mask)
-    x = model.dropout(model.target_embedding(model.shift_right(target_ids)) + model.positions(target_ids.size(1)))
-    for layer in cast("Iterable[DecoderLayer]", model.decoder.layers):
-        x, weights = _layer_and_weights(layer, x, target_mask, memory, masks)
-        yield weights
-
-
-def _layer_and_weights(
-    layer: DecoderLayer, x: Tensor, target_mask: Tensor, memory: Tensor, attention_masks: tuple[Tensor, Tensor]
-) -> tuple[Tensor, Tensor]:
-    """The output of `DecoderLayer.forward`, and the weights of its attention to the memory."""
-    causal_mask, source_mask = attention_masks
-    attention, memorized = layer.cross_attention, layer.cross_attention.project_memory(memory)
-    seen = []
-
-    def attend(x: Tensor) -> Tensor:
-        # Within the residual connection: with pre-norm, queries are computed from normalised inputs.
-        queries = attention.project_queries(x)
-        keys, _, mask = pad_keys(*memorized, source_mask)
-        seen.append(attention_weights(attention.score, queries, keys, mask)[..., : memorized.keys.size(2)])
-        return attention.attend(queries, memorized, source_mask)
-
-    x = layer.self_attention_residual(x, target_mask, lambda x: layer.self_attention.self_attention(x, causal_mask))
-    x = layer.cross_attention_residual(x, target_mask, attend)
-    return layer.feed_forward_residual(x, target_mask, layer.feed_forward), seen[0]
+    outputs = model.decode_layers(target_ids, target_mask, memory, source_mask, attend)
+    for attention, _ in zip(cross_attentions, outputs, strict=True):
+        yield seen.pop(attention)

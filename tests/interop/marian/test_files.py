@@ -15,7 +15,6 @@ from transduce.interop.marian.files import (
     MarianSettings,
     decoder_settings,
     model_settings,
-    new_model_settings,
     parse_settings,
     quote,
     read_archive,
@@ -137,7 +136,7 @@ def test_what_is_written_is_read(order: str) -> None:
 
 def test_the_newer_type_has_its_positions_and_never_ties_the_output() -> None:
     config = TransformerConfig()
-    old, new = (MarianSettings.parse(make(config, 99), "model") for make in (model_settings, new_model_settings))
+    old, new = (MarianSettings.parse(model_settings(config, 99, is_new=one), "model") for one in (False, True))
     assert new.text("type") == "transformer-new"
     changed = {name for name in old.values if old.values[name] != new.values[name]}
     assert changed == {

@@ -6,7 +6,7 @@ import torch
 
 from transduce.bundle import model_tensors
 from transduce.errors import BundleError
-from transduce.interop.conversion import select_rows, split_channels
+from transduce.interop.conversion import compute_tensor2tensor_sinusoids, select_rows, split_channels
 from transduce.interop.marian.files import Archive, MarianSettings, model_settings
 from transduce.interop.marian.layout import (
     Tokens,
@@ -15,7 +15,6 @@ from transduce.interop.marian.layout import (
     from_arrays,
     make_config,
     marian_rows,
-    marian_sinusoids,
     to_arrays,
     to_new_arrays,
     token_matrices,
@@ -242,7 +241,7 @@ def test_the_shape_in_our_words() -> None:
     ("table", "kind"),
     [
         (split_channels({"positions.table": sinusoids(9, 8)})["positions.table"], "sinusoidal"),
-        (marian_sinusoids(9, 8), "learned"),
+        (compute_tensor2tensor_sinusoids(9, 8), "learned"),
         (sinusoids(9, 8), "learned"),
         (torch.zeros(9, 8), "none"),
     ],
@@ -254,7 +253,7 @@ def test_a_table_of_positions_is_recognised(table: torch.Tensor, kind: str) -> N
 
 
 def test_marians_sinusoids() -> None:
-    table = marian_sinusoids(30, 8)
+    table = compute_tensor2tensor_sinusoids(30, 8)
     # Frequencies 1, 10000^-1/3, 10000^-2/3 and 10000^-1; the paper's last one is 10000^-3/4.
     expected = [10_000 ** (-place / 3) for place in range(4)]
     torch.testing.assert_close(table[7, :4], torch.tensor(expected).mul(7).sin())

@@ -8,17 +8,18 @@ import torch
 
 from transduce.bundle import Bundle
 from transduce.errors import BundleError, MissingExtraError, TransduceError
+from transduce.interop.conversion import SentencePieceCodec
 from transduce.interop.ctranslate2.runtime import CTranslate2Runtime
 from transduce.interop.formats import Runtime
-from transduce.interop.marian.export_format import FORMAT
 from transduce.interop.marian.files import read_archive, write_archive
-from transduce.interop.marian.runtime import MarianPieces, MarianRuntime, find_marian, load_converted
+from transduce.interop.marian.format import FORMAT
+from transduce.interop.marian.runtime import MarianRuntime, find_marian, load_converted
 from transduce.text import Tokenizer
 
 
 def test_one_model_for_both_sides(tokenizer: Tokenizer, texts: list[str]) -> None:
     models = tokenizer.model_bytes, tokenizer.target_model_bytes
-    pieces = MarianPieces(models, tokenizer.pieces(range(tokenizer.pad_id)), tokenizer)
+    pieces = SentencePieceCodec(models, tokenizer, tokenizer.pieces(range(tokenizer.pad_id)))
     odd = [*texts[:20], "", "☃ </s> é", "  sun   moon "]
     ids = [[*row, 1] for row in tokenizer.encode_all(odd)]
     assert pieces.encode(odd) == ids
@@ -33,7 +34,7 @@ def test_what_the_source_lacks_is_unknown(tokenizer: Tokenizer) -> None:
         model, model, [piece for piece in known if piece not in sun], "test", source_only=[">>fra<<"], target_only=sun
     )
     source = [piece for piece in own.pieces(range(own.pad_id)) if piece not in sun]
-    pieces = MarianPieces((model, model), source, own)
+    pieces = SentencePieceCodec((model, model), own, source)
     texts = [">>fra<< sun moon", "sun"]
     assert pieces.encode(texts) == [[*row, 1] for row in own.encode_all(texts)]
     assert pieces.encode(["sun"]) == [[0] * len(sun) + [1]]
@@ -101,7 +102,7 @@ def exported(make_bundle: Callable[..., Bundle], tmp_path: Path) -> Bundle:
 def converted(bundle: Bundle, folder: Path) -> CTranslate2Runtime:
     tokenizer, vocabulary = bundle.load_tokenizer(), folder / "vocab.yml"
     models = tokenizer.model_bytes, tokenizer.target_model_bytes
-    pieces = MarianPieces(models, tokenizer.pieces(range(tokenizer.pad_id)), tokenizer)
+    pieces = SentencePieceCodec(models, tokenizer, tokenizer.pieces(range(tokenizer.pad_id)))
     return load_converted(folder / "model.npz", (vocabulary, vocabulary), tokenizer, pieces)
 
 

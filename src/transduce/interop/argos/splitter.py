@@ -28,7 +28,7 @@ import numpy as np
 import numpy.typing as npt
 
 from transduce import __version__
-from transduce.interop.onnx.graph import import_onnx
+from transduce.interop.onnx.network import import_onnx
 
 _ALWAYS = {
     "cs": "bc cca dr ing mgr mudr např phdr prof resp rndr st sv tj tzv ul",

@@ -15,9 +15,9 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from transduce.config import TransformerConfig
+from transduce.config import SearchConfig, TransformerConfig
 from transduce.errors import BundleError
-from transduce.interop.conversion import classify_positions
+from transduce.interop.conversion import classify_positions, compute_tensor2tensor_sinusoids
 from transduce.interop.ctranslate2.model_file import Variables
 
 ROWS_ARE_TOKENS = ("source_embedding.weight", "target_embedding.weight", "projection.weight", "projection.bias")
@@ -27,6 +27,17 @@ OUTPUT_BIAS = "decoder/projection/bias"
 
 _LINEAR = (("weight", "weight"), ("bias", "bias"))
 _NORMALIZATION = (("gain", "gamma"), ("bias", "beta"))
+
+
+NUM_POSITIONS = 2048
+"""The smallest number of rows of an exported table of sinusoids; CTranslate2 reads 1,024 unless told otherwise."""
+
+
+def num_positions(config: TransformerConfig, search: SearchConfig) -> int:
+    """The largest number of tokens of a source or target: of learned positions, or more than any search needs."""
+    if config.positions == "learned":
+        return config.max_positions
+    return max(NUM_POSITIONS, search.max_pieces + 1 + search.max_extra_length)
 
 
 def map_tensors_to_variables(config: TransformerConfig) -> dict[str, tuple[str, ...]]:
@@ -101,7 +112,6 @@ def from_variables(config: TransformerConfig, variable: Callable[[str], Tensor])
 
 
 def _list_layer_parts(*, is_decoder: bool) -> Iterator[tuple[str, tuple[str, ...]]]:
-    """The name of each part of a layer in a bundle, and its names in CTranslate2."""
     yield "self_attention.projection", ("self_attention/linear_0",)
     yield "self_attention.output", ("self_attention/linear_1",)
     yield "self_attention_residual.normalization", ("self_attention/layer_norm",)
@@ -141,7 +151,7 @@ def read_positions(variables: Variables) -> PositionTable:
     on, and frequencies down to 1/10000 itself.
     """
     if POSITIONS[0] not in variables:
-        return PositionTable("learned", _compute_tensor2tensor_sinusoids(variables.d_model))
+        return PositionTable("learned", compute_tensor2tensor_sinusoids(_LENGTH, variables.d_model, start=1))
     raw, table = variables.matrix(POSITIONS[0]), variables[POSITIONS[0]]
     if raw.is_floating_point() and table.size(1) == variables.d_model:
         rounding = 0.0 if raw.dtype == torch.float32 else torch.finfo(raw.dtype).eps
@@ -157,14 +167,6 @@ def has_shared_positions(variables: Variables) -> bool:
     if encoder is None or decoder is None:
         return encoder is decoder
     return torch.equal(encoder, decoder)
-
-
-def _compute_tensor2tensor_sinusoids(d_model: int) -> Float[Tensor, "positions {d_model}"]:
-    """In float32, as CTranslate2 computes it."""
-    half = d_model // 2
-    steps = torch.arange(half, dtype=torch.float32) * -(math.log(10_000) / max(half - 1, 1))
-    angles = torch.arange(1, _LENGTH + 1, dtype=torch.float32)[:, None] * steps.exp()
-    return torch.cat([angles.sin(), angles.cos()], dim=1)
 
 
 EMBEDDINGS = ("encoder/embeddings_0/weight", "decoder/embeddings/weight")
@@ -269,7 +271,6 @@ def read_embedding_scale(variables: Variables, embedding: str) -> float:
 
 
 def _find_unlike_attentions(variables: Variables) -> Iterator[str]:
-    """Settings of attentions that differ from the first attention of the encoder."""
     first = _read_attention(variables, "encoder/layer_0/self_attention")
     usual = first["head_dim"] ** -0.5 if first["head_dim"] > 0 else 0.0
     if first["head_dim"] < 1 or first["head_dim"] % 1:
@@ -285,7 +286,6 @@ def _find_unlike_attentions(variables: Variables) -> Iterator[str]:
 
 
 def _read_attention(variables: Variables, name: str) -> dict[str, float]:
-    """The settings of an attention, with CTranslate2's defaults."""
     width = variables.number(f"{name}/head_dim", variables.d_model / max(1, _read_number(variables)))
     scale = variables.number(f"{name}/queries_scale", width**-0.5 if width > 0 else 0.0)
     return {"head_dim": width, "queries_scale": scale}

@@ -147,7 +147,6 @@ class _Reader:
         )
 
     def _take(self, num_bytes: int) -> slice:
-        """The slice of the next `num_bytes` bytes."""
         if num_bytes > self.left:
             self.refuse(f"ends after {len(self._data):,} bytes, where {num_bytes - self.left:,} more should follow")
         place = slice(self._place, self._place + num_bytes)

@@ -1,18 +1,22 @@
-"""CTranslate2 with a model loaded for a parity proof, and the settings of an exported folder."""
+"""CTranslate2 with a model loaded, for a parity proof and as an engine, and the settings of an exported folder."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from types import ModuleType
-from typing import Any, Protocol, runtime_checkable
+from typing import Any
 
-import sentencepiece
+import torch
 from pydantic import ValidationError
 
-from transduce.bundle import BundleDescription, Languages
+from transduce.bundle import Languages
 from transduce.config import SearchConfig, Settings, TransformerConfig
-from transduce.errors import BundleError, MissingExtraError
+from transduce.errors import BundleError, ConfigError, MissingExtraError
+from transduce.interop.conversion import SentencePieceCodec, number_pieces
+from transduce.interop.ctranslate2.layout import num_positions
+from transduce.search import Constraints, Hypothesis, Sampling, length_penalty
 from transduce.text import SOURCE_MODEL, TARGET_MODEL, Tokenizer
+from transduce.translation import batch_by_length
 
 
 def import_ctranslate2(purpose: str) -> ModuleType:
@@ -54,12 +58,6 @@ class ExportedSettings(Settings):
     precision: str
     """CTranslate2's name of the precision of the weights."""
 
-    @classmethod
-    def of(cls, description: BundleDescription, precision: str) -> "ExportedSettings":
-        """The settings of a bundle."""
-        languages, search = description.languages, description.search
-        return cls(model=description.model, search=search, languages=languages, precision=precision)
-
 
 def read_settings(folder: Path) -> ExportedSettings:
     """Read the section `transduce` of the config.json of `folder`."""
@@ -86,23 +84,23 @@ def adds_source_end(folder: Path) -> bool:
 BATCH_TOKENS = 4096
 
 
-@runtime_checkable
-class TextCodec(Protocol):
-    """The tokenizer that travels with an exported model."""
+class _Translator:
+    """A translator of CTranslate2, which reads and writes pieces, and the tokenizer whose ids stand for them."""
 
-    def encode(self, texts: Sequence[str]) -> list[list[int]]:
-        """Ids of each text, with `</s>`."""
-        ...
+    def __init__(self, folder: Path, tokenizer: Tokenizer, **options: Any) -> None:  # noqa: ANN401 - CTranslate2's
+        ctranslate2 = import_ctranslate2("running a model in CTranslate2")
+        self._translator: Any = ctranslate2.Translator(str(folder), intra_threads=1, **options)
+        self._tokenizer, self._ids = tokenizer, number_pieces(tokenizer)
+        self._adds_source_end = adds_source_end(folder)
 
-    def decode(self, ids: Sequence[Sequence[int]]) -> list[str]:
-        """The text of each row of ids."""
-        ...
+    def _source_pieces(self, sources: Iterable[Sequence[int]]) -> list[list[str]]:
+        """Pieces of each source, without `</s>` where CTranslate2 appends it."""
+        end = -1 if self._adds_source_end else None
+        return [self._tokenizer.pieces(source)[:end] for source in sources]
 
 
-class CTranslate2Runtime:
+class CTranslate2Runtime(_Translator):
     """CTranslate2 with a model loaded, as `Runtime`: on the CPU, on one thread.
-
-    CTranslate2 reads and writes pieces and knows no ids.
 
     Args:
         folder: a CTranslate2 model, exported by Transduce or not.
@@ -118,19 +116,16 @@ class CTranslate2Runtime:
         tokenizer: Tokenizer,
         compute_type: str = "default",
         *,
-        codec: TextCodec | None = None,
+        codec: SentencePieceCodec | None = None,
         origin: str = "",
     ) -> None:
-        ctranslate2 = import_ctranslate2("running a model in CTranslate2")
-        self.name = f"CTranslate2 {ctranslate2.__version__}{origin}"
-        self._translator: Any = ctranslate2.Translator(
-            str(folder), device="cpu", compute_type=compute_type, inter_threads=1, intra_threads=1
-        )
-        self._tokenizer = tokenizer
-        self._ids = {piece: index for index, piece in enumerate(tokenizer.pieces(range(tokenizer.vocabulary)))}
-        self._adds_source_end = adds_source_end(folder)
-        own = _FolderCodec(folder, tokenizer) if (folder / SOURCE_MODEL).is_file() else None
-        self._codec = own if codec is None else codec
+        super().__init__(folder, tokenizer, device="cpu", compute_type=compute_type, inter_threads=1)
+        self.name = f"CTranslate2 {import_ctranslate2('running a model in CTranslate2').__version__}{origin}"
+        if codec is None and (folder / SOURCE_MODEL).is_file():  # used as the README.md of the folder uses them
+            source, target = folder / SOURCE_MODEL, folder / TARGET_MODEL
+            models = source.read_bytes(), (target if target.is_file() else source).read_bytes()
+            codec = SentencePieceCodec(models, tokenizer)
+        self._codec = codec
 
     def encode(self, texts: Sequence[str]) -> list[list[int]] | None:
         return None if self._codec is None else self._codec.encode(texts)
@@ -163,36 +158,142 @@ class CTranslate2Runtime:
         found = zip(results, max_lengths, strict=True)
         return [self._to_ids(result.hypotheses[0])[:limit] for result, limit in found]
 
-    def _source_pieces(self, rows: Sequence[Sequence[int]]) -> list[list[str]]:
-        """Pieces of each source, without `</s>` where CTranslate2 appends it."""
-        end = -1 if self._adds_source_end else None
-        return [self._tokenizer.pieces(row)[:end] for row in rows]
-
     def _to_ids(self, pieces: Sequence[str]) -> list[int]:
         return [self._ids.get(piece, self._tokenizer.unknown_id) for piece in pieces]
 
 
-class _FolderCodec:
-    """The SentencePiece models in an exported folder, used as the README.md of the folder uses them."""
+Ids = list[list[int]]
 
-    def __init__(self, folder: Path, tokenizer: Tokenizer) -> None:
-        target = folder / TARGET_MODEL if (folder / TARGET_MODEL).is_file() else folder / SOURCE_MODEL
-        self._source, self._target = (
-            sentencepiece.SentencePieceProcessor(model_proto=path.read_bytes())
-            for path in (folder / SOURCE_MODEL, target)
+MOST_ROWS = 64
+"""Sentences in a batch: more need more memory and are no faster."""
+
+_REMEDY = "use the engine native"
+_NO_SAMPLES = f"--samples {{}}: the engine ctranslate2 has none that can be repeated; {_REMEDY}"
+
+
+class CTranslate2Engine(_Translator):
+    """CTranslate2 as a `translation.Engine`: several translators, each on one thread, as in the native engine.
+
+    CTranslate2 has no length penalty but length^alpha. It searches without one, and the hypotheses are ranked by the
+    length penalty of Transduce.
+
+    Args:
+        folder: a folder that `transduce export --to ctranslate2` has written.
+        device: cpu, cuda or auto.
+    """
+
+    def __init__(self, folder: Path, device: str = "auto") -> None:
+        ctranslate2 = import_ctranslate2("the engine ctranslate2")
+        settings, tokenizer = read_settings(folder), Tokenizer.load(folder)
+        if device == "auto":
+            device = "cuda" if ctranslate2.get_cuda_device_count() else "cpu"
+        try:
+            kind, num_threads = compute_type(settings.precision, device), torch.get_num_threads()
+            super().__init__(folder, tokenizer, device=device, compute_type=kind, inter_threads=num_threads)
+        except ValueError as error:
+            raise ConfigError(f"device = {device!r}: CTranslate2 has cpu, cuda and auto, and says: {error}") from None
+        except RuntimeError as error:
+            raise BundleError(f"{folder}: CTranslate2 cannot read it: {error}; use an undamaged copy") from None
+        self._longest = num_positions(settings.model, settings.search)
+
+    def search(
+        self,
+        sources: Sequence[Sequence[int]],
+        config: SearchConfig,
+        num_best: int = 1,
+        constraints: Sequence[Constraints] | None = None,
+    ) -> list[list[Hypothesis]]:
+        for asked in constraints or (None,):
+            self.check(config, asked)
+        lengths = [len(source) for source in sources]
+        limits = [min(config.most_tokens(length), self._longest) for length in lengths]
+        batches = list(batch_by_length(lengths, config.batch_tokens, MOST_ROWS))
+        found: list[Ids] = [[] for _ in sources]
+        self._search_batches(sources, batches, limits, config, found)
+        # The limit of a batch is its longest source's: what went on beyond its own is searched again, by itself.
+        shorter = (index for batch in batches for index in batch if limits[index] < limits[batch[0]])
+        cut = [[index] for index in shorter if any(len(row) == limits[index] for row in found[index])]
+        self._search_batches(sources, cut, limits, config, found)
+        for index, rows in enumerate(found):
+            if all(len(row) < limits[index] for row in rows):  # none was cut, so that all scores are right
+                found[index] = rows[:num_best]
+        scored = self._score(sources, found, config.length_penalty)
+        return [sorted(hypotheses, key=lambda one: -one.score)[:num_best] for hypotheses in scored]
+
+    def sample(
+        self,
+        sources: Sequence[Sequence[int]],  # noqa: ARG002 - as `Engine` has them
+        config: SearchConfig,  # noqa: ARG002
+        num_samples: int,
+        sampling: Sampling,  # noqa: ARG002
+        seed: int,  # noqa: ARG002
+    ) -> list[list[Hypothesis]]:
+        """Refuse to sample: CTranslate2 has one sequence of random numbers, so that a sample depends on its batch."""
+        raise ConfigError(_NO_SAMPLES.format(num_samples))
+
+    def check(self, config: SearchConfig, constraints: Constraints | None = None, *, num_samples: int = 0) -> None:
+        if num_samples:
+            raise ConfigError(_NO_SAMPLES.format(num_samples))
+        wishes = constraints or Constraints()
+        asked = {
+            "a prefix (--prefix)": bool(wishes.prefix),
+            "required words (--require)": bool(wishes.required),
+            "forbidden words (--forbid)": bool(wishes.forbidden),
+            "our repetition penalty (--repetition-penalty)": config.repetition_penalty != 1.0,
+            "diversity (--diversity)": config.diversity > 0,
+        }
+        missing = [name for name, is_asked in asked.items() if is_asked]
+        if missing:
+            raise ConfigError(f"the engine ctranslate2 does not have {' and '.join(missing)}; {_REMEDY}")
+
+    def _search_batches(
+        self,
+        sources: Sequence[Sequence[int]],
+        batches: Sequence[Sequence[int]],
+        limits: Sequence[int],
+        config: SearchConfig,
+        found: list[Ids],
+    ) -> None:
+        """Search the batches, and put all hypotheses of their sources, best first, into `found`."""
+        # All batches are under way before the first is waited for.
+        under_way = [
+            self._begin_search([sources[index] for index in batch], limits[batch[0]], config) for batch in batches
+        ]
+        for batch, results in zip(batches, under_way, strict=True):
+            for index, result in zip(batch, results, strict=True):
+                found[index] = self._rank(result.result(), limits[index], config.length_penalty)
+
+    def _begin_search(self, sources: Sequence[Sequence[int]], limit: int, config: SearchConfig) -> list[Any]:
+        found: list[Any] = self._translator.translate_batch(
+            self._source_pieces(sources),
+            beam_size=config.beam,
+            num_hypotheses=config.beam,
+            length_penalty=0,
+            no_repeat_ngram_size=config.no_repeat_ngram,
+            max_input_length=0,
+            # Neither counts the end.
+            max_decoding_length=limit - 1,
+            min_decoding_length=min(config.min_length, limit) - 1,
+            return_scores=True,
+            asynchronous=True,
         )
-        self._tokenizer = tokenizer
-        pieces = tokenizer.pieces(range(tokenizer.vocabulary))
-        self._ids = {piece: index for index, piece in enumerate(pieces)}
+        return found
 
-    def encode(self, texts: Sequence[str]) -> list[list[int]]:
-        divided = [self._tokenizer.split_language(text) for text in texts]
-        rows = self._source.encode([rest for _, rest in divided], out_type=str)
-        pieces = [[*language.split(), *row] for (language, _), row in zip(divided, rows, strict=True)]
-        unknown = self._tokenizer.unknown_id
-        return [self._tokenizer.as_source([self._ids.get(piece, unknown) for piece in row]) for row in pieces]
+    def _rank(self, result: Any, limit: int, alpha: float) -> Ids:  # noqa: ANN401 - of an optional package
+        """Ids of all hypotheses, best first; one that does not end within the limit is cut there."""
+        pairs = zip(result.hypotheses, result.scores, strict=True)
+        ranking = sorted(pairs, key=lambda pair: -pair[1] / length_penalty(len(pair[0]) + 1, alpha))
+        rows = [[*(self._ids[piece] for piece in pieces[: limit - 1]), self._tokenizer.end_id] for pieces, _ in ranking]
+        # Those that would go on differently may be the same up to there.
+        return [list(row) for row in dict.fromkeys(map(tuple, rows))]
 
-    def decode(self, ids: Sequence[Sequence[int]]) -> list[str]:
-        texts = [self._target.decode_pieces(self._tokenizer.pieces(row)[:-1]) for row in ids]
-        # A piece that only sources have stands for itself.
-        return texts if self._tokenizer.is_joint else [text.replace("▁", " ").strip() for text in texts]
+    def _score(self, sources: Sequence[Sequence[int]], found: Sequence[Ids], alpha: float) -> list[list[Hypothesis]]:
+        """The hypotheses with the log-probability of every token, which CTranslate2's search does not return."""
+        results = self._translator.score_batch(
+            self._source_pieces(source for source, rows in zip(sources, found, strict=True) for _ in rows),
+            [self._tokenizer.pieces(row)[:-1] for rows in found for row in rows],
+            max_batch_size=MOST_ROWS,
+            max_input_length=0,
+        )
+        scores = (result.log_probs for result in results)
+        return [[Hypothesis.from_tokens(row, next(scores), alpha) for row in rows] for rows in found]

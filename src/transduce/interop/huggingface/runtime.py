@@ -145,14 +145,12 @@ class TransformersRuntime:
         return [row[: len(target)] for row, target in zip(scores, targets, strict=True)]
 
     def _batches(self, lengths: Sequence[int]) -> Iterator[list[int]]:
-        """Indices of sentences of similar length; `lengths` are the positions that they need."""
         longest, most = max(lengths, default=0), self._config.max_position_embeddings
         if longest > most:
             raise UserError(f"a sentence has {longest} tokens; {self.name} has positions for {most} of this model")
         return batch_by_length(lengths, min(BATCH_TOKENS, MOST_LOGITS // self._config.vocab_size))
 
     def _source(self, sources: Rows, indices: Sequence[int]) -> dict[str, Tensor]:
-        """The inputs of the encoder."""
         ids = self._pad([[self._ids.sources[ours] for ours in sources[index]] for index in indices])
         return {"input_ids": ids, "attention_mask": (ids != self._config.pad_token_id).long()}
 

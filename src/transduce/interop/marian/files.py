@@ -178,52 +178,52 @@ class MarianSettings:
         return NORM_ORDERS.get((before, after, top), "")
 
 
-def model_settings(config: TransformerConfig, num_positions: int) -> str:
-    """The settings in a model of the type `transformer`, as YAML."""
+def model_settings(config: TransformerConfig, num_positions: int, *, is_new: bool = False) -> str:
+    """The settings in a model of the type `transformer`, as YAML.
+
+    Args:
+        config: the network.
+        num_positions: tokens of the longest sentence.
+        is_new: of the type `transformer-new` instead, whose table of positions is among its weights.
+    """
     orders = {order: norms for norms, order in NORM_ORDERS.items()}
-    return _to_yaml(
-        {
-            "type": "transformer",
-            "dim-vocabs": [config.vocabulary - 1] * 2,
-            "dim-emb": config.d_model,
-            "enc-depth": config.num_encoder_layers,
-            "dec-depth": config.num_decoder_layers,
-            "transformer-heads": config.num_heads,
-            "transformer-dim-ffn": config.d_ff,
-            "transformer-ffn-depth": 2,
-            "transformer-ffn-activation": config.activation,
-            **dict(zip(_NORMS, orders[config.norm_order], strict=True)),
-            "transformer-postprocess-emb": "d",
-            "transformer-decoder-autoreg": "self-attention",
-            "transformer-no-projection": False,
-            "transformer-tied-layers": [],
-            "transformer-guided-alignment-layer": "last",
-            "transformer-train-position-embeddings": False,
-            "tied-embeddings": config.tied_embeddings == "two_way",
-            "tied-embeddings-src": False,
-            "tied-embeddings-all": config.tied_embeddings == "three_way",
-            # The array is there all the same, as older Marians ask for it.
-            "output-omit-bias": not config.output_bias,
-            "input-types": [],
-            "right-left": False,
-            "max-length": num_positions,
-            "version": "v1.12.0",
-        }
-    )
-
-
-def new_model_settings(config: TransformerConfig, num_positions: int) -> str:
-    """The settings in a model of the type `transformer-new`, whose table of positions is among its weights."""
-    changed = {
-        "type": "transformer-new",
-        "transformer-train-position-embeddings": True,
-        "tied-embeddings": False,
-        "tied-embeddings-src": config.tied_embeddings == "three_way",
-        "tied-embeddings-all": False,
+    settings = {
+        "type": "transformer",
+        "dim-vocabs": [config.vocabulary - 1] * 2,
+        "dim-emb": config.d_model,
+        "enc-depth": config.num_encoder_layers,
+        "dec-depth": config.num_decoder_layers,
+        "transformer-heads": config.num_heads,
+        "transformer-dim-ffn": config.d_ff,
+        "transformer-ffn-depth": 2,
+        "transformer-ffn-activation": config.activation,
+        **dict(zip(_NORMS, orders[config.norm_order], strict=True)),
+        "transformer-postprocess-emb": "d",
+        "transformer-decoder-autoreg": "self-attention",
+        "transformer-no-projection": False,
+        "transformer-tied-layers": [],
+        "transformer-guided-alignment-layer": "last",
+        "transformer-train-position-embeddings": False,
+        "tied-embeddings": config.tied_embeddings == "two_way",
+        "tied-embeddings-src": False,
+        "tied-embeddings-all": config.tied_embeddings == "three_way",
+        # The array is there all the same, as older Marians ask for it.
+        "output-omit-bias": not config.output_bias,
+        "input-types": [],
+        "right-left": False,
+        "max-length": num_positions,
+        "version": "v1.12.0",
     }
-    lines = model_settings(config, num_positions).splitlines()
-    kept = [line for line in lines if line.partition(":")[0] not in changed]
-    return "\n".join(kept) + "\n" + _to_yaml(changed)
+    if is_new:
+        changed = {
+            "type": "transformer-new",
+            "transformer-train-position-embeddings": True,
+            "tied-embeddings": False,
+            "tied-embeddings-src": config.tied_embeddings == "three_way",
+            "tied-embeddings-all": False,
+        }
+        settings = {name: value for name, value in settings.items() if name not in changed} | changed
+    return _to_yaml(settings)
 
 
 def decoder_settings(description: BundleDescription, vocabularies: Sequence[str]) -> str:
@@ -294,13 +294,7 @@ def read_archive(path: Path) -> Archive:
         if array.dtype not in (np.float32, np.float16):
             raise BundleError(f"{path}: {name} is of type {array.dtype}, must be float32 or float16")
     tensors = {name: torch.from_numpy(array.astype(np.float32)) for name, array in arrays.items()}
-    return Archive(_parse_archive_settings(text, path), tensors, text)
-
-
-def read_archive_settings(path: Path) -> MarianSettings:
-    """Read the settings alone."""
-    with _open_archive(path) as file:
-        return _parse_archive_settings(_read_settings_text(file, path), path)
+    return Archive(MarianSettings.parse(text, f"{path}, {_SETTINGS}"), tensors, text)
 
 
 @contextmanager
@@ -323,10 +317,6 @@ def _read_settings_text(file: NpzFile, path: Path) -> str:
         return file[_SETTINGS].tobytes().partition(b"\0")[0].decode("utf-8")
     except UnicodeDecodeError as error:
         raise BundleError(f"{path}: {_SETTINGS} is no text: {error}; use an undamaged copy") from None
-
-
-def _parse_archive_settings(text: str, path: Path) -> MarianSettings:
-    return MarianSettings.parse(text, f"{path}, {_SETTINGS}")
 
 
 SENTENCEPIECE = ".spm"

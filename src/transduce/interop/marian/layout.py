@@ -16,14 +16,19 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import torch
-from jaxtyping import Float
 from pydantic import ValidationError
 from torch import Tensor
 
 from transduce.bundle import make_empty_model, model_tensors
 from transduce.config import TransformerConfig, first_problem
 from transduce.errors import BundleError
-from transduce.interop.conversion import classify_positions, interleave_channels, select_rows, split_channels
+from transduce.interop.conversion import (
+    classify_positions,
+    compute_tensor2tensor_sinusoids,
+    interleave_channels,
+    select_rows,
+    split_channels,
+)
 from transduce.interop.marian.files import Archive, MarianSettings
 
 POSITIONS = "Wpos"
@@ -306,19 +311,8 @@ def make_config(archive: Archive, tokens: Tokens) -> TransformerConfig:
 
 def add_positions(arrays: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """The arrays with a table of positions: by default the sinusoids that Marian computes."""
-    table = {POSITIONS: marian_sinusoids(NUM_POSITIONS, arrays["encoder_l1_ffn_W1"].size(0))}
+    table = {POSITIONS: compute_tensor2tensor_sinusoids(NUM_POSITIONS, arrays["encoder_l1_ffn_W1"].size(0))}
     return {**table, **arrays}
-
-
-def marian_sinusoids(length: int, d_model: int) -> Float[Tensor, "{length} {d_model}"]:
-    """The positions of Marian: in float32, sines before cosines, frequencies from 1 down to 1/10000 itself.
-
-    The paper's last frequency is a little higher, as are those that Transformers and CTranslate2 take for Marian's.
-    """
-    half = d_model // 2
-    steps = torch.arange(half, dtype=torch.float32) * -(math.log(10_000) / max(half - 1, 1))
-    angles = torch.arange(length, dtype=torch.float32)[:, None] * steps.exp()
-    return torch.cat([angles.sin(), angles.cos()], dim=1)
 
 
 def _find_other_values(settings: MarianSettings) -> Iterator[str]:
@@ -332,7 +326,6 @@ def _find_other_values(settings: MarianSettings) -> Iterator[str]:
 
 
 def _find_tying(settings: MarianSettings, tokens: Tokens) -> str:
-    """Which matrices are shared."""
     is_one = settings.flag("tied-embeddings-all")
     if not (is_one or settings.flag("tied-embeddings")):
         return "none"

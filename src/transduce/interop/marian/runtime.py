@@ -4,47 +4,15 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-import sentencepiece
-
 from transduce.errors import BundleError, TransduceError
+from transduce.interop.conversion import SentencePieceCodec, number_pieces
 from transduce.interop.ctranslate2.runtime import CTranslate2Runtime, import_ctranslate2
-from transduce.interop.marian.files import read_archive_settings
+from transduce.interop.marian.files import read_archive
 from transduce.text import Tokenizer
-
-
-class MarianPieces:
-    """The tokenizer that travels with a model of Marian, with the ids of a bundle.
-
-    Args:
-        models: the SentencePiece models of source and target.
-        sources: the pieces in the vocabulary of the source; all others are unknown to it.
-        tokenizer: whose ids are returned and read.
-    """
-
-    def __init__(self, models: tuple[bytes, bytes], sources: Collection[str], tokenizer: Tokenizer) -> None:
-        self._source, self._target = (sentencepiece.SentencePieceProcessor(model_proto=model) for model in models)
-        self._tokenizer = tokenizer
-        pieces, known = tokenizer.pieces(range(tokenizer.pad_id)), frozenset(sources)
-        self._ids = {piece: index for index, piece in enumerate(pieces) if piece in known}
-
-    def encode(self, texts: Sequence[str]) -> list[list[int]]:
-        """Ids of each text, `</s>` included."""
-        languages, rests = zip(*map(self._tokenizer.split_language, texts), strict=True) if texts else ((), ())
-        rows = self._source.encode(list(rests), out_type=str)
-        unknown = self._tokenizer.unknown_id
-        return [
-            [self._ids.get(piece, unknown) for piece in (*language.split(), *row, "</s>")]
-            for language, row in zip(languages, rows, strict=True)
-        ]
-
-    def decode(self, ids: Sequence[Sequence[int]]) -> list[str]:
-        """The text of each row of ids, without spaces at its ends where the bundle's tokenizer leaves them out."""
-        texts = [self._target.decode_pieces(self._tokenizer.pieces(row)[:-1]) for row in ids]
-        return texts if self._tokenizer.is_joint else [text.strip() for text in texts]
 
 
 def find_marian() -> Path | None:
@@ -68,12 +36,17 @@ class MarianRuntime:
     """
 
     def __init__(
-        self, marian: Path, model: Path, vocabularies: tuple[Path, Path], tokenizer: Tokenizer, pieces: MarianPieces
+        self,
+        marian: Path,
+        model: Path,
+        vocabularies: tuple[Path, Path],
+        tokenizer: Tokenizer,
+        pieces: SentencePieceCodec,
     ) -> None:
         self._marian, self._model, self._vocabularies = marian, model, vocabularies
         self._tokenizer, self._pieces = tokenizer, pieces
-        self._ids = {piece: index for index, piece in enumerate(tokenizer.pieces(range(tokenizer.vocabulary)))}
-        self._num_positions = read_archive_settings(model).number("max-length")
+        self._ids = number_pieces(tokenizer)
+        self._num_positions = read_archive(model).settings.number("max-length")
         version = self._run(["--version"])
         self._version = (version.stdout + version.stderr).split()[0].removeprefix("v")
 
@@ -152,7 +125,7 @@ class MarianRuntime:
 
 
 def load_converted(
-    model: Path, vocabularies: tuple[Path, Path], tokenizer: Tokenizer, pieces: MarianPieces
+    model: Path, vocabularies: tuple[Path, Path], tokenizer: Tokenizer, pieces: SentencePieceCodec
 ) -> CTranslate2Runtime:
     """CTranslate2 with a Marian model, through CTranslate2's own converter of such models.
 

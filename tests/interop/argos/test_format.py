@@ -13,11 +13,11 @@ import pytest
 
 from transduce.bundle import Bundle, Languages, RecordedScore, model_tensors, save_bundle
 from transduce.errors import BundleError, ConfigError, MissingExtraError
-from transduce.interop.argos.export_format import FORMAT
-from transduce.interop.export import export_bundle, prove_export
+from transduce.interop.argos.format import FORMAT
+from transduce.interop.exchange import export_bundle, prove_export
 from transduce.interop.formats import ExportFormat, Runtime
+from transduce.interop.parity import Claim
 from transduce.interop.probe import make_probe
-from transduce.interop.proof import Claim
 from transduce.text import Tokenizer
 from transduce.translation import ForcedDecoder, Translator
 

@@ -1,17 +1,23 @@
 import json
 from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 from torch import Tensor
 
+from transduce import interop
 from transduce.bundle import Bundle, Languages, save_bundle
-from transduce.errors import ConfigError, CorpusError, OutputError, ParityError
-from transduce.interop import export_bundle, find_format
-from transduce.interop.ctranslate2 import export_format as ctranslate2_format
+from transduce.config import TransformerConfig
+from transduce.errors import BundleError, ConfigError, CorpusError, OutputError, ParityError
+from transduce.interop import ENGINES, export_bundle, find_format, load_translator
+from transduce.interop.ctranslate2 import format as ctranslate2_format
+from transduce.interop.ctranslate2.format import FORMAT, CTranslate2Format
 from transduce.interop.formats import FORMATS
-from transduce.interop.parity import TOLERANCES, read_parity
+from transduce.interop.parity import PARITY_FILE, TOLERANCES, read_parity
+from transduce.translation import Translator
 
 pytest.importorskip("ctranslate2")
 
@@ -201,3 +207,168 @@ def test_languages_travel(bundle: Bundle, tmp_path: Path) -> None:
     save_bundle(tmp_path / "nameless", bundle.load_model(), bundle.load_tokenizer(), description)
     export_bundle(Bundle.open(tmp_path / "nameless"), "ctranslate2", tmp_path / "out", num_sentences=2)
     assert ", from" not in (tmp_path / "out" / "README.md").read_text(encoding="utf-8")
+
+
+pytest.importorskip("ctranslate2")
+
+import_model = partial(interop.import_model, num_sentences=12)
+
+
+@pytest.fixture
+def exported(make_bundle: Callable[..., Bundle], tmp_path: Path) -> Path:
+    folder = tmp_path / "exported"
+    folder.mkdir()
+    FORMAT.write(make_bundle(), folder, "float32")
+    return folder
+
+
+def names(folder: Path) -> set[str]:
+    return {path.name for path in folder.iterdir()}
+
+
+def test_the_bundle_has_its_proof(exported: Path, tmp_path: Path) -> None:
+    said: list[str] = []
+    parity = import_model(exported, tmp_path / "imported", target_language="nn", report=said.append)
+    bundle = Bundle.open(tmp_path / "imported")
+    assert read_parity(bundle.folder / PARITY_FILE) == parity
+    assert (parity.model, parity.target) == (bundle.digest, "ctranslate2")
+    assert (bundle.description.languages.source, bundle.description.languages.target) == ("en", "nn")
+    assert PARITY_FILE not in bundle.description.files
+    assert len(said) == 2
+    assert names(tmp_path) == {"bundle", "exported", "imported"}
+    card = (bundle.folder / "README.md").read_text("utf-8")
+    assert "- imported from: exported\n- format: ctranslate2\n- made for: CTranslate2" in card
+
+
+def test_a_probe_is_used(exported: Path, tmp_path: Path) -> None:
+    (tmp_path / "probe").write_text("sun moon\nriver\n", "utf-8")
+    assert import_model(exported, tmp_path / "x", probe=tmp_path / "probe").sentences == 2
+    (tmp_path / "probe").write_text("\n", "utf-8")
+    with pytest.raises(CorpusError):
+        import_model(exported, tmp_path / "y", probe=tmp_path / "probe")
+    assert not (tmp_path / "y").exists()
+
+
+def test_an_older_bundle_is_replaced_only_by_what_is_proven(
+    exported: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import_model(exported, tmp_path / "imported")
+    before = {path.name: path.read_bytes() for path in (tmp_path / "imported").iterdir()}
+    read = CTranslate2Format.read
+
+    def wrong(self: CTranslate2Format, path: Path, tokenizer: Path | None) -> Any:
+        found = read(self, path, tokenizer)
+        tensors = dict(found.tensors)
+        tensors["decoder.layers.0.feed_forward.inner.bias"] = 1 + tensors["decoder.layers.0.feed_forward.inner.bias"]
+        return replace(found, tensors=tensors)
+
+    monkeypatch.setattr(CTranslate2Format, "read", wrong)
+    with pytest.raises(OutputError, match="holds a model, which is not replaced unasked"):
+        import_model(exported, tmp_path / "imported")
+    with pytest.raises(ParityError, match="does not compute the same"):
+        import_model(exported, tmp_path / "imported", force=True)
+    with pytest.raises(ParityError):
+        import_model(exported, tmp_path / "new")
+    assert {path.name: path.read_bytes() for path in (tmp_path / "imported").iterdir()} == before
+    assert names(tmp_path) == {"bundle", "exported", "imported"}
+
+
+def test_no_network_is_made_that_the_weights_do_not_fill(
+    exported: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read = CTranslate2Format.read
+
+    def huge(self: CTranslate2Format, path: Path, tokenizer: Path | None) -> Any:
+        found = read(self, path, tokenizer)
+        config = found.config.model_dump() | {"d_ff": 2**31 - 1, "num_encoder_layers": 2}
+        return replace(found, config=TransformerConfig(**config))
+
+    monkeypatch.setattr(CTranslate2Format, "read", huge)
+    with pytest.raises(BundleError, match=r"is float32 \[24\], its model needs float32 \[2147483647\]"):
+        import_model(exported, tmp_path / "new")
+
+
+@pytest.mark.parametrize(("name", "words"), [("nothing", "no such file"), ("bundle", "is a bundle already")])
+def test_what_is_no_foreign_model_is_refused(exported: Path, tmp_path: Path, name: str, words: str) -> None:
+    with pytest.raises(BundleError, match=words):
+        import_model(tmp_path / name, tmp_path / "new")
+
+
+def test_nothing_else_is_replaced(exported: Path, tmp_path: Path) -> None:
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "file").write_text("precious", "utf-8")
+    with pytest.raises(OutputError, match="holds other files"):
+        import_model(exported, tmp_path / "mine")
+    assert names(tmp_path / "mine") == {"file"}
+
+
+pytest.importorskip("ctranslate2")
+
+
+TEXTS = ["sun moon", "", "river stone bird " * 4]
+
+
+def expected(bundle: Bundle) -> list[str]:
+    return Translator.load(bundle.folder, device="cpu", precision="float32").translate(TEXTS, beam=1)
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_an_exported_folder_translates_as_the_bundle_does(bundle: Bundle, tmp_path: Path, engine: str) -> None:
+    export_bundle(bundle, engine, tmp_path / "out", num_sentences=2)
+    translator = load_translator(tmp_path / "out", engine, device="cpu")
+    assert translator.translate(TEXTS, beam=1) == expected(bundle)
+    assert translator.search == bundle.description.search
+    assert (translator.source_language, translator.target_language) == ("en", "no")
+    assert load_translator(tmp_path / "out", engine, device="cpu", precision="float32")
+    with pytest.raises(ConfigError, match=r"precision = 'int8': .* was exported in float32"):
+        load_translator(tmp_path / "out", engine, device="cpu", precision="int8")
+    with pytest.raises(ConfigError, match=rf"was exported to {engine}: use --engine {engine}"):
+        load_translator(tmp_path / "out")
+    (other,) = ENGINES.keys() - {engine}
+    with pytest.raises(ConfigError, match=rf"was exported to {engine}: use --engine {engine}"):
+        load_translator(tmp_path / "out", other)
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_a_bundle_is_exported_for_the_occasion(bundle: Bundle, engine: str) -> None:
+    said: list[str] = []
+    translator = load_translator(bundle.folder, engine, device="cpu", report=said.append)
+    assert translator.translate(TEXTS, beam=1) == expected(bundle)
+    assert len(said) == 1
+    assert sorted(path.name for path in bundle.folder.parent.iterdir()) == ["bundle"]
+    load_translator(bundle.folder, engine, device="cpu", precision="int8")
+    with pytest.raises(ConfigError, match=r"precision = 'int2'"):
+        load_translator(bundle.folder, engine, device="cpu", precision="int2")
+
+
+def test_the_native_engine_is_the_usual_one(bundle: Bundle) -> None:
+    translator = load_translator(bundle.folder, device="cpu", precision="float32")
+    assert translator.translate(TEXTS, beam=1) == expected(bundle)
+    with pytest.raises(ConfigError, match=r"precision = 'int8': the native engine has auto, float32, bfloat16"):
+        load_translator(bundle.folder, precision="int8")
+
+
+def test_what_is_wrong_is_said(bundle: Bundle, tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"engine = 'marian': must be one of native, ctranslate2"):
+        load_translator(bundle.folder, "marian")
+    with pytest.raises(ConfigError, match=r"--ensemble: the engine ctranslate2 computes with one model"):
+        load_translator(bundle.folder, "ctranslate2", ensemble=[bundle.folder])
+    with pytest.raises(ConfigError, match=r"device = 'cuda': the engine onnx computes on the cpu"):
+        load_translator(bundle.folder, "onnx", device="cuda")
+    with pytest.raises(BundleError, match="no such folder"):
+        load_translator(tmp_path / "missing", "ctranslate2")
+
+
+def test_engines_are_called_as_their_formats() -> None:
+    assert ENGINES.keys() <= FORMATS.keys()
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_a_damaged_export_is_noticed(bundle: Bundle, tmp_path: Path, engine: str) -> None:
+    export_bundle(bundle, engine, tmp_path / "out", num_sentences=2)
+    path = tmp_path / "out" / ENGINES[engine].file
+    content = bytearray(path.read_bytes())
+    content[-9] ^= 1
+    path.write_bytes(content)
+    with pytest.raises(BundleError, match="is not what was proven"):
+        load_translator(tmp_path / "out", engine, device="cpu")

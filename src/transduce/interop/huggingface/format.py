@@ -1,4 +1,4 @@
-"""The import of Marian models of Transformers, as OPUS-MT publishes them, and of bundles exported to Transformers."""
+"""Folders of Transformers: export, post-norm as a Marian model and pre-norm as a Pegasus model; import of both."""
 
 import json
 import math
@@ -9,22 +9,76 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from transduce.bundle import Bundle, model_tensors
+from transduce.bundle.weights import read_tensors, write_tensors
 from transduce.config import SearchConfig, TransformerConfig
-from transduce.errors import BundleError, UserError
+from transduce.errors import BundleError, ParityError, UserError
 from transduce.interop.conversion import classify_positions, select_rows
-from transduce.interop.formats import ImportedModel, refuse_import
-from transduce.interop.huggingface.layout import OUTPUT_BIAS, POSITIONS, SECTION, ExportedSettings, from_huggingface
+from transduce.interop.formats import ImportedModel, Runtime, refuse_import, render_card, source_obstacles
+from transduce.interop.huggingface.layout import (
+    OUTPUT_BIAS,
+    POSITIONS,
+    SECTION,
+    ExportedSettings,
+    from_huggingface,
+    generation_settings,
+    model_settings,
+    num_positions,
+    query_scale,
+    to_huggingface,
+    tokenizer_settings,
+)
 from transduce.interop.huggingface.runtime import Foreign, TokenIdMap, TransformersRuntime, load_folder
 from transduce.model import NEVER
 from transduce.text import Tokenizer
 
-NORM_ORDERS = {"marian": "post", "pegasus": "pre"}
-ACTIVATIONS = {"relu": "relu", "gelu": "gelu", "swish": "swish", "silu": "swish"}
-"""Activations by their names in Transformers, whose gelu is the exact one, as in Transduce."""
+WEIGHTS = "model.safetensors"
 
 
-class HuggingFaceImport:
-    """The `ImportFormat` of Transformers: a saved folder with Marian's tokenizer."""
+class HuggingFaceFormat:
+    """The `ExportFormat` and `ImportFormat` of Transformers 5.
+
+    A folder that is written is one for `AutoModelForSeq2SeqLM` and `AutoTokenizer`.
+    """
+
+    precisions = ("float32", "float16", "bfloat16")
+    suffix = ""
+
+    def obstacles(self, bundle: Bundle) -> list[str]:
+        return list(_find_obstacles(bundle.model_config, bundle.load_tokenizer()))
+
+    def write(self, bundle: Bundle, path: Path, precision: str) -> None:
+        description, tokenizer = bundle.description, bundle.load_tokenizer()
+        tensors = to_huggingface(description.model, model_tensors(bundle.load_model()), num_positions(description))
+        rounded = {name: tensor.to(getattr(torch, precision)) for name, tensor in tensors.items()}
+        # Transformers wants to know that a file is not one of Flax or TensorFlow.
+        write_tensors(path / WEIGHTS, rounded, {"format": "pt"})
+        for name, settings in {
+            "config.json": model_settings(description, tokenizer.end_id, precision),
+            "generation_config.json": generation_settings(description, tokenizer.end_id),
+            **tokenizer_settings(description, tokenizer),
+        }.items():
+            text = json.dumps(settings, ensure_ascii=False, indent=2) + "\n"
+            (path / name).write_text(text, encoding="utf-8", newline="\n")
+        (path / "source.spm").write_bytes(tokenizer.model_bytes)
+        (path / "target.spm").write_bytes(tokenizer.target_model_bytes)
+        languages = description.languages
+        codes = list(dict.fromkeys(filter(None, (languages.source, languages.target))))
+        card = render_card(__file__, description, precision, codes=codes)
+        (path / "README.md").write_text(card, encoding="utf-8", newline="\n")
+
+    def load(self, path: Path, tokenizer: Tokenizer) -> Runtime:  # noqa: ARG002 - its own tokenizer is in the folder
+        return TransformersRuntime(*load_folder(path))
+
+    def read_back(self, path: Path) -> Mapping[str, Tensor] | None:
+        exported = ExportedSettings.of_section(json.loads((path / "config.json").read_bytes())[SECTION])
+        if exported is None:
+            return None
+        tensors = read_tensors(path / WEIGHTS)
+        for name in POSITIONS:
+            if name in tensors and exported.model.positions != (kind := _classify_table(tensors[name])):
+                raise ParityError(f"{path / WEIGHTS}: {name} is {kind}, must be {exported.model.positions}, all of it")
+        return from_huggingface(exported.model, tensors)
 
     def recognises(self, path: Path) -> bool:
         try:
@@ -58,11 +112,52 @@ class HuggingFaceImport:
         )
 
 
-FORMAT = HuggingFaceImport()
+FORMAT = HuggingFaceFormat()
+
+
+def _classify_table(table: Tensor) -> str:
+    return classify_positions(table.float(), rounding=torch.finfo(table.dtype).eps)
+
+
+def _find_obstacles(config: TransformerConfig, tokenizer: Tokenizer) -> Iterator[str]:
+    width = config.d_model / config.num_heads
+    if {config.d_k, config.d_v} != {width}:
+        yield (
+            f"d_k = {config.d_k}, d_v = {config.d_v}: in Transformers both are d_model / num_heads, "
+            f"{config.d_model} / {config.num_heads}"
+        )
+    if config.attention_score == "additive":
+        yield 'attention_score = "additive": Transformers compares queries and keys by products alone'
+    if math.frexp(query_scale(config))[0] != 0.5:
+        yield (
+            f'attention_score = "dot": Transformers divides by sqrt(d_k), and with d_k = {config.d_k} queries that '
+            f"make up for it would be rounded"
+        )
+    if config.normalization == "batch":
+        yield 'normalization = "batch": Transformers knows layer normalisation alone'
+    if config.norm_order == "pre" and config.tied_embeddings != "three_way":
+        yield (
+            f'tied_embeddings = "{config.tied_embeddings}" and norm_order = "pre": the pre-norm model of Transformers, '
+            f"Pegasus, has one matrix for source, target and output"
+        )
+    if config.norm_order == "post" and config.positions != "sinusoidal":
+        yield (
+            f'positions = "{config.positions}" and norm_order = "post": the post-norm model of Transformers, Marian, '
+            f"computes sinusoids and keeps no other table"
+        )
+    yield from source_obstacles(tokenizer, "its tokenizer")
+    pieces = tokenizer.pieces(range(tokenizer.vocabulary))
+    if len(set(pieces)) < len(pieces):
+        twice = next(piece for index, piece in enumerate(pieces) if piece in pieces[:index])
+        yield f"the tokenizer has two tokens {twice!r}: Transformers knows tokens by their names"
+
+
+NORM_ORDERS = {"marian": "post", "pegasus": "pre"}
+ACTIVATIONS = {"relu": "relu", "gelu": "gelu", "swish": "swish", "silu": "swish"}
+"""Activations by their names in Transformers, whose gelu is the exact one, as in Transduce."""
 
 
 def _find_unknown_settings(theirs: Foreign) -> Iterator[str]:
-    """Settings in config.json that a bundle cannot express."""
     if theirs.model_type not in NORM_ORDERS:
         yield f"model_type = {theirs.model_type!r}: must be one of {', '.join(NORM_ORDERS)}"
         return
@@ -87,7 +182,6 @@ def _find_unknown_settings(theirs: Foreign) -> Iterator[str]:
 
 
 def _find_unknown_weights(theirs: Foreign, state: Mapping[str, Tensor]) -> Iterator[str]:
-    """Properties of the weights that a bundle cannot express."""
     if state["model.decoder.embed_tokens.weight"][theirs.decoder_start_token_id].any():
         yield (
             f"decoder_start_token_id = {theirs.decoder_start_token_id}: translations begin behind a token whose "
@@ -212,7 +306,6 @@ def read_vocabulary(folder: Path, model: Foreign, tokenizer: Foreign) -> tuple[T
 
 
 def _find_special_ids(folder: Path, config: Foreign, tokenizer: Foreign) -> dict[str, int]:
-    """The ids of the special tokens, by their names in a bundle."""
     names = {"<unk>": tokenizer.unk_token, "</s>": tokenizer.eos_token, "<pad>": tokenizer.pad_token}
     sides = [tokenizer.encoder, tokenizer.target_encoder] if tokenizer.separate_vocabs else [tokenizer.encoder]
     expected = {"</s>": config.eos_token_id, "<pad>": config.pad_token_id}

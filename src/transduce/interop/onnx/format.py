@@ -1,7 +1,9 @@
-"""An exported ONNX folder in ONNX Runtime: its config.json, its graphs, the proof's runtime, and the engine."""
+"""Exported ONNX folders: their files, a program that translates text by them, and ONNX Runtime, which runs them."""
 
+import re
 import sys
-from collections.abc import Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
@@ -15,10 +17,23 @@ from pydantic import Field, ValidationError
 from torch import Tensor
 
 from transduce import __version__
-from transduce.bundle import BundleDescription, Languages
+from transduce.bundle import Bundle, BundleDescription, Languages
+from transduce.bundle.bundle import WEIGHTS
 from transduce.config import SearchConfig, Settings, TransformerConfig, first_problem
-from transduce.errors import BundleError, MissingExtraError, UserError
-from transduce.interop.onnx.network import LAST_IDS, LOG_PROBABILITIES, SOURCE_IDS, SOURCE_MASK, cache_names
+from transduce.errors import BundleError, ConfigError, MissingExtraError, UserError
+from transduce.interop.formats import Runtime, render_card, source_obstacles
+from transduce.interop.onnx.network import (
+    CONSTANT,
+    LAST_IDS,
+    LOG_PROBABILITIES,
+    OPSET,
+    SOURCE_IDS,
+    SOURCE_MASK,
+    cache_names,
+    decoder_step_graph,
+    encoder_graph,
+    import_onnx,
+)
 from transduce.text import Tokenizer
 from transduce.translation import NetworkEngine, batch_by_length
 
@@ -262,29 +277,30 @@ class OnnxRuntime:
         return found
 
     def _start(self, sources: Sequence[Sequence[int]]) -> tuple[Arrays, Arrays]:
-        """The memory of sources, and an empty past of targets."""
         return self._model.read(self._pad(sources)), self._model.make_empty_past(len(sources))
 
     def _pad(self, rows: Sequence[Sequence[int]]) -> Int64[np.ndarray, "rows length"]:
-        """Rows as one array, padded with `<pad>`."""
         longest = max(map(len, rows))
         return np.array([[*row, *[self._pad_id] * (longest - len(row))] for row in rows], np.int64)
 
 
-def load(path: Path) -> NetworkEngine:
-    """Load the export in `path` as an engine of Transduce's search; PyTorch computes nothing of the network.
+def load(folder: Path, device: str = "cpu") -> NetworkEngine:
+    """Load the export in `folder` as an engine of Transduce's search; PyTorch computes nothing of the network.
 
     As many batches are under way as PyTorch has threads, each on one of them.
+
+    Raises:
+        ConfigError: the device is another than the CPU.
     """
-    model = OnnxModel(path)
+    if device not in {"auto", "cpu"}:
+        raise ConfigError(f"device = {device!r}: the engine onnx computes on the cpu")
+    model = OnnxModel(folder)
     settings = model.settings
     return NetworkEngine(OnnxNetwork(model), settings.end_id, settings.model.vocabulary, longest=model.longest)
 
 
 @dataclass(frozen=True)
 class _State:
-    """The state of a search: the memory of each sentence, and the past of its `width` hypotheses."""
-
     memory: Arrays
     past: Arrays
     width: int
@@ -318,3 +334,91 @@ class OnnxNetwork:
 
 def _select_rows(arrays: Arrays, rows: Int[np.ndarray, " chosen"]) -> Arrays:
     return {name: array.take(rows, axis=0) for name, array in arrays.items()}
+
+
+_JOINT_TOKENIZER = """\
+TOKENIZER = SentencePieceProcessor(model_file=str(FOLDER / "tokenizer.model"))
+encode, decode = TOKENIZER.encode, TOKENIZER.decode
+"""
+
+
+def onnx_card(settings: OnnxSettings) -> str:
+    """The README.md of an exported folder."""
+    d_k, d_v = settings.model.d_k, settings.model.d_v
+    widths = d_k if d_k == d_v else f"{d_k} (keys) or {d_v}"
+    return render_card(__file__, settings, settings.precision, opset=OPSET, widths=widths)
+
+
+def example_programs(*, is_joint: bool) -> Mapping[str, str]:
+    """The programs of an export by name; with two SentencePiece models, `translate.py` imports a second module."""
+    folder = Path(__file__).parent
+    translate = (folder / "translate.txt").read_text(encoding="utf-8")
+    if is_joint:
+        return {"translate.py": translate}
+    imported = "from sentencepiece import SentencePieceProcessor", "from separate_tokenizer import decode, encode"
+    tokenizer = (folder / "separate_tokenizer.txt").read_text(encoding="utf-8")
+    return {
+        "translate.py": translate.replace(_JOINT_TOKENIZER, "").replace(*imported),
+        "separate_tokenizer.py": tokenizer,
+    }
+
+
+MOST_BYTES = 2**31 - 2**24
+"""Bytes of weights in one file: protocol buffers end at two gigabytes."""
+
+_ROWS = re.compile(r"(?P<name>.+)\[(?P<start>\d+):\d+\]")
+
+
+class OnnxFormat:
+    """The `ExportFormat` of ONNX: a folder with two graphs, the tokenizer, and a program that translates by them."""
+
+    precisions = ("float32", "float16", "int8")
+    suffix = ""
+
+    def obstacles(self, bundle: Bundle) -> list[str]:
+        """Every network can be expressed, up to some size."""
+        found, size = source_obstacles(bundle.load_tokenizer(), "translate.py"), bundle.description.files[WEIGHTS].bytes
+        if size <= MOST_BYTES:
+            return found
+        return [*found, f"{size / 2**30:.1f} GB of weights: a file of ONNX holds less than 2 GB"]
+
+    def write(self, bundle: Bundle, path: Path, precision: str) -> None:
+        model, tokenizer = bundle.load_model(), bundle.load_tokenizer()
+        (path / ENCODER_FILE).write_bytes(encoder_graph(model, precision))
+        (path / DECODER_STEP_FILE).write_bytes(decoder_step_graph(model, precision))
+        for name, content in tokenizer.files.items():
+            (path / name).write_bytes(content)
+        settings = OnnxSettings.of(bundle.description, precision)
+        texts = {
+            CONFIG_FILE: settings.model_dump_json(indent=2) + "\n",
+            "README.md": onnx_card(settings),
+            **example_programs(is_joint=tokenizer.is_joint),
+        }
+        for name, text in texts.items():
+            (path / name).write_text(text, encoding="utf-8", newline="\n")
+
+    def load(self, path: Path, tokenizer: Tokenizer) -> Runtime:  # noqa: ARG002 - the folder has its own
+        return OnnxRuntime(path)
+
+    def read_back(self, path: Path) -> Mapping[str, Tensor] | None:
+        """Bytes have their scales elsewhere in the graph."""
+        if read_settings(path).precision == "int8":
+            return None
+        parts: dict[str, dict[int, Tensor]] = defaultdict(dict)
+        for file in (ENCODER_FILE, DECODER_STEP_FILE):
+            for label, tensor in _read_weights(path / file):
+                rows = _ROWS.fullmatch(label)
+                name, start = (label, 0) if rows is None else (rows["name"], int(rows["start"]))
+                if not torch.equal(parts[name].setdefault(start, tensor), tensor):
+                    raise BundleError(f"{path}: {label} is not the same in both graphs, and in this model it is one")
+        return {name: torch.cat([tensor for _, tensor in sorted(found.items())]) for name, found in parts.items()}
+
+
+def _read_weights(path: Path) -> Iterator[tuple[str, Tensor]]:
+    onnx = import_onnx("reading ONNX graphs")
+    for initializer in onnx.load(path).graph.initializer:
+        if not initializer.name.startswith(CONSTANT):
+            yield initializer.name, torch.from_numpy(onnx.numpy_helper.to_array(initializer).copy())
+
+
+FORMAT = OnnxFormat()

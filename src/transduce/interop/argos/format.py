@@ -2,7 +2,7 @@
 
 import json
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 
 from torch import Tensor
@@ -11,7 +11,8 @@ from transduce.bundle import Bundle
 from transduce.errors import BundleError
 from transduce.interop.argos.package import TOKENIZER, argos_code, language_name, pack, unpack
 from transduce.interop.argos.splitter import splitter_model
-from transduce.interop.ctranslate2 import export_format as ctranslate2_format
+from transduce.interop.conversion import SentencePieceCodec
+from transduce.interop.ctranslate2 import format as ctranslate2_format
 from transduce.interop.formats import Runtime, render_card
 from transduce.text import Tokenizer
 
@@ -85,9 +86,8 @@ class ArgosFormat:
             unpack(path, folder)
             own = Tokenizer.load(folder / TOKENIZER)
             # Argos Translate itself can neither score a translation nor be asked for tokens.
-            return ctranslate2_format.load_runtime(
-                folder / "model", own, codec=PackageTokenizer(own), origin=" in an Argos package"
-            )
+            codec = SentencePieceCodec((own.model_bytes, own.model_bytes), own)
+            return ctranslate2_format.load_runtime(folder / "model", own, codec=codec, origin=" in an Argos package")
 
     def read_back(self, path: Path) -> Mapping[str, Tensor]:
         with tempfile.TemporaryDirectory() as temporary:
@@ -98,22 +98,6 @@ class ArgosFormat:
 FORMAT = ArgosFormat()
 
 
-class PackageTokenizer:
-    """The tokenizer of a package, as Argos Translate uses it."""
-
-    def __init__(self, tokenizer: Tokenizer) -> None:
-        self._tokenizer = tokenizer
-
-    def encode(self, texts: Sequence[str]) -> list[list[int]]:
-        """Ids of each text, with `</s>`."""
-        return [[*ids, self._tokenizer.end_id] for ids in self._tokenizer.encode_all(texts)]
-
-    def decode(self, ids: Sequence[Sequence[int]]) -> list[str]:
-        """The text of each row of ids. Argos Translate replaces every "_" by a space besides."""
-        return [self._tokenizer.decode(row) for row in ids]
-
-
 def _argos_codes(bundle: Bundle) -> tuple[str, str]:
-    """Source and target language as Argos writes them."""
     languages = bundle.description.languages
     return argos_code(languages.source), argos_code(languages.target)

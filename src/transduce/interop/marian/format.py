@@ -1,30 +1,44 @@
-"""The import of models that Marian has trained, as OPUS-MT's originals are, and of bundles exported to Marian."""
+"""Models of Marian: export with the files that `marian-decoder` needs; import of models that Marian has trained."""
 
 import json
 import re
+from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+import torch
 from pydantic import ValidationError
+from torch import Tensor
 
+from transduce.bundle import Bundle, model_tensors
 from transduce.config import SearchConfig, first_problem
-from transduce.errors import BundleError
-from transduce.interop.conversion import MODELS, SPECIAL, ForeignVocabulary, make_tokenizer
+from transduce.errors import BundleError, ParityError
+from transduce.interop.conversion import MODELS, SPECIAL, ForeignVocabulary, SentencePieceCodec, make_tokenizer
+from transduce.interop.ctranslate2.layout import num_positions
 from transduce.interop.ctranslate2.runtime import CTranslate2Runtime
-from transduce.interop.formats import ImportedModel, refuse_import
+from transduce.interop.formats import ImportedModel, Runtime, refuse_import, render_card, source_obstacles
 from transduce.interop.marian.files import (
     DECODER_FILE,
     MODEL_FILE,
+    NEW_MODEL_FILE,
     SENTENCEPIECE,
     Archive,
     MarianSettings,
+    decoder_settings,
+    model_settings,
+    name_unnamed_row,
     read_archive,
     read_vocabulary,
+    to_marian_order,
     write_archive,
     write_vocabulary,
 )
 from transduce.interop.marian.layout import (
+    NEW_POSITIONS,
+    OUTPUT_BIAS,
+    POSITIONS,
     Tokens,
     add_positions,
     find_obstacles,
@@ -32,11 +46,148 @@ from transduce.interop.marian.layout import (
     from_arrays,
     make_config,
     marian_rows,
+    to_arrays,
+    to_new_arrays,
     token_matrices,
 )
-from transduce.interop.marian.runtime import MarianPieces, load_converted
+from transduce.interop.marian.runtime import MarianRuntime, find_marian, load_converted
 from transduce.model import NEVER
-from transduce.text import VOCABULARY, Tokenizer
+from transduce.text import SOURCE_MODEL, TARGET_MODEL, VOCABULARY, Tokenizer
+
+VOCABULARY_FILE = "vocab.yml"
+VOCABULARY_FILES = ("source.vocab.yml", "target.vocab.yml")
+SENTENCEPIECE_FILE = "vocab.spm"
+
+
+class MarianFormat:
+    """The `ExportFormat` and `ImportFormat` of Marian: a folder with one model in Marian's two types of a Transformer.
+
+    Marian 1.12 computes `transformer-new.npz` as Transduce does. Other programs read `model.npz`, of the type
+    `transformer`; CTranslate2's converter computes it as Transduce does, but Marian itself has other positions there.
+    """
+
+    precisions = ("float32", "float16")
+    suffix = ""
+
+    def obstacles(self, bundle: Bundle) -> list[str]:
+        config, found = bundle.model_config, []
+        if {config.d_k, config.d_v} != {config.d_model / config.num_heads}:
+            found.append(
+                f"d_k = {config.d_k}, d_v = {config.d_v}: in Marian both are d_model / num_heads, "
+                f"{config.d_model} / {config.num_heads}"
+            )
+        if config.attention_score != "scaled_dot":
+            found.append(f'attention_score = "{config.attention_score}": Marian has "scaled_dot" alone')
+        if config.normalization == "batch":
+            found.append('normalization = "batch": Marian knows layer normalisation alone')
+        if config.activation == "gelu":
+            found.append('activation = "gelu": it is the exact one in some Marians, and x * sigmoid(1.702 x) in others')
+        tokenizer = bundle.load_tokenizer()
+        found += source_obstacles(tokenizer, "Marian")
+        pieces = tokenizer.pieces(range(tokenizer.pad_id))
+        twice, count = Counter(pieces).most_common(1)[0]
+        if count > 1:
+            found.append(f"the tokenizer has two tokens {twice!r}: Marian knows tokens by their names")
+        if divided := next((piece for piece in pieces if set(piece) & {" ", "\n", "\r"}), None):
+            found.append(f"the tokenizer has the token {divided!r}: Marian takes spaces and lines for ends of tokens")
+        return found
+
+    def write(self, bundle: Bundle, path: Path, precision: str) -> None:
+        """Numbers of 16 bits Marian and CTranslate2 compute with in float32, on a processor."""
+        description, tokenizer, model = bundle.description, bundle.load_tokenizer(), bundle.load_model()
+        config, length = description.model, num_positions(description.model, description.search)
+        with torch.no_grad():
+            arrays = to_arrays(config, model_tensors(model), model.positions(length))
+        for name, settings, weights in (
+            (MODEL_FILE, model_settings(config, length), arrays),
+            (NEW_MODEL_FILE, model_settings(config, length, is_new=True), to_new_arrays(config, arrays)),
+        ):
+            write_archive(path / name, settings, _round_matrices(weights, getattr(torch, precision)))
+        for name, content in tokenizer.files.items():
+            (path / name).write_bytes(content)
+        for name, pieces in _list_vocabularies(tokenizer).items():
+            write_vocabulary(path / name, pieces)
+        names = _vocabulary_names(tokenizer)
+        if tokenizer.is_joint:
+            (path / SENTENCEPIECE_FILE).write_bytes(to_marian_order(tokenizer.model_bytes))
+        for name, text in {
+            DECODER_FILE: decoder_settings(description, [SENTENCEPIECE_FILE] * 2 if tokenizer.is_joint else names),
+            "README.md": render_card(__file__, description, precision, is_joint=tokenizer.is_joint),
+        }.items():
+            (path / name).write_text(text, encoding="utf-8", newline="\n")
+
+    def load(self, path: Path, tokenizer: Tokenizer) -> Runtime:
+        """Load Marian if the package `pymarian` is installed, otherwise CTranslate2 by its converter."""
+        models = [path / SENTENCEPIECE_FILE] * 2 if tokenizer.is_joint else [path / SOURCE_MODEL, path / TARGET_MODEL]
+        source_model, target_model = (model.read_bytes() for model in models)
+        source, target = (path / name for name in _vocabulary_names(tokenizer))
+        known = read_vocabulary(source, tokenizer.pad_id)
+        pieces = SentencePieceCodec((source_model, target_model), tokenizer, known)
+        if (marian := find_marian()) is not None:
+            return MarianRuntime(marian, path / NEW_MODEL_FILE, (source, target), tokenizer, pieces)
+        return load_converted(path / MODEL_FILE, (source, target), tokenizer, pieces)
+
+    def read_back(self, path: Path) -> Mapping[str, Tensor]:
+        """The weights of `model.npz`, after a check that the other file has the same."""
+        archive = read_archive(path / MODEL_FILE)
+        rows = marian_rows(archive.arrays[OUTPUT_BIAS].size(1) + 1)
+        matrices = token_matrices(archive.settings, archive.arrays, rows, rows, NEVER)
+        config = make_config(archive, Tokens(rows, rows))
+        newer = read_archive(path / NEW_MODEL_FILE).arrays
+        for name, array in to_new_arrays(config, archive.arrays).items():
+            # Embeddings are multiplied there, and in 16 bits rounded once more.
+            rounding = 2**-10 if name.endswith("Wemb") else 0.0
+            if name not in newer or not torch.allclose(newer[name], array, rtol=rounding, atol=rounding**2):
+                raise ParityError(f"{path / NEW_MODEL_FILE}: {name} is not what {MODEL_FILE} has")
+        return from_arrays(config, archive.arrays, matrices)
+
+    def recognises(self, path: Path) -> bool:
+        return path.suffix == ARCHIVE if path.is_file() else any(path.glob(f"*{ARCHIVE}"))
+
+    def read(self, path: Path, tokenizer: Path | None) -> ImportedModel:
+        """Positions are those that Marian computes, as a table. The program to compare with is CTranslate2, by its
+        converter, which is given that table, too, as otherwise it takes another. Marian itself adds 1e-6 to variances
+        where all others add 1e-5: scores differ by some 1e-5 nats a token.
+        """
+        places = find_model_paths(path, tokenizer)
+        archive = read_archive(places.model)
+        try:
+            refuse_import(places.model, find_obstacles(archive))
+            return _read_model(archive._replace(arrays=add_positions(archive.arrays)), places, tokenizer)
+        except KeyError as error:
+            raise BundleError(f"{places.model}: has no array {error}, and its settings ask for it") from None
+        except (IndexError, RuntimeError) as error:
+            raise BundleError(f"{places.model}: its arrays do not fit together: {error}") from None
+
+
+FORMAT = MarianFormat()
+
+
+def _vocabulary_names(tokenizer: Tokenizer) -> list[str]:
+    return [VOCABULARY_FILE] * 2 if tokenizer.is_joint else list(VOCABULARY_FILES)
+
+
+def _list_vocabularies(tokenizer: Tokenizer) -> dict[str, list[str]]:
+    """The pieces of each file in Marian's order; pieces that one side never has are placeholders there."""
+    pieces = tokenizer.pieces(marian_rows(tokenizer.vocabulary)[:-1])
+    if tokenizer.is_joint:
+        return {VOCABULARY_FILE: pieces}
+    lists = json.loads(tokenizer.files[VOCABULARY])
+    others = zip(VOCABULARY_FILES, (set(lists["target"]), set(lists["source"])), strict=True)
+    return {
+        name: [name_unnamed_row(row) if piece in other else piece for row, piece in enumerate(pieces)]
+        for name, other in others
+    }
+
+
+def _round_matrices(arrays: Mapping[str, Tensor], precision: torch.dtype) -> dict[str, Tensor]:
+    """Matrices in `precision`; vectors and tables of positions stay in float32, being small."""
+
+    def is_small(name: str, array: Tensor) -> bool:
+        return array.ndim == 1 or len(array) == 1 or name.endswith((POSITIONS, NEW_POSITIONS))
+
+    return {name: array if is_small(name, array) else array.to(precision) for name, array in arrays.items()}
+
 
 ARCHIVE = ".npz"
 
@@ -131,31 +282,6 @@ _DEFAULTS = {
 """Settings that older models lack and CTranslate2's converter needs."""
 
 
-class MarianImport:
-    """The `ImportFormat` of Marian: an .npz file, or a folder with one, and vocabularies beside it."""
-
-    def recognises(self, path: Path) -> bool:
-        return path.suffix == ARCHIVE if path.is_file() else any(path.glob(f"*{ARCHIVE}"))
-
-    def read(self, path: Path, tokenizer: Path | None) -> ImportedModel:
-        """Positions are those that Marian computes, as a table. The program to compare with is CTranslate2, by its
-        converter, which is given that table, too, as otherwise it takes another. Marian itself adds 1e-6 to variances
-        where all others add 1e-5: scores differ by some 1e-5 nats a token.
-        """
-        places = find_model_paths(path, tokenizer)
-        archive = read_archive(places.model)
-        try:
-            refuse_import(places.model, find_obstacles(archive))
-            return _read_model(archive._replace(arrays=add_positions(archive.arrays)), places, tokenizer)
-        except KeyError as error:
-            raise BundleError(f"{places.model}: has no array {error}, and its settings ask for it") from None
-        except (IndexError, RuntimeError) as error:
-            raise BundleError(f"{places.model}: its arrays do not fit together: {error}") from None
-
-
-FORMAT = MarianImport()
-
-
 def _read_model(archive: Archive, places: ModelPaths, given: Path | None) -> ImportedModel:
     theirs = _read_tokens(archive, places)
     if given is None and (places.model.parent / VOCABULARY).is_file():
@@ -178,7 +304,6 @@ def _read_model(archive: Archive, places: ModelPaths, given: Path | None) -> Imp
 
 
 def _read_tokens(archive: Archive, places: ModelPaths) -> ForeignVocabulary:
-    """The piece of each row of the embeddings."""
     names = (name if name in archive.arrays else "Wemb" for name in ("encoder_Wemb", "decoder_Wemb"))
     num_rows = [len(archive.arrays[name]) for name in names]
     sources, targets = (read_vocabulary(path, num) for path, num in zip(places.vocabularies, num_rows, strict=True))
@@ -198,21 +323,15 @@ def _load_exported_tokenizer(tokens: ForeignVocabulary, places: ModelPaths) -> T
 
 def _make_tokenizer(tokens: ForeignVocabulary, places: ModelPaths, given: Path | None) -> Tokenizer:
     """A tokenizer from SentencePiece models that are given, lie beside the model, or are the vocabularies."""
-    folder, known = places.model.parent, (set(tokens.sources), set(tokens.targets))
+    folder = places.model.parent
     lies_there = any(all((folder / name).is_file() for name in names) for names in MODELS)
     if given is not None or lies_there or places.vocabularies[0].suffix != SENTENCEPIECE:
         sources, targets = (
             [*SPECIAL, *(one for one in side if one not in SPECIAL)] for side in (tokens.sources, tokens.targets)
         )
         return make_tokenizer(ForeignVocabulary(sources, targets), folder, given)
-    return Tokenizer.with_vocabulary(
-        places.vocabularies[0].read_bytes(),
-        places.vocabularies[1].read_bytes(),
-        [*SPECIAL, *(one for one in tokens.sources if one in known[1] and one not in SPECIAL)],
-        str(folder),
-        source_only=[one for one in tokens.sources if one not in known[1]],
-        target_only=[one for one in tokens.targets if one not in known[0]],
-    )
+    source, target = places.vocabularies
+    return tokens.make_tokenizer((source.read_bytes(), target.read_bytes()), str(folder))
 
 
 def _load_runtime(archive: Archive, tokens: ForeignVocabulary, tokenizer: Tokenizer) -> CTranslate2Runtime:
@@ -225,7 +344,7 @@ def _load_runtime(archive: Archive, tokens: ForeignVocabulary, tokenizer: Tokeni
         for path, side in zip(vocabularies, (tokens.sources, tokens.targets), strict=True):
             write_vocabulary(path, side)
         models = tokenizer.model_bytes, tokenizer.target_model_bytes
-        pieces = MarianPieces(models, tokens.sources, tokenizer)
+        pieces = SentencePieceCodec(models, tokenizer, tokens.sources)
         return load_converted(folder / "model.npz", vocabularies, tokenizer, pieces)
 
 

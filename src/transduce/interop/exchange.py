@@ -1,0 +1,376 @@
+"""Export to another program's format, import from one, and translation by another program's engine."""
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any, cast, get_args
+
+import torch
+
+from transduce.bundle import (
+    FORCE_ADVICE,
+    Bundle,
+    BundleDescription,
+    Languages,
+    check_new_bundle,
+    check_no_foreign_files,
+    check_output_file,
+    check_tensors,
+    check_writable,
+    find_bundle,
+    flush_to_disk,
+    is_bundle,
+    is_stream,
+    load_tensors,
+    lock_folder,
+    make_empty_model,
+    make_write_error,
+    model_tensors,
+    replace_folder,
+    save_bundle,
+)
+from transduce.bundle.bundle import DESCRIPTION
+from transduce.bundle.manifest import record_files
+from transduce.errors import BundleError, ConfigError, OutputError
+from transduce.interop.ctranslate2 import runtime as ctranslate2_runtime
+from transduce.interop.formats import ExportFormat, find_format, find_import_format
+from transduce.interop.onnx import format as onnx_format
+from transduce.interop.parity import (
+    PARITY_FILE,
+    Claim,
+    Parity,
+    check_export,
+    prove,
+    read_parity,
+    record_export,
+    write_parity,
+)
+from transduce.interop.probe import NUM_SENTENCES, Probe, make_probe
+from transduce.kernels.precision import Precision
+from transduce.model import Transformer
+from transduce.text import Tokenizer
+from transduce.translation import Engine, ForcedDecoder, Translator
+
+
+def export_bundle(  # noqa: PLR0913 - each is a choice of whoever exports
+    bundle: Bundle,
+    target: str,
+    output: Path,
+    *,
+    precision: str | None = None,
+    probe: Path | None = None,
+    reference: Path | None = None,
+    num_sentences: int = NUM_SENTENCES,
+    force: bool = False,
+    report: Callable[[str], None] = lambda _: None,
+) -> Parity:
+    """Export `bundle` to `output` in the format `target`, with a proof that the other program computes the same.
+
+    The proof is the file `parity.json` in the folder, or `<name>.parity.json` beside a single file. An older export in
+    the same place is replaced; anything else is not, and a failure changes nothing.
+
+    Args:
+        bundle: the model.
+        target: a name in `FORMATS`.
+        output: the folder or file to write.
+        precision: that of the weights; the default of the format unless given.
+        probe: a file with the sentences of the proof, one a line; unless given, they come from the vocabulary.
+        reference: a file with the translations of the probe.
+        num_sentences: the largest number of sentences.
+        force: replace a file or a bundle at `output` that is no export.
+        report: receives messages about progress.
+
+    Raises:
+        ConfigError: there is no such format or precision, the format cannot express the model, or `output` is wrong.
+        BundleError: the bundle is damaged.
+        BusyError: another process is writing there.
+        CorpusError: the probe cannot be read.
+        MissingExtraError: the other program is not installed.
+        ParityError: it does not compute the same.
+        OutputError: `output` is something else than an export, or cannot be written.
+        WriteError: writing failed, as on a full disk.
+    """
+    chosen = find_format(target)
+    precision = check_exportable(bundle, target, precision)
+    if chosen.suffix and not output.name.endswith(chosen.suffix):
+        raise ConfigError(f"output = {str(output)!r}: a file for {target} is called NAME{chosen.suffix}")
+    _check_output(output, chosen, force=force)
+    if reference is not None and probe is None:
+        raise ConfigError(f"reference = {str(reference)!r}: translates the sentences of a probe: give that, too")
+    decoder = ForcedDecoder.from_bundle(bundle, device="cpu")
+    sentences = make_probe(decoder, probe, reference, num_sentences)
+    report(f"probe: {len(sentences.texts):,} sentences, {sentences.origin}")
+    with _open_output(output, chosen, force=force) as (place, proof):
+        report(f"writing {target}, weights in {precision}")
+        chosen.write(bundle, place, precision)
+        report("comparing it with the model")
+        parity = prove_export(decoder, chosen, place, sentences, Claim(target, precision, bundle.digest))
+        parity = record_export(parity, place.parent if chosen.suffix else place)
+        write_parity(proof, parity)
+    return parity
+
+
+def check_exportable(bundle: Bundle, target: str, precision: str | None = None) -> str:
+    """Check that a format can express a bundle, and return the precision of its weights there.
+
+    Raises:
+        ConfigError: the format has no such precision, or cannot express the model; lists the obstacles.
+    """
+    chosen = find_format(target)
+    if precision is not None and precision not in chosen.precisions:
+        raise ConfigError(f"precision = {precision!r}: {target} has {', '.join(chosen.precisions)}")
+    if obstacles := chosen.obstacles(bundle):
+        listed = "\n".join(f"  {obstacle}" for obstacle in obstacles)
+        raise ConfigError(f"{bundle.folder} cannot be expressed in the format {target}:\n{listed}")
+    return precision or chosen.precisions[0]
+
+
+def prove_export(decoder: ForcedDecoder, chosen: ExportFormat, place: Path, probe: Probe, claim: Claim) -> Parity:
+    """Prove that the export at `place` computes what the model of `decoder` computes."""
+    runtime = chosen.load(place, decoder.tokenizer)
+    return prove(decoder, runtime, probe, replace(claim, weights=chosen.read_back(place)))
+
+
+@contextmanager
+def _open_output(output: Path, chosen: ExportFormat, *, force: bool) -> Iterator[tuple[Path, Path]]:
+    """Temporary paths for the model and the proof, which take their final places when the block succeeds."""
+    if not chosen.suffix:
+        with replace_folder(output, marker=DESCRIPTION if is_bundle(output) else PARITY_FILE) as folder:
+            yield folder, folder / PARITY_FILE
+            _check_output(output, chosen, force=force)  # minutes have passed
+        return
+    output = output.resolve()  # a symbolic link stays
+    proof = _proof_path(output)
+    try:
+        output.parent.mkdir(parents=True, exist_ok=True)
+        with (
+            lock_folder(output, output.with_name(f".{output.name}.lock")),
+            TemporaryDirectory(prefix=f".{output.name}.", dir=output.parent) as folder,
+        ):
+            written = Path(folder) / output.name, Path(folder) / proof.name
+            yield written
+            _check_output(output, chosen, force=force)
+            for path in written:
+                flush_to_disk(path)
+            # A model without its proof may be left by a power cut, but never with another's.
+            proof.unlink(missing_ok=True)
+            written[0].replace(output)
+            written[1].replace(proof)
+    except OSError as error:
+        raise make_write_error(output, error) from error
+
+
+def _proof_path(file: Path) -> Path:
+    return file.with_name(f"{file.name}.{PARITY_FILE}")
+
+
+def _check_output(output: Path, chosen: ExportFormat, *, force: bool) -> None:
+    """Check that `output` is free, an older export, or something that `force` allows to replace."""
+    if not chosen.suffix:
+        _check_output_folder(output, force=force)
+        return
+    if is_stream(output):
+        raise OutputError(f"{output}: is a pipe or a device; an export has a proof beside it: give the name of a file")
+    check_output_file(output, _is_exported_file, "export", force=force)
+    check_output_file(_proof_path(output.resolve()), _is_proof, "proof of an export", force=force)
+
+
+def _check_output_folder(output: Path, *, force: bool) -> None:
+    if output.exists() and not output.is_dir():
+        raise OutputError(f"{output}: is no folder, and no export; it is not replaced: give the name of a folder")
+    if is_bundle(output):
+        if not force:
+            raise OutputError(
+                f"{output}: is a folder, and no export: it holds a model, which is not replaced unasked: {FORCE_ADVICE}"
+            )
+        check_no_foreign_files(output)
+    elif output.is_dir() and any(output.iterdir()):
+        try:
+            known = read_parity(output / PARITY_FILE).files
+        except BundleError as error:
+            raise OutputError(f"{output}: is no export and not replaced, choose another name: {error}") from None
+        for path in sorted(output.rglob("*")):
+            name = path.relative_to(output).as_posix()
+            if not path.is_dir() and name != PARITY_FILE and name not in known:
+                raise OutputError(f"{path}: is not from an export, and would be lost: move it, or choose another name")
+    check_writable(output)
+
+
+def _is_exported_file(path: Path) -> bool:
+    try:
+        known = read_parity(_proof_path(path.resolve())).files
+    except BundleError:
+        return False
+    return record_files(path.parent, [path.name])[path.name] in known.values()
+
+
+def _is_proof(path: Path) -> bool:
+    try:
+        read_parity(path)
+    except BundleError:
+        return False
+    return True
+
+
+def import_model(  # noqa: PLR0913 - each is a choice of whoever imports
+    path: Path,
+    output: Path,
+    *,
+    tokenizer: Path | None = None,
+    source_language: str | None = None,
+    target_language: str | None = None,
+    probe: Path | None = None,
+    num_sentences: int = NUM_SENTENCES,
+    force: bool = False,
+    report: Callable[[str], None] = lambda _: None,
+) -> Parity:
+    """Import the model in `path` as the bundle `output`, with a proof that both compute the same.
+
+    The proof is the file `parity.json` in the bundle. A failure changes nothing.
+
+    Args:
+        path: the model; its format is detected.
+        output: the folder of the bundle.
+        tokenizer: a SentencePiece model, or a folder with two, where the format has none.
+        source_language: a code as in "en"; the one that the model names unless given.
+        target_language: the code of the target language, likewise.
+        probe: a file with the sentences of the proof, one a line; unless given, they come from the vocabulary.
+        num_sentences: the largest number of sentences.
+        force: replace a bundle at `output`.
+        report: receives messages about progress.
+
+    Raises:
+        BundleError: the model has no known format, is damaged, or cannot be expressed as a bundle.
+        CorpusError: the probe cannot be read.
+        MissingExtraError: the program that the model was made for is not installed.
+        ParityError: it does not compute the same.
+        OutputError: `output` exists and is not replaced, or cannot be written.
+        WriteError: writing failed, as on a full disk.
+    """
+    check_new_bundle(output, force=force)
+    name, chosen = find_import_format(path)
+    report(f"reading {path}, a model of the format {name}")
+    found = chosen.read(path, tokenizer)
+    config, search = found.config, found.search
+    if config.positions == "learned":  # a source is no longer than they allow
+        search = search.model_copy(update={"max_pieces": min(search.max_pieces, max(8, config.max_positions - 1))})
+    description = BundleDescription(
+        model=config,
+        search=search,
+        languages=Languages(
+            source=found.source_language if source_language is None else source_language,
+            target=found.target_language if target_language is None else target_language,
+        ),
+        training={"imported_from": path.name, "format": name, "made_for": found.runtime.name},
+    )
+    proofs: list[Parity] = []
+
+    def verify(folder: Path) -> None:
+        bundle = Bundle.open(folder)
+        decoder = ForcedDecoder.from_bundle(bundle, device="cpu")
+        sentences = make_probe(decoder, probe, num_sentences=num_sentences)
+        report(f"comparing it with {found.runtime.name} on {len(sentences.texts):,} sentences, {sentences.origin}")
+        proofs.append(prove(decoder, found.runtime, sentences, Claim(name, found.precision, bundle.digest)))
+        write_parity(folder / PARITY_FILE, proofs[0])
+        check_new_bundle(output, force=force)  # minutes have passed
+
+    with torch.device("meta"):  # before the network is made: a damaged file may describe one of any size
+        expected = model_tensors(Transformer(config))
+    check_tensors(found.tensors, expected, str(path))
+    model = make_empty_model(config)
+    load_tensors(model, found.tensors, str(path))
+    save_bundle(output, model, found.tokenizer, description, verify)
+    return proofs[0]
+
+
+NATIVE = "native"
+
+
+@dataclass(frozen=True)
+class ForeignEngine:
+    """An engine that reads exported folders of a format.
+
+    Args:
+        file: a file that every such folder has.
+        read_settings: reads precision, search and languages of a folder.
+        load: loads the model of a folder on a device.
+    """
+
+    file: str
+    read_settings: Callable[[Path], Any]
+    load: Callable[[Path, str], Engine]
+
+
+ENGINES = {
+    "ctranslate2": ForeignEngine("model.bin", ctranslate2_runtime.read_settings, ctranslate2_runtime.CTranslate2Engine),
+    "onnx": ForeignEngine("encoder.onnx", onnx_format.read_settings, onnx_format.load),
+}
+"""Engines by name, which is that of their format."""
+
+NATIVE_PRECISIONS: tuple[str, ...] = get_args(Precision)
+
+NUM_SENTENCES = 20
+"""Sentences of the proof of an export that is used once: a tenth of those in the proof that `export` makes."""
+
+
+def load_translator(
+    model: Path,
+    engine: str = NATIVE,
+    *,
+    device: str = "auto",
+    precision: str = "auto",
+    ensemble: Sequence[Path] = (),
+    report: Callable[[str], None] = lambda _: None,
+) -> Translator:
+    """Load a translator that runs a model on the engine of that name.
+
+    Engines other than the native one read exported folders; a bundle is exported first, to a temporary folder, with a
+    short proof.
+
+    Args:
+        model: a bundle, the folder of a run, or for another engine an exported folder.
+        engine: "native", or a key of `ENGINES`.
+        device: cpu, cuda, mps or auto, as far as the engine has them.
+        precision: one that the engine has. "auto" is the fastest one for the native engine, the one of an exported
+            folder, and float32 for a bundle.
+        ensemble: further bundles, for the native engine.
+        report: receives a message when a bundle is exported.
+
+    Raises:
+        BundleError: there is no model, or it is damaged.
+        ConfigError: there is no such engine, or it does not have the device, precision or ensemble.
+        MissingExtraError: the engine is not installed.
+        ParityError: the exported model does not compute the same.
+    """
+    for name, foreign in ENGINES.items():
+        if name != engine and (model / foreign.file).is_file():
+            raise ConfigError(f"{model} was exported to {name}: use --engine {name}")
+    if engine == NATIVE:
+        if precision not in NATIVE_PRECISIONS:
+            known = ", ".join(NATIVE_PRECISIONS)
+            raise ConfigError(f"precision = {precision!r}: the native engine has {known}; others have more")
+        return Translator.load(model, device=device, precision=cast("Precision", precision), ensemble=ensemble)
+    if engine not in ENGINES:
+        raise ConfigError(f"engine = {engine!r}: must be one of {', '.join((NATIVE, *ENGINES))}")
+    if ensemble:
+        raise ConfigError(f"--ensemble: the engine {engine} computes with one model; use the engine {NATIVE}")
+    if (model / ENGINES[engine].file).is_file():
+        return _load_exported(model, engine, device, precision)
+    report(f"{model} is exported to {engine}, to be used once: transduce export --to {engine} keeps it")
+    with TemporaryDirectory() as temporary:
+        folder = Path(temporary) / engine
+        wanted = None if precision == "auto" else precision
+        export_bundle(Bundle.open(find_bundle(model)), engine, folder, precision=wanted, num_sentences=NUM_SENTENCES)
+        return _load_exported(folder, engine, device, "auto")
+
+
+def _load_exported(folder: Path, engine: str, device: str, precision: str) -> Translator:
+    """The translator of an exported folder; the folder may be removed afterwards."""
+    check_export(folder)
+    settings = ENGINES[engine].read_settings(folder)
+    if precision not in {"auto", settings.precision}:
+        raise ConfigError(f"precision = {precision!r}: {folder} was exported in {settings.precision}: leave it out")
+    loaded, languages = ENGINES[engine].load(folder, device), settings.languages
+    return Translator(loaded, Tokenizer.load(folder), settings.search, languages.source, languages.target)
