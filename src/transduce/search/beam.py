@@ -63,11 +63,7 @@ def search_sentences(
     beam: int,
     device: torch.device | str = "cpu",
 ) -> None:
-    """Advance the searches of all sentences of `task` until each is done: the loop of `beam_search`.
-
-    Raises:
-        TransduceError: a log-probability is NaN.
-    """
+    """Advance the searches of all sentences of `task` until each is done: the loop of `beam_search`."""
     places = list(searches)  # the sentences of the batch, some of them perhaps done
     last_ids = torch.full((len(places), 1), task.start_id, device=device)
     num_steps = 0
@@ -105,15 +101,13 @@ def _check_settings(beam: int, num_best: int, alpha: float) -> None:
 
 
 def _make_automata(task: SearchTask, logits_processor: LogitsProcessor | None) -> list[Automaton | None]:
-    """An automaton for each sentence; None without constraints and `logits_processor`."""
     if task.constraints is None and logits_processor is None:
         return [None] * len(task.max_lengths)
-    asked = task.constraints or [Constraints()] * len(task.max_lengths)
-    return [Automaton(constraints, logits_processor or LogitsProcessor(), task.end_id) for constraints in asked]
+    all_constraints = task.constraints or [Constraints()] * len(task.max_lengths)
+    return [Automaton(one, logits_processor or LogitsProcessor(), task.end_id) for one in all_constraints]
 
 
 def _advance(log_probs: Tensor, places: list[SentenceSearch], end_id: int, beam: int) -> None:
-    """Extend the hypotheses of every sentence that is not done by one token."""
     at_limit = [place for place, sentence in enumerate(places) if sentence.is_at_limit]
     if at_limit:  # nothing but the end, without renormalising: its log-probability stays true
         index = torch.tensor(at_limit, device=log_probs.device)
@@ -144,14 +138,14 @@ def advance_constrained(log_probs: Tensor, places: list[SentenceSearch], end_id:
     each = log_probs.view(-1, 1, vocabulary)
     found = find_best_continuations(each, torch.zeros(len(each), 1, device=log_probs.device), 2 * beam).copy_to_host()
     own = list(zip(found.scores.tolist(), found.ids.tolist(), strict=True))
-    wanted = {row: automaton.find_wanted(progress) for row, (automaton, progress, _) in rows.items()}
-    of_wanted = _read(log_probs, wanted)
+    advancing = {row: automaton.find_advancing_tokens(progress) for row, (automaton, progress, _) in rows.items()}
+    advancing_scores = _read(log_probs, advancing)
     pools: dict[int, list[Candidate]] = defaultdict(list)
     for row in rows:
         place, parent = row
         best_scores, best_ids = own[place * width + parent]
         scores = dict(zip(best_ids[::-1], best_scores[::-1], strict=True))  # what only fills up is overwritten
-        scores.update(zip(wanted[row], of_wanted[row], strict=True))
+        scores.update(zip(advancing[row], advancing_scores[row], strict=True))
         before = places[place].live[parent].sum if places[place].live else 0.0
         in_order = sorted(scores.items(), key=lambda item: -item[1])
         pools[place] += [
@@ -233,14 +227,12 @@ def _index(ids: dict[Row, list[int]] | dict[Row, set[int]], device: torch.device
 
 
 def _change_at(log_probs: Tensor, ids: dict[Row, set[int]], change: Callable[[Tensor], Tensor]) -> None:
-    """Change the log-probabilities of some ids of each row."""
     index = _index(ids, log_probs.device)
     if index is not None:
         log_probs[index] = change(log_probs[index])
 
 
 def _read(log_probs: Tensor, ids: dict[Row, list[int]]) -> dict[Row, list[float]]:
-    """The log-probabilities of some ids of each row."""
     index = _index(ids, log_probs.device)
     values = iter([] if index is None else log_probs[index].float().tolist())
     return {row: [next(values) for _ in tokens] for row, tokens in ids.items()}
