@@ -29,13 +29,13 @@ def test_everything_that_happens_is_counted() -> None:
     metrics.set_models([asdict(MODEL)])
     metrics.count_request("/translate", 200, "en-de", 0.3)
     metrics.count_request("/translate", 200, "en-de", 0.1)
-    metrics.change_in_flight(1)
-    metrics.count_refusal("draining")
+    metrics.requests_in_flight.inc()
+    metrics.refusals.labels("draining").inc()
     metrics.watch_queue(lambda: 60, lambda: 3)
     metrics.watch_queue(lambda: 10, lambda: 2)
     metrics.record_batch_start([0.1, 0.2, 0.3], [5, 6, 7], 3)
     metrics.record_batch_end(0.5, 2)
-    metrics.count_reload("refused")
+    metrics.reloads.labels("refused").inc()
     found = text_of(metrics)
     for line in (
         'transduce_requests_total{pair="en-de",route="/translate",status="200"} 2.0',
@@ -74,7 +74,7 @@ def test_a_model_that_was_replaced_is_no_longer_listed() -> None:
 
 def test_services_do_not_share_figures() -> None:
     one, other = Metrics(), Metrics()
-    one.count_refusal("draining")
+    one.refusals.labels("draining").inc()
     assert 'reason="draining"' not in text_of(other)
 
 

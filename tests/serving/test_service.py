@@ -109,7 +109,7 @@ def test_alternatives_are_those_of_the_search(bundle: Path, offline: Translator)
     async def check(service: Service) -> None:
         options = TranslationOptions(num_best=4, split_sentences=False)
         (answer,) = await translate(service, EN_DE, ["Sun moon."], options)
-        (expected,) = offline.find_translations(["Sun moon."], beam=4, num_best=4)
+        (expected,) = offline.with_search({"beam": 4}).find_translations(["Sun moon."], num_best=4)
         assert [answer.text, *(one.text for one in answer.alternatives)] == [one.text for one in expected.alternatives]
         both = (await translate(service, EN_DE, ["Sun moon. River stone!"], TranslationOptions(num_best=2)))[0]
         (second,) = both.alternatives

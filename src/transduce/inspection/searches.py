@@ -25,10 +25,9 @@ from transduce.search import (
     beam_search,
     length_penalty,
 )
-from transduce.search.beam import search_sentences
+from transduce.search.beam import Candidate, LiveHypothesis, SentenceSearch, search_sentences
 from transduce.search.constraints import Automaton
 from transduce.search.interface import read_back
-from transduce.search.sentence import Candidate, LiveHypothesis, SentenceSearch
 from transduce.text import Tokenizer
 from transduce.translation import Network
 from transduce.translation.engines.engine import MOST_PROBABILITIES, make_logits_processor

@@ -53,7 +53,7 @@ from transduce.model import (
     sinusoids,
 )
 from transduce.search import Hypothesis, length_penalty
-from transduce.search.sentence import SentenceSearch
+from transduce.search.beam import SentenceSearch
 from transduce.text import Tokenizer
 from transduce.translation import Confidence, Translator
 from transduce.translation.confidence.words import score_words

@@ -1,17 +1,179 @@
-"""Beam search with a length penalty (paper section 6.1; Wu et al. 2016, section 7)."""
+"""Beam search with a length penalty (paper section 6.1; Wu et al. 2016, section 7): of one sentence, and of a batch."""
 
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import lru_cache
+from math import inf, isnan
+from operator import attrgetter
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
-from transduce.errors import ConfigError
+from transduce.errors import ConfigError, TransduceError
 from transduce.kernels.continuations import find_best_continuations
 from transduce.search.constraints import Automaton, LogitsProcessor, Progress
-from transduce.search.interface import Constraints, Hypothesis, SearchTask, StateT, StepFunction, Token, compact_batch
-from transduce.search.sentence import Candidate, SentenceSearch
+from transduce.search.interface import (
+    Constraints,
+    Hypothesis,
+    SearchTask,
+    StateT,
+    StepFunction,
+    Token,
+    compact_batch,
+    length_penalty,
+    read_back,
+)
+
+_NOTHING = Progress(0, (), ())
+
+
+class LiveHypothesis(NamedTuple):
+    """A hypothesis that goes on; one with the sum -inf only fills the beam.
+
+    `parent` is its place among the hypotheses of the step before, `sum` its rank, `progress` that of its constraints.
+    """
+
+    sum: float
+    parent: int
+    last: Token | None
+    progress: Progress = _NOTHING
+
+
+_FIRST = LiveHypothesis(0.0, 0, None)
+_NOT_NUMBERS = "the model's probabilities are not numbers (NaN): its weights are damaged, or diverged"
+_by_sum = attrgetter("sum")
+
+
+class Candidate(NamedTuple):
+    """A continuation that may be kept: `rank` orders candidates, `score` is its true log-probability."""
+
+    rank: float
+    sum: float
+    score: float
+    parent: int
+    id: int
+
+
+class SentenceSearch:
+    """The hypotheses of one sentence that go on, and those that are finished, both best first.
+
+    The search ends by one of two conditions. The first defines the search: `beam` hypotheses are finished, though
+    others might become better. The second only saves time: a bound on the scores of those that go on proves that none
+    can change the best `num_best` that the first condition, or the limit, would leave.
+    """
+
+    def __init__(
+        self, limit: int, *, end_id: int, beam: int, alpha: float, num_best: int, automaton: Automaton | None = None
+    ) -> None:
+        self.is_done = False
+        self.finished: list[Hypothesis] = []
+        self.live: list[LiveHypothesis] = []
+        self.length = 0  # tokens of those that go on
+        self.automaton = automaton
+        self._limit, self._end_id, self._beam, self._alpha, self._num_best = limit, end_id, beam, alpha, num_best
+        self._greatest_penalty = length_penalty(limit, alpha)
+        self._filler = LiveHypothesis(-inf, 0, Token(end_id, -inf, None))  # needs a valid id
+
+    @property
+    def is_at_limit(self) -> bool:
+        """Whether the next token has to be the end."""
+        return self.length + 1 == self._limit
+
+    def relative_sums(self) -> list[float]:
+        """The sum of each hypothesis minus the best: enough for ranking, and small enough for float32."""
+        best = self.live[0].sum if self.live else -inf
+        if best == -inf:
+            return [0.0] * max(1, len(self.live))
+        return [live.sum - best for live in self.live]
+
+    def last_ids(self) -> list[int]:
+        """The last id of each hypothesis that goes on."""
+        return [self._end_id if live.last is None else live.last.id for live in self.live]
+
+    def advance(self, scores: list[float], parents: list[int], ids: list[int]) -> None:
+        """Finish or keep the best 2 * beam continuations, given best first.
+
+        Raises:
+            TransduceError: a log-probability is NaN.
+        """
+        self.length += 1
+        before, live, beam = self.live or [_FIRST], list[LiveHypothesis](), self._beam
+        if isnan(scores[0]):  # NaN is above all numbers
+            raise TransduceError(_NOT_NUMBERS)
+        for rank, (score, parent, token) in enumerate(zip(scores, parents, ids, strict=True)):
+            so_far, _, last, _ = before[parent]
+            total = so_far + score
+            if total == -inf:
+                break
+            if token != self._end_id:
+                live.append(LiveHypothesis(total, parent, Token(token, score, last)))
+                if len(live) == beam:
+                    break
+            elif rank < beam:
+                self._finish(Token(token, score, last))
+        self.live = live
+        self._finish_step(before)
+
+    def take_up(self, candidates: Iterable[Candidate], first_of_bank: frozenset[int] | None = None) -> None:
+        """Finish or keep candidates, given in the order in which they are taken.
+
+        Those that end are finished if they are among the first `beam`, or if their places are in `first_of_bank`.
+        """
+        self.length += 1
+        before, self.live = self.live or [_FIRST], []
+        for place, candidate in enumerate(candidates):
+            if isnan(candidate.score):
+                raise TransduceError(_NOT_NUMBERS)
+            if candidate.sum == -inf:
+                continue
+            token = Token(candidate.id, candidate.score, before[candidate.parent].last)
+            if candidate.id == self._end_id:
+                if place < self._beam if first_of_bank is None else place in first_of_bank:
+                    self._finish(token)
+            elif len(self.live) < self._beam:
+                self.live.append(
+                    LiveHypothesis(candidate.sum, candidate.parent, token, self._advance_progress(before, candidate))
+                )
+        self._finish_step(before)
+
+    def _finish_step(self, before: list[LiveHypothesis]) -> None:
+        if not self.live and not self.finished:  # every way is forbidden
+            self._finish(Token(self._end_id, -inf, before[0].last))
+        self.live.sort(key=_by_sum, reverse=True)  # the device ranked sums in float32
+        self.is_done = self._is_finished()
+        if len(self.live) < self._beam:
+            self.live += [self._filler] * (self._beam - len(self.live))
+
+    def _advance_progress(self, before: list[LiveHypothesis], candidate: Candidate) -> Progress:
+        if self.automaton is None:
+            return _NOTHING
+        return self.automaton.advance(self.progress(before[candidate.parent]), candidate.id)
+
+    def progress(self, live: LiveHypothesis) -> Progress:
+        """The progress of a hypothesis with its constraints."""
+        if live.last is None and self.automaton is not None:
+            return self.automaton.start()
+        return live.progress
+
+    def _finish(self, last: Token) -> None:
+        self.finished.append(Hypothesis.from_tokens(*read_back(last), self._alpha))
+        self.finished.sort(key=lambda hypothesis: -hypothesis.score)
+
+    def _is_finished(self) -> bool:
+        """Whether `beam` hypotheses are finished, or none that goes on can change the result.
+
+        For the second: log-probabilities are at most 0, so no continuation scores more than the sum so far over the
+        largest penalty; a sum with penalised repetitions says nothing about the score.
+        """
+        if not self.live or len(self.finished) >= self._beam:
+            return True
+        if len(self.finished) < self._num_best:
+            return False
+        if self.automaton is not None and self.automaton.logits_processor.repetition_penalty != 1.0:
+            return False
+        bound = self.live[0].sum / self._greatest_penalty
+        return self.finished[self._num_best - 1].score >= bound
 
 
 @torch.no_grad()
@@ -63,11 +225,7 @@ def search_sentences(
     beam: int,
     device: torch.device | str = "cpu",
 ) -> None:
-    """Advance the searches of all sentences of `task` until each is done: the loop of `beam_search`.
-
-    Raises:
-        TransduceError: a log-probability is NaN.
-    """
+    """Advance the searches of all sentences of `task` until each is done: the loop of `beam_search`."""
     places = list(searches)  # the sentences of the batch, some of them perhaps done
     last_ids = torch.full((len(places), 1), task.start_id, device=device)
     num_steps = 0
@@ -105,15 +263,13 @@ def _check_settings(beam: int, num_best: int, alpha: float) -> None:
 
 
 def _make_automata(task: SearchTask, logits_processor: LogitsProcessor | None) -> list[Automaton | None]:
-    """An automaton for each sentence; None without constraints and `logits_processor`."""
     if task.constraints is None and logits_processor is None:
         return [None] * len(task.max_lengths)
-    asked = task.constraints or [Constraints()] * len(task.max_lengths)
-    return [Automaton(constraints, logits_processor or LogitsProcessor(), task.end_id) for constraints in asked]
+    all_constraints = task.constraints or [Constraints()] * len(task.max_lengths)
+    return [Automaton(one, logits_processor or LogitsProcessor(), task.end_id) for one in all_constraints]
 
 
 def _advance(log_probs: Tensor, places: list[SentenceSearch], end_id: int, beam: int) -> None:
-    """Extend the hypotheses of every sentence that is not done by one token."""
     at_limit = [place for place, sentence in enumerate(places) if sentence.is_at_limit]
     if at_limit:  # nothing but the end, without renormalising: its log-probability stays true
         index = torch.tensor(at_limit, device=log_probs.device)
@@ -144,14 +300,14 @@ def advance_constrained(log_probs: Tensor, places: list[SentenceSearch], end_id:
     each = log_probs.view(-1, 1, vocabulary)
     found = find_best_continuations(each, torch.zeros(len(each), 1, device=log_probs.device), 2 * beam).copy_to_host()
     own = list(zip(found.scores.tolist(), found.ids.tolist(), strict=True))
-    wanted = {row: automaton.find_wanted(progress) for row, (automaton, progress, _) in rows.items()}
-    of_wanted = _read(log_probs, wanted)
+    advancing = {row: automaton.find_advancing_tokens(progress) for row, (automaton, progress, _) in rows.items()}
+    advancing_scores = _read(log_probs, advancing)
     pools: dict[int, list[Candidate]] = defaultdict(list)
     for row in rows:
         place, parent = row
         best_scores, best_ids = own[place * width + parent]
         scores = dict(zip(best_ids[::-1], best_scores[::-1], strict=True))  # what only fills up is overwritten
-        scores.update(zip(wanted[row], of_wanted[row], strict=True))
+        scores.update(zip(advancing[row], advancing_scores[row], strict=True))
         before = places[place].live[parent].sum if places[place].live else 0.0
         in_order = sorted(scores.items(), key=lambda item: -item[1])
         pools[place] += [
@@ -233,14 +389,12 @@ def _index(ids: dict[Row, list[int]] | dict[Row, set[int]], device: torch.device
 
 
 def _change_at(log_probs: Tensor, ids: dict[Row, set[int]], change: Callable[[Tensor], Tensor]) -> None:
-    """Change the log-probabilities of some ids of each row."""
     index = _index(ids, log_probs.device)
     if index is not None:
         log_probs[index] = change(log_probs[index])
 
 
 def _read(log_probs: Tensor, ids: dict[Row, list[int]]) -> dict[Row, list[float]]:
-    """The log-probabilities of some ids of each row."""
     index = _index(ids, log_probs.device)
     values = iter([] if index is None else log_probs[index].float().tolist())
     return {row: [next(values) for _ in tokens] for row, tokens in ids.items()}

@@ -72,12 +72,11 @@ class Automaton:
     """An automaton that follows the constraints of one sentence along its hypotheses."""
 
     def __init__(self, constraints: Constraints, logits_processor: LogitsProcessor, end_id: int) -> None:
-        self.prefix, self.in_order = constraints.prefix, constraints.in_order
+        self.prefix = constraints.prefix
         self.logits_processor, self.end_id = logits_processor, end_id
         self.continuing = constraints.continuing
         self.required = tuple(dict.fromkeys(constraints.required))
         self.needed = tuple(constraints.required.count(phrase) for phrase in self.required)
-        self.order = constraints.required
         self.phrases = (*self.required, *constraints.forbidden)
         self._tokens = {token for phrase in self.phrases for token in phrase}
         self._nothing_matched = (0,) * len(self.phrases)
@@ -110,25 +109,19 @@ class Automaton:
         found = {
             phrase[-1]
             for place, phrase in enumerate(self.phrases)
-            if not self._may_complete(progress, place)
+            if (place >= len(self.required) or progress.times[place] >= self.needed[place])
             and _count_matched(phrase, progress.matched[place], phrase[-1]) == len(phrase)
         }
         if not self.may_end(progress):
             found.add(self.end_id)
         return found | self.logits_processor.find_repeating_tokens(last)
 
-    def find_wanted(self, progress: Progress) -> list[int]:
+    def find_advancing_tokens(self, progress: Progress) -> list[int]:
         """Tokens that bring a required phrase further."""
         if progress.length < len(self.prefix):
             return []
-        missing = [place for place, count in enumerate(progress.times) if count < self.needed[place]]
-        if self.in_order and missing:
-            missing = [self.required.index(self._next_in_order(progress))]
-        wanted = []
-        for place in missing:
-            phrase, matched = self.required[place], progress.matched[place]
-            wanted.append(phrase[0 if matched == len(phrase) else matched])
-        return wanted
+        phrases = zip(self.required, progress.matched, progress.times, self.needed, strict=False)
+        return [phrase[matched % len(phrase)] for phrase, matched, count, needed in phrases if count < needed]
 
     def may_end(self, progress: Progress) -> bool:
         """Whether everything required is there."""
@@ -145,12 +138,3 @@ class Automaton:
             if progress.times[place] < self.needed[place]
         ]
         return whole + max(under_way, default=0)
-
-    def _may_complete(self, progress: Progress, place: int) -> bool:
-        """Whether the phrase in that place may be completed once more."""
-        if place >= len(self.required) or progress.times[place] >= self.needed[place]:
-            return False
-        return not self.in_order or self.required[place] == self._next_in_order(progress)
-
-    def _next_in_order(self, progress: Progress) -> Phrase:
-        return self.order[sum(progress.times)]

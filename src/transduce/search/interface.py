@@ -57,17 +57,12 @@ class Constraints:
         prefix: how each begins.
         required: phrases that each contains exactly once, or as often as they are given; one that does not, never
             finishes.
-        in_order: whether the required phrases come in the order in which they are given.
         forbidden: phrases that none contains.
         continuing: ids that go on with a word; none of them stands right behind a required phrase.
-
-    Raises:
-        ConfigError: a phrase is empty.
     """
 
     prefix: Phrase = ()
     required: tuple[Phrase, ...] = ()
-    in_order: bool = False
     forbidden: tuple[Phrase, ...] = ()
     continuing: frozenset[int] = frozenset()
 
@@ -88,12 +83,9 @@ class SearchTask:
     Args:
         start_id: stands before the first token.
         end_id: ends a hypothesis; counts in all lengths.
-        max_lengths: most tokens of a hypothesis of each sentence.
+        max_lengths: most tokens of a hypothesis of each sentence, at least 1.
         min_length: fewest tokens of a hypothesis; a sentence falls short of it where its maximum is less.
         constraints: what the hypotheses of each sentence must and must not contain; None: anything.
-
-    Raises:
-        ConfigError: a maximum length is below 1.
     """
 
     start_id: int

@@ -111,11 +111,7 @@ def _check_task(num_samples: int, task: SearchTask) -> None:
 def _draw_tokens(
     log_probs: Float[Tensor, "rows vocabulary"], chance: Sequence[np.random.Generator], sampling: Sampling
 ) -> Int[Tensor, " rows"]:
-    """A token of each row, drawn with the row's own generator; -1 where no token is possible.
-
-    Raises:
-        TransduceError: a log-probability is NaN.
-    """
+    """A token of each row, drawn with the row's own generator; -1 where no token is possible."""
     best = log_probs.amax(dim=1, keepdim=True)
     if best.isnan().any():
         raise TransduceError("the model's probabilities are not numbers (NaN): its weights are damaged")
@@ -134,7 +130,6 @@ def _draw_tokens(
 def _make_hypotheses(
     steps: Sequence[tuple[Tensor, Tensor, Tensor]], num_samples: int, end_id: int, alpha: float
 ) -> list[list[Hypothesis]]:
-    """The hypotheses of each sentence, made of the samples, tokens and scores of each step."""
     ids = torch.full((len(steps[0][0]), len(steps)), end_id)
     scores = torch.zeros(ids.shape)
     for place, (samples, last_ids, last_scores) in enumerate(steps):

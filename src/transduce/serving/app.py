@@ -17,7 +17,8 @@ from transduce.errors import Refusal, UserError
 from transduce.serving.dialects import deepl, libretranslate, native
 from transduce.serving.errors import make_error_response
 from transduce.serving.middleware import (
-    PROBES,
+    LIVENESS_PROBES,
+    READINESS_PROBES,
     Authorization,
     BodyLimit,
     CancelOnDisconnect,
@@ -96,7 +97,7 @@ async def _handle_error(request: Request, error: Exception) -> JSONResponse:
         # Starlette names the methods of the first route of a path only.
         methods = request.app.openapi()["paths"].get(request.url.path)
         if methods:
-            also = ["HEAD"] if request.url.path in PROBES else []
+            also = ["HEAD"] if request.url.path in (*LIVENESS_PROBES, *READINESS_PROBES) else []
             response.headers["Allow"] = ", ".join(sorted([*map(str.upper, methods), *also]))
     return response
 
@@ -117,27 +118,25 @@ _READY: dict[int | str, dict[str, Any]] = {
 }
 
 
-@operations.head("/livez", include_in_schema=False)
-@operations.head("/health", include_in_schema=False)
-@operations.head("/v2/health/live", include_in_schema=False)
-@operations.get("/livez", summary="Live?", responses=_LIVE)
-@operations.get("/health", summary="Live?", responses=_LIVE)
-@operations.get("/v2/health/live", summary="Live?", responses=_LIVE)
 async def live() -> JSONResponse:
     """Succeeds as long as the server answers at all."""
     return JSONResponse(_OK)
 
 
-@operations.head("/readyz", include_in_schema=False)
-@operations.head("/v2/health/ready", include_in_schema=False)
-@operations.get("/readyz", summary="Ready?", responses=_READY)
-@operations.get("/v2/health/ready", summary="Ready?", responses=_READY)
 async def ready(request: Request) -> JSONResponse:
     """Succeeds once all models have translated something, and until the service is told to stop."""
     if get_service(request).is_ready:
         return JSONResponse(_OK)
     headers = {"Retry-After": "5", "Connection": "close"}
     return JSONResponse({"status": "not ready"}, HTTPStatus.SERVICE_UNAVAILABLE, headers)
+
+
+for _path in LIVENESS_PROBES:
+    operations.get(_path, summary="Live?", responses=_LIVE)(live)
+    operations.head(_path, include_in_schema=False)(live)
+for _path in READINESS_PROBES:
+    operations.get(_path, summary="Ready?", responses=_READY)(ready)
+    operations.head(_path, include_in_schema=False)(ready)
 
 
 @operations.get(
@@ -294,7 +293,6 @@ def _describe_security(document: dict[str, Any]) -> None:
 
 
 def _get_property(schemas: dict[str, Any], place: str) -> dict[str, Any]:
-    """Return the schema of a property, without null."""
     schema, _, name = place.partition(".")
     found: dict[str, Any] = schemas[schema]["properties"][name]
     return found["anyOf"][0] if "anyOf" in found else found

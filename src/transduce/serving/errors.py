@@ -1,22 +1,7 @@
 """Errors of requests, and the HTTP response to each of them in every dialect.
 
-    Refusal               nothing is wrong with the request: try again later
-    ├── QueueFull         too much is waiting to be translated
-    ├── Draining          the service is stopping, or has not started yet
-    ├── DeadlineExceeded  the request was admitted, and its time is over
-    ├── RateExceeded      the client sends too many requests
-    └── BodiesFull        too many large bodies arrive at once
-    UserError             the request must be changed
-    ├── TooLong           more characters, texts or terms than a request may have
-    ├── UnknownPair       no model translates between these languages
-    ├── Unsatisfiable     no translation satisfies the constraints
-    ├── NotAuthorized     an API key is needed
-    ├── ParameterError    a parameter is missing or has a wrong value
-    ├── WrongMediaType    the body is neither JSON nor a form
-    ├── BodyTooLarge      the body has too many bytes
-    └── BodyTooSlow       the body did not arrive in time
-
-Everything else that is wrong with a request is a `ConfigError` or another `UserError`.
+A `Refusal` says that nothing is wrong with the request: try again later. A `UserError` says that the request must be
+changed.
 """
 
 from http import HTTPStatus
@@ -30,12 +15,14 @@ from transduce.errors import Refusal, UserError
 from transduce.serving.monitoring import Metrics
 
 
-class QueueFull(Refusal):
-    """Too much is waiting; `retry_after` is in seconds."""
-
+class _RetryLater(Refusal):
     def __init__(self, message: str, retry_after: int) -> None:
         super().__init__(message)
         self.retry_after = retry_after
+
+
+class QueueFull(_RetryLater):
+    """Too much is waiting; `retry_after` is in seconds."""
 
 
 class Draining(Refusal):
@@ -46,12 +33,8 @@ class DeadlineExceeded(Refusal):
     """The request was admitted, and could not be answered in its time."""
 
 
-class RateExceeded(Refusal):
+class RateExceeded(_RetryLater):
     """A client sends too many requests; `retry_after` is in seconds."""
-
-    def __init__(self, message: str, retry_after: int) -> None:
-        super().__init__(message)
-        self.retry_after = retry_after
 
 
 class BodiesFull(Refusal):
@@ -145,7 +128,7 @@ def make_error_response(error: Exception, path: str, metrics: Metrics) -> JSONRe
     (RFC 9457). The text of an unexpected error is left out, as it may contain text of a user.
     """
     if type(error) in _METRIC_REASONS:
-        metrics.count_refusal(_METRIC_REASONS[type(error)])
+        metrics.refusals.labels(_METRIC_REASONS[type(error)]).inc()
     status = _find_status(error, path)
     headers: dict[str, str] = dict(getattr(error, "headers", None) or {})
     if isinstance(error, Refusal) and status != HTTPStatus.GATEWAY_TIMEOUT:
@@ -166,12 +149,7 @@ def make_error_response(error: Exception, path: str, metrics: Metrics) -> JSONRe
 
 
 def describe_errors(descriptions: dict[int, str], content: dict[str, Any]) -> dict[int | str, dict[str, Any]]:
-    """Describe the errors of a dialect for OpenAPI: the given statuses, and those that all dialects have.
-
-    Args:
-        descriptions: text by status.
-        content: body of every error, by media type.
-    """
+    """Describe the errors of a dialect for OpenAPI, by status, and those of all dialects; `content` is their body."""
     texts = sorted({**_DESCRIPTIONS, **descriptions}.items())
     return {status: {"description": text, "content": content} for status, text in texts}
 

@@ -61,11 +61,7 @@ class Limits:
         return min(self.max_alternatives, int(self.max_beam) - 1)
 
     def check_options(self, options: TranslationOptions, search: SearchConfig | None = None) -> None:
-        """Check that options ask for no more than a request may.
-
-        Args:
-            options: those of the request.
-            search: the model's own settings, once it is known which model translates.
+        """Check that options ask for no more than a request may; `search` has the model's settings once they are known.
 
         Raises:
             ConfigError: the beam, the samples or the alternatives are too many.

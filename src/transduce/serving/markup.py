@@ -40,9 +40,8 @@ class Part(NamedTuple):
 def parse_markup(markup: str, *, is_xml: bool) -> Iterator[Part]:
     """Parse markup into parts; joined, they are the markup.
 
-    Args:
-        markup: anything. A tag or comment that is never closed is text, and so is all that follows.
-        is_xml: names are case-sensitive, and only `/>` makes an element of a single tag.
+    A tag or comment that is never closed is text, and so is all that follows. In XML names are case-sensitive, and only
+    `/>` makes an element of a single tag.
     """
     begin = place = 0
     while (place := markup.find("<", place)) >= 0:
@@ -243,8 +242,6 @@ def _mark_inline(all_parts: Sequence[Part], rules: MarkupRules) -> Iterator[tupl
 
 
 class _OpenElements:
-    """The elements that are open at a place, and whether their text is kept."""
-
     def __init__(self, rules: MarkupRules) -> None:
         self._kept = rules.ignored if rules.is_xml else rules.ignored | _UNTRANSLATED
         self._ends_itself = frozenset[str]() if rules.is_xml else _ENDS_ITSELF
@@ -314,7 +311,6 @@ def _find_beside_text(all_parts: Sequence[Part]) -> frozenset[int]:
 
 
 def _trim(inline: Sequence[Part], *, keeps_spaces: bool) -> list[str | Passage]:
-    """Make a passage and the space at its edges; parts without text are kept."""
     if not any(part.shape == "text" and part.raw.strip() for part in inline):
         return ["".join(part.raw for part in inline)] if inline else []
     first, last = inline[0].raw, inline[-1].raw

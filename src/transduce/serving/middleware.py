@@ -37,8 +37,11 @@ from transduce.serving.monitoring import Metrics, describe_failure, log
 from transduce.serving.service import Service
 from transduce.text import read_lines
 
-PROBES = frozenset({"/livez", "/health", "/v2/health/live", "/readyz", "/v2/health/ready"})
+LIVENESS_PROBES = ("/v2/health/live", "/health", "/livez")
 """Paths of health checks, which may be requested with HEAD, too."""
+
+READINESS_PROBES = ("/v2/health/ready", "/readyz")
+"""Likewise."""
 
 CLIENT_LEFT = 499
 """Status that is logged where the client left before it got a response, as nginx does."""
@@ -58,8 +61,8 @@ _HELD = 32
 _MAX_CLIENTS = 10_000
 """Clients whose rate is remembered; those whose last request is longest ago are forgotten first."""
 
-_UNCOUNTED = PROBES | {"/", "/docs", "/openapi.json", "/languages", "/frontend/settings"}
-_UNCOUNTED_BELOW = ("/page/", "/docs/")
+_UNCOUNTED = {*LIVENESS_PROBES, *READINESS_PROBES, "/", "/docs", "/openapi.json", "/languages", "/frontend/settings"}
+_UNCOUNTED_PREFIXES = ("/page/", "/docs/")
 _SCHEMES = {"bearer", "deepl-auth-key"}
 _METHODS = frozenset({"DELETE", "GET", "HEAD", "OPTIONS", "PATCH", "POST", "PUT"})
 _REQUEST_ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
@@ -101,16 +104,16 @@ class RequestLog:
     """
 
     def __init__(self, app: ASGIApp, metrics: Metrics) -> None:
-        self._app = app
-        self._metrics = metrics
+        self._app, self._metrics = app, metrics
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Handle one request."""
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        given = Headers(scope=scope).get("x-request-id", "")
-        request_id = given if _REQUEST_ID.fullmatch(given) else uuid4().hex
+        request_id = Headers(scope=scope).get("x-request-id", "")
+        if not _REQUEST_ID.fullmatch(request_id):
+            request_id = uuid4().hex
         started = time.monotonic()
         status = CLIENT_LEFT
 
@@ -121,7 +124,7 @@ class RequestLog:
                 MutableHeaders(scope=message)["X-Request-ID"] = request_id
             await send(message)
 
-        self._metrics.change_in_flight(1)
+        self._metrics.requests_in_flight.inc()
         try:
             await self._app(scope, receive, send_with_id)
         except Exception as error:  # noqa: BLE001 - no request may end the service, and no text may reach the log
@@ -130,7 +133,7 @@ class RequestLog:
             if status == CLIENT_LEFT:
                 await make_error_response(error, scope["path"], self._metrics)(scope, receive, send_with_id)
         finally:
-            self._metrics.change_in_flight(-1)
+            self._metrics.requests_in_flight.dec()
             seconds = time.monotonic() - started
             route = getattr(scope.get("route"), "path", "")
             pair = scope.get("state", {}).get("pair", "")
@@ -153,12 +156,7 @@ class _Bucket(NamedTuple):
 
 
 class RequestRate:
-    """Token bucket of requests for each client.
-
-    Args:
-        per_minute: requests of a client; as many may come at once. 0: any number.
-        clock: seconds since any moment.
-    """
+    """Token bucket of `per_minute` requests for each client, of which as many may come at once; 0 is any number."""
 
     def __init__(self, per_minute: int, clock: Callable[[], float] = time.monotonic) -> None:
         self.per_minute = per_minute
@@ -166,10 +164,9 @@ class RequestRate:
         self._buckets: OrderedDict[str, _Bucket] = OrderedDict()
 
     def count(self, client: str) -> None:
-        """Count a request.
+        """Count a request of a client.
 
-        Args:
-            client: address; only the first 64 bits of an IPv6 address count, as a client chooses the others itself.
+        Of an IPv6 address only the first 64 bits count, as a client chooses the others itself.
 
         Raises:
             RateExceeded: the client sends too many requests.
@@ -195,14 +192,12 @@ class RateLimit:
     """
 
     def __init__(self, app: ASGIApp, rate: RequestRate, metrics: Metrics) -> None:
-        self._app = app
-        self._rate = rate
-        self._metrics = metrics
+        self._app, self._rate, self._metrics = app, rate, metrics
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Handle one request."""
         path = scope.get("path", "")
-        if scope["type"] == "http" and path not in _UNCOUNTED and not path.startswith(_UNCOUNTED_BELOW):
+        if scope["type"] == "http" and path not in _UNCOUNTED and not path.startswith(_UNCOUNTED_PREFIXES):
             client = Request(scope).client
             try:
                 self._rate.count(client.host if client else "")
@@ -213,10 +208,7 @@ class RateLimit:
 
 
 class Authorization:
-    """API keys, compared in a time that does not depend on them.
-
-    Args:
-        keys: those that are accepted; if there are none, no key is needed.
+    """API keys, compared in a time that does not depend on them; without any, no key is needed.
 
     Raises:
         ConfigError: a key has characters that a header cannot have, or is short enough to be guessed.
@@ -248,11 +240,7 @@ class Authorization:
         return bool(self._digests)
 
     def check(self, request: Request, key: str | None = None) -> None:
-        """Check the key of a request.
-
-        Args:
-            request: its header `Authorization` may have a key, as in "Bearer KEY" or "DeepL-Auth-Key KEY".
-            key: the key among its parameters, which counts if the header has none.
+        """Check the key of a request: that of its header, as in "Bearer KEY", or else `key`, that among its parameters.
 
         Raises:
             NotAuthorized: the key is missing or not known.
@@ -285,16 +273,9 @@ class _ClientLeft(Exception):  # noqa: N818 - nobody is there to be told of an e
 
 
 class BodyLimit:
-    """Middleware that reads bodies, and refuses those that are too large or too slow.
+    """Middleware that reads bodies into one message, and refuses those that are too large or too slow.
 
     The body of a request whose header shows that it has no known key is not read.
-
-    Args:
-        app: gets the body as one message.
-        max_bytes: of a body.
-        authorization: API keys.
-        metrics: count refusals.
-        seconds: for a body to arrive.
     """
 
     def __init__(
@@ -305,12 +286,9 @@ class BodyLimit:
         metrics: Metrics,
         seconds: float = BODY_SECONDS,
     ) -> None:
-        self._app = app
-        self._max_bytes = max_bytes
-        self._authorization = authorization
-        self._metrics = metrics
-        self._seconds = seconds
-        self._held = 0
+        self._app, self._max_bytes, self._seconds = app, max_bytes, seconds
+        self._authorization, self._metrics = authorization, metrics
+        self._num_held = 0  # bytes, of all requests
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Handle one request."""
@@ -322,13 +300,17 @@ class BodyLimit:
         try:
             if is_known is not False:
                 max_bytes = self._max_bytes if is_known else min(self._max_bytes, UNKNOWN_BYTES)
-                await self._read_in_time(scope, receive, chunks, max_bytes)
+                async with asyncio.timeout(self._seconds):
+                    await self._read(scope, receive, chunks, max_bytes)
         except _ClientLeft:
             self._release(chunks)
             return
-        except (BodyTooLarge, BodyTooSlow, BodiesFull) as error:
+        except (BodyTooLarge, TimeoutError, BodiesFull) as error:
             self._release(chunks)
-            response = make_error_response(error, scope["path"], self._metrics)
+            refusal: Exception = error
+            if isinstance(error, TimeoutError):
+                refusal = BodyTooSlow(f"the body did not arrive within {self._seconds:g} s: send it again")
+            response = make_error_response(refusal, scope["path"], self._metrics)
             response.headers["Connection"] = "close"  # the rest of the body is not the next request
             await response(scope, receive, send)
             return
@@ -346,13 +328,6 @@ class BodyLimit:
             await self._app(scope, receive_body, send)
         finally:
             self._release(chunks)
-
-    async def _read_in_time(self, scope: Scope, receive: Receive, chunks: list[bytes], max_bytes: int) -> None:
-        try:
-            async with asyncio.timeout(self._seconds):
-                await self._read(scope, receive, chunks, max_bytes)
-        except TimeoutError:
-            raise BodyTooSlow(f"the body did not arrive within {self._seconds:g} s: send it again") from None
 
     async def _read(self, scope: Scope, receive: Receive, chunks: list[bytes], max_bytes: int) -> None:
         declared = dict(scope["headers"]).get(b"content-length", b"0")
@@ -373,15 +348,15 @@ class BodyLimit:
             if size > max_bytes:
                 self._release(chunks)
                 continue
-            if self._held + len(chunk) > _HELD * self._max_bytes:
+            if self._num_held + len(chunk) > _HELD * self._max_bytes:
                 raise BodiesFull("too many large requests arrive: ask again in a second")
-            self._held += len(chunk)
+            self._num_held += len(chunk)
             chunks.append(chunk)
         if size > max_bytes:
             raise too_large
 
     def _release(self, chunks: list[bytes]) -> None:
-        self._held -= sum(map(len, chunks))
+        self._num_held -= sum(map(len, chunks))
         chunks.clear()
 
 
@@ -431,13 +406,9 @@ def get_service(request: Request) -> Service:
 def admit_request(request: Request, key: str | None = None) -> Iterator[Service]:
     """Admit a request while the service is open, and give the service that answers it.
 
-    Args:
-        request: its header may have an API key.
-        key: the API key among its parameters.
-
     Raises:
         Draining: the service is not open yet, or not any more.
-        NotAuthorized: the key is missing or not known.
+        NotAuthorized: neither the header nor `key` is a known API key.
     """
     service = get_service(request)
     with service.admit():

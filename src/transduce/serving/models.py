@@ -118,7 +118,6 @@ class LoadedModel:
         Raises:
             BundleError: it is missing, damaged, or was changed meanwhile.
             ConfigError: it does not name its languages, or engine, device or precision are not available.
-            MissingExtraError: the engine is not installed.
         """
         fingerprint = compute_fingerprint(path)
         precision = settings.precision
@@ -153,19 +152,11 @@ class LoadedModel:
         return cls(info, translator, fingerprint, head, confidence)
 
     def make_line_translator(self, options: TranslationOptions) -> LineTranslator:
-        """Make a translator with the options.
-
-        Raises:
-            ConfigError: options contradict each other, or the model or its engine does not have them.
-        """
+        """Make a translator with the options, which are checked."""
         return LineTranslator(self.translator, options.widen_beam(self.translator.search), self.head)
 
     def make_forced_decoder(self, purpose: str) -> ForcedDecoder:
-        """Make a decoder of given translations.
-
-        Raises:
-            ConfigError: the engine is not the native one.
-        """
+        """Make a decoder of given translations, which only the native engine has."""
         engine = self.translator.engine
         if not isinstance(engine, NativeEngine):
             raise ConfigError(f"{purpose}: needs the engine {NATIVE}; this service has {self.info.engine}")
@@ -207,13 +198,7 @@ class Models:
         return next((model for model in self._loaded.values() if model.info.pair == pair), None)
 
     def load(self) -> None:
-        """Load all models.
-
-        Raises:
-            ConfigError: there is none, or two have the same pair.
-            BundleError: a model is missing or damaged.
-            MissingExtraError: the engine is not installed.
-        """
+        """Load all models; see `Service.start`."""
         if not self._paths:
             raise ConfigError("there is no model to serve: give a bundle")
         for path in self._paths:
@@ -254,21 +239,17 @@ class Models:
                 raise ConfigError(f"it translates {'-'.join(new.info.pair)}, and not {'-'.join(old.pair)} any more")  # noqa: TRY301
         except Exception as error:  # noqa: BLE001 - whatever it is, the old model stays
             self._refused[path] = self._seen[path]
-            self._metrics.count_reload("refused")
+            self._metrics.reloads.labels("refused").inc()
             self._report(f"{path} was changed, and is refused: {error}; the old model stays")
             return
         self._loaded[path] = new
-        self._metrics.count_reload("loaded")
+        self._metrics.reloads.labels("loaded").inc()
         self._metrics.set_models(map(asdict, self.infos))
         self._report(f"{path} was changed, and is loaded anew")
 
 
 def compute_fingerprint(path: Path) -> Fingerprint:
-    """Name, size, time of change and inode of each file of a model.
-
-    Raises:
-        BundleError: there is no model.
-    """
+    """Name, size, time of change and inode of each file of a model."""
     try:
         folder = find_bundle(path)
     except BundleError:
@@ -321,12 +302,7 @@ class Languages:
 
 
 def find_language(code: str, codes: Iterable[str]) -> str | None:
-    """Find the code that a client means: "DE" is "de", "en-US" is "en" if there is no other English, "en" is "en-GB".
-
-    Args:
-        code: as the client writes it.
-        codes: as the models name their languages.
-    """
+    """Find the code that clients mean: "DE" is "de", "en-US" is "en" if there is no other English, "en" is "en-GB"."""
     known = {_normalize_code(one): one for one in reversed(list(codes))}
     normalized = _normalize_code(code)
     base = normalized.partition("-")[0]
@@ -382,10 +358,6 @@ class Detector:
         """Rank languages by their probability among each other, best first.
 
         Languages that py3langid does not know come last with probability 0, as do all for a text without letters.
-
-        Args:
-            text: anything; its beginning is read.
-            languages: codes, as in "de" or "pt-BR".
         """
         bases = {language.lower().partition("-")[0]: language for language in reversed(languages)}
         known = frozenset(bases) & self._known

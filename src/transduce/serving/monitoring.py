@@ -23,7 +23,7 @@ _MODEL_LABELS = ("model", "source", "target", "engine", "precision", "digest")
 
 
 class Metrics:
-    """Counters, gauges and histograms of one service, in a registry of their own.
+    """Counters, gauges and histograms of one service, in a registry of their own; simple ones are attributes.
 
     Raises:
         MissingExtraError: prometheus-client is not installed.
@@ -49,8 +49,8 @@ class Metrics:
         request_labels = ("route", "status", "pair")
         self._requests = counter("requests", "Requests that were answered.", request_labels)
         self._seconds = histogram("request_seconds", "From a request to its answer.", _SECONDS, request_labels)
-        self._in_flight = gauge("requests_in_flight", "Requests that are being answered.")
-        self._refusals = counter("refusals", "Requests that were not served.", ("reason",))
+        self.requests_in_flight = gauge("requests_in_flight", "Requests that are being answered.")
+        self.refusals = counter("refusals", "Requests that were not served.", ("reason",))
         self._queue_tokens = gauge("queue_tokens", "Source tokens that wait.")
         self._queue_sentences = gauge("queue_sentences", "Sentences that wait.")
         self._wait = histogram("queue_wait_seconds", "From a sentence's arrival to its batch.", _SECONDS)
@@ -64,7 +64,7 @@ class Metrics:
         self._queue_sentences.set_function(lambda: sum(count_sentences() for _, count_sentences in self._queues))
         self._pairs: set[str] = set()
         self._models = gauge("model_info", "1 for each loaded model.", _MODEL_LABELS)
-        self._reloads = counter("reloads", "Models that were changed on disk.", ("outcome",))
+        self.reloads = counter("reloads", "Models that were changed on disk.", ("outcome",))
 
     def export(self) -> tuple[bytes, str]:
         """Return all metrics in the format of Prometheus, and the media type of that."""
@@ -83,26 +83,12 @@ class Metrics:
         self._requests.labels(*labels).inc()
         self._seconds.labels(*labels).observe(seconds)
 
-    def change_in_flight(self, change: int) -> None:
-        """Add to the number of requests that are being answered."""
-        self._in_flight.inc(change)
-
-    def count_refusal(self, reason: str) -> None:
-        """Count a request that was not served."""
-        self._refusals.labels(reason).inc()
-
     def watch_queue(self, count_tokens: Callable[[], float], count_sentences: Callable[[], float]) -> None:
         """Add a queue whose length is exported; several queues are added up."""
         self._queues.append((count_tokens, count_sentences))
 
     def record_batch_start(self, waited: Sequence[float], lengths: Sequence[int], num_padding: int) -> None:
-        """Record a batch that leaves the queue.
-
-        Args:
-            waited: seconds that each of its sentences waited.
-            lengths: tokens of each.
-            num_padding: tokens of padding.
-        """
+        """Record a batch that leaves the queue: how long each sentence waited, and the tokens of each."""
         for seconds in waited:
             self._wait.observe(seconds)
         self._batch_sentences.observe(len(lengths))
@@ -121,14 +107,8 @@ class Metrics:
             self._pairs |= {f"{source}-{model['target']}" for source in (model["source"], "*")}
             self._models.labels(*(str(model[name] or "") for name in _MODEL_LABELS)).set(1)
 
-    def count_reload(self, outcome: Literal["loaded", "refused"]) -> None:
-        """Count a model that was changed on disk."""
-        self._reloads.labels(outcome).inc()
-
 
 class _LogFormatter(logging.Formatter):
-    """Formats each record as one line: time, level, message, facts."""
-
     def __init__(self, log_format: LogFormat) -> None:
         super().__init__()
         self._is_json = log_format == "json"

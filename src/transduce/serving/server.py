@@ -144,11 +144,7 @@ class _Server(uvicorn.Server):
 
 
 def listen(host: str, port: int) -> socket.socket:
-    """Open a listening socket.
-
-    Args:
-        host: name or address of a network interface.
-        port: 0 for any that is free.
+    """Open a listening socket; port 0 is any that is free.
 
     Raises:
         UserError: there is no such address here, or it is in use.
@@ -192,9 +188,11 @@ def run(
 ) -> None:
     """Serve until SIGTERM or Ctrl-C, and then until admitted requests are done; a second signal ends it at once.
 
+    The service of the app is started and drained here.
+
     Args:
         app: from `make_app`.
-        service: the app's; it is started and drained here.
+        service: the app's.
         listening: from `listen`.
         report: is called with one line whenever whoever runs the service should know something.
         exit_process: is called with the exit code, 0 when all is done and 130 at the second signal, as a thread that

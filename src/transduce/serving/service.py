@@ -173,10 +173,7 @@ class Service:
         self._is_open = self._is_running = True
 
     async def drain(self) -> None:
-        """Admit no more requests, finish those admitted within `Limits.drain_seconds`, and stop.
-
-        Requests that are not done by then raise `Draining`.
-        """
+        """Admit no more requests, and finish the others within `Limits.drain_seconds`, or they raise `Draining`."""
         self._is_open = False
         if self._watcher is not None:
             self._watcher.cancel()
@@ -190,11 +187,7 @@ class Service:
 
     @contextmanager
     def admit(self) -> Iterator[None]:
-        """Admit a request, which may call the service several times within the context.
-
-        Raises:
-            Draining: the service is not open yet, or not any more.
-        """
+        """Admit a request, which may call the service several times within the context."""
         if not self._is_open:
             raise _make_closed_error()
         self._num_requests += 1
@@ -228,11 +221,11 @@ class Service:
         translations: dict[int, TranslatedText] = {}
 
         async def translate_from(source: str, deadline: float) -> None:
-            chosen = [inputs[index] for index in indices[source]]
+            of_source = [inputs[index] for index in indices[source]]
             if source == request.target and request.source is None:
-                found = [one.make_translation(one.text) for one in chosen]
+                found = [one.make_translation(one.text) for one in of_source]
             else:
-                found = await self._translate_inputs((source, request.target), chosen, request, deadline)
+                found = await self._translate_inputs((source, request.target), of_source, request, deadline)
             translations.update(zip(indices[source], found, strict=True))
 
         async with self._limit_time(request.deadline_seconds) as deadline:
@@ -339,7 +332,6 @@ class Service:
         return model
 
     def _read_texts(self, request: TranslationRequest) -> list[_InputText]:
-        """Split the markup of texts, and detect their languages if the request does not name one."""
         inputs = []
         for text in request.texts:
             parts = split_markup(text, request.markup) if request.markup else []

@@ -1,9 +1,14 @@
 """Text before the model: corpora, cleaning, the tokenizer, and the segmentation of long texts."""
 
-from transduce.text.cleaning import Cleaner
-from transduce.text.corpus import CorpusSize, ParallelCorpus, open_parallel_corpus, write_standard_input
+from transduce.text.corpus import (
+    LANGUAGE_NAMES,
+    Cleaner,
+    CorpusSize,
+    ParallelCorpus,
+    open_parallel_corpus,
+    write_standard_input,
+)
 from transduce.text.glossary import Glossary, Term, count_whole, find_whole
-from transduce.text.language_names import LANGUAGE_NAMES
 from transduce.text.lines import read_available_blocks, read_document, read_lines, read_stream
 from transduce.text.pieces import SOURCE_MODEL, TARGET_MODEL, VOCABULARY, find_tokenizer_files
 from transduce.text.protected_spans import (

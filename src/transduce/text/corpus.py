@@ -1,8 +1,9 @@
-"""Parallel corpora: two files line for line, or one file of pairs (TSV, JSON); streamed, any number of times."""
+"""Parallel corpora: two files line for line, or one file of pairs (TSV, JSON), streamed; and the cleaning of pairs."""
 
 import json
 import re
 import shutil
+import unicodedata
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
@@ -10,9 +11,36 @@ from itertools import zip_longest
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
 
+from transduce.config import TextConfig
 from transduce.errors import ConfigError, CorpusError
-from transduce.text.language_names import LANGUAGE_NAMES
 from transduce.text.lines import check_file, read_lines
+
+_NAMES = """\
+aa Afar; ab Abkhazian; ae Avestan; af Afrikaans; ak Akan; am Amharic; an Aragonese; ar Arabic; as Assamese;
+ast Asturian; av Avaric; ay Aymara; az Azerbaijani; ba Bashkir; be Belarusian; bg Bulgarian; bi Bislama; bm Bambara;
+bn Bangla; bo Tibetan; br Breton; bs Bosnian; ca Catalan; ce Chechen; ch Chamorro; ckb Central Kurdish; co Corsican;
+cr Cree; cs Czech; cu Church Slavic; cv Chuvash; cy Welsh; da Danish; de German; dsb Lower Sorbian; dv Divehi;
+dz Dzongkha; ee Ewe; el Greek; en English; eo Esperanto; es Spanish; et Estonian; eu Basque; fa Persian; ff Fula;
+fi Finnish; fil Filipino; fj Fijian; fo Faroese; fr French; fur Friulian; fy Western Frisian; ga Irish;
+gd Scottish Gaelic; gl Galician; gn Guarani; gsw Swiss German; gu Gujarati; gv Manx; ha Hausa; haw Hawaiian; he Hebrew;
+hi Hindi; ho Hiri Motu; hr Croatian; hsb Upper Sorbian; ht Haitian Creole; hu Hungarian; hy Armenian; hz Herero;
+ia Interlingua; id Indonesian; ie Interlingue; ig Igbo; ii Sichuan Yi; ik Inupiaq; io Ido; is Icelandic; it Italian;
+iu Inuktitut; ja Japanese; jv Javanese; ka Georgian; kab Kabyle; kg Kongo; ki Kikuyu; kj Kuanyama; kk Kazakh;
+kl Kalaallisut; km Khmer; kn Kannada; ko Korean; kr Kanuri; ks Kashmiri; ku Kurdish; kv Komi; kw Cornish; ky Kyrgyz;
+la Latin; lb Luxembourgish; lg Ganda; li Limburgish; ln Lingala; lo Lao; lt Lithuanian; lu Luba-Katanga; lv Latvian;
+mg Malagasy; mh Marshallese; mi Māori; mk Macedonian; ml Malayalam; mn Mongolian; mr Marathi; ms Malay; mt Maltese;
+my Burmese; na Nauru; nb Norwegian Bokmål; nd North Ndebele; nds Low German; ne Nepali; ng Ndonga; nl Dutch;
+nn Norwegian Nynorsk; no Norwegian; nr South Ndebele; nv Navajo; ny Nyanja; oc Occitan; oj Ojibwa; om Oromo; or Odia;
+os Ossetic; pa Punjabi; pb Portuguese (Brazil); pi Pali; pl Polish; ps Pashto; pt Portuguese; qu Quechua; rm Romansh;
+rn Rundi; ro Romanian; ru Russian; rw Kinyarwanda; sa Sanskrit; sc Sardinian; scn Sicilian; sd Sindhi;
+se Northern Sami; sg Sango; si Sinhala; sk Slovak; sl Slovenian; sm Samoan; sn Shona; so Somali; sq Albanian;
+sr Serbian; ss Swati; st Southern Sotho; su Sundanese; sv Swedish; sw Swahili; ta Tamil; te Telugu; tg Tajik; th Thai;
+ti Tigrinya; tk Turkmen; tl Tagalog; tn Tswana; to Tongan; tr Turkish; ts Tsonga; tt Tatar; tw Twi; ty Tahitian;
+ug Uyghur; uk Ukrainian; ur Urdu; uz Uzbek; ve Venda; vi Vietnamese; vo Volapük; wa Walloon; wo Wolof; xh Xhosa;
+yi Yiddish; yo Yoruba; yue Cantonese; za Zhuang; zh Chinese; zt Chinese (traditional); zu Zulu"""
+
+LANGUAGE_NAMES = dict(entry.split(" ", 1) for entry in _NAMES.replace(";\n", "; ").split("; "))
+"""English names of the two-letter codes and some others, from Unicode's CLDR; "pb" and "zt" are Argos's own codes."""
 
 _SOURCE_WORDS = {"source", "src", "original", "input", "sentence1", "text1"}
 _TARGET_WORDS = {"target", "tgt", "trg", "translation", "reference", "ref", "output", "sentence2", "text2"}
@@ -26,12 +54,7 @@ def is_header(source: str, target: str, languages: tuple[str, str]) -> bool:
 
     That is so if both are names of columns or of languages in English, or codes of languages, and not the same: no
     sentence and its translation are. Single words that happen to be codes, as "is" and "es", count only where nothing
-    else is known of the languages.
-
-    Args:
-        source: the cell in the source's column.
-        target: the cell in the target's column.
-        languages: codes of source and target, "" for one that is not known; where both are, other codes do not count.
+    else is known of the languages: where both of `languages` are, other codes do not count.
     """
     kinds = [_classify_cell(cell.strip().strip('"'), languages) for cell in (source, target)]
     return "" not in kinds and kinds[0] != kinds[1]
@@ -58,12 +81,7 @@ Pair = tuple[str, str]
 def read_tsv(path: Path, columns: tuple[str, str], languages: tuple[str, str] = ("", "")) -> Iterator[Pair]:
     """The pairs of a file whose columns have one tab between them; nothing is quoted or escaped.
 
-    A first row that names the columns is left out; see `tsv_header`.
-
-    Args:
-        path: plain or compressed.
-        columns: numbers of the source's and the target's column, from 1.
-        languages: codes of source and target; "" for one that is not known.
+    A first row that names the columns is left out; see `read_tsv_header`. Columns are numbered from 1.
 
     Raises:
         ConfigError: A column is not a number from 1 on.
@@ -77,14 +95,13 @@ def read_tsv(path: Path, columns: tuple[str, str], languages: tuple[str, str] = 
     yield from rows
 
 
-def tsv_header(path: Path, columns: tuple[str, str], languages: tuple[str, str]) -> Pair | None:
+def read_tsv_header(path: Path, columns: tuple[str, str], languages: tuple[str, str]) -> Pair | None:
     """The first row of such a file if it names the columns; see `is_header`. Arguments and errors are `read_tsv`'s."""
     first = next(_read_rows(path, columns), None)
     return first if first is not None and is_header(*first, languages) else None
 
 
 def _read_rows(path: Path, columns: tuple[str, str]) -> Iterator[Pair]:
-    """Read both columns of every row."""
     for column in columns:
         if not (column.isascii() and column.isdigit() and int(column) > 0):
             raise ConfigError(f'data.columns: "{column}" must be the number of a column in {path}, from 1, as in "2"')
@@ -104,13 +121,8 @@ def read_json(path: Path, columns: tuple[str, str] | None, languages: tuple[str,
     """The pairs of a file with one JSON object a line, or with one JSON array of objects.
 
     An object has its texts under two keys, or, as in the data sets of Hugging Face, by language in its "translation":
-    {"translation": {"en": "A dog.", "de": "Ein Hund."}}.
-
-    Args:
-        path: plain or compressed.
-        columns: the keys of source and target, in the object or in its "translation"; unless given, "source" and
-            "target", or `languages` in "translation".
-        languages: codes of source and target; "" for one that is not known.
+    {"translation": {"en": "A dog.", "de": "Ein Hund."}}. The keys are `columns`; unless given, "source" and "target",
+    or `languages` in "translation".
 
     Raises:
         CorpusError: A record is no JSON object, lacks a key, has something else than text there, or does not say which
@@ -164,11 +176,7 @@ def _read_items(path: Path, text: str, lines: Iterator[str]) -> Iterator[tuple[s
 
 
 def _read_item(text: str, position: int, place: str) -> tuple[Any, int] | None:
-    """The item of an array that begins at `position`, and the position behind it; None if it goes on in the next line.
-
-    Raises:
-        CorpusError: it is not JSON.
-    """
+    """The item of an array at `position`, and the position behind it; None if the item goes on in the next line."""
     try:
         return json.JSONDecoder().raw_decode(text, position)
     except (ValueError, RecursionError) as error:
@@ -323,7 +331,7 @@ def _open_pairs(path: Path, columns: tuple[str, str] | None, languages: tuple[st
     match suffixes[-1:]:
         case [".tsv"]:
             table = path, columns or ("1", "2"), languages
-            return ParallelCorpus((path,), partial(read_tsv, *table), partial(tsv_header, *table))
+            return ParallelCorpus((path,), partial(read_tsv, *table), partial(read_tsv_header, *table))
         case [".json" | ".jsonl" | ".ndjson"]:
             return ParallelCorpus((path,), partial(read_json, path, columns, languages))
         case _:
@@ -346,3 +354,57 @@ def _read_line_for_line(source: Path, target: Path) -> Iterator[Pair]:
                 f"they must be translations of each other line for line"
             )
         yield source_line, target_line
+
+
+# Every control character (category Cc) but the tab.
+_CONTROL = re.compile(r"[\x00-\x08\x0a-\x1f\x7f-\x9f]")
+_INVISIBLE = {"Cc", "Cf", "Zs", "Zl", "Zp"}
+
+# Up to so many pieces, the lengths of two translations say little about each other.
+_SHORT = 8
+
+
+class Cleaner:
+    """Decides pair by pair, and counts every decision under the first rule that is broken."""
+
+    def __init__(self, config: TextConfig) -> None:
+        self.config = config
+        rules = ("blank", "control_characters", "copy", "too_long", "ratio", "duplicate")  # their names are in reports
+        self.counts = dict.fromkeys([*rules, "kept"], 0)
+
+    def keeps(self, source: str, target: str, source_pieces: int, target_pieces: int, *, repeats: bool) -> bool:
+        """Whether training keeps the pair.
+
+        Args:
+            source: the text.
+            target: its translation.
+            source_pieces: number of pieces of the source, without `</s>`.
+            target_pieces: number of pieces of the target, without `</s>`.
+            repeats: whether an earlier pair is the same.
+        """
+        decision = self._find_broken_rule(source, target, source_pieces, target_pieces, repeats=repeats) or "kept"
+        self.counts[decision] += 1
+        return decision == "kept"
+
+    def _find_broken_rule(
+        self, source: str, target: str, source_pieces: int, target_pieces: int, *, repeats: bool
+    ) -> str | None:
+        config = self.config
+        shorter, longer = sorted((source_pieces, target_pieces))
+        # The tokenizer may drop characters that can be seen, as in a side with nothing but "▁".
+        if not (shorter and _is_visible(source) and _is_visible(target)):
+            return "blank"
+        if _CONTROL.search(source) or _CONTROL.search(target):
+            return "control_characters"
+        if config.drop_copies and source.strip() == target.strip():
+            return "copy"
+        if longer > config.max_pieces:
+            return "too_long"
+        if longer > _SHORT and longer > config.max_ratio * shorter:
+            return "ratio"
+        # Repetitions come last: what they repeat is left out by the same rules.
+        return "duplicate" if config.drop_duplicates and repeats else None
+
+
+def _is_visible(text: str) -> bool:
+    return any(unicodedata.category(character) not in _INVISIBLE for character in text)

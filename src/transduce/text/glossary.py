@@ -29,9 +29,6 @@ class Glossary:
     Of terms that overlap, the one that begins first counts, then the longest. A term is found as it is written: not
     inflected, and with the same spaces. In scripts without spaces between words a term may stand anywhere.
 
-    Args:
-        targets: the translation of each source term; empty, no term is ever found.
-
     Raises:
         UserError: a term or its translation is blank.
     """

@@ -43,13 +43,10 @@ def read_lines(path: Path) -> Iterator[str]:
 
 
 def read_stream(stream: Iterable[bytes], name: str) -> Iterator[str]:
-    """The lines of an open stream without their line feed, or carriage return and line feed.
+    """The lines of an open binary stream without their line feed, or carriage return and line feed.
 
     A byte order mark at the start is dropped. Other characters that Unicode counts as line ends stay in the text.
-
-    Args:
-        stream: binary, at its start.
-        name: what errors call it.
+    Errors call the stream `name`.
 
     Raises:
         CorpusError: A line is not UTF-8, or the stream breaks off.
@@ -66,26 +63,14 @@ def read_stream(stream: Iterable[bytes], name: str) -> Iterator[str]:
 
 
 def read_document(stream: BinaryIO, name: str) -> str:
-    """Everything in a stream, line ends as they are; a byte order mark at the start is dropped.
-
-    Args:
-        stream: binary, at its start.
-        name: what errors call it.
-
-    Raises:
-        CorpusError: a line is not UTF-8.
-    """
+    """Everything in a stream, line ends as they are; a byte order mark at the start is dropped. See `read_stream`."""
     lines = stream.read().split(b"\n")
     text = "\n".join(_decode_utf8(line, name, number) for number, line in enumerate(lines, start=1))
     return text.removeprefix("\ufeff")
 
 
 def check_file(path: Path) -> None:
-    """Check that `path` is a regular file.
-
-    Raises:
-        CorpusError: There is no such file, or it is a folder, a pipe or a device.
-    """
+    """Check that `path` is a regular file, and no folder, pipe or device."""
     if path.is_dir():
         raise CorpusError(f"{path} is a folder: give the path of a file with text")
     if not path.exists():
@@ -220,15 +205,11 @@ class _Descriptor:
 
 
 def read_available_blocks(stream: Iterable[bytes] | None, name: str, most: Callable[[], int]) -> Iterator[list[str]]:
-    """The lines of a stream in blocks; see `read_stream` for what a line is.
+    """The lines of a binary stream in blocks; see `read_stream` for what a line is.
 
-    A file's blocks are as large as they may be. What comes through a pipe or from a terminal is handed on as soon as
-    nothing more comes for a twentieth of a second. Before an error is raised, what stands before it is handed on.
-
-    Args:
-        stream: binary, at its start; None is empty.
-        name: what errors call it.
-        most: says, before each block, how many lines it may have.
+    A file's blocks are as large as they may be: `most` says, before each block, how many lines it may have. What comes
+    through a pipe or from a terminal is handed on as soon as nothing more comes for a twentieth of a second. Before an
+    error is raised, what stands before it is handed on.
 
     Raises:
         CorpusError: a line is not UTF-8, or the stream breaks off.

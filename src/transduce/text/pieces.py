@@ -22,38 +22,15 @@ VOCABULARY = "vocabulary.json"
 
 
 def find_tokenizer_files(path: Path) -> dict[str, Path]:
-    """The files of the tokenizer at `path`, by the names that they have in a bundle.
-
-    Args:
-        path: a SentencePiece model, or a folder with `tokenizer.model`, as a bundle is one.
-    """
+    """The files of the tokenizer at `path`, a SentencePiece model or a folder with one, by their names in a bundle."""
     if not path.is_dir():
         return {SOURCE_MODEL: path}
     others = [name for name in (TARGET_MODEL, VOCABULARY) if (path / name).exists()]
     return {name: path / name for name in (SOURCE_MODEL, *others)}
 
 
-def read_tokenizer_files(path: Path) -> Mapping[str, bytes]:
-    """Read the files of the tokenizer at `path`.
-
-    Raises:
-        UserError: One cannot be read.
-    """
-    found = {}
-    for name, file in find_tokenizer_files(path).items():
-        try:
-            found[name] = file.read_bytes()
-        except OSError as error:
-            raise UserError(f"{file}: cannot be read ({error.strerror}); give a SentencePiece model") from None
-    return found
-
-
 def open_model(model: bytes, name: str, remedy: str) -> sentencepiece.SentencePieceProcessor:
-    """Open a SentencePiece model; errors name it `name` and advise `remedy`.
-
-    Raises:
-        UserError: It is no SentencePiece model.
-    """
+    """Open a SentencePiece model; errors name it `name` and advise `remedy`."""
     if not model:
         raise UserError(f"{name}: is empty, not a SentencePiece model; {remedy}")
     try:
@@ -93,11 +70,7 @@ class BPEDropout:
         self._spell = lru_cache(_MOST_WORDS)(self._spell_undisturbed)
 
     def encode(self, texts: Sequence[str], dropout: float, seed: int) -> list[list[int]]:
-        """Ids of every text; each merge is skipped with probability `dropout`, decided by `seed`.
-
-        Raises:
-            ConfigError: The model's own segmentation is not the one that merging without dropout gives.
-        """
+        """Ids of every text; each merge is skipped with probability `dropout`, decided by `seed`."""
         gaps = _draw_gaps(dropout, seed)
         gap = next(gaps)
         sampled = []
@@ -121,7 +94,6 @@ class BPEDropout:
         return sampled
 
     def _spell_undisturbed(self, word: str) -> tuple[list[int], int]:
-        """Ids of the word, and the number of merges that make them."""
         many = len(word)
         ids, left = self._merge(word, many, repeat(many))
         return ids, many - left
@@ -160,7 +132,6 @@ class BPEDropout:
             heappush(agenda, (-self._scores[piece], left, right, piece))
 
     def _ids_of(self, symbol: str) -> list[int]:
-        """The piece's id, or those of a rare character's bytes."""
         if symbol in self._ids:
             return [self._ids[symbol]]
         return [self._processor.piece_to_id(f"<0x{byte:02X}>") for byte in symbol.encode()]
@@ -181,14 +152,10 @@ _ADVICE = (
 
 
 class JointPieces:
-    """The pieces of one SentencePiece model for both languages (paper 5.1), with the ids of the model.
-
-    Args:
-        model: a SentencePiece model in which `<unk>` is 0 and `</s>` is 1.
-        name: its name in error messages.
+    """The pieces of one SentencePiece model for both languages (paper 5.1), with the ids of the model; see `Tokenizer`.
 
     Raises:
-        UserError: It is no such model.
+        UserError: it is no SentencePiece model in which `<unk>` is 0 and `</s>` is 1.
     """
 
     ends_sources = True
@@ -204,45 +171,31 @@ class JointPieces:
 
     @cached_property
     def spellings(self) -> tuple[str, ...]:
-        """The piece of each id."""
-        return tuple(list_pieces(self._processor))
+        return tuple(self._processor.id_to_piece(list(range(self._processor.get_piece_size()))))
 
     @property
     def files(self) -> Mapping[str, bytes]:
-        """The files of the tokenizer, by name."""
         return {SOURCE_MODEL: self.source_model}
 
     def encode_sources(self, texts: Sequence[str]) -> list[list[int]]:
-        """Ids of the pieces of each text."""
         ids: list[list[int]] = self._processor.encode(list(texts))
         return ids
 
-    def encode_targets(self, texts: Sequence[str]) -> list[list[int]]:
-        """The same: the model is one for both sides."""
-        return self.encode_sources(texts)
+    encode_targets = encode_sources
 
     def encode_sampled(self, texts: Sequence[str], dropout: float, seed: int) -> list[list[int]]:
-        """Ids of each text with BPE-dropout."""
         return self._bpe_dropout.encode(texts, dropout, seed)
-
-    def decode(self, ids: Sequence[int]) -> str:
-        """The text of the pieces."""
-        text: str = self._processor.decode(list(ids))
-        return text
-
-    def split_language(self, text: str) -> tuple[str, str]:
-        """No text has a language token in front."""
-        return "", text
 
     @cached_property
     def _bpe_dropout(self) -> BPEDropout:
         return BPEDropout(self._processor)
 
+    def decode(self, ids: Sequence[int]) -> str:
+        text: str = self._processor.decode(list(ids))
+        return text
 
-def list_pieces(processor: sentencepiece.SentencePieceProcessor) -> list[str]:
-    """All pieces of a model, by its own ids."""
-    pieces: list[str] = processor.id_to_piece(list(range(processor.get_piece_size())))
-    return pieces
+    def split_language(self, text: str) -> tuple[str, str]:
+        return "", text
 
 
 _ADVICE_FOR_TWO = "give the SentencePiece models that the translation model was trained with"
@@ -278,12 +231,6 @@ class PieceLists(Settings):
 class SeparatePieces:
     """The pieces of an imported model: a SentencePiece model for each language, and a list that assigns ids.
 
-    Args:
-        source_model: the SentencePiece model of source texts.
-        target_model: that of target texts.
-        lists: the pieces, by id.
-        name: its name in error messages.
-
     Raises:
         UserError: One is no SentencePiece model; or the list begins otherwise, or has a piece twice or without letters.
     """
@@ -304,11 +251,7 @@ class SeparatePieces:
 
     @classmethod
     def from_files(cls, files: Mapping[str, bytes], name: str) -> "SeparatePieces":
-        """Read the pieces from the files of a tokenizer.
-
-        Raises:
-            UserError: A file is damaged.
-        """
+        """Read the pieces from the files of a tokenizer, which `name` names in errors."""
         try:
             lists = PieceLists.model_validate_json(files[VOCABULARY])
         except ValidationError as error:
@@ -320,12 +263,10 @@ class SeparatePieces:
 
     @property
     def files(self) -> Mapping[str, bytes]:
-        """The files of the tokenizer, by name."""
         vocabulary = self._lists.model_dump_json(indent=1).encode() + b"\n"
         return {SOURCE_MODEL: self.source_model, TARGET_MODEL: self.target_model, VOCABULARY: vocabulary}
 
     def encode_sources(self, texts: Sequence[str]) -> list[list[int]]:
-        """Ids of the pieces of each text; a language token in front of it is one."""
         languages, rests = zip(*map(self.split_language, texts), strict=True) if texts else ((), ())
         rows = self._source.encode(list(rests), out_type=str)
         return [
@@ -334,16 +275,11 @@ class SeparatePieces:
         ]
 
     def encode_targets(self, texts: Sequence[str]) -> list[list[int]]:
-        """Ids of the pieces of each text."""
         rows = self._target.encode(list(texts), out_type=str)
         return [[self._target_ids.get(piece, 0) for piece in row] for row in rows]
 
     def encode_sampled(self, texts: Sequence[str], dropout: float, seed: int) -> list[list[int]]:  # noqa: ARG002 - as its sibling
-        """Refuse: SentencePiece does not know which pieces the translation model has.
-
-        Raises:
-            ConfigError: Always.
-        """
+        """Refuse: SentencePiece does not know which pieces the translation model has."""
         raise ConfigError(
             f"text.bpe_dropout = {dropout}: this tokenizer is that of a model made elsewhere, with a SentencePiece "
             f"model for each language and a vocabulary beside them: set bpe_dropout to 0"
@@ -356,7 +292,6 @@ class SeparatePieces:
         return text.replace("▁", " ").strip()
 
     def split_language(self, text: str) -> tuple[str, str]:
-        """A language token that the vocabulary has, with the spaces around it, and what follows it."""
         found = _LANGUAGE.match(text)
         if found is None or found[1] not in self._source_ids:
             return "", text

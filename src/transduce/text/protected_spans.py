@@ -103,10 +103,6 @@ def find_protected_spans(text: str, kinds: Collection[Kind] = USUAL_KINDS) -> li
     """The spans of these kinds, from left to right; of several that overlap the leftmost, then the longest.
 
     Takes time in proportion to the text, whatever is in it. No span has an empty line inside.
-
-    Args:
-        text: anything.
-        kinds: what is looked for; all but numbers unless given.
     """
     spans: list[ProtectedSpan] = []
     ahead = {kind: _search(kind, text, 0) for kind in kinds}
@@ -121,7 +117,6 @@ def find_protected_spans(text: str, kinds: Collection[Kind] = USUAL_KINDS) -> li
 
 
 def _search(kind: Kind, text: str, start: int) -> re.Match[str] | None:
-    """The first span of a kind from `start` on."""
     return next((match for match in _PATTERNS[kind].finditer(text, start) if match.lastgroup != "word"), None)
 
 
@@ -130,10 +125,6 @@ class SpanCheck:
 
     Numbers may be added. An element, as <b> and </b> with what is between them, that has a letter or digit must not
     have lost all of them: a search that has to put two tags somewhere likes to put them side by side.
-
-    Args:
-        original: a text that passes itself.
-        kinds: of spans that are looked for.
     """
 
     def __init__(self, original: str, kinds: Collection[Kind]) -> None:
@@ -180,11 +171,6 @@ def restore_spacing(text: str, original: str, kinds: Collection[Kind] = USUAL_KI
 
     Tokenizers put spaces in front of words: "<b>old</b> (%s)" may become "<b> alt </b> ( %s)". A space goes where the
     original has none between the span and the same word or sign, or on the inner side of a tag.
-
-    Args:
-        text: the translation.
-        original: what it is a translation of.
-        kinds: of spans that are looked for.
     """
     dropped = set()
     for there, span in pair_spans(original, text, kinds):
@@ -231,12 +217,9 @@ def _is_of_run(character: str) -> bool:
 
 
 def pair_tags(tags: Sequence[str]) -> list[tuple[int, int]]:
-    """The places in `tags` where an element begins and where it ends, as <b> and its </b> do.
+    """The places in `tags`, given in their order, where an element begins and where it ends, as <b> and its </b> do.
 
     A tag without its other half, such as <br>, is in none.
-
-    Args:
-        tags: the tags of a text in their order.
     """
     pairs = []
     waiting: list[tuple[int, str]] = []  # place and name of the tags that are still open, outermost first

@@ -26,9 +26,7 @@ _WORD = re.compile(r"(?<=\s)(?=\S)")
 def split_sentences(text: str, language: str) -> list[str]:
     """Split `text` into sentences, each with the space behind it: joined, they are `text` again.
 
-    Args:
-        text: anything; the empty text has no sentence.
-        language: code such as "en", or "" for rules that suit most; a region, as in "de-AT", makes no difference.
+    The language is a code such as "en", or "" for rules that suit most; a region, as in "de-AT", makes no difference.
     """
     plain = _LONE_SURROGATE.sub("?", _WIDE_SPACE.sub(" ", text))
     parts = []
@@ -43,11 +41,7 @@ def split_segments(text: str, language: str, fits: Callable[[str], bool]) -> lis
     """Split `text` into consecutive parts that fit: as a whole, else by sentences, clauses, words, characters.
 
     Parts are as long as they can be, so that a model sees as much context as possible. Joined, the parts are `text`.
-
-    Args:
-        text: anything.
-        language: see `split_sentences`.
-        fits: whether the model can read a part; a single character must fit.
+    A single character must fit.
     """
     return _split_to_fit(text, [partial(split_sentences, language=language), _CLAUSE.split, _WORD.split, list], fits)
 
@@ -112,14 +106,39 @@ def find_fitting_spans(
         language: see `split_sentences`.
         fits: whether the model can read a part, in which hidden characters are spaces.
     """
+    shown = _blank_places(text, hidden)
+
+    def divide(place: Place) -> list[Place]:
+        start, part = place[0], shown[slice(*place)]
+        if fits(part):
+            return [place]
+        cuts = accumulate(map(len, split_segments(part, language, fits)), initial=start)
+        places = _cut_text(text, move_cuts_outside([*cuts], whole))
+        # A part that begins earlier than it was to begin may be too long.
+        return [one for other in places for one in divide(other)] if len(places) > 1 else places
+
+    if fits(shown):
+        return _cut_text(text, [0, len(text)])
+    cuts = move_cuts_outside([*accumulate(map(len, split_sentences(text, language)), initial=0)], whole)
+    return [part for place in _cut_text(text, cuts) for part in divide(place)]
+
+
+def _blank_places(text: str, places: Iterable[Place]) -> str:
     shown = list(text)
-    for start, end in hidden:
+    for start, end in places:
         shown[start:end] = " " * (end - start)
-    divided = _Division(text, "".join(shown), whole, language, fits)
-    if fits(divided.shown):
-        return divided.between([0, len(text)])
-    cuts = move_cuts_outside([0, *accumulate(map(len, split_sentences(text, language)))], whole)
-    return [part for place in divided.between(cuts) for part in divided.fitting(place)]
+    return "".join(shown)
+
+
+def _cut_text(text: str, cuts: Sequence[int]) -> list[Place]:
+    """The spans between cuts, without space at their ends; none where there is only space."""
+    places = []
+    for start, end in pairwise(cuts):
+        part = text[start:end]
+        if shown := part.strip():
+            first = start + part.index(shown)
+            places.append((first, first + len(shown)))
+    return places
 
 
 def move_cuts_outside(cuts: Sequence[int], whole: Sequence[Place]) -> list[int]:
@@ -128,42 +147,10 @@ def move_cuts_outside(cuts: Sequence[int], whole: Sequence[Place]) -> list[int]:
     for cut in cuts[1:]:
         before = bisect_right(whole, cut, key=lambda one: one[0]) - 1
         start, end = whole[before] if before >= 0 else (cut, cut)
-        chosen = cut if not start < cut < end else start if start > moved[-1] else end
-        if chosen > moved[-1]:
-            moved.append(chosen)
+        place = cut if not start < cut < end else start if start > moved[-1] else end
+        if place > moved[-1]:
+            moved.append(place)
     return moved
-
-
-@dataclass(frozen=True)
-class _Division:
-    """A text that is divided by `find_fitting_spans`; `shown` is the text with spaces for hidden characters."""
-
-    text: str
-    shown: str
-    whole: Sequence[Place]
-    language: str
-    fits: Callable[[str], bool]
-
-    def fitting(self, place: Place) -> list[Place]:
-        """The parts of a span that fit."""
-        start, end = place
-        part = self.shown[start:end]
-        if self.fits(part):
-            return [place]
-        ends = accumulate(map(len, split_segments(part, self.language, self.fits)))
-        places = self.between(move_cuts_outside([start, *(start + length for length in ends)], self.whole))
-        # A part that begins earlier than it was to begin may be too long.
-        return [one for other in places for one in self.fitting(other)] if len(places) > 1 else places
-
-    def between(self, cuts: Sequence[int]) -> list[Place]:
-        """The spans between cuts, without space at their ends; none where there is only space."""
-        places = []
-        for start, end in pairwise(cuts):
-            part = self.text[start:end]
-            if shown := part.strip():
-                first = start + part.index(shown)
-                places.append((first, first + len(shown)))
-        return places
 
 
 # What a line may begin with: spaces, and in front of a space what marks quotations, headings and entries of lists.
@@ -196,23 +183,15 @@ def split_document(text: str, language: str) -> Document:
     Every end of a line ends a sentence: a text with lines that are broken at some width should be joined before.
     Indentation, the marks of lists, headings and quotations, and whatever has no letter or digit are kept between
     sentences. No cut falls within an address, a tag or a placeholder.
-
-    Args:
-        text: any text.
-        language: a code, as for `split_sentences`.
     """
     return _build_document(_split_parts(text, language))
 
 
 def subdivide_document(document: Document, divide: Callable[[str], Sequence[str]]) -> Document:
-    """Divide the sentences of a document further by `divide`, except within protected spans.
+    """Divide the sentences of a document further, except within protected spans.
 
-    A span that `divide` would cut even on its own, such as an image within its address, becomes part of a separator
-    and is kept as it is; the text before and behind it is divided.
-
-    Args:
-        document: from `split_document`.
-        divide: returns consecutive parts of a sentence; joined, they are the sentence.
+    `divide` gives consecutive parts of a sentence. A span that it would cut even on its own, such as an image within
+    its address, becomes part of a separator and is kept as it is; the text before and behind it is divided.
     """
     return _build_document(_subdivide_parts(document, divide))
 
@@ -222,10 +201,6 @@ def rebuild_document(document: Document, translations: Sequence[str]) -> str:
 
     Chinese and Japanese have no space between sentences: behind a translation into a script that has them, one is put
     in. Nothing else is changed, so that a document rebuilt from its own sentences is its text.
-
-    Args:
-        document: from `split_document`.
-        translations: one for each sentence, in order.
 
     Raises:
         UserError: there are more or fewer translations than sentences.
@@ -258,7 +233,6 @@ def _build_document(parts: Iterable[tuple[str, bool]]) -> Document:
 
 
 def _split_parts(text: str, language: str) -> Iterator[tuple[str, bool]]:
-    """Consecutive parts of `text`, each with whether it is a sentence."""
     spans = find_protected_spans(text)
     start = 0
     for line in _join_within_spans(text.splitlines(keepends=True), 0, spans):
@@ -276,21 +250,16 @@ def _split_parts(text: str, language: str) -> Iterator[tuple[str, bool]]:
 
 
 def _subdivide_parts(document: Document, divide: Callable[[str], Sequence[str]]) -> Iterator[tuple[str, bool]]:
-    """Consecutive parts of a document whose sentences are divided."""
     yield document.separators[0], False
     for sentence, behind in zip(document.sentences, document.separators[1:], strict=True):
         parts = divide(sentence)
-        if len(parts) == 1:
-            yield sentence, True
-        else:
-            yield from _divide_sentence(sentence, parts, divide)
+        yield from [(sentence, True)] if len(parts) == 1 else _divide_sentence(sentence, parts, divide)
         yield behind, False
 
 
 def _divide_sentence(
     sentence: str, parts: Sequence[str], divide: Callable[[str], Sequence[str]]
 ) -> Iterator[tuple[str, bool]]:
-    """Consecutive parts of one sentence, which `divide` cuts into `parts`."""
     spans = [(span.start, span.end) for span in find_protected_spans(sentence)]
     start = 0
     for span_start, span_end in spans:
@@ -356,29 +325,16 @@ def split_tagged_sentences(text: str, tags: Sequence[ProtectedSpan], language: s
     The text is divided where tags stand between two sentences, or one of them begins or ends a paragraph, a cell, a
     line or the like; but not within an element that begins or ends in the middle of a sentence. A tag belongs to the
     sentence that it begins or ends. Without tags the text is one part.
-
-    Args:
-        text: a line.
-        tags: those in it, in order.
-        language: a code, as for `split_sentences`.
     """
     if not tags:
-        return _strip_span(text, 0, len(text))
+        return _cut_text(text, [0, len(text)])
     groups = _group_tags(text, tags)
     cuts = [
         _place_to_cut(text, group)
         for group, divides in zip(groups, _find_dividing_groups(text, groups, language), strict=True)
         if divides
     ]
-    return [place for start, end in pairwise([0, *cuts, len(text)]) for place in _strip_span(text, start, end)]
-
-
-def _strip_span(text: str, start: int, end: int) -> list[tuple[int, int]]:
-    """The span without space at its ends; none if it is all space."""
-    part = text[start:end]
-    shown = part.strip()
-    start += part.find(shown)
-    return [(start, start + len(shown))] if shown else []
+    return _cut_text(text, [0, *cuts, len(text)])
 
 
 def _group_tags(text: str, tags: Sequence[ProtectedSpan]) -> list[list[ProtectedSpan]]:
@@ -393,12 +349,9 @@ def _group_tags(text: str, tags: Sequence[ProtectedSpan]) -> list[list[Protected
 
 
 def _find_dividing_groups(text: str, groups: Sequence[Sequence[ProtectedSpan]], language: str) -> list[bool]:
-    """Whether the text is divided within each group of tags."""
     tags = [tag for group in groups for tag in group]
-    bare = list(text)
-    for tag in tags:
-        bare[tag.start : tag.end] = " " * (tag.end - tag.start)
-    ends = list(accumulate(map(len, split_sentences("".join(bare), language))))
+    bare = _blank_places(text, [(tag.start, tag.end) for tag in tags])
+    ends = list(accumulate(map(len, split_sentences(bare, language))))
     divides = []
     for group in groups:
         first, last = _extend_over_space(text, group)
@@ -417,7 +370,6 @@ def _find_dividing_groups(text: str, groups: Sequence[Sequence[ProtectedSpan]], 
 
 
 def _extend_over_space(text: str, group: Sequence[ProtectedSpan]) -> tuple[int, int]:
-    """The start and end of a group of tags with the space around it."""
     first, last = group[0].start, group[-1].end
     while first and text[first - 1].isspace():
         first -= 1

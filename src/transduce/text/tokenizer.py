@@ -17,7 +17,7 @@ from transduce.text.pieces import (
     JointPieces,
     PieceLists,
     SeparatePieces,
-    read_tokenizer_files,
+    find_tokenizer_files,
 )
 
 _MOST_SENTENCES = {"bpe": 1_000_000, "unigram": 250_000}
@@ -28,15 +28,8 @@ _TOO_MANY_PIECES = re.compile(r"Vocabulary size too high \(\d+\)\. Please set it
 _TOO_FEW_PIECES = re.compile(r"Vocabulary size is smaller than required_chars\. \d+ vs (\d+)")
 
 
-def train_model(sentences: Iterable[str], num_pieces: int, algorithm: str, *, shrink: bool) -> bytes:
-    """A SentencePiece model of `num_pieces` pieces; with `shrink`, of the nearest number that the text allows.
-
-    Lines of more than 65,536 bytes are not learned from.
-
-    Raises:
-        ConfigError: The text is too little, or has too many characters, for `num_pieces`.
-        CorpusError: There is no text.
-    """
+def _train_model(sentences: Iterable[str], num_pieces: int, algorithm: str, *, shrink: bool) -> bytes:
+    """A SentencePiece model of `num_pieces` pieces; with `shrink`, of the nearest number that the text allows."""
     # SentencePiece has a sampler, too, but the sample is another one in every process.
     sample = _sample(sentences, _MOST_SENTENCES[algorithm])
     try:
@@ -85,15 +78,15 @@ def _train(sample: list[str], num_pieces: int, algorithm: str, *, exactly: bool)
 
 def _explain_error(error: RuntimeError, num_pieces: int) -> ConfigError | CorpusError:
     # One more everywhere, for <pad>.
-    asked = f"text.vocabulary = {num_pieces + 1}"
+    setting = f"text.vocabulary = {num_pieces + 1}"
     if most := _TOO_MANY_PIECES.search(str(error)):
         return ConfigError(
-            f"{asked} is more than the training text has pieces for: set it to at most {int(most[1]) + 1}, "
+            f"{setting} is more than the training text has pieces for: set it to at most {int(most[1]) + 1}, "
             f'or to "fitted"; or give more text'
         )
     if least := _TOO_FEW_PIECES.search(str(error)):
         return ConfigError(
-            f"{asked} is too small for the characters of the training text: set it to at least {int(least[1]) + 1}, "
+            f"{setting} is too small for the characters of the training text: set it to at least {int(least[1]) + 1}, "
             f'or to "fitted"'
         )
     if "sentences_.empty()" in str(error):
@@ -109,9 +102,6 @@ class Tokenizer:
 
     Its pieces are those of one SentencePiece model. Only models made elsewhere have one for each language: then a text
     has other ids as a source than as a target.
-
-    Args:
-        pieces: all but `<pad>`.
     """
 
     unknown_id = 0
@@ -119,6 +109,10 @@ class Tokenizer:
 
     def __init__(self, pieces: JointPieces | SeparatePieces) -> None:
         self._pieces = pieces
+        self.ends_sources = pieces.ends_sources
+        """Whether the network reads `</s>` behind a source."""
+        self.model_bytes, self.target_model_bytes = pieces.source_model, pieces.target_model
+        """The SentencePiece models of sources and of targets, as a rule the same."""
         self.vocabulary = len(pieces.spellings) + 1
         self.pad_id = self.vocabulary - 1
 
@@ -129,14 +123,16 @@ class Tokenizer:
         Args:
             sentences: source and target side of the training text, in one stream that is read once.
             vocabulary: number of token ids, `<pad>` included.
-            algorithm: "bpe" or "unigram".
+            algorithm: "bpe" or "unigram". Lines of more than 65,536 bytes are not learned from.
             shrink: take the nearest size that the text allows, where it does not allow `vocabulary`.
 
         Raises:
             ConfigError: The text is too little, or has too many characters, for `vocabulary`.
             CorpusError: There is no text.
         """
-        return cls.from_bytes(train_model(sentences, vocabulary - 1, algorithm, shrink=shrink), "the trained tokenizer")
+        return cls.from_bytes(
+            _train_model(sentences, vocabulary - 1, algorithm, shrink=shrink), "the trained tokenizer"
+        )
 
     @classmethod
     def load(cls, path: Path) -> "Tokenizer":
@@ -145,24 +141,22 @@ class Tokenizer:
         Raises:
             UserError: It cannot be read, is no SentencePiece model, or its special symbols have other ids.
         """
-        return cls.from_files(read_tokenizer_files(path), str(path))
+        files = {}
+        for name, file in find_tokenizer_files(path).items():
+            try:
+                files[name] = file.read_bytes()
+            except OSError as error:
+                raise UserError(f"{file}: cannot be read ({error.strerror}); give a SentencePiece model") from None
+        return cls.from_files(files, str(path))
 
     @classmethod
     def from_bytes(cls, data: bytes, name: str) -> "Tokenizer":
-        """The tokenizer in the bytes of a SentencePiece model; `name` is what errors call them.
-
-        Raises:
-            UserError: They are no SentencePiece model, or its special symbols have other ids.
-        """
+        """The tokenizer in the bytes of a SentencePiece model; `name` is what errors call them."""
         return cls(JointPieces(data, name))
 
     @classmethod
     def from_files(cls, files: Mapping[str, bytes], name: str) -> "Tokenizer":
-        """The tokenizer that `files` says; `name` is what errors call it.
-
-        Raises:
-            UserError: One of two files that belong together is missing, or one is damaged.
-        """
+        """The tokenizer that `files` says; `name` is what errors call it."""
         missing = {TARGET_MODEL, VOCABULARY} - files.keys()
         if len(missing) == 2:
             return cls.from_bytes(files[SOURCE_MODEL], name)
@@ -215,21 +209,6 @@ class Tokenizer:
     def is_joint(self) -> bool:
         """Whether it is one SentencePiece model and nothing else, so that sources and targets have the same ids."""
         return isinstance(self._pieces, JointPieces)
-
-    @property
-    def ends_sources(self) -> bool:
-        """Whether the network reads `</s>` behind a source."""
-        return self._pieces.ends_sources
-
-    @property
-    def model_bytes(self) -> bytes:
-        """The SentencePiece model of sources, which as a rule is that of targets, too."""
-        return self._pieces.source_model
-
-    @property
-    def target_model_bytes(self) -> bytes:
-        """The SentencePiece model of targets."""
-        return self._pieces.target_model
 
     @property
     def files(self) -> Mapping[str, bytes]:

@@ -7,14 +7,14 @@ from transduce.training.distributed.ranks import Ranks, connect_ranks
 from transduce.training.loss import TokenLosses, label_smoothed_cross_entropy
 from transduce.training.reporting.charts import draw_learning_curve
 from transduce.training.reporting.metrics import MetricsLog
-from transduce.training.reporting.progress import Progress, Reporter, SilentReporter
+from transduce.training.reporting.progress import Progress, Reporter, Sample, SilentReporter, Validation
 from transduce.training.reporting.report import write_report
 from transduce.training.run import train
 from transduce.training.run_folder import RunFolder
 from transduce.training.stopping import StopRequest, catch_stop_signals
 from transduce.training.trainer import Trainer, TrainingResult
 from transduce.training.updater import UpdateFigures, Updater, learning_rate
-from transduce.training.validation import Sample, Validation, Validator, average_run
+from transduce.training.validation import Validator, average_run
 from transduce.training.verification import ResumeProof, verify_resume
 
 __all__ = [

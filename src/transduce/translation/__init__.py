@@ -10,9 +10,12 @@ from transduce.translation.confidence.head_selection import (
     read_gold_alignments,
 )
 from transduce.translation.confidence.scoring import (
+    EncodedPair,
     ForcedDecoder,
     PairScore,
     Perplexity,
+    encode_pairs,
+    score_encoded_pairs,
     score_ids,
     score_pairs,
     score_stream,
@@ -22,7 +25,7 @@ from transduce.translation.engines.engine import Engine, NativeEngine, NetworkEn
 from transduce.translation.engines.inference_model import Network
 from transduce.translation.lines import Line, LineDetails, LineTranslator, align_lines, make_safer_settings
 from transduce.translation.options import TranslationLine, TranslationOptions
-from transduce.translation.translator import Alternative, Translation, Translator, translate
+from transduce.translation.translator import Alternative, EncodedText, Translation, Translator, translate
 
 __all__ = [
     "PROBLEMS",
@@ -30,6 +33,8 @@ __all__ = [
     "AlignmentHead",
     "Alternative",
     "Confidence",
+    "EncodedPair",
+    "EncodedText",
     "Engine",
     "ForcedDecoder",
     "GoldAlignment",
@@ -51,10 +56,12 @@ __all__ = [
     "align_stream",
     "batch_by_length",
     "choose_head",
+    "encode_pairs",
     "make_safer_settings",
     "measure_confidence",
     "measure_heads",
     "read_gold_alignments",
+    "score_encoded_pairs",
     "score_ids",
     "score_pairs",
     "score_stream",

@@ -10,9 +10,9 @@ from transduce.bundle import Bundle
 from transduce.config import SearchConfig
 from transduce.errors import ConfigError
 from transduce.text import Glossary, ProtectedSpan, pair_spans
-from transduce.translation.confidence.alignment import Alignment, AlignmentHead, Link, align_pairs
+from transduce.translation.confidence.alignment import Alignment, AlignmentHead, Link, align_fitting_pairs
 from transduce.translation.confidence.calibration import Confidence
-from transduce.translation.confidence.guard import GuardReport, retry_suspects
+from transduce.translation.confidence.guard import GuardReport, find_problems, retry_suspects
 from transduce.translation.confidence.scoring import ForcedDecoder
 from transduce.translation.constraints.protection import ProtectedTranslation, ProtectionMethod, translate_protected
 from transduce.translation.constraints.span_search import SpanSearch, find_removed_places, remove_spans
@@ -55,6 +55,11 @@ class Line:
         """Whether the score of the translation is known."""
         return not self.has_failed and (self.how is None or bool(self.translation.alternatives[0].pieces))
 
+    @property
+    def is_calibrated(self) -> bool:
+        """Whether a calibrated model knows the confidence of the translation: not if it was joined from parts."""
+        return bool(self.translation.alternatives[0].pieces) and not self.has_failed and self.translation.num_parts == 1
+
     @cached_property
     def bare_texts(self) -> tuple[str, str]:
         """Source and translation without the spans, as the model reads and writes them."""
@@ -91,51 +96,46 @@ class LineTranslator:
         options.check()
         self.translator = translator = translator.with_search(options.search)
         self.options = options
+        self.guard_report: GuardReport | None = None
         constraints = options.constraints
         translator.check(num_best=options.num_best, constraints=constraints, num_samples=options.num_samples)
         self._constraints = None if constraints is None else constraints.as_written(translator.tokenizer)
-        self.guard_report: GuardReport | None = None
         self._safer = translator.with_search(make_safer_settings(translator.search)) if options.guard else translator
-        self._glossary = Glossary(options.glossary)
-        self._span_search = SpanSearch(translator, head) if options.keeps_spans else None
+        self._glossary, self._head = Glossary(options.glossary), head
+        if options.keeps_spans:
+            SpanSearch(translator, head)  # which checks the engine
 
     def translate(
-        self, sources: Sequence[str], constraints: Sequence[TextConstraints | None] | None = None
+        self, sources: Sequence[str | EncodedText], constraints: Sequence[TextConstraints | None] | None = None
     ) -> list[Line]:
-        """The translation of each line of a block.
-
-        Args:
-            sources: the lines.
-            constraints: those of each line, besides those of every line.
+        """The translation of each line, encoded or not; each may have constraints besides those of every line.
 
         Raises:
             ConfigError: the constraints of a line cannot be combined with the options; see `check`.
         """
         own = constraints if constraints is not None else [None] * len(sources)
-        asked = [self._combine_constraints(one) for one in own]
+        combined = [self._combine_constraints(one) for one in own]
         # Encoded once for all searches; a search that keeps spans encodes texts without them.
-        encoded = self.translator.encode(sources) if self._span_search is None else []
-        first = self._translate_once(self.translator, range(len(sources)), sources, encoded, asked)
+        texts = sources if self.options.keeps_spans else self.translator.encode(sources)
+        first = self._translate_once(self.translator, texts, combined)
         if not self.options.guard:
             return first
-        again: dict[int, Line] = {}
+        languages = self.translator.source_language, self.translator.target_language
+        is_same_language = bool(languages[0]) and languages[0] == languages[1]
 
-        def retry(suspects: list[int]) -> list[str]:
+        def find_line_problems(place: int, line: Line) -> list[str]:
+            source, translation = first[place].bare_texts[0], line.bare_texts[1]
+            return find_problems(source, translation, same_language=is_same_language)
+
+        def retry(places: list[int]) -> list[Line]:
+            again = [texts[place] for place in places], [combined[place] for place in places]
+            lines = self._translate_once(self._safer, *again)
             # Constraints come first: an attempt that does not keep them is none.
-            lines = self._translate_once(self._safer, suspects, sources, encoded, asked)
-            for place, line in zip(suspects, lines, strict=True):
-                again[place] = first[place] if line.has_failed else line
-            return [again[place].bare_texts[1] for place in suspects]
+            return [first[place] if line.has_failed else line for place, line in zip(places, lines, strict=True)]
 
-        translator = self.translator
-        same = bool(translator.source_language) and translator.source_language == translator.target_language
-        bare_sources, bare_texts = ([line.bare_texts[side] for line in first] for side in (0, 1))
-        texts, report = retry_suspects(bare_sources, bare_texts, retry, same_language=same)
+        best, report = retry_suspects(first, find_line_problems, retry)
         self.guard_report = report if self.guard_report is None else self.guard_report + report
-        return [
-            line if line.bare_texts[1] == text else again[place]
-            for place, (line, text) in enumerate(zip(first, texts, strict=True))
-        ]
+        return best
 
     def check(self, own: TextConstraints) -> None:
         """Check that a line may have these constraints besides those of every line.
@@ -144,8 +144,8 @@ class LineTranslator:
             ConfigError: they cannot be combined with the options, or the engine does not have them.
         """
         if self._constraints is None:
-            asked = {"prefix": own.prefix, "require": own.required, "forbid": own.forbidden}
-            self.options.model_copy(update=asked).check()
+            given = {"prefix": own.prefix, "require": own.required, "forbid": own.forbidden}
+            self.options.model_copy(update=given).check()
         self.translator.engine.check(self.translator.search, own.as_ids(self.translator.tokenizer))
 
     def _combine_constraints(self, own: TextConstraints | None) -> TextConstraints | None:
@@ -158,56 +158,57 @@ class LineTranslator:
     def _translate_once(
         self,
         translator: Translator,
-        places: Sequence[int],
-        sources: Sequence[str],
-        encoded: Sequence[EncodedText],
-        asked: Sequence[TextConstraints | None],
+        texts: Sequence[str | EncodedText],
+        constraints: Sequence[TextConstraints | None],
     ) -> list[Line]:
-        """Translate the lines in some places of a block, without the guard."""
-        options, chosen = self.options, [sources[place] for place in places]
-        if self._span_search is not None:
-            return self._translate_with_spans(self._span_search.with_translator(translator), chosen)
-        texts = [encoded[place] for place in places]
+        """Translate lines without the guard; they are encoded unless spans are kept."""
+        options = self.options
+        sources = [text if isinstance(text, str) else text.text for text in texts]
+        if options.keeps_spans:
+            encoded = [text for text in texts if isinstance(text, EncodedText)]
+            return self._translate_with_spans(SpanSearch(translator, self._head, encoded), sources)
+        encoded = translator.encode(texts)
         if options.num_samples:
-            found = translator.draw_samples(texts, options.num_samples, sampling=options.sampling, seed=options.seed)
+            found = translator.draw_samples(encoded, options.num_samples, sampling=options.sampling, seed=options.seed)
             if options.minimum_bayes_risk:
                 found = list(map(_rank_by_risk, found))
             found = [replace(one, alternatives=one.alternatives[: options.num_best]) for one in found]
         else:
-            found = self._search(translator, texts, [asked[place] for place in places])
-        return [Line(source, translation) for source, translation in zip(chosen, found, strict=True)]
+            found = self._search(translator, encoded, constraints)
+        return list(map(Line, sources, found))
 
     def _search(
-        self, translator: Translator, texts: Sequence[EncodedText], asked: Sequence[TextConstraints | None]
+        self, translator: Translator, texts: Sequence[EncodedText], constraints: Sequence[TextConstraints | None]
     ) -> list[Translation]:
         """Translate by search, at first without constraints where nothing is required, as they may well be kept anyway.
 
         A text that is too long to be read as a whole cannot be held to constraints, and fails.
         """
         num_best = self.options.num_best
-        free = [place for place, one in enumerate(asked) if one is None or not (one.prefix or one.required)]
+        free = [place for place, one in enumerate(constraints) if one is None or not (one.prefix or one.required)]
         results = translator.find_translations([texts[place] for place in free], num_best=num_best)
         found = [_FAILED] * len(texts)
         for place, result in zip(free, results, strict=True):
-            constraints = asked[place]
-            if constraints is None or all(constraints.are_met_by(one.text) for one in result.alternatives):
+            own = constraints[place]
+            if own is None or all(own.are_met_by(one.text) for one in result.alternatives):
                 found[place] = result
         waiting = {
-            place: constraints
-            for place, constraints in enumerate(asked)
-            if constraints is not None and found[place] is _FAILED and texts[place].is_whole
+            place: own
+            for place, own in enumerate(constraints)
+            if own is not None and found[place] is _FAILED and texts[place].is_whole
         }
         for _ in range(_MOST_ATTEMPTS):
             if not waiting:
                 break
-            chosen, held = [texts[place] for place in waiting], list(waiting.values())
-            results = translator.find_translations(chosen, num_best=num_best, constraints=held)
+            results = translator.find_translations(
+                [texts[place] for place in waiting], num_best=num_best, constraints=list(waiting.values())
+            )
             again: dict[int, TextConstraints] = {}
-            for (place, constraints), result in zip(waiting.items(), results, strict=True):
+            for (place, own), result in zip(waiting.items(), results, strict=True):
                 best = result.alternatives[0]
                 if best.score > -math.inf:
                     found[place] = result
-                elif (stricter := constraints.learn_spellings(translator.tokenizer, best.pieces)) != constraints:
+                elif (stricter := own.learn_spellings(translator.tokenizer, best.pieces)) != own:
                     again[place] = stricter
             waiting = again
         return found
@@ -260,30 +261,20 @@ def _rank_by_risk(translation: Translation) -> Translation:
 
 
 def align_lines(decoder: ForcedDecoder, lines: Sequence[Line], head: AlignmentHead) -> list[Alignment | None]:
-    """The alignment of each line with its translation, between words as they stand there.
+    """The alignment of each line with its translation, between words as they stand there; see `align_pairs`.
 
     Words are linked as `align_pairs` links them in the texts without protected spans, which the model never reads;
     words of a span are linked with those of the same span. A word that is partly a span is linked by its other letters.
-
-    Args:
-        decoder: the model.
-        lines: translated. The alignment of a line that has failed, or is not read as a whole, is None.
-        head: whose attention is read.
-
-    Raises:
-        ConfigError: the model has no such head.
+    A line that has failed, or is not read as a whole, has no alignment.
     """
-    pairs = [line.bare_texts for line in lines]
-    places = [place for place, line in enumerate(lines) if not line.has_failed and decoder.fits(*pairs[place])]
-    aligned = align_pairs(decoder, [pairs[place] for place in places], head)
-    found: list[Alignment | None] = [None] * len(lines)
-    for place, alignment in zip(places, aligned, strict=True):
-        found[place] = _add_span_links(lines[place], alignment)
-    return found
+    aligned = iter(align_fitting_pairs(decoder, [line.bare_texts for line in lines if not line.has_failed], head))
+    return [
+        None if line.has_failed or (alignment := next(aligned)) is None else _add_span_links(line, alignment)
+        for line in lines
+    ]
 
 
 def _add_span_links(line: Line, bare: Alignment) -> Alignment:
-    """The alignment of a line, made from the alignment of its texts without spans."""
     source, target = line.source, line.translation.text
     source_spans, target_spans = line.spans_in_order if line.spans else ([], [])
     of_source, of_target = _number_words(source), _number_words(target)
@@ -303,7 +294,6 @@ def _add_span_links(line: Line, bare: Alignment) -> Alignment:
 
 
 def _number_words(text: str) -> list[int | None]:
-    """The number of the word of each character; None for a space."""
     words: list[int | None] = []
     number = -1
     for place, character in enumerate(text):
@@ -362,11 +352,14 @@ class LineDetails:
             "source": line.source,
             "translation": best.text,
             "score": best.score if line.has_score else None,
-            **_utility(best),
+            **_describe_utility(best),
             "parts": line.translation.num_parts,
-            "tokens": _tokens(best),
+            "tokens": [
+                {"piece": piece, "log_probability": score}
+                for piece, score in zip(best.pieces, best.token_scores, strict=True)
+            ],
             "alternatives": [
-                {"translation": other.text, "score": other.score, **_utility(other)}
+                {"translation": other.text, "score": other.score, **_describe_utility(other)}
                 for other in line.translation.alternatives[1:]
             ],
         }
@@ -374,18 +367,12 @@ class LineDetails:
             found["kept"] = line.how
         if alignment is not None:
             found["alignment"] = str(alignment)
-        is_measured = best.pieces and not line.has_failed and line.translation.num_parts == 1
-        if self._confidence is not None and is_measured:
+        if self._confidence is not None and line.is_calibrated:
             words = self._confidence.words(best.pieces, best.token_scores)
             found["confidence"] = self._confidence.sentence(best.token_scores)
             found["words"] = [{"word": word, "confidence": confidence} for word, confidence in words]
         return found
 
 
-def _utility(alternative: Alternative) -> dict[str, float]:
+def _describe_utility(alternative: Alternative) -> dict[str, float]:
     return {} if alternative.utility is None else {"utility": alternative.utility}
-
-
-def _tokens(alternative: Alternative) -> list[dict[str, Any]]:
-    pairs = zip(alternative.pieces, alternative.token_scores, strict=True)
-    return [{"piece": piece, "log_probability": score} for piece, score in pairs]

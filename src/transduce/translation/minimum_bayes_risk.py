@@ -73,7 +73,6 @@ def _chrf(texts: Sequence[str]) -> Float[np.ndarray, "texts texts"]:
 
 
 def _counts(of_texts: Sequence[Counter[str]]) -> Int[np.ndarray, "texts ngrams"]:
-    """How often each text has each of the n-grams that any of them has."""
     columns = {ngram: column for column, ngram in enumerate(dict.fromkeys(ngram for of in of_texts for ngram in of))}
     counts = np.zeros((len(of_texts), len(columns)), dtype=np.int64)
     for row, of_text in zip(counts, of_texts, strict=True):

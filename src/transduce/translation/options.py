@@ -106,11 +106,7 @@ class TranslationOptions(Settings):
 
     @classmethod
     def parse(cls, values: Mapping[str, Any]) -> "TranslationOptions":
-        """The options with these values, by their names.
-
-        Raises:
-            ConfigError: a name is unknown, or a value breaks the rule of its option.
-        """
+        """The options with these values, by their names."""
         try:
             return cls.model_validate(values)
         except ValidationError as error:
@@ -128,11 +124,7 @@ class TranslationOptions(Settings):
 
     @property
     def constraints(self) -> TextConstraints | None:
-        """The constraints of every translation; None if there are none.
-
-        Raises:
-            ConfigError: a phrase shows nothing, or has a line end.
-        """
+        """The constraints of every translation; None if there are none."""
         found = TextConstraints(self.prefix, tuple(self.require), forbidden=tuple(self.forbid))
         return found if found != TextConstraints() else None
 
@@ -147,11 +139,7 @@ class TranslationOptions(Settings):
         return self.split_sentences and not (self.prefix or self.require)
 
     def widen_beam(self, search: SearchConfig) -> "TranslationOptions":
-        """The same options with a beam that holds `num_best` hypotheses, unless a beam is given or samples are drawn.
-
-        Args:
-            search: the model's own settings.
-        """
+        """The options with a beam that holds `num_best` hypotheses, unless a beam is given or samples are drawn."""
         if self.num_samples or self.beam is not None:
             return self
         return self.model_copy(update={"beam": max(search.beam, self.num_best)})
@@ -167,9 +155,9 @@ class TranslationOptions(Settings):
             "protected spans or a glossary": self.keeps_spans,
             "required words, forbidden words or a prefix": self.constraints is not None,
         }
-        chosen = [name for name, is_chosen in ways.items() if is_chosen]
-        if len(chosen) > 1:
-            raise ConfigError(f"{chosen[0]} cannot be combined with {chosen[1]}: ask for one of them")
+        given = [name for name, is_chosen in ways.items() if is_chosen]
+        if len(given) > 1:
+            raise ConfigError(f"{given[0]} cannot be combined with {given[1]}: ask for one of them")
         if self.keeps_spans and self.num_best > 1:
             raise ConfigError(
                 f"num_best = {self.num_best}: with protected spans or a glossary there is one translation"
@@ -217,16 +205,11 @@ class TranslationLine(TranslationOptions):
 
     @classmethod
     def read(cls, line: str, number: int, name: str) -> "TranslationLine":
-        """The text and options in a line, a JSON object.
-
-        Args:
-            line: of a file.
-            number: of the line, from 1.
-            name: what errors call the file.
+        """The text and options in a line, a JSON object; errors give its number in the file, which they call `name`.
 
         Raises:
             CorpusError: the line is no JSON object with a "text", has an unknown key or a value of a wrong type, or a
-                phrase that shows nothing or has a line end; names the line.
+                phrase that shows nothing or has a line end.
         """
         problem = None
         try:

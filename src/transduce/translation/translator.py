@@ -1,11 +1,11 @@
 """A model and its tokenizer: text in, translations out."""
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain, islice
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 from transduce.bundle import Bundle, Languages, find_bundle
 from transduce.config import SearchConfig
@@ -62,10 +62,14 @@ class EncodedText:
     """A text in token ids, as the engine reads it.
 
     Args:
+        text: the text.
+        num_tokens: of the text as a whole, `</s>` included.
         parts: source ids of each part that is translated by itself, `</s>` included; none of a blank text.
         is_whole: whether the model reads the text as a whole.
     """
 
+    text: str
+    num_tokens: int
     parts: tuple[list[int], ...]
     is_whole: bool
 
@@ -73,21 +77,18 @@ class EncodedText:
 _IMPOSSIBLE = Translation((Alternative("", -math.inf),))
 
 
+@dataclass(eq=False)
 class Translator:
-    """Translates raw text with an engine, the tokenizer of its model, and settings of the search."""
+    """Translates raw text with an engine, the tokenizer of its model, and settings of the search.
 
-    def __init__(
-        self,
-        engine: Engine,
-        tokenizer: Tokenizer,
-        search: SearchConfig,
-        source_language: str = "",
-        target_language: str = "",
-    ) -> None:
-        self.engine = engine
-        self.tokenizer = tokenizer
-        self.search = search
-        self.source_language, self.target_language = source_language, target_language
+    Texts are given as they are, or as `encode` has encoded them, so that no text is tokenised twice.
+    """
+
+    engine: Engine
+    tokenizer: Tokenizer
+    search: SearchConfig
+    source_language: str = ""
+    target_language: str = ""
 
     @classmethod
     def load(
@@ -138,19 +139,15 @@ class Translator:
         return cls(engine, tokenizer, search, languages.source, languages.target)
 
     def with_search(self, settings: Mapping[str, Any]) -> "Translator":
-        """The translator with other settings of the search, by their names in `SearchConfig`.
-
-        Raises:
-            ConfigError: a setting is unknown or has a value that it cannot have.
-        """
-        search = self.search.changed(settings)
-        return Translator(self.engine, self.tokenizer, search, self.source_language, self.target_language)
+        """The translator with other settings of the search, by their names in `SearchConfig`."""
+        return replace(self, search=self.search.changed(settings))
 
     def translate(self, texts: Sequence[str], *, beam: int | None = None) -> list[str]:
         """The best translation of each text; `beam` 1 is greedy. A blank text stays blank."""
-        return [translation.text for translation in self.find_translations(texts, beam=beam)]
+        translator = self if beam is None else self.with_search({"beam": beam})
+        return [translation.text for translation in translator.find_translations(texts)]
 
-    def encode(self, texts: Sequence[str]) -> list[EncodedText]:
+    def encode(self, texts: Sequence[str | EncodedText]) -> list[EncodedText]:
         """Each text in token ids; a text that is too long for the model is divided into sentences or smaller parts.
 
         Raises:
@@ -158,13 +155,27 @@ class Translator:
         """
         if isinstance(texts, str):
             raise UserError(f"{texts!r} is one text: give a list of texts, as in [{texts!r}]")
-        return [self._encode(text, ids) for text, ids in zip(texts, self.tokenizer.encode_all(texts), strict=True)]
+        ids = iter(self.tokenizer.encode_all([text for text in texts if isinstance(text, str)]))
+        return [self.encode_ids(text, next(ids)) if isinstance(text, str) else text for text in texts]
+
+    def encode_ids(self, text: str, ids: list[int], fits: Callable[[str], bool] | None = None) -> EncodedText:
+        """A text whose ids, without `</s>`, are known; `fits` takes the place of the method. See `encode`."""
+        num_tokens = len(ids) + 1
+        if not text.strip() or not ids:
+            return EncodedText(text, num_tokens, (), is_whole=True)
+        if len(ids) <= self.search.max_pieces:
+            return EncodedText(text, num_tokens, (self.tokenizer.as_source(ids),), is_whole=True)
+        language, rest = self.tokenizer.split_language(text)
+        part_fits = fits or self.fits
+        parts = split_segments(rest, self.source_language, lambda part: part != rest and part_fits(language + part))
+        encoded = self.tokenizer.encode_all([language + part for part in parts if part.strip()])
+        shown = [part for part in encoded if len(part) > bool(language)]  # the language is one token
+        return EncodedText(text, num_tokens, tuple(map(self.tokenizer.as_source, shown)), is_whole=False)
 
     def find_translations(
         self,
-        texts: Sequence[str] | Sequence[EncodedText],
+        texts: Sequence[str | EncodedText],
         *,
-        beam: int | None = None,
         num_best: int = 1,
         constraints: Sequence[TextConstraints] | None = None,
     ) -> list[Translation]:
@@ -174,17 +185,16 @@ class Translator:
         of a text cannot be kept, its one alternative has the score -inf, without a search if `check` can tell.
 
         Raises:
-            ConfigError: more alternatives are asked for than the beam holds.
+            ConfigError: `num_best` is above the beam.
             UserError: one text is given instead of a sequence of texts, or a text with constraints is too long for the
                 model.
         """
-        search = self.search if beam is None else self.search.changed({"beam": beam})
-        _check_num_best(num_best, search)
-        encoded = self._encode_all(texts)
-        # Of several alternatives some may be the same text, so all that a search finishes are asked for.
-        depth = 1 if num_best == 1 else 2 * search.beam
+        self._check_num_best(num_best)
+        encoded = self.encode(texts)
         if constraints is None:
-            found = self._join_all(encoded, self.engine.search(_flatten(encoded), search, depth))
+            # Of several alternatives some may be the same text, so all that a search finishes are needed.
+            depth = 1 if num_best == 1 else 2 * self.search.beam
+            found = self._join_all(encoded, self.engine.search(_flatten(encoded), self.search, depth))
             return [replace(one, alternatives=remove_duplicates(one.alternatives)[:num_best]) for one in found]
         for number, text in enumerate(encoded, start=1):
             if len(text.parts) > 1:
@@ -193,98 +203,81 @@ class Translator:
                     f"and would be translated in parts: divide it, or ask for nothing in its translation"
                 )
         constraints = [one.as_written(self.tokenizer) for one in constraints]
-        found = self._find_constrained(encoded, constraints, search, num_best)
+        found = self._find_constrained(encoded, constraints, num_best)
         failed = [place for place, translation in enumerate(found) if translation.alternatives[0].score == -math.inf]
         if failed:
-            chosen = [encoded[place] for place in failed], [constraints[place] for place in failed]
-            again = self._find_constrained(*chosen, search, num_best, nowhere_else=True)
-            for place, translation in zip(failed, again, strict=True):
+            again = [encoded[place] for place in failed], [constraints[place] for place in failed]
+            results = self._find_constrained(*again, num_best, nowhere_else=True)
+            for place, translation in zip(failed, results, strict=True):
                 found[place] = translation
         return found
 
     def draw_samples(
         self,
-        texts: Sequence[str] | Sequence[EncodedText],
+        texts: Sequence[str | EncodedText],
         num_samples: int,
         *,
         sampling: Sampling | None = None,
         seed: int = 1,
     ) -> list[Translation]:
-        """`num_samples` translations of each text drawn at random, the same for the same text and seed.
-
-        Raises:
-            ConfigError: `num_samples` is below 1.
-            UserError: one text is given instead of a sequence of texts.
-        """
-        encoded = self._encode_all(texts)
+        """`num_samples` translations of each text drawn at random, the same for the same text and seed."""
+        encoded = self.encode(texts)
         found = self.engine.sample(_flatten(encoded), self.search, num_samples, sampling or Sampling(), seed)
         return self._join_all(encoded, found)
 
     def check(self, *, num_best: int = 1, constraints: TextConstraints | None = None, num_samples: int = 0) -> None:
-        """Check that the engine has what is asked, and that translations can keep the constraints.
+        """Check that the engine has what the options need, and that translations can keep the constraints.
 
         Only as far as it is known before any translation is looked for.
 
         Raises:
             ConfigError: constraints contradict each other or the settings of the search, or are longer than the model
-                reads, or have characters that it cannot write; more alternatives are asked for than the beam holds; the
-                engine does not have something, and is named.
+                reads, or have characters that it cannot write; `num_best` is above the beam; the engine does not have
+                something, and is named.
         """
-        asked = None if constraints is None else constraints.as_ids(self.tokenizer)
-        if constraints is not None and asked is not None:
-            problem = self._find_problem(constraints, asked, self.search)
-            if problem is not None:
-                raise ConfigError(problem)
-        self.engine.check(self.search, asked, num_samples=num_samples)
+        in_ids = None if constraints is None else constraints.as_ids(self.tokenizer)
+        problem = None if constraints is None or in_ids is None else self._find_problem(constraints, in_ids)
+        if problem is not None:
+            raise ConfigError(problem)
+        self.engine.check(self.search, in_ids, num_samples=num_samples)
         if not num_samples:
-            _check_num_best(num_best, self.search)
+            self._check_num_best(num_best)
 
     def fits(self, text: str) -> bool:
         """Whether the model reads the text as a whole."""
         return len(self.tokenizer.encode(text)) <= self.search.max_pieces
 
-    def _encode_all(self, texts: Sequence[str] | Sequence[EncodedText]) -> list[EncodedText]:
-        if texts and isinstance(texts[0], EncodedText):
-            return list(cast("Sequence[EncodedText]", texts))
-        return self.encode(cast("Sequence[str]", texts))
-
-    def _encode(self, text: str, ids: list[int]) -> EncodedText:
-        if not text.strip() or not ids:
-            return EncodedText((), is_whole=True)
-        if len(ids) <= self.search.max_pieces:
-            return EncodedText((self.tokenizer.as_source(ids),), is_whole=True)
-        language, rest = self.tokenizer.split_language(text)
-        parts = split_segments(rest, self.source_language, lambda part: self.fits(language + part))
-        parts = [language + part for part in parts if part.strip() and self.tokenizer.encode(part)]
-        return EncodedText(tuple(map(self.tokenizer.as_source, self.tokenizer.encode_all(parts))), is_whole=False)
+    def _check_num_best(self, num_best: int) -> None:
+        if not 1 <= num_best <= self.search.beam:
+            raise ConfigError(f"num_best = {num_best}: must be from 1 to the beam, {self.search.beam}")
 
     def _find_constrained(
         self,
         texts: Sequence[EncodedText],
         constraints: Sequence[TextConstraints],
-        search: SearchConfig,
         num_best: int,
         *,
         nowhere_else: bool = False,
     ) -> list[Translation]:
         """Verified translations of texts of one part or none; `nowhere_else`: see `TextConstraints.as_ids`."""
         in_ids = [one.as_ids(self.tokenizer, nowhere_else=nowhere_else) for one in constraints]
-        is_possible = [self._find_problem(*both, search) is None for both in zip(constraints, in_ids, strict=True)]
+        is_possible = [self._find_problem(*both) is None for both in zip(constraints, in_ids, strict=True)]
         searched = [
-            text if possible else EncodedText((), is_whole=True)
-            for text, possible in zip(texts, is_possible, strict=True)
+            text if possible else replace(text, parts=()) for text, possible in zip(texts, is_possible, strict=True)
         ]
-        asked = [one for text, one in zip(searched, in_ids, strict=True) if text.parts]
+        given = [one for text, one in zip(searched, in_ids, strict=True) if text.parts]
         # Not all that the search finds have the words whose tokens they have.
-        found = self._join_all(searched, self.engine.search(_flatten(searched), search, 2 * search.beam, asked))
+        hypotheses = self.engine.search(_flatten(searched), self.search, 2 * self.search.beam, given)
         return [
             verify_constraints(translation, one, num_best) if possible or not text.parts else _IMPOSSIBLE
-            for translation, one, possible, text in zip(found, constraints, is_possible, texts, strict=True)
+            for translation, one, possible, text in zip(
+                self._join_all(searched, hypotheses), constraints, is_possible, texts, strict=True
+            )
         ]
 
-    def _find_problem(self, constraints: TextConstraints, asked: Constraints, search: SearchConfig) -> str | None:
+    def _find_problem(self, constraints: TextConstraints, in_ids: Constraints) -> str | None:
         unwritable = constraints.find_unwritable(self.tokenizer)
-        return next(chain(unwritable, find_contradictions(asked, search, self.tokenizer.decode)), None)
+        return next(chain(unwritable, find_contradictions(in_ids, self.search, self.tokenizer.decode)), None)
 
     def _join_all(self, texts: Sequence[EncodedText], found: Sequence[Sequence[Hypothesis]]) -> list[Translation]:
         rest = iter(found)
@@ -295,14 +288,14 @@ class Translator:
         if not found:
             return Translation((Alternative("", 0.0),))
         alternatives = []
-        for chosen in zip(*found, strict=False):  # as many as each part has
-            texts = [make_single_line(self.tokenizer.decode(hypothesis.ids)) for hypothesis in chosen]
+        for parts in zip(*found, strict=False):  # as many as each part has
+            texts = [make_single_line(self.tokenizer.decode(hypothesis.ids)) for hypothesis in parts]
             alternatives.append(
                 Alternative(
                     " ".join(text for text in texts if text),
-                    sum(hypothesis.score for hypothesis in chosen),
-                    tuple(piece for one in chosen for piece in self.tokenizer.pieces(one.ids)),
-                    tuple(score for one in chosen for score in one.token_scores),
+                    sum(hypothesis.score for hypothesis in parts),
+                    tuple(piece for one in parts for piece in self.tokenizer.pieces(one.ids)),
+                    tuple(score for one in parts for score in one.token_scores),
                 )
             )
         return Translation(tuple(alternatives), len(found))
@@ -344,8 +337,3 @@ def _flatten(texts: Sequence[EncodedText]) -> list[list[int]]:
 
 def _name_languages(languages: Languages) -> str:
     return f"{languages.source or '?'} to {languages.target or '?'}"
-
-
-def _check_num_best(num_best: int, search: SearchConfig) -> None:
-    if not 1 <= num_best <= search.beam:
-        raise ConfigError(f"num_best = {num_best}: must be from 1 to the beam, {search.beam}")

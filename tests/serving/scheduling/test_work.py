@@ -1,4 +1,5 @@
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from threading import Event
 
@@ -21,7 +22,8 @@ from transduce.serving.scheduling.work import (
     prepare_texts,
 )
 from transduce.text import rebuild_document, split_document
-from transduce.translation import AlignmentHead, ForcedDecoder, TranslationOptions, align_pairs
+from transduce.text.pieces import JointPieces
+from transduce.translation import AlignmentHead, ForcedDecoder, TranslationOptions, align_pairs, score_pairs
 
 DOCUMENT = split_document("One two.  Three!\n", "en")
 
@@ -67,7 +69,7 @@ def model(bundle: Path) -> LoadedModel:
 )
 def test_texts_are_whole_again_when_their_sentences_are(model: LoadedModel, options: TranslationOptions) -> None:
     prepared = prepare_texts(model, TEXTS, options)
-    sources = [sentence for sentence, _ in prepared.sentences]
+    sources = [sentence.text for sentence, _ in prepared.sentences]
     assert sources == (["Sun moon.", "River!", "Bird"] if options.splits_texts else ["Sun moon. River!", "Bird"])
     answers = prepared.join_translations([sentence(source, (source, -1.0)) for source in sources], "en")
     assert [answer.text for answer in answers] == TEXTS
@@ -78,9 +80,35 @@ def test_lengths_are_tokens_with_the_end(model: LoadedModel, make_sentences: Cal
     texts = make_sentences(20)
     encode = model.translator.tokenizer.encode
     prepared = prepare_texts(model, texts, TranslationOptions(split_sentences=False))
-    assert prepared.sentences == tuple((text, len(encode(text)) + 1) for text in texts)
+    assert [(one.text, length) for one, length in prepared.sentences] == [
+        (text, len(encode(text)) + 1) for text in texts
+    ]
     pairs = list(zip(texts, reversed(texts), strict=True))
-    assert prepare_pairs(model, pairs) == tuple((pair, max(len(encode(text)) + 1 for text in pair)) for pair in pairs)
+    prepared_pairs = prepare_pairs(model, pairs)
+    assert [length for _, length in prepared_pairs] == [max(len(encode(text)) + 1 for text in pair) for pair in pairs]
+    found = ScoringTask(model).compute([one for one, _ in prepared_pairs])
+    assert found == score_pairs(model.make_forced_decoder("scores"), pairs)
+
+
+def test_each_text_is_tokenised_once(
+    model: LoadedModel, make_sentences: Callable[..., list[str]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On its way through the server, from its arrival to its translation."""
+    tokenised: list[str] = []
+    encode_sources = JointPieces.encode_sources
+
+    def watched(self: JointPieces, texts: Sequence[str]) -> list[list[int]]:
+        tokenised.extend(texts)
+        return encode_sources(self, texts)
+
+    monkeypatch.setattr(JointPieces, "encode_sources", watched)
+    texts = [*dict.fromkeys(make_sentences(20, seed=3)), "Sun moon " * 20 + "."]
+    for options in (TranslationOptions(), TranslationOptions(guard=True), TranslationOptions(protect=("url",))):
+        tokenised.clear()
+        prepared = prepare_texts(model, texts, options)
+        TranslationTask(model, options).compute([one for one, _ in prepared.sentences])
+        counts = Counter(tokenised)
+        assert {counts[one.text] for one, _ in prepared.sentences} == {1}
 
 
 def test_what_cannot_be_granted_never_waits(model: LoadedModel) -> None:
@@ -154,7 +182,7 @@ def test_nothing_is_done_for_nobody(model: LoadedModel) -> None:
 def test_what_waits_in_turns_is_translated_as_its_parts(model: LoadedModel) -> None:
     text = "Sun moon river " * 150
     prepared = prepare_texts(model, [text], TranslationOptions())
-    sources = [sentence for sentence, _ in prepared.sentences]
+    sources = [sentence.text for sentence, _ in prepared.sentences]
     (line,) = model.make_line_translator(TranslationOptions()).translate([text.strip()])
     assert line.translation.num_parts == len(sources)
     texts = [one.translation.text for one in model.make_line_translator(TranslationOptions()).translate(sources)]

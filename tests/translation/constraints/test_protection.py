@@ -435,7 +435,7 @@ def test_a_thousand_sentences_keep_everything_once_with_a_search_at_random(seed:
 
 def test_a_thousand_sentences_keep_everything_once_with_a_model(translator: Translator) -> None:
     def search(requests: Sequence[ConstrainedText]) -> list[list[Proposal]]:
-        found = translator.find_translations([request.text for request in requests], beam=1)
+        found = translator.with_search({"beam": 1}).find_translations([request.text for request in requests])
         return [proposals([alternative.text for alternative in translation.alternatives]) for translation in found]
 
     ways = check_thousand(search)

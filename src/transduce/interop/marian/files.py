@@ -187,7 +187,7 @@ def model_settings(config: TransformerConfig, num_positions: int, *, is_new: boo
         is_new: of the type `transformer-new` instead, whose table of positions is among its weights.
     """
     orders = {order: norms for norms, order in NORM_ORDERS.items()}
-    settings = {
+    settings: dict[str, object] = {
         "type": "transformer",
         "dim-vocabs": [config.vocabulary - 1] * 2,
         "dim-emb": config.d_model,

@@ -59,11 +59,7 @@ class Parameters(BaseModel):
 
 
 def check_text(name: str, value: object) -> str:
-    """Return the value of a parameter that must be text.
-
-    Raises:
-        ParameterError: it is something else, or has half of a character.
-    """
+    """Check that a parameter is text without half of a character."""
     if not isinstance(value, str):
         raise ParameterError(f"Invalid request: {name} must be text")
     try:
@@ -77,12 +73,7 @@ _ModelT = TypeVar("_ModelT", bound=Parameters)
 
 
 def parse_parameters(model: type[_ModelT], parameters: Mapping[str, Any], **context: object) -> _ModelT:
-    """Validate parameters by the model of a request.
-
-    Args:
-        model: of the request.
-        parameters: from `read_parameters`.
-        context: what validators of fields need to know.
+    """Validate parameters from `read_parameters` by the model of a request; `context` is for its validators.
 
     Raises:
         ParameterError: one is missing, or has a wrong value.
@@ -112,9 +103,7 @@ async def admit_with_parameters(request: Request, key_name: str) -> AsyncIterato
 
 
 async def read_parameters(request: Request) -> dict[str, Any]:
-    """Read parameters from JSON, which counts first, from a form, and from the query.
-
-    Line ends are as in JSON: forms send two characters for each.
+    """Read parameters from JSON, which counts first, from a form, and from the query; line ends are as in JSON.
 
     Raises:
         ParameterError: the body is not what its media type says.
@@ -148,13 +137,7 @@ def describe_error(field: str, example: str) -> dict[str, Any]:
 
 
 def describe_body(model: type[Parameters], example: dict[str, Any], *form_types: str) -> dict[str, Any]:
-    """Describe a request body for OpenAPI: as JSON, and as forms, all of whose values are strings.
-
-    Args:
-        model: of the parameters.
-        example: of them.
-        form_types: media types of forms.
-    """
+    """Describe a request body for OpenAPI: as JSON, and as forms, all of whose values are strings."""
     schema = model.model_json_schema()
     required = schema["required"]
     properties = {name: _simplify_schema(one) for name, one in schema["properties"].items()}
@@ -208,7 +191,6 @@ def _describe_form_field(schema: dict[str, Any], is_required: bool) -> dict[str,
 
 
 def _group_fields(fields: list[tuple[str, str]]) -> dict[str, Any]:
-    """Map names to their only value, or to the list of their values."""
     lists: dict[str, list[str]] = {}
     for name, value in fields:
         lists.setdefault(name, []).append(_LINE_END.sub("\n", value))

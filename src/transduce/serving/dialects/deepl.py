@@ -176,7 +176,7 @@ class DeepLLanguage(BaseModel):
     supports_formality: Annotated[bool | SkipJsonSchema[None], Field(description="Of targets.")] = None
 
 
-router = APIRouter(prefix="/v2", tags=["DeepL"])
+router = APIRouter(prefix="/v2", tags=["DeepL"], responses=_ERRORS)
 
 
 @router.post(
@@ -192,18 +192,17 @@ router = APIRouter(prefix="/v2", tags=["DeepL"])
                 {"detected_source_language": "EN", "text": "Ein Mann fährt Fahrrad.", "billed_characters": 23}
             ]
         },
-    )
-    | _ERRORS,
+    ),
 )
 async def translate(request: Request) -> DeepLResponse:
     """Texts, as JSON or as a form in which `text` is repeated."""
     async with admit_with_parameters(request, "auth_key") as (service, parameters):
-        asked = parse_parameters(DeepLRequest, parameters)
-        source, target = _find_pair(service.languages, asked)
-        markup, texts = asked.markup, asked.text
-        if asked.split_sentences == "nonewlines" and markup is None:
+        body = parse_parameters(DeepLRequest, parameters)
+        source, target = _find_pair(service.languages, body)
+        markup, texts = body.markup, body.text
+        if body.split_sentences == "nonewlines" and markup is None:
             texts = [_LINES.sub(" ", text) for text in texts]
-        options = TranslationOptions(split_sentences=asked.split_sentences != "0")
+        options = TranslationOptions(split_sentences=body.split_sentences != "0")
         found = await service.translate(
             TranslationRequest(texts, source, target, options, markup), partial(set_logged_pair, request)
         )
@@ -212,7 +211,7 @@ async def translate(request: Request) -> DeepLResponse:
             DeepLTranslation(
                 detected_source_language=_format_source(one.source), text=one.text, billed_characters=len(text)
             )
-            for text, one in zip(asked.text, found.translations, strict=True)
+            for text, one in zip(body.text, found.translations, strict=True)
         ]
     )
 
@@ -231,8 +230,7 @@ async def translate(request: Request) -> DeepLResponse:
             }
         ]
     },
-    responses=describe_success("The languages.", [{"language": "DE", "name": "German", "supports_formality": False}])
-    | _ERRORS,
+    responses=describe_success("The languages.", [{"language": "DE", "name": "German", "supports_formality": False}]),
 )
 async def languages(request: Request) -> list[DeepLLanguage]:
     """Source languages, or with `type=target` target languages."""
@@ -255,8 +253,7 @@ async def languages(request: Request) -> list[DeepLLanguage]:
     responses=describe_success(
         "Characters that were translated, and how many may be.",
         {"character_count": 1234, "character_limit": 1_000_000_000_000},
-    )
-    | _ERRORS,
+    ),
 )
 async def usage(request: Request) -> dict[str, int]:
     """Characters since the service was started; there is no limit to them."""
@@ -267,7 +264,7 @@ async def usage(request: Request) -> dict[str, int]:
 @router.get(
     "/glossary-language-pairs",
     summary="List pairs with glossaries",
-    responses=describe_success("No pairs.", {"supported_languages": []}) | _ERRORS,
+    responses=describe_success("No pairs.", {"supported_languages": []}),
 )
 async def glossary_pairs(request: Request) -> dict[str, list[str]]:
     """Always empty: glossaries are not stored. `/v1/translate` takes one with each request."""
@@ -275,9 +272,7 @@ async def glossary_pairs(request: Request) -> dict[str, list[str]]:
         return {"supported_languages": []}
 
 
-@router.get(
-    "/glossaries", summary="List glossaries", responses=describe_success("No glossaries.", {"glossaries": []}) | _ERRORS
-)
+@router.get("/glossaries", summary="List glossaries", responses=describe_success("No glossaries.", {"glossaries": []}))
 async def glossaries(request: Request) -> dict[str, list[str]]:
     """Always empty: glossaries are not stored. `/v1/translate` takes one with each request."""
     async with admit_with_parameters(request, "auth_key"):
@@ -290,13 +285,13 @@ def list_language_codes(codes: Sequence[str], side: Literal["sources", "targets"
     return plain if side == "sources" else [*plain, *(variant for code in codes for variant in _format_targets(code))]
 
 
-def _find_pair(languages: Languages, asked: DeepLRequest) -> tuple[str | None, str]:
+def _find_pair(languages: Languages, body: DeepLRequest) -> tuple[str | None, str]:
     """Find the language codes of the models; None for a source that is to be detected."""
-    source = None if asked.source_lang is None else find_language(asked.source_lang, languages.sources)
-    if asked.source_lang is not None and source is None:
+    source = None if body.source_lang is None else find_language(body.source_lang, languages.sources)
+    if body.source_lang is not None and source is None:
         raise ParameterError(f"Value for 'source_lang' not supported: there are {_join_codes(languages.sources)}")
     targets = languages.targets if source is None else languages.get_targets(source)
-    target = find_language(asked.target_lang, targets)
+    target = find_language(body.target_lang, targets)
     if target is None:
         raise ParameterError(f"Value for 'target_lang' not supported: there are {_join_codes(targets)}")
     return source, target

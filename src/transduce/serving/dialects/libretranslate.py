@@ -136,7 +136,7 @@ class FrontendSettings(_Response):
     supported_files_format: list[str] = []
 
 
-router = APIRouter(tags=["LibreTranslate"])
+router = APIRouter(tags=["LibreTranslate"], responses=_ERRORS)
 
 
 @router.post(
@@ -151,25 +151,24 @@ router = APIRouter(tags=["LibreTranslate"])
     responses=describe_success(
         "The translation; of a list, lists of everything.",
         {"translatedText": "Ein Mann fährt Fahrrad.", "alternatives": ["Ein Mann fährt auf einem Fahrrad."]},
-    )
-    | _ERRORS,
+    ),
 )
 async def translate(request: Request) -> LibreTranslateResponse:
     """A text, or a list of them. Parameters may be JSON, a form or the query, or some of each: JSON counts first."""
     async with admit_with_parameters(request, "api_key") as (service, parameters):
-        asked = parse_parameters(LibreTranslateRequest, parameters, max_alternatives=service.limits.most_alternatives)
-        source, target = _find_pair(service.languages, asked)
-        is_html = asked.format == "html"
-        options = TranslationOptions(num_best=1 if is_html else 1 + asked.alternatives)
+        body = parse_parameters(LibreTranslateRequest, parameters, max_alternatives=service.limits.most_alternatives)
+        source, target = _find_pair(service.languages, body)
+        is_html = body.format == "html"
+        options = TranslationOptions(num_best=1 if is_html else 1 + body.alternatives)
         found = await service.translate(
-            TranslationRequest(asked.q, source, target, options, MarkupRules() if is_html else None),
+            TranslationRequest(body.q, source, target, options, MarkupRules() if is_html else None),
             partial(set_logged_pair, request),
         )
     translations = found.translations
     values: dict[str, list[Any]] = {"translated_text": [one.text for one in translations]}
     if source is None:
         values["detected_language"] = [_make_detection(one.source_probability, one.source) for one in translations]
-    if asked.alternatives:
+    if body.alternatives:
         values["alternatives"] = [[other.text for other in one.alternatives] for one in translations]
     is_list = isinstance(parameters["q"], list)
     return LibreTranslateResponse.model_validate(
@@ -181,8 +180,7 @@ async def translate(request: Request) -> LibreTranslateResponse:
     "/detect",
     summary="Detect the language",
     openapi_extra=describe_body(DetectRequest, {"q": "Ein Mann fährt Fahrrad."}, *_FORMS),
-    responses=describe_success("The languages that are likely, best first.", [{"confidence": 99.7, "language": "de"}])
-    | _ERRORS,
+    responses=describe_success("The languages that are likely, best first.", [{"confidence": 99.7, "language": "de"}]),
 )
 async def detect(request: Request) -> list[Detection]:
     """Languages of the loaded models that a text may be in, the most probable first."""
@@ -193,12 +191,9 @@ async def detect(request: Request) -> list[Detection]:
         return [_make_detection(one.probability, one.language) for one in likely]
 
 
-_LANGUAGES = (
-    describe_success(
-        "All languages; one that is only translated into has no targets.",
-        [{"code": "en", "name": "English", "targets": ["de"]}],
-    )
-    | _ERRORS
+_LANGUAGES = describe_success(
+    "All languages; one that is only translated into has no targets.",
+    [{"code": "en", "name": "English", "targets": ["de"]}],
 )
 
 
@@ -229,8 +224,7 @@ async def languages(request: Request) -> list[LanguageTargets]:
             "suggestions": False,
             "supportedFilesFormat": [],
         },
-    )
-    | _ERRORS,
+    ),
 )
 async def settings(request: Request) -> FrontendSettings:
     """Limits, and what is offered; suggestions and files are not."""
@@ -246,17 +240,16 @@ async def settings(request: Request) -> FrontendSettings:
     )
 
 
-def _find_pair(languages: Languages, asked: LibreTranslateRequest) -> tuple[str | None, str]:
-    """Find the language codes of the models; None for a source that is to be detected."""
-    source = None if asked.source == AUTO else find_language(asked.source, languages.all)
-    if source is None and asked.source != AUTO:
-        raise ParameterError(f"{asked.source[:50]} is not supported")
-    target = find_language(asked.target, languages.targets if source is None else languages.get_targets(source))
+def _find_pair(languages: Languages, body: LibreTranslateRequest) -> tuple[str | None, str]:
+    source = None if body.source == AUTO else find_language(body.source, languages.all)
+    if source is None and body.source != AUTO:
+        raise ParameterError(f"{body.source[:50]} is not supported")
+    target = find_language(body.target, languages.targets if source is None else languages.get_targets(source))
     if target is not None:
         return source, target
-    known = find_language(asked.target, languages.all)
+    known = find_language(body.target, languages.all)
     if known is None or source is None:
-        raise ParameterError(f"{asked.target[:50]} is not supported")
+        raise ParameterError(f"{body.target[:50]} is not supported")
     raise ParameterError(
         f"{get_language_name(known)} ({known}) is not available as a target language from "
         f"{get_language_name(source)} ({source})"

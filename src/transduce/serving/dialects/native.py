@@ -188,11 +188,7 @@ router = APIRouter(
 
 
 async def admit(request: Request) -> AsyncIterator[Service]:
-    """Admit a request before its body is validated.
-
-    Raises:
-        ParameterError: a text in the body has half of a character, or an object too many names.
-    """
+    """Admit a request before its body is validated."""
     with admit_request(request) as service:
         check_body(await request.body())
         yield service
@@ -202,8 +198,7 @@ def check_body(body: bytes) -> None:
     """Check that validating a body takes no longer than reading it; invalid JSON is refused by FastAPI.
 
     Raises:
-        ParameterError: a text has half of a character, which only JSON can encode, or an object has more names than any
-            request may have.
+        ParameterError: a text has half of a character, or an object has more names than any request may have.
     """
     try:
         value = json.loads(body, object_pairs_hook=_make_object)
@@ -227,32 +222,32 @@ _Admitted = Annotated[Service, Depends(admit)]
 
 
 @router.post("/translate", response_model=TranslationResponse, summary="Translate texts")
-async def translate(request: Request, service: _Admitted, asked: Annotated[TranslateRequest, Body()]) -> Response:
+async def translate(request: Request, service: _Admitted, body: Annotated[TranslateRequest, Body()]) -> Response:
     """Texts are divided into sentences, which are translated and put back with all that stood between them."""
-    source, target = _find_languages(service.languages, asked.source, asked.target, may_detect=True)
-    texts = [asked.text] if isinstance(asked.text, str) else asked.text
+    source, target = _find_languages(service.languages, body.source, body.target, may_detect=True)
+    texts = [body.text] if isinstance(body.text, str) else body.text
     found = await service.translate(
-        TranslationRequest(texts, source, target, asked.options(), _MARKUP[asked.format], asked.deadline_seconds),
+        TranslationRequest(texts, source, target, body.options(), _MARKUP[body.format], body.deadline_seconds),
         partial(set_logged_pair, request),
     )
     return await _encode(found, sum(map(len, texts)))
 
 
 @router.post("/score", response_model=ScoreResponse, summary="Score given translations")
-async def score(request: Request, service: _Admitted, asked: Annotated[ScoreRequest, Body()]) -> Response:
+async def score(request: Request, service: _Admitted, body: Annotated[ScoreRequest, Body()]) -> Response:
     """Scores tell how probable the model finds translations, with the same pieces as if it had written them."""
-    pair = _find_pair(service, request, asked.source, asked.target)
-    pairs = [(one.text, one.translation) for one in asked.pairs]
-    found = await service.score(pair, pairs, deadline_seconds=asked.deadline_seconds)
+    pair = _find_pair(service, request, body.source, body.target)
+    pairs = [(one.text, one.translation) for one in body.pairs]
+    found = await service.score(pair, pairs, deadline_seconds=body.deadline_seconds)
     scores = ScoreResponse(list(map(ScoredPair.describe, found)))
     return await _encode(scores, sum(len(translation) for _, translation in pairs))
 
 
 @router.post("/inspect", response_model=InspectionDocument, summary="Look inside a translation")
-async def inspect(request: Request, service: _Admitted, asked: Annotated[InspectionRequest, Body()]) -> Response:
+async def inspect(request: Request, service: _Admitted, body: Annotated[InspectionRequest, Body()]) -> Response:
     """Attention, arithmetic, search and layers of the translation of one sentence, as the page draws them."""
-    pair = _find_pair(service, request, asked.source, asked.target)
-    document = await service.inspect(pair, asked.model_dump())
+    pair = _find_pair(service, request, body.source, body.target)
+    document = await service.inspect(pair, body.model_dump())
     # It has some megabytes: other requests are answered meanwhile.
     content = await asyncio.to_thread(json.dumps, document, allow_nan=False, separators=(",", ":"))
     return Response(content, media_type="application/json")
@@ -267,12 +262,8 @@ async def models(service: _Admitted) -> Response:
 async def _encode(response: object, num_characters: int) -> Response:
     """Encode a response; one about many characters in a thread, so that other requests are answered meanwhile."""
     is_large = num_characters > _MANY_CHARACTERS
-    content = await asyncio.to_thread(_dump, response) if is_large else _dump(response)
+    content = await asyncio.to_thread(to_json, response) if is_large else to_json(response)
     return Response(content, media_type="application/json")
-
-
-def _dump(response: object) -> bytes:
-    return to_json(response)
 
 
 def _find_pair(service: Service, request: Request, source: str | None, target: str | None) -> LanguagePair:

@@ -8,13 +8,14 @@ where the page is a single file that opens from disk. There is no build step, an
 import json
 from base64 import b64encode
 from collections.abc import Iterator, Mapping, Sequence
-from functools import cache
+from functools import cache, partial
 from hashlib import sha256
-from html import escape
 from importlib.resources import files
 from importlib.resources.abc import Traversable
 from pathlib import Path
 from typing import Any
+
+from jinja2 import Environment, FileSystemLoader
 
 from transduce.bundle import has_mark
 
@@ -48,23 +49,17 @@ def make_page_policy() -> str:
 
 
 def render_standalone_page(documents: Sequence[Mapping[str, Any]]) -> str:
-    """Render the page as one file that opens from disk, with all documents that it shows.
-
-    Args:
-        documents: what `transduce.inspection.inspect_text` computed, one for each model or sentence; the first one is
-            shown first, and any two can be looked at side by side.
-    """
+    """Render the page as one file that opens from disk, with all documents that it shows, the first one at first."""
     style = "\n".join(_read_text(name) for name in _list_names("css"))
-    import_map = _make_import_map(
-        {name: f"data:text/javascript;base64,{_encode_base64(_read_text(name))}" for name in _list_names("js")}
-    )
+    scripts = {name: b64encode(_read_text(name).encode("utf-8")).decode("ascii") for name in _list_names("js")}
+    import_map = _make_import_map({name: f"data:text/javascript;base64,{text}" for name, text in scripts.items()})
     policy = _make_policy(script=f"{_hash(import_map)} {_hash(_ENTRY)} data:", style=_hash(style), connect="'none'")
     head = f'{_MARK}\n<meta http-equiv="Content-Security-Policy" content="{policy}">\n<style>{style}</style>'
-    scripts = (
+    elements = (
         f'<script type="application/json" id="documents">{_encode_documents(documents)}</script>\n'
         f'<script type="importmap">{import_map}</script>\n<script type="module">{_ENTRY}</script>'
     )
-    return _fill_template(head, scripts)
+    return _fill_template(head, elements)
 
 
 def is_standalone_page(path: Path) -> bool:
@@ -128,10 +123,6 @@ def _hash(text: str) -> str:
     return f"'sha256-{b64encode(sha256(text.encode('utf-8')).digest()).decode('ascii')}'"
 
 
-def _encode_base64(text: str) -> str:
-    return b64encode(text.encode("utf-8")).decode("ascii")
-
-
 REFERENCE_POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; base-uri 'none'; "
     "form-action 'none'; frame-ancestors 'none'"
@@ -148,83 +139,50 @@ def get_reference_file(name: str) -> tuple[bytes, str] | None:
 
 def render_reference_page(document: dict[str, Any]) -> str:
     """Render the API reference: all operations by tag, with parameters, responses, and a form to try them."""
-    operations = [
-        (path, method, operation)
-        for path, methods in document["paths"].items()
-        for method, operation in methods.items()
-    ]
-    tags = list(dict.fromkeys(operation["tags"][0] for _, _, operation in operations))
-    links = "".join(f'<li><a href="#{_make_anchor(tag)}">{escape(tag)}</a></li>' for tag in tags)
-    sections = "".join(
-        f'<section aria-labelledby="{_make_anchor(tag)}"><h2 id="{_make_anchor(tag)}">{escape(tag)}</h2>'
-        + "".join(_render_operation(document, *one) for one in operations if one[2]["tags"][0] == tag)
-        + "</section>"
-        for tag in tags
+    environment = Environment(
+        loader=FileSystemLoader(Path(__file__).parent / "reference"), autoescape=True, trim_blocks=True
     )
-    title = f"{document['info']['title']} {document['info']['version']}: API"
-    return (
-        f'<!doctype html><html lang="en"><head><meta charset="utf-8"><title>{escape(title)}</title>'
-        '<meta name="viewport" content="width=device-width, initial-scale=1">'
-        '<link rel="stylesheet" href="./docs/reference.css"><script src="./docs/reference.js" defer></script></head>'
-        f"<body><header><h1>{escape(title)}</h1><p>{escape(document['info']['description'])}</p>"
-        '<p>The same for programs: <a href="./openapi.json">openapi.json</a>.</p>'
-        '<label>API key, if this service needs one <input id="key" type="password" autocomplete="off"></label>'
-        f'<nav aria-label="Dialects"><ul>{links}</ul></nav></header><main>{sections}</main></body></html>'
-    )
-
-
-def _render_operation(document: dict[str, Any], path: str, method: str, operation: dict[str, Any]) -> str:
-    name = f"<code>{escape(method.upper())} {escape(path)}</code>"
-    body, example = _render_body(document, operation)
-    query = "".join(
-        _render_row(one["name"], one["schema"] | {"description": one["description"]}, is_needed=False)
-        for one in operation.get("parameters", ())
-    )
-    answers = "".join(_render_response(status, one) for status, one in operation["responses"].items())
-    area = f'<label>Body <textarea rows="6" spellcheck="false">{escape(example)}</textarea></label>' if example else ""
-    return (
-        f'<details data-method="{escape(method)}" data-path="{escape(path)}"><summary>{name} '
-        f"{escape(operation['summary'])}</summary><p>{escape(operation.get('description', ''))}</p>"
-        f"{_render_table('Query', query)}{body}{area}<button type='button'>Send</button>"
-        f'<pre aria-live="polite" hidden></pre><h3>Answers</h3><dl>{answers}</dl></details>'
+    operations: dict[str, list[dict[str, Any]]] = {}
+    for path, methods in document["paths"].items():
+        for method, operation in methods.items():
+            parameters = operation.get("parameters", ())
+            described = {
+                "description": "",
+                **operation,
+                "path": path,
+                "method": method,
+                "query": {one["name"]: one["schema"] | {"description": one["description"]} for one in parameters},
+                "body": _describe_body(document, operation),
+            }
+            operations.setdefault(operation["tags"][0], []).append(described)
+    info = document["info"]
+    return environment.get_template("reference.html.jinja").render(
+        title=f"{info['title']} {info['version']}: API",
+        description=info["description"],
+        operations=operations,
+        describe_types=lambda schema: " or ".join(_describe_types(schema)),
+        to_json=partial(json.dumps, ensure_ascii=False),
     )
 
 
-def _render_body(document: dict[str, Any], operation: dict[str, Any]) -> tuple[str, str]:
-    """Render the table of a body's fields, and an example of it."""
+def _describe_body(document: dict[str, Any], operation: dict[str, Any]) -> dict[str, Any] | None:
     contents = operation.get("requestBody", {}).get("content", {})
     if not contents:
-        return "", ""
-    content = contents["application/json"]
-    schema = _resolve(document, content["schema"])
-    needed = schema.get("required", ())
-    rows = "".join(
-        _render_row(name, _resolve(document, one), is_needed=name in needed)
-        for name, one in schema["properties"].items()
-    )
-    example = content.get("example") or {
+        return None
+    schema = _resolve(document, contents["application/json"]["schema"])
+    schemas = {name: _resolve(document, one) for name, one in schema["properties"].items()}
+    example = contents["application/json"].get("example") or {
         name: one["examples"][0] for name, one in schema["properties"].items() if one.get("examples")
     }
-    table = _render_table(f"Body: {', '.join(contents)}", rows)
-    return table, json.dumps(example, ensure_ascii=False, indent=2)
-
-
-def _render_table(caption: str, rows: str) -> str:
-    if not rows:
-        return ""
-    head = "<tr><th scope='col'>Name</th><th scope='col'>Value</th><th scope='col'>Meaning</th></tr>"
-    return f"<table><caption>{escape(caption)}</caption><thead>{head}</thead><tbody>{rows}</tbody></table>"
-
-
-def _render_row(name: str, schema: dict[str, Any], *, is_needed: bool) -> str:
-    default = "" if schema.get("default") is None else f", {json.dumps(schema['default'])} unless given"
-    value = ("needed: " if is_needed else "") + " or ".join(_describe_types(schema)) + default
-    meaning = escape(schema.get("description", ""))
-    return f"<tr><th scope='row'><code>{escape(name)}</code></th><td>{escape(value)}</td><td>{meaning}</td></tr>"
+    return {
+        "media_types": ", ".join(contents),
+        "schemas": schemas,
+        "required": schema.get("required", ()),
+        "example": json.dumps(example, ensure_ascii=False, indent=2),
+    }
 
 
 def _describe_types(schema: dict[str, Any]) -> Iterator[str]:
-    """Yield the types of a value in words."""
     if "anyOf" in schema:
         for one in schema["anyOf"]:
             yield from _describe_types(one)
@@ -232,16 +190,7 @@ def _describe_types(schema: dict[str, Any]) -> Iterator[str]:
     if "enum" in schema:
         yield ", ".join(map(str, schema["enum"]))
         return
-    bounds = [
-        f"{words} {schema[name]:g}"
-        for name, words in {
-            "minimum": "from",
-            "exclusiveMinimum": "above",
-            "maximum": "to",
-            "exclusiveMaximum": "below",
-        }.items()
-        if name in schema
-    ]
+    bounds = [f"{words} {schema[name]:g}" for name, words in _BOUNDS.items() if name in schema]
     kinds = schema.get("type", schema.get("$ref", "").rpartition("/")[2] or "anything")
     for kind in kinds if isinstance(kinds, list) else [kinds]:
         of_items = (
@@ -250,19 +199,11 @@ def _describe_types(schema: dict[str, Any]) -> Iterator[str]:
         yield " ".join([f"{kind}{of_items}", *([] if kind == "null" else bounds)])
 
 
-def _render_response(status: str, answer: dict[str, Any]) -> str:
-    example = next((one["example"] for one in answer.get("content", {}).values() if "example" in one), None)
-    shown = "" if example is None else f"<pre>{escape(json.dumps(example, ensure_ascii=False, indent=2))}</pre>"
-    return f"<dt>{escape(status)}</dt><dd>{escape(answer.get('description', ''))}{shown}</dd>"
+_BOUNDS = {"minimum": "from", "exclusiveMinimum": "above", "maximum": "to", "exclusiveMaximum": "below"}
 
 
 def _resolve(document: dict[str, Any], schema: dict[str, Any]) -> dict[str, Any]:
-    """Resolve a reference to a schema."""
     found = document
     for name in schema.get("$ref", "#").split("/")[1:]:
         found = found[name]
     return schema if found is document else found
-
-
-def _make_anchor(tag: str) -> str:
-    return tag.lower().replace(" ", "-")

@@ -107,8 +107,7 @@ class Item:
 class FairQueue:
     """Jobs that wait, grouped by equal tasks, from which batches are taken in turns.
 
-    Args:
-        max_delay: seconds that a payload waits for others to be computed with.
+    A payload waits for others to be computed with for `max_delay` seconds.
     """
 
     def __init__(self, max_delay: float) -> None:
@@ -152,25 +151,25 @@ class FairQueue:
             return []
         task = next(iter(self._groups))
         group = self._groups[task] = self._groups.pop(task)
-        chosen: list[Item] = []
+        batch: list[Item] = []
         room, completes_one = max_tokens // task.width, False
         for turn in _iterate_turns(group):
             job = turn[0].job
             if completes_one and turn[0] is not next(iter(job.waiting)):
                 break
             is_long = len(job.waiting) > TURN_SIZE
-            offered = turn[: max_items - len(chosen)] if is_long else turn
-            is_first = not chosen
+            offered = turn[: max_items - len(batch)] if is_long else turn
+            is_first = not batch
             taken = _take_fitting(offered, room) or (turn[:1] if is_first else [])
-            chosen += taken
+            batch += taken
             room -= sum(item.num_tokens for item in taken)
             completes_one = completes_one or len(taken) == len(job.waiting)
             if is_first or len(taken) == len(turn):
                 group[job] = group.pop(job)  # it has had its turn
-            if len(taken) < len(turn) or len(chosen) >= max_items:
+            if len(taken) < len(turn) or len(batch) >= max_items:
                 break
-        self._remove(chosen)
-        return chosen
+        self._remove(batch)
+        return batch
 
     def expire(self, now: float) -> None:
         """Answer jobs past their deadline with a `TimeoutError`, and remove them."""
@@ -193,7 +192,6 @@ class FairQueue:
 
 
 def _iterate_turns(group: dict[Job, None]) -> Iterator[list[Item]]:
-    """Yield a turn of each job, then another turn of each job that has more."""
     waiting = deque(iter(job.waiting) for job in group)
     while waiting:
         items = waiting.popleft()
@@ -320,7 +318,6 @@ class Batcher:
         return queue.take_batch(max(MIN_BATCH_ITEMS, math.ceil(queue.num_items / num_idle)), self._max_tokens)
 
     async def _compute(self, threads: ThreadPoolExecutor, items: list[Item]) -> None:
-        """Compute a batch and distribute its results."""
         loop = asyncio.get_running_loop()
         started = loop.time()
         lengths = [item.num_tokens for item in items]

@@ -3,6 +3,8 @@
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import partial
+from itertools import islice, starmap
 from threading import Event
 from typing import Annotated, Any
 
@@ -12,7 +14,17 @@ from transduce.inspection import InspectedModel, InspectionRequest, inspect_text
 from transduce.serving.errors import DeadlineExceeded, Unsatisfiable
 from transduce.serving.models import LoadedModel, ResponseModel
 from transduce.text import Document, rebuild_document, split_document, split_segments, subdivide_document
-from transduce.translation import Line, PairScore, TranslationOptions, align_lines, score_pairs
+from transduce.translation import (
+    Alignment,
+    EncodedPair,
+    EncodedText,
+    Line,
+    PairScore,
+    TranslationOptions,
+    align_lines,
+    encode_pairs,
+    score_encoded_pairs,
+)
 from transduce.translation.constraints.protection import ProtectionMethod
 
 MAX_PARTS = 8
@@ -117,10 +129,10 @@ class TranslatedText(ResponseModel):
 
 
 def _join_rank(document: Document, sentences: tuple[TranslatedSentence, ...], rank: int) -> ScoredText:
-    chosen = [sentence.translations[rank] for sentence in sentences]
-    scores = [one.score for one in chosen if one.score is not None]
-    score = math.fsum(scores) if len(scores) == len(chosen) else None
-    return ScoredText(rebuild_document(document, [one.text for one in chosen]), score, None)
+    translations = [sentence.translations[rank] for sentence in sentences]
+    scores = [one.score for one in translations if one.score is not None]
+    score = math.fsum(scores) if len(scores) == len(translations) else None
+    return ScoredText(rebuild_document(document, [one.text for one in translations]), score, None)
 
 
 @dataclass(frozen=True)
@@ -137,10 +149,12 @@ class TranslationTask:
         options = self.options.widen_beam(self.model.translator.search)
         return options.num_samples or options.beam or 1
 
-    def compute(self, sentences: Sequence[str]) -> list[TranslatedSentence | Exception]:
+    def compute(self, sentences: Sequence[str | EncodedText]) -> list[TranslatedSentence | Exception]:
         """Translate sentences."""
         lines = self.model.make_line_translator(self.options).translate(sentences)
-        alignments = self._align(lines) if self.options.align else [None] * len(lines)
+        alignments: Sequence[Alignment | None] = [None] * len(lines)
+        if self.options.align:
+            alignments = align_lines(self.model.make_forced_decoder("alignments"), lines, self.model.alignment_head)
         return [
             Unsatisfiable(
                 f"no translation of {line.source!r:.80} has what is asked for, or it is too long to be held to it"
@@ -150,11 +164,9 @@ class TranslationTask:
             for line, alignment in zip(lines, alignments, strict=True)
         ]
 
-    def _describe(self, line: Line, alignment: str | None) -> TranslatedSentence:
+    def _describe(self, line: Line, alignment: Alignment | None) -> TranslatedSentence:
         best = line.translation.alternatives[0]
-        # The confidence of translations that were put together of parts has not been calibrated.
-        is_calibrated = best.pieces and line.translation.num_parts == 1
-        confidence = self.model.confidence if is_calibrated else None
+        confidence = self.model.confidence if line.is_calibrated else None
         words = [] if confidence is None else confidence.words(best.pieces, best.token_scores)
         return TranslatedSentence(
             source=line.source,
@@ -166,14 +178,9 @@ class TranslationTask:
             num_parts=line.translation.num_parts,
             how=line.how,
             confidence=None if confidence is None else confidence.sentence(best.token_scores),
-            words=tuple(Word(word, probability) for word, probability in words),
-            alignment=alignment,
+            words=tuple(starmap(Word, words)),
+            alignment=None if alignment is None else str(alignment),
         )
-
-    def _align(self, lines: Sequence[Line]) -> list[str | None]:
-        """Align lines; None for those that the model did not read as a whole."""
-        found = align_lines(self.model.make_forced_decoder("alignments"), lines, self.model.alignment_head)
-        return [None if alignment is None else str(alignment) for alignment in found]
 
 
 @dataclass(frozen=True)
@@ -184,19 +191,14 @@ class ScoringTask:
     width: int = 1
     has_typical_speed: bool = False  # it does not search
 
-    def compute(self, pairs: Sequence[tuple[str, str]]) -> list[PairScore]:
+    def compute(self, pairs: Sequence[EncodedPair]) -> list[PairScore]:
         """Score pairs."""
-        return score_pairs(self.model.make_forced_decoder("scores"), pairs)
+        return score_encoded_pairs(self.model.make_forced_decoder("scores"), pairs)
 
 
 @dataclass(frozen=True)
 class InspectionTask:
-    """Inspection of what one model computes for a sentence.
-
-    Args:
-        model: the model.
-        is_over: set once nobody waits for the document any more, so that the rest is not computed.
-    """
+    """Inspection of what one model computes for a sentence, until `is_over` says that nobody waits for it any more."""
 
     model: LoadedModel
     is_over: Event = field(default_factory=Event, compare=False)
@@ -207,102 +209,85 @@ class InspectionTask:
         """Make inspection documents."""
         info = self.model.info
         about = InspectedModel(info.model, info.digest, self.model.confidence)
-        return [inspect_text(self.model.translator, one, about, checkpoint=self._check_waiting) for one in requests]
+        check_waiting = partial(_check_waiting, self.is_over, "this inspection")
+        return [inspect_text(self.model.translator, one, about, checkpoint=check_waiting) for one in requests]
 
-    def _check_waiting(self) -> None:
-        if self.is_over.is_set():
-            raise DeadlineExceeded("nobody waits for this inspection any more")
+
+def _check_waiting(is_over: Event, what: str) -> None:
+    if is_over.is_set():
+        raise DeadlineExceeded(f"nobody waits for {what} any more")
 
 
 @dataclass(frozen=True)
 class PreparedTexts:
-    """Texts divided into sentences.
-
-    Args:
-        documents: one for each text.
-        sentences: of all documents, in order, each with its number of source tokens.
-    """
+    """Texts divided into sentences: a document for each text, and all sentences, each with its number of tokens."""
 
     documents: tuple[Document, ...]
-    sentences: tuple[tuple[str, int], ...]
+    sentences: tuple[tuple[EncodedText, int], ...]
 
     def join_translations(self, sentences: Sequence[TranslatedSentence], source: str) -> list[TranslatedText]:
         """Join the translations of all sentences, in order, to translations of the texts."""
-        texts, start = [], 0
-        for document in self.documents:
-            end = start + len(document.sentences)
-            texts.append(TranslatedText.join(document, tuple(sentences[start:end]), source))
-            start = end
-        return texts
+        rest = iter(sentences)
+        return [
+            TranslatedText.join(document, tuple(islice(rest, len(document.sentences))), source)
+            for document in self.documents
+        ]
 
 
 def prepare_texts(
     model: LoadedModel, texts: Sequence[str], options: TranslationOptions, is_over: Event | None = None
 ) -> PreparedTexts:
-    """Divide texts into sentences, as the options say.
+    """Divide texts into sentences, as the options say, and encode these.
 
     An address, tag or placeholder of more than `MAX_PARTS` parts is in none of them, and is kept as it is.
 
-    Args:
-        model: translates them.
-        texts: anything.
-        options: how they are translated.
-        is_over: set once nobody waits for them any more, so that the rest is not prepared.
-
     Raises:
-        DeadlineExceeded: it was set.
+        DeadlineExceeded: nobody waits for the texts any more, as `is_over` says.
         ConfigError: options contradict each other, the model or its engine does not have them, or the prefix has more
             tokens than the model reads at a time: each takes a step of the search.
     """
     model.make_line_translator(options)
     if options.align:
         model.make_forced_decoder("alignments")
-    num_prefix = _count_tokens(model, [options.prefix])[0] if options.prefix else 0
-    splitter = _LongSentenceSplitter(model, is_over or Event())
-    is_divisible = not (options.prefix or options.require)  # else parts have no translation of their own
+    translator, tokenizer = model.translator, model.translator.tokenizer
+    check_waiting = partial(_check_waiting, is_over or Event(), "these texts")
+    max_tokens = MAX_PARTS * model.info.max_pieces
+    known: dict[str, list[int]] = {}  # ids of long sentences
+
+    def fits(part: str) -> bool:
+        check_waiting()
+        return translator.fits(part)
+
+    def divide(sentence: str) -> list[str]:
+        """Divide a sentence of more than `MAX_PARTS` parts into parts that the model reads as a whole."""
+        check_waiting()
+        is_short = len(sentence.encode("utf-8", "replace")) <= max_tokens  # a token has at least a byte
+        if is_short or tokenizer.split_language(sentence)[0]:
+            return [sentence]
+        ids = known[sentence] = tokenizer.encode(sentence)
+        if len(ids) < max_tokens:
+            return [sentence]
+        return split_segments(sentence, model.info.source, lambda part: part != sentence and fits(part))
+
     documents = []
     for text in texts:
-        splitter.check_waiting()
+        check_waiting()
         document = split_document(text, model.info.source) if options.splits_texts else _make_single_sentence(text)
-        documents.append(subdivide_document(document, splitter.split) if is_divisible else document)
+        if not (options.prefix or options.require):  # else parts have no translation of their own
+            document = subdivide_document(document, divide)
+        documents.append(document)
     sentences = [sentence for document in documents for sentence in document.sentences]
-    lengths = [length + num_prefix for length in _count_tokens(model, sentences)]
-    return PreparedTexts(tuple(documents), tuple(zip(sentences, lengths, strict=True)))
+    new = [sentence for sentence in dict.fromkeys(sentences) if sentence not in known]
+    known.update(zip(new, tokenizer.encode_all(new), strict=True))
+    num_prefix = len(tokenizer.encode(options.prefix)) + 1 if options.prefix else 0
+    encoded = [translator.encode_ids(sentence, known[sentence], fits) for sentence in sentences]
+    return PreparedTexts(tuple(documents), tuple((one, one.num_tokens + num_prefix) for one in encoded))
 
 
-def prepare_pairs(model: LoadedModel, pairs: Sequence[tuple[str, str]]) -> tuple[tuple[tuple[str, str], int], ...]:
-    """Return each pair with the number of tokens of its longer side."""
-    sources, targets = (_count_tokens(model, [pair[side] for pair in pairs]) for side in (0, 1))
-    return tuple(zip(pairs, map(max, sources, targets), strict=True))
-
-
-class _LongSentenceSplitter:
-    """Splits sentences of more than `MAX_PARTS` parts into parts that the model reads as a whole."""
-
-    def __init__(self, model: LoadedModel, is_over: Event) -> None:
-        self._model, self._is_over = model, is_over
-
-    def split(self, sentence: str) -> list[str]:
-        self.check_waiting()
-        max_tokens = MAX_PARTS * self._model.info.max_pieces
-        tokenizer = self._model.translator.tokenizer
-        is_short = len(sentence.encode("utf-8", "replace")) <= max_tokens  # a token has at least a byte
-        if is_short or tokenizer.split_language(sentence)[0] or _count_tokens(self._model, [sentence])[0] <= max_tokens:
-            return [sentence]
-        return split_segments(sentence, self._model.info.source, self._fits)
-
-    def check_waiting(self) -> None:
-        if self._is_over.is_set():
-            raise DeadlineExceeded("nobody waits for these texts any more")
-
-    def _fits(self, part: str) -> bool:
-        self.check_waiting()
-        return self._model.translator.fits(part)
-
-
-def _count_tokens(model: LoadedModel, texts: Sequence[str]) -> list[int]:
-    """Count tokens of each text, `</s>` included."""
-    return [len(ids) + 1 for ids in model.translator.tokenizer.encode_all(texts)]
+def prepare_pairs(model: LoadedModel, pairs: Sequence[tuple[str, str]]) -> tuple[tuple[EncodedPair, int], ...]:
+    """Encode pairs; returns each with the number of tokens of its longer side, `</s>` included."""
+    encoded = encode_pairs(model.translator.tokenizer, pairs)
+    return tuple((one, 1 + max(len(one.source_ids), len(one.target_ids))) for one in encoded)
 
 
 def _make_single_sentence(text: str) -> Document:

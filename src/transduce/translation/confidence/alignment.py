@@ -3,7 +3,7 @@
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import islice
+from itertools import compress, islice
 from typing import Any, NamedTuple
 
 from jaxtyping import Float
@@ -103,21 +103,28 @@ def align_pairs(
 
     A word of the target is linked with the word of the source that has most of its attention, summed over the pieces of
     both; what goes to the source's `</s>` counts for no word. Blank lines, and words that the tokenizer makes no pieces
-    of, have no link. `choose_head` tells which head to take.
-
-    Args:
-        decoder: the model.
-        pairs: source and target text.
-        head: whose attention it is.
-        first_line: what errors call the first pair.
+    of, have no link. `choose_head` tells which head to take. Errors call the first pair `first_line`.
 
     Raises:
         ConfigError: the model has no such head.
         UserError: a side is longer than the learned positions of the model; names the line.
     """
-    check_head(decoder.model, head)
+    return _align_words(decoder, *divide_pairs(decoder.tokenizer, pairs), head, first_line)
+
+
+def align_fitting_pairs(decoder: ForcedDecoder, pairs: Sequence[Pair], head: AlignmentHead) -> list[Alignment | None]:
+    """The alignment of each pair; None if the model does not read both texts as wholes. See `align_pairs`."""
     sources, targets = divide_pairs(decoder.tokenizer, pairs)
-    links: list[tuple[Link, ...]] = [()] * len(pairs)
+    fits = [decoder.fits(source.ids, target.ids) for source, target in zip(sources, targets, strict=True)]
+    aligned = iter(_align_words(decoder, [*compress(sources, fits)], [*compress(targets, fits)], head))
+    return [next(aligned) if is_aligned else None for is_aligned in fits]
+
+
+def _align_words(
+    decoder: ForcedDecoder, sources: Sequence[Words], targets: Sequence[Words], head: AlignmentHead, first_line: int = 1
+) -> list[Alignment]:
+    check_head(decoder.model, head)
+    links: list[tuple[Link, ...]] = [()] * len(sources)
     source_ids = [decoder.tokenizer.as_source(words.ids) for words in sources]
     target_ids = [decoder.tokenizer.as_target(words.ids) for words in targets]
     with decoder.batches(source_ids, target_ids, first_line) as batches:
@@ -134,11 +141,7 @@ def align_pairs(
 
 
 def check_head(model: Transformer, head: AlignmentHead) -> None:
-    """Check that the decoder has the head.
-
-    Raises:
-        ConfigError: it has no such layer or head, or the offset is neither 0 nor 1.
-    """
+    """Check that the decoder has the head."""
     num_layers, num_heads = model.config.num_decoder_layers, model.config.num_heads
     if not (0 <= head.layer < num_layers and 0 <= (head.head or 0) < num_heads and head.offset in {0, 1}):
         raise ConfigError(

@@ -45,23 +45,14 @@ class Confidence:
         """The words of a translation, each with the probability, from 0 to 1, that it is right.
 
         A word counts as right if a minimal edit of the translation into the reference keeps it; a synonym is wrong.
-
-        Args:
-            pieces: those of a hypothesis (`Tokenizer.pieces`), with `</s>` or without.
-            token_scores: the log-probability of each (nats).
-
-        Raises:
-            UserError: there is not one log-probability for each piece.
+        `token_scores` has the log-probability (nats) of each piece, with `</s>` or without.
         """
         scored = score_words(pieces, token_scores)
         found = predict_probabilities(self.recorded.words, [scores for _, scores in scored])
         return [(word, float(probability)) for (word, _), probability in zip(scored, found, strict=True)]
 
     def sentence(self, token_scores: Sequence[float]) -> float:
-        """The chrF, from 0 to 100, to expect of a translation whose tokens have these log-probabilities (nats).
-
-        Of a translation of several parts, give the tokens of all. Without tokens it is 0.
-        """
+        """The chrF, from 0 to 100, to expect of a translation whose tokens have these log-probabilities (nats)."""
         return 100 * float(predict_probabilities(self.recorded.sentences, [token_scores])[0]) if token_scores else 0.0
 
 
@@ -131,8 +122,6 @@ def find_right_words(words: Sequence[str], reference: Sequence[str]) -> list[boo
 
 @dataclass(frozen=True)
 class _Sample:
-    """A translation compared with its reference."""
-
     token_scores: list[float]
     words: list[list[float]]
     right: list[bool]
@@ -209,11 +198,11 @@ def fit_logistic(token_scores: Sequence[Sequence[float]], targets: Sequence[floa
         token_scores: of each word or sentence, the log-probabilities of its tokens (nats); none is empty.
         targets: to be predicted for each: 1 for right, 0 for wrong, or a share.
     """
-    features, wanted = _make_features(token_scores), np.asarray(targets, dtype=np.float64)
+    features, labels = _make_features(token_scores), np.asarray(targets, dtype=np.float64)
     used = np.ones(features.shape[1], dtype=bool)
     while True:
         parameters = np.zeros(features.shape[1])
-        parameters[used] = _newton(features[:, used], wanted)
+        parameters[used] = _newton(features[:, used], labels)
         if (parameters[1:] >= 0).all():
             intercept, minimum, mean = map(float, parameters)
             return LogisticFit(intercept=intercept, minimum=minimum, mean=mean)

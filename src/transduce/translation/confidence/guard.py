@@ -18,8 +18,7 @@ import unicodedata
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-
-from transduce.errors import UserError
+from typing import TypeVar
 
 FEWEST_ROUNDS = {"1": 12, "2": 6, "3": 4, "4,15": 3, "16,200": 2}
 """Rounds that make a repetition, by period in characters (or from, to): "Zoooom" and "hand in hand in hand" are none.
@@ -105,13 +104,7 @@ PROBLEMS: dict[str, Callable[[str, str], bool]] = {
 
 
 def find_problems(source: str, translation: str, *, same_language: bool = False) -> list[str]:
-    """The names of the problems that `translation` has, in the order of `PROBLEMS`.
-
-    Args:
-        source: the text.
-        translation: its translation; each is one line.
-        same_language: whether the source may be copied, as when text is corrected or shortened.
-    """
+    """The names of the problems of a translation, in the order of `PROBLEMS`; in the same language, a copy is none."""
     left_out = {"copied_source"} if same_language else set[str]()
     return [name for name, has in PROBLEMS.items() if name not in left_out and has(source, translation)]
 
@@ -139,49 +132,35 @@ class GuardReport:
         return GuardReport(before, after, self.retried + other.retried, self.kept + other.kept)
 
 
+_TranslationT = TypeVar("_TranslationT")
+
+
 def retry_suspects(
-    sources: Sequence[str],
-    translations: Sequence[str],
-    retry: Callable[[list[int]], Sequence[str]],
-    *,
-    same_language: bool = False,
-) -> tuple[list[str], GuardReport]:
+    translations: Sequence[_TranslationT],
+    find: Callable[[int, _TranslationT], list[str]],
+    retry: Callable[[list[int]], Sequence[_TranslationT]],
+) -> tuple[list[_TranslationT], GuardReport]:
     """Translate texts with problems again; returns the better translations, and a report.
 
     Args:
-        sources: the texts.
-        translations: of each, its translation.
+        translations: of each text.
+        find: finds the problems of a translation of the text at a place, as `find_problems` does.
         retry: translates texts again, with settings that avoid such problems. It is called once, with the places of
-            the sources whose translations have one, and not at all if there is none.
-        same_language: see `problems`.
-
-    Raises:
-        UserError: there is not one translation for each source, at first or from `retry`.
+            the texts whose translations have one, and not at all if there is none.
     """
-    _check_number(len(sources), len(translations), "translations")
-    first = [
-        find_problems(source, translation, same_language=same_language)
-        for source, translation in zip(sources, translations, strict=True)
-    ]
-    suspects = [index for index, found in enumerate(first) if found]
-    attempts = retry(suspects) if suspects else []
-    _check_number(len(suspects), len(attempts), "second translations")
+    first = [find(place, translation) for place, translation in enumerate(translations)]
+    suspects = [place for place, problems in enumerate(first) if problems]
     best, last, kept = list(translations), list(first), 0
-    for index, attempt in zip(suspects, attempts, strict=True):
-        found = find_problems(sources[index], attempt, same_language=same_language)
-        if len(found) < len(first[index]):
-            best[index], last[index] = attempt, found
+    for place, attempt in zip(suspects, retry(suspects) if suspects else [], strict=True):
+        problems = find(place, attempt)
+        if len(problems) < len(first[place]):
+            best[place], last[place] = attempt, problems
             kept += 1
     return best, GuardReport(_count_problems(first), _count_problems(last), len(suspects), kept)
 
 
 def _count_problems(found: Sequence[Sequence[str]]) -> Counter[str]:
     return Counter({name: sum(name in of_one for of_one in found) for name in PROBLEMS})
-
-
-def _check_number(num_sources: int, num_translations: int, what: str) -> None:
-    if num_sources != num_translations:
-        raise UserError(f"{num_translations} {what} of {num_sources} texts: there must be one for each, in their order")
 
 
 def _split_words(text: str) -> list[str]:
@@ -202,7 +181,6 @@ def _length(text: str) -> int:
 
 
 def _count_rounds(text: str) -> int:
-    """The most rounds of a repetition; 1 if there is none."""
     # The space at the end makes the last word like those before it.
     found = _REPEATED.finditer(text.casefold() + " ")
     return max((len(match[0]) // len(match[match.lastindex or 0]) for match in found), default=1)

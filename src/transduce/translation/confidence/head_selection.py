@@ -32,12 +32,8 @@ class GoldAlignment:
 def read_gold_alignments(path: Path, num_pairs: int) -> list[GoldAlignment]:
     """Read one alignment a line in Pharaoh's format: "0-0 2-1" are sure links, "2?1" and "2p1" possible.
 
-    Args:
-        path: the file; plain or compressed.
-        num_pairs: of the text that it belongs to.
-
     Raises:
-        CorpusError: it cannot be read, has another number of lines, or a link is written otherwise.
+        CorpusError: the file cannot be read, has another number of lines than the text, or a link is written otherwise.
     """
     lines = list(read_lines(path))  # to its end: a wrong link leaves no file open
     alignments = [_parse_line(line, f"{path}, line {number}") for number, line in enumerate(lines, start=1)]
@@ -141,29 +137,26 @@ def measure_heads(
 
     Higher is better. With `gold` it is 1 - alignment error rate (Och & Ney 2003). Without, it is the mean over all
     links of log t(target word | source word) + log t(source word | target word), in nats, by IBM Model 1 fitted on the
-    very same pairs (Brown et al. 1993).
-
-    Args:
-        decoder: the model.
-        pairs: source and target text that it was not trained on; the first 1,000 count.
-        gold: an alignment for each pair.
+    very same pairs (Brown et al. 1993). Of the pairs, on which the model was not trained, the first 1,000 count.
 
     Raises:
         CorpusError: no pair has words on both sides, or `gold` has another length or a link with a word that is not
             there.
         UserError: a side is longer than the learned positions of the model; names the line.
     """
-    chosen = list(islice(pairs, NUM_PAIRS))
-    if gold is not None and len(gold[:NUM_PAIRS]) != len(chosen):
-        raise CorpusError(f"{len(chosen)} pairs and {len(gold)} gold alignments: there must be one for each")
-    sources, targets = divide_pairs(decoder.tokenizer, chosen)
+    measured = list(islice(pairs, NUM_PAIRS))
+    if gold is not None and len(gold[:NUM_PAIRS]) != len(measured):
+        raise CorpusError(f"{len(measured)} pairs and {len(gold)} gold alignments: there must be one for each")
+    sources, targets = divide_pairs(decoder.tokenizer, measured)
     if gold is None:
         gains, num_sure = _make_lexical_gains(sources, targets), 0
     else:
         gains, num_sure = _make_gold_gains(sources, targets, gold), sum(len(one.sure) for one in gold[:NUM_PAIRS])
     num_links = sum(gain.shape[1] for gain in gains if gain.size)
     if not num_links:
-        raise CorpusError(f"none of {len(chosen)} pairs has words on both sides: choose a head on others, or give one")
+        raise CorpusError(
+            f"none of {len(measured)} pairs has words on both sides: choose a head on others, or give one"
+        )
     sums = _sum_gains(decoder, sources, targets, gains)
     num_heads = decoder.model.config.num_heads
     return {

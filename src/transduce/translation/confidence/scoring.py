@@ -51,20 +51,16 @@ class ForcedDecoder:
 
     @classmethod
     def from_bundle(cls, bundle: Bundle, *, device: str = "auto") -> "ForcedDecoder":
-        """The decoder of an open bundle.
-
-        Raises:
-            BundleError: the bundle was changed since.
-            ConfigError: the device is not there.
-        """
+        """The decoder of an open bundle."""
         model = bundle.load_model().to(find_device(device))
         return cls(model, bundle.load_tokenizer(), bundle.description.search)
 
-    def fits(self, source: str, target: str) -> bool:
-        """Whether the model reads both texts as wholes: attention over thousands of positions takes gigabytes."""
-        most = min(self.search.max_pieces, self.model.longest - 1)
-        (ids,) = self.tokenizer.encode_targets([target])
-        return max(len(self.tokenizer.encode(source)), len(ids)) <= most
+    def fits(self, source_ids: Sequence[int], target_ids: Sequence[int]) -> bool:
+        """Whether the model reads both texts, given in ids without `</s>`, as wholes.
+
+        Attention over thousands of positions would take gigabytes.
+        """
+        return max(len(source_ids), len(target_ids)) <= min(self.search.max_pieces, self.model.longest - 1)
 
     @contextmanager
     def batches(
@@ -72,13 +68,8 @@ class ForcedDecoder:
     ) -> Iterator[Iterator[tuple[list[int], Batch]]]:
         """Batches of pairs of similar length, on the model's device, each with the indices of its pairs.
 
-        While the context lasts there is neither dropout nor gradient; after it the model is in the mode, training or
-        evaluation, in which it was found.
-
-        Args:
-            sources: ids, `</s>` included.
-            targets: for each source, ids, `</s>` included.
-            first_line: the number of the first pair in messages.
+        While the context lasts there is neither dropout nor gradient; after it the model is in its former mode. Ids of
+        both sides end with `</s>`. Errors call the first pair `first_line`.
 
         Raises:
             UserError: a side is longer than the learned positions of the model.
@@ -105,8 +96,8 @@ class ForcedDecoder:
         most_tokens = min(self.search.batch_tokens, MOST_LOGITS // self.model.config.vocabulary)
         lengths = [max(len(source), len(target)) for source, target in zip(sources, targets, strict=True)]
         for indices in batch_by_length(lengths, most_tokens):
-            chosen = [sources[index] for index in indices], [targets[index] for index in indices]
-            batch, limits = Batch.from_ids(*chosen, self.tokenizer.pad_id), (self.tokenizer.pad_id, self.model.longest)
+            ids = [sources[index] for index in indices], [targets[index] for index in indices]
+            batch, limits = Batch.from_ids(*ids, self.tokenizer.pad_id), (self.tokenizer.pad_id, self.model.longest)
             source = pad_to_whole_rows(batch.source_ids, batch.source_mask, *limits)
             target = pad_to_whole_rows(batch.target_ids, batch.target_mask, *limits)
             yield indices, Batch(*source, *target).to(device)
@@ -182,25 +173,38 @@ def score_stream(decoder: ForcedDecoder, pairs: Iterable[Pair]) -> Iterator[Pair
 def score_pairs(decoder: ForcedDecoder, pairs: Sequence[Pair], first_line: int = 1) -> list[PairScore]:
     """The score of each pair of source and target text; what a pair gets does not depend on the others.
 
-    The score of a translation is the one it was found with, wherever its text is cut into the same pieces again.
-
-    Args:
-        decoder: the model.
-        pairs: source and target text; a blank side is `</s>` alone.
-        first_line: the number of the first pair in messages.
+    The score of a translation is the one it was found with, wherever its text is cut into the same pieces again. A
+    blank side is `</s>` alone. Errors call the first pair `first_line`.
 
     Raises:
         UserError: a side is longer than the learned positions of the model; names the line.
     """
+    return score_encoded_pairs(decoder, encode_pairs(decoder.tokenizer, pairs), first_line)
+
+
+@dataclass(frozen=True)
+class EncodedPair:
+    """Source and target text in token ids, without `</s>`; a blank side has none."""
+
+    source_ids: list[int]
+    target_ids: list[int]
+
+
+def encode_pairs(tokenizer: Tokenizer, pairs: Sequence[Pair]) -> list[EncodedPair]:
+    """Each pair in token ids."""
+    sources, targets = ([pair[side] if pair[side].strip() else "" for pair in pairs] for side in (0, 1))
+    return list(map(EncodedPair, tokenizer.encode_all(sources), tokenizer.encode_targets(targets)))
+
+
+def score_encoded_pairs(decoder: ForcedDecoder, pairs: Sequence[EncodedPair], first_line: int = 1) -> list[PairScore]:
+    """The score of each pair; see `score_pairs`."""
     tokenizer = decoder.tokenizer
-    source_texts, target_texts = ([pair[side] if pair[side].strip() else "" for pair in pairs] for side in (0, 1))
-    encoded = tokenizer.encode_all(source_texts)
-    sources = [tokenizer.as_source(ids) for ids in encoded]
-    targets = [tokenizer.as_target(ids) for ids in tokenizer.encode_targets(target_texts)]
+    sources = [tokenizer.as_source(pair.source_ids) for pair in pairs]
+    targets = [tokenizer.as_target(pair.target_ids) for pair in pairs]
     scores = []
-    found = score_ids(decoder, sources, targets, first_line)
-    for num_pieces, hypothesis in zip(map(len, encoded), found, strict=True):
-        if num_pieces == 0 and len(hypothesis.ids) == 1:
+    for pair, hypothesis in zip(pairs, score_ids(decoder, sources, targets, first_line), strict=True):
+        num_pieces = len(pair.source_ids)
+        if not (pair.source_ids or pair.target_ids):
             scores.append(PairScore(0.0, (), ()))
             continue
         pieces, log_probabilities = tuple(tokenizer.pieces(hypothesis.ids)), tuple(hypothesis.token_scores)
@@ -211,11 +215,7 @@ def score_pairs(decoder: ForcedDecoder, pairs: Sequence[Pair], first_line: int =
 def score_ids(
     decoder: ForcedDecoder, sources: Sequence[Sequence[int]], targets: Sequence[Sequence[int]], first_line: int = 1
 ) -> list[Hypothesis]:
-    """Each target as the hypothesis that a search makes of it; ids of both sides end with `</s>`.
-
-    Raises:
-        UserError: a side is longer than the learned positions of the model; names the line, from `first_line` on.
-    """
+    """Each target as the hypothesis that a search makes of it; ids of both sides end with `</s>`. See `score_pairs`."""
     token_scores: list[list[float]] = [[] for _ in sources]
     with decoder.batches(sources, targets, first_line) as batches:
         for indices, batch in batches:

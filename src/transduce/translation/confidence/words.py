@@ -91,9 +91,6 @@ def score_words(pieces: Sequence[str], token_scores: Sequence[float]) -> list[tu
     """The words of the decoded text, as `str.split` divides it, each with the log-probabilities of its pieces.
 
     A piece that spells a space alone belongs to the word behind it; bytes that spell one character all belong to it.
-
-    Raises:
-        UserError: there is not one log-probability for each piece.
     """
     if len(pieces) != len(token_scores):
         raise UserError(f"{len(pieces)} pieces and {len(token_scores)} scores: give those of the same hypothesis")
@@ -127,7 +124,6 @@ def _spell_pieces(pieces: Sequence[str]) -> Iterator[tuple[Sequence[int], str]]:
 
 
 def _read_bytes(pieces: Sequence[str]) -> bytes:
-    """The bytes of the first pieces, as far as they are single bytes."""
     found = bytearray()
     for piece in pieces:
         match = _BYTE.fullmatch(piece)

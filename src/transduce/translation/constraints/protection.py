@@ -82,7 +82,22 @@ class ProtectedSentence:
         for kept in self.kept:
             self._is_kept[slice(*kept.place)] = b"\1" * (kept.place.end - kept.place.start)
         self._kinds = kinds
-        self.passes = _Requirements(copy, self.kept, kinds).are_met_by
+        # The copy is the source with its terms replaced: it passes itself.
+        self._spans = SpanCheck(copy, kinds)
+        # Numbers are only counted as such: 2nd may become zweiter.
+        self._times = {item.text: copy.count(item.text) for item in self.kept if item.kind not in {"term", "number"}}
+        # A target that is also in another text that is kept must be there besides; the source may have it elsewhere.
+        together = "\n".join(item.text for item in self.kept)
+        self._most = {item.text: count_whole(copy, item.text) for item in self.kept if item.kind == "term"}
+        self._least = {target: min(count_whole(together, target), most) for target, most in self._most.items()}
+
+    def passes(self, text: str) -> bool:
+        """Whether a translation keeps every span and has the target of every term."""
+        return (
+            all(text.count(span) == times for span, times in self._times.items())
+            and all(self._least[target] <= count_whole(text, target) <= most for target, most in self._most.items())
+            and self._spans.passes(text)
+        )
 
     @property
     def tags(self) -> list[ProtectedSpan]:
@@ -174,46 +189,19 @@ class ProtectedSentence:
         return character.isalnum() or bool(self._is_kept[index]) if is_divided else not character.isspace()
 
 
-class _Requirements:
-    """What a translation is measured by: the copy, which is the source with its terms replace_places.
-
-    Args:
-        copy: it meets all of them itself.
-        kept: all that is kept, in the order of the source.
-        kinds: of spans that are looked for.
-    """
-
-    def __init__(self, copy: str, kept: Sequence[ProtectedItem], kinds: Collection[Kind]) -> None:
-        self._spans = SpanCheck(copy, kinds)
-        # Numbers are only counted as such: 2nd may become zweiter.
-        self._times = {item.text: copy.count(item.text) for item in kept if item.kind not in {"term", "number"}}
-        # A target that is also in another text that is kept must be there besides; the source may have it elsewhere.
-        together = "\n".join(item.text for item in kept)
-        self._most = {item.text: count_whole(copy, item.text) for item in kept if item.kind == "term"}
-        self._least = {target: min(count_whole(together, target), most) for target, most in self._most.items()}
-
-    def are_met_by(self, text: str) -> bool:
-        """Whether `text` keeps every span and has the target of every term."""
-        return (
-            all(text.count(span) == times for span, times in self._times.items())
-            and all(self._least[target] <= count_whole(text, target) <= most for target, most in self._most.items())
-            and self._spans.passes(text)
-        )
-
-
 def _find_protected_items(text: str, kinds: Collection[Kind], glossary: Glossary) -> list[ProtectedItem]:
     """Spans and terms of a text in order; of those that overlap the longest, and spans before terms."""
     spans = find_protected_spans(text, kinds)
     kept = [ProtectedItem(Place(span.start, span.end), text[span.start : span.end], span.kind) for span in spans]
     kept += [ProtectedItem(Place(term.start, term.end), term.target, "term") for term in glossary.matches(text)]
-    chosen: list[ProtectedItem] = []
+    found: list[ProtectedItem] = []
     is_taken = bytearray(len(text))
     for item in sorted(kept, key=lambda item: item.place.start - item.place.end):
         place = slice(*item.place)
         if not any(is_taken[place]):
             is_taken[place] = b"\1" * len(is_taken[place])
-            chosen.append(item)
-    return sorted(chosen)
+            found.append(item)
+    return sorted(found)
 
 
 def _find_body(text: str, kept: Sequence[ProtectedItem]) -> Place:
@@ -308,15 +296,8 @@ def translate_protected(
     where the source has these words, too. Where a span and a term overlap, the longer one counts.
 
     Sentences with tags between them are translated one by one (see `transduce.text.segmentation`), and so are those
-    of a line with spans or terms that is too long for the model.
-
-    Args:
-        lines: one text each; a blank one gives "".
-        search: translates texts; called at most twice, each time with all texts to be translated.
-        kinds: of spans that are kept; all but numbers unless given.
-        glossary: the terms; none unless given.
-        language: of the lines; see `transduce.text.split_sentences`.
-        fits: whether the model reads a text as a whole; any unless given.
+    of a line with spans or terms that is too long for the model, as `fits` says. `search` is called at most twice, each
+    time with all texts to be translated.
     """
     divided = [_Line(line, kinds, glossary or Glossary({}), language, fits) for line in lines]
     translations = iter(_translate_sentences([sentence for line in divided for sentence in line.sentences], search))
@@ -352,8 +333,6 @@ def _translate_sentences(sources: Sequence[ProtectedSentence], search: Search) -
 
 
 class _Line:
-    """A line, divided into sentences."""
-
     def __init__(self, text: str, kinds: Collection[Kind], glossary: Glossary, language: str, fits: Fits) -> None:
         self._whole = whole = ProtectedSentence(text, kinds, glossary)
         between_tags = [Place(*place) for place in split_tagged_sentences(text, whole.tags, language)]

@@ -11,12 +11,12 @@ from dataclasses import dataclass, replace
 
 from transduce.errors import ConfigError
 from transduce.text import ProtectedSpan, find_protected_spans, find_run_before, find_run_behind, find_whole
-from transduce.translation.confidence.alignment import Alignment, AlignmentHead, align_pairs
+from transduce.translation.confidence.alignment import Alignment, AlignmentHead, align_fitting_pairs
 from transduce.translation.confidence.scoring import ForcedDecoder
 from transduce.translation.constraints.protection import ConstrainedText, Place, Proposal, replace_places
 from transduce.translation.constraints.text_constraints import TextConstraints, spell
 from transduce.translation.engines.engine import NativeEngine
-from transduce.translation.translator import Translation, Translator
+from transduce.translation.translator import EncodedText, Translation, Translator
 
 _PUNCTUATION = frozenset(".,;:!?)]}»”…。、，！？")
 """Signs that stand behind a span without a space."""
@@ -84,12 +84,8 @@ def _append_rest(bare: str, rest: str) -> str:
 def insert_spans(translation: str, removed: Sequence[RemovedSpan], alignment: Alignment) -> str:
     """Insert the removed spans into the translation of the text without them, in their order.
 
-    A span touches the same words and signs as in the source, and a tag the words of its element: no others.
-
-    Args:
-        translation: a line.
-        removed: from `remove_spans`.
-        alignment: between the text without spans and the translation.
+    A span touches the same words and signs as in the source, and a tag the words of its element: no others. The
+    alignment is that between the text without spans and the translation.
     """
     words = translation.split()
     linked: dict[int, list[int]] = {}
@@ -117,7 +113,6 @@ def insert_spans(translation: str, removed: Sequence[RemovedSpan], alignment: Al
 
 
 def _touches(span: RemovedSpan | None, word: str) -> bool:
-    """Whether a word of the translation follows a span without a space."""
     if span is None or not span.right:
         return False
     return (span.is_tag and span.opens) or find_run_behind(word, 0) == span.right
@@ -151,52 +146,56 @@ BEAM = 8
 class SpanSearch:
     """The search of `protection.translate_protected`: inserts spans by alignment, and requires terms of beam search.
 
+    Args:
+        translator: the model and its tokenizer.
+        head: whose attention says where spans belong; the mean of the last layer's unless given.
+        encoded: texts that need not be tokenised again.
+
     Raises:
         ConfigError: the engine is not the native one, whose attention is read.
     """
 
-    def __init__(self, translator: Translator, head: AlignmentHead | None = None) -> None:
+    def __init__(
+        self, translator: Translator, head: AlignmentHead | None = None, encoded: Sequence[EncodedText] = ()
+    ) -> None:
         engine = translator.engine
         if not isinstance(engine, NativeEngine):
             raise ConfigError("spans and terms are kept in translations by the native engine alone")
         self._translator = translator
         self._decoder = ForcedDecoder(engine.model, translator.tokenizer, translator.search)
         self._head = head or AlignmentHead(engine.model.config.num_decoder_layers - 1)
-
-    def with_translator(self, translator: Translator) -> "SpanSearch":
-        """The same search with a translator that has other settings."""
-        return SpanSearch(translator, self._head)
+        self._encoded = {one.text: one for one in encoded}
 
     def fits(self, text: str) -> bool:
         """Whether the model reads a text, whose spans may be spaces, as a whole; a `protection.Fits`."""
-        return self._translator.fits(" ".join(text.split()))
+        text = " ".join(text.split())
+        return self._encoded[text].is_whole if text in self._encoded else self._translator.fits(text)
 
     def search(self, requests: Sequence[ConstrainedText]) -> list[list[Proposal]]:
         """Translations of each text, best first, that are likely to have what is required; a `protection.Search`."""
         divided = [remove_spans(request.text, request.spans) for request in requests]
         found = self._find_translations([bare for bare, _ in divided], requests)
-        proposals: list[list[Proposal]] = [[] for _ in requests]
-        places, pairs = [], []
-        for place, ((bare, removed), translation) in enumerate(zip(divided, found, strict=True)):
-            for best in translation.alternatives:
-                is_found = best.score > -math.inf
-                if is_found and (not removed or self._decoder.fits(bare, best.text)):
-                    proposals[place].append(Proposal(best.text, replace(translation, alternatives=(best,))))
-                    if removed:
-                        places.append((place, len(proposals[place]) - 1))
-                        pairs.append((bare, best.text))
-        alignments = align_pairs(self._decoder, pairs, self._head)
-        for (place, rank), alignment in zip(places, alignments, strict=True):
-            proposal = proposals[place][rank]
-            text = insert_spans(proposal.text, divided[place][1], alignment)
-            proposals[place][rank] = replace(proposal, text=text)
-        return [
-            [replace(one, text=self._spell_as_glossary(one.text, request)) for one in found]
-            for request, found in zip(requests, proposals, strict=True)
+        candidates = [
+            (place, best)
+            for place, translation in enumerate(found)
+            for best in translation.alternatives
+            if best.score > -math.inf
         ]
+        pairs = [(divided[place][0], best.text) for place, best in candidates if divided[place][1]]
+        alignments = iter(align_fitting_pairs(self._decoder, pairs, self._head))
+        proposals: list[list[Proposal]] = [[] for _ in requests]
+        for place, best in candidates:
+            text, removed = best.text, divided[place][1]
+            if removed:
+                alignment = next(alignments)
+                if alignment is None:
+                    continue
+                text = insert_spans(text, removed, alignment)
+            text = self._spell_as_glossary(text, requests[place])
+            proposals[place].append(Proposal(text, replace(found[place], alternatives=(best,))))
+        return proposals
 
     def _spell_as_glossary(self, text: str, request: ConstrainedText) -> str:
-        """Replace terms that translations spell otherwise by their spelling in the glossary."""
         waiting: dict[str, list[str]] = {}
         for term in request.terms:
             spelling = spell(self._translator.tokenizer, term)
@@ -220,20 +219,23 @@ class SpanSearch:
         cannot be held to anything.
         """
         translator, tokenizer = self._translator, self._translator.tokenizer
-        encoded = translator.encode(texts)
+        encoded = translator.encode([self._encoded.get(text, text) for text in texts])
         found: dict[int, Translation] = {}
         for keeps, num_best in ((False, 1), (True, translator.search.beam)):
             places = [place for place, one in enumerate(requests) if bool(one.spans or one.terms) == keeps]
             results = translator.find_translations([encoded[place] for place in places], num_best=num_best)
             found.update(zip(places, results, strict=True))
-        asked = [TextConstraints(required=request.terms).as_written(tokenizer) for request in requests]
+        constraints = [TextConstraints(required=request.terms).as_written(tokenizer) for request in requests]
         lacking = [
             place
             for place, text in enumerate(encoded)
-            if text.is_whole and not asked[place].are_met_by(found[place].text)
+            if text.is_whole and not constraints[place].are_met_by(found[place].text)
         ]
         wide = translator.with_search({"beam": max(BEAM, translator.search.beam)})
-        chosen, held = [encoded[place] for place in lacking], [asked[place] for place in lacking]
-        results = wide.find_translations(chosen, num_best=wide.search.beam, constraints=held)
+        results = wide.find_translations(
+            [encoded[place] for place in lacking],
+            num_best=wide.search.beam,
+            constraints=[constraints[place] for place in lacking],
+        )
         found.update(zip(lacking, results, strict=True))
         return [found[place] for place in range(len(texts))]

@@ -26,7 +26,6 @@ class TextConstraints:
     Args:
         prefix: how the translation begins.
         required: phrases that it contains exactly once, or as often as they are given.
-        in_order: whether they come in the order in which they are given.
         forbidden: phrases that it does not contain.
         spellings: rows of ids of pieces with which translations had a forbidden phrase; see `learn_spellings`.
 
@@ -36,7 +35,6 @@ class TextConstraints:
 
     prefix: str = ""
     required: tuple[str, ...] = ()
-    in_order: bool = False
     forbidden: tuple[str, ...] = ()
     spellings: frozenset[tuple[int, ...]] = frozenset()
 
@@ -56,7 +54,6 @@ class TextConstraints:
             self,
             prefix=other.prefix or self.prefix,
             required=self.required + other.required,
-            in_order=self.in_order or other.in_order,
             forbidden=self.forbidden + other.forbidden,
             spellings=self.spellings | other.spellings,
         )
@@ -100,17 +97,13 @@ class TextConstraints:
             forbidden += [ids for _, ids in filter(None, behind)]
         (prefix,) = tokenizer.encode_targets([self.prefix])
         every = tuple(dict.fromkeys([*forbidden, *sorted(self.spellings)]))
-        return Constraints(tuple(prefix), tuple(required), self.in_order, every, find_continuing_ids(tokenizer))
+        return Constraints(tuple(prefix), tuple(required), every, find_continuing_ids(tokenizer))
 
     def learn_spellings(self, tokenizer: Tokenizer, pieces: Sequence[str]) -> "TextConstraints":
         """The constraints that also forbid the rows of pieces with which a translation has forbidden phrases.
 
         A phrase that begins with a letter is forbidden together with the piece in front, if that does not end with the
         space: the same pieces may be within a word.
-
-        Args:
-            tokenizer: that of the translation.
-            pieces: the translation.
         """
         text, owners = "", list[int]()
         pieces = [piece for piece in pieces if piece != "</s>"]
@@ -176,38 +169,35 @@ class _Phrase(NamedTuple):
 
 
 def find_contradictions(
-    asked: Constraints, search: SearchConfig, decode: Callable[[Sequence[int]], str]
+    constraints: Constraints, search: SearchConfig, decode: Callable[[Sequence[int]], str]
 ) -> Iterator[str]:
-    """A message for each reason why no translation can keep the constraints, as far as token ids show.
-
-    Args:
-        asked: the constraints.
-        search: settings of the search.
-        decode: gives the text of some ids.
-    """
-    required = [_Phrase("require", ids, decode(ids)) for ids in dict.fromkeys(asked.required)]
-    phrases = [*([_Phrase("prefix", asked.prefix, decode(asked.prefix))] if asked.prefix else []), *required]
-    yield from _find_too_long(asked, phrases, search)
+    """A message for each reason why no translation can keep the constraints, as far as token ids show."""
+    required = [_Phrase("require", ids, decode(ids)) for ids in dict.fromkeys(constraints.required)]
+    phrases = [
+        *([_Phrase("prefix", constraints.prefix, decode(constraints.prefix))] if constraints.prefix else []),
+        *required,
+    ]
+    yield from _find_too_long(constraints, phrases, search)
     for name, ids, text in phrases:
-        for forbidden in asked.forbidden:
+        for forbidden in constraints.forbidden:
             if forbidden == ids:
                 yield f"{name} {text!r}: is forbidden, too; leave out one of them"
             elif _count(forbidden, ids):
                 yield f"{name} {text!r}: contains {decode(forbidden)!r}, which is forbidden; leave out one of them"
-        times = asked.required.count(ids) if name == "require" else 1
+        times = constraints.required.count(ids) if name == "require" else 1
         repeated = _find_repeated(ids * times if times > 1 else ids, search.no_repeat_ngram, len(ids))
         if repeated is not None:
             rule = f"no_repeat_ngram = {search.no_repeat_ngram} allows that of no so many tokens in a row"
             yield f"{name} {text!r}: has {decode(repeated)!r} twice, and {rule}; shorten it, or allow repetitions"
     for _, ids, text in required:
-        if _count(ids, asked.prefix) > asked.required.count(ids):
+        if _count(ids, constraints.prefix) > constraints.required.count(ids):
             yield (
-                f"prefix {decode(asked.prefix)!r}: contains {text!r} more often than it is required; "
+                f"prefix {decode(constraints.prefix)!r}: contains {text!r} more often than it is required; "
                 f"require it as often, or shorten the prefix"
             )
 
 
-def _find_too_long(asked: Constraints, phrases: Sequence[_Phrase], search: SearchConfig) -> Iterator[str]:
+def _find_too_long(constraints: Constraints, phrases: Sequence[_Phrase], search: SearchConfig) -> Iterator[str]:
     for name, ids, text in phrases:
         shown = text if len(text) <= 50 else text[:50] + "…"
         if len(ids) > search.max_pieces:
@@ -220,21 +210,21 @@ def _find_too_long(asked: Constraints, phrases: Sequence[_Phrase], search: Searc
                 f"{name} {shown!r}: has {len(ids)} tokens, and max_length = {search.max_length} allows "
                 f"{search.max_length - 1} and the end; shorten it, or allow more"
             )
-    if asked.num_tokens > search.max_pieces:
+    if constraints.num_tokens > search.max_pieces:
         yield (
-            f"prefix and require: have {asked.num_tokens} tokens together, and must have at most {search.max_pieces}, "
-            f"as many as the model reads at a time; ask for less"
+            f"prefix and require: have {constraints.num_tokens} tokens together, and must have at most "
+            f"{search.max_pieces}, as many as the model reads at a time; ask for less"
         )
-    elif 0 < search.max_length <= (least := _count_fewest_tokens(asked)):
+    elif 0 < search.max_length <= (least := _count_fewest_tokens(constraints)):
         yield (
             f"prefix and require: take {least} tokens together, and max_length = {search.max_length} allows "
             f"{search.max_length - 1} and the end; ask for less, or allow more"
         )
 
 
-def _count_fewest_tokens(asked: Constraints) -> int:
+def _count_fewest_tokens(constraints: Constraints) -> int:
     """Tokens that a translation has at least because of them: each phrase may begin within another, or be all there."""
-    phrases = [asked.prefix, *asked.required]
+    phrases = [constraints.prefix, *constraints.required]
     shared = (
         max(_count_shared(other, ids) for number, other in enumerate(phrases) if number != place)
         for place, ids in enumerate(phrases)
@@ -252,7 +242,6 @@ def _count_shared(before: Ids, ids: Ids) -> int:
 
 
 def _count(phrase: Ids, ids: Ids) -> int:
-    """How often `phrase` is in `ids`."""
     return sum(ids[place : place + len(phrase)] == phrase for place in range(len(ids) - len(phrase) + 1))
 
 

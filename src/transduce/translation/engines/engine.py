@@ -3,6 +3,7 @@
 import sys
 import zlib
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import Any, Protocol, runtime_checkable
 
 import torch
@@ -21,6 +22,7 @@ from transduce.search import (
     Sampling,
     SearchState,
     SearchTask,
+    StepFunction,
     beam_search,
     sample_search,
 )
@@ -49,10 +51,7 @@ MOST_PROBABILITIES_OF_GPU = 2**27
 _WORTH_ASKING = 2**28
 """Bytes up to which a search begins without asking the system for its memory, which takes some of a millisecond."""
 
-_Batch = list[int]
-"""Indices of sources that are searched together."""
-
-_Search = Callable[[Network[Any], SearchState, SearchTask, list[Sequence[int]]], list[list[Hypothesis]]]
+_Search = Callable[[StepFunction[Any], SearchState, SearchTask], list[list[Hypothesis]]]
 
 
 @runtime_checkable
@@ -144,43 +143,32 @@ class NetworkEngine:
         constraints: Sequence[Constraints] | None = None,
     ) -> list[list[Hypothesis]]:
         """Hypotheses found by beam search; see `Engine`."""
-
-        def search(
-            network: Network[Any], state: SearchState, task: SearchTask, _: list[Sequence[int]]
-        ) -> list[list[Hypothesis]]:
-            return beam_search(
-                network.step,
-                state,
-                task,
-                beam=config.beam,
-                alpha=config.length_penalty,
-                num_best=num_best,
-                logits_processor=make_logits_processor(config),
-                device=self.device,
-            )
-
-        return self._search_batches(sources, config, search, ("beam", config.beam), constraints)
+        search = partial(
+            beam_search,
+            beam=config.beam,
+            alpha=config.length_penalty,
+            num_best=num_best,
+            logits_processor=make_logits_processor(config),
+            device=self.device,
+        )
+        return self._search_batches(sources, config, lambda _: search, ("beam", config.beam), constraints)
 
     def sample(
         self, sources: Sequence[Sequence[int]], config: SearchConfig, num_samples: int, sampling: Sampling, seed: int
     ) -> list[list[Hypothesis]]:
         """Hypotheses drawn at random; see `Engine`."""
 
-        def draw(
-            network: Network[Any], state: SearchState, task: SearchTask, chosen: list[Sequence[int]]
-        ) -> list[list[Hypothesis]]:
-            return sample_search(
-                network.step,
-                state,
-                task,
+        def make_search(batch: Sequence[Sequence[int]]) -> _Search:
+            return partial(
+                sample_search,
                 num_samples=num_samples,
-                seeds=[(seed, zlib.crc32(repr(list(source)).encode())) for source in chosen],
+                seeds=[(seed, zlib.crc32(repr(list(source)).encode())) for source in batch],
                 sampling=sampling,
                 alpha=config.length_penalty,
                 device=self.device,
             )
 
-        return self._search_batches(sources, config, draw, ("samples", num_samples))
+        return self._search_batches(sources, config, make_search, ("samples", num_samples))
 
     def check(self, config: SearchConfig, constraints: Constraints | None = None, *, num_samples: int = 0) -> None:
         """Check that translations can be as long as they must; see `Engine`."""
@@ -194,26 +182,23 @@ class NetworkEngine:
         self,
         sources: Sequence[Sequence[int]],
         config: SearchConfig,
-        search: _Search,
+        make_search: Callable[[Sequence[Sequence[int]]], _Search],
         width: tuple[str, int],
         constraints: Sequence[Constraints] | None = None,
     ) -> list[list[Hypothesis]]:
         """Divide the sources into batches and search each of them on one thread: several would share even one.
 
-        Args:
-            sources: ids.
-            config: settings of the search.
-            search: what to do with a batch that the network has read.
-            width: the hypotheses of each sentence, by the name of the setting and number.
-            constraints: those of each source.
+        `make_search` makes the search of a batch. `width` is the number of hypotheses of each sentence, behind the name
+        of its setting.
         """
         self.check(config)
         setting, num_hypotheses = width
         self._check_memory(f"{setting} = {num_hypotheses:,}", num_hypotheses, max(map(len, sources), default=0))
-        asked = max((one.num_tokens for one in constraints or ()), default=0)
-        if asked > config.max_pieces:
+        num_required = max((one.num_tokens for one in constraints or ()), default=0)
+        if num_required > config.max_pieces:
             raise ConfigError(
-                f"constraints: ask for {asked} tokens, and may for max_pieces = {config.max_pieces}; ask for fewer"
+                f"constraints: ask for {num_required} tokens, and may for max_pieces = {config.max_pieces}; "
+                f"ask for fewer"
             )
         num_threads = torch.get_num_threads() if self.device.type == "cpu" else 1
         most = MOST_PROBABILITIES if self.device.type == "cpu" else MOST_PROBABILITIES_OF_GPU
@@ -224,12 +209,12 @@ class NetworkEngine:
         network = self._for_few if len(sources) <= FEW else self._for_many
 
         @torch.inference_mode()
-        def search_batch(indices: _Batch) -> list[list[Hypothesis]]:
-            chosen = [sources[index] for index in indices]
-            source_ids = self._pad(chosen)
+        def search_batch(indices: list[int]) -> list[list[Hypothesis]]:
+            batch = [sources[index] for index in indices]
+            source_ids = self._pad(batch)
             state = network.start(source_ids, source_ids != self.pad_id)
-            asked = None if constraints is None else [constraints[index] for index in indices]
-            return search(network, state, self._make_task(chosen, config, asked), chosen)
+            own = None if constraints is None else [constraints[index] for index in indices]
+            return make_search(batch)(network.step, state, self._make_task(batch, config, own))
 
         if num_threads == 1:
             results = [search_batch(batch) for batch in batches]
@@ -242,11 +227,7 @@ class NetworkEngine:
         return found
 
     def _check_memory(self, setting: str, num_hypotheses: int, num_tokens: int) -> None:
-        """Check that memory holds all hypotheses of one sentence, with translations as long as the source.
-
-        Raises:
-            ConfigError: there is less memory than that.
-        """
+        """Check that memory holds all hypotheses of one sentence, with translations as long as the source."""
         needed = num_hypotheses * (2 * 4 * self.vocabulary + num_tokens * self._count_token_bytes(num_hypotheses))
         available = get_available_memory(self.device) if needed > _WORTH_ASKING else None
         if available is not None and needed > available:
@@ -266,7 +247,7 @@ class NetworkEngine:
         self, sources: Sequence[Sequence[int]], config: SearchConfig, constraints: Sequence[Constraints] | None
     ) -> SearchTask:
         # What is required comes on top of what the model has to say.
-        required = [0] * len(sources) if constraints is None else [asked.num_tokens for asked in constraints]
+        required = [0] * len(sources) if constraints is None else [one.num_tokens for one in constraints]
         limits = [
             min(config.most_tokens(len(source), extra), self._longest)
             for source, extra in zip(sources, required, strict=True)
@@ -304,12 +285,12 @@ class NativeEngine(NetworkEngine):
         self,
         sources: Sequence[Sequence[int]],
         config: SearchConfig,
-        search: _Search,
+        make_search: Callable[[Sequence[Sequence[int]]], _Search],
         width: tuple[str, int],
         constraints: Sequence[Constraints] | None = None,
     ) -> list[list[Hypothesis]]:
         with evaluation_mode(self.models):
-            return super()._search_batches(sources, config, search, width, constraints)
+            return super()._search_batches(sources, config, make_search, width, constraints)
 
 
 def make_logits_processor(config: SearchConfig) -> LogitsProcessor | None:

@@ -84,12 +84,10 @@ def make_ensemble(networks: Sequence[Network[Any]]) -> Network[Any]:
 
 @dataclass(frozen=True)
 class _States:
-    """The state of each network of an ensemble."""
-
     states: tuple[Any, ...]
 
     def select(self, sentences: Int[Tensor, " kept"] | None, parents: Int[Tensor, "kept width"]) -> "_States":
-        """The states for the chosen sentences and hypotheses; see `search.SearchState`."""
+        """The states for the selected sentences and hypotheses; see `search.SearchState`."""
         return _States(tuple(state.select(sentences, parents) for state in self.states))
 
 
@@ -123,7 +121,7 @@ class _RowsState:
     width: int
 
     def select(self, sentences: Int[Tensor, " kept"] | None, parents: Int[Tensor, "kept width"]) -> "_RowsState":
-        """The states for the chosen sentences and hypotheses; see `search.SearchState`."""
+        """The states for the selected sentences and hypotheses; see `search.SearchState`."""
         if sentences is None:
             sentences = torch.arange(len(parents), device=parents.device)
         rows = (sentences[:, None] * self.width + parents).flatten()
