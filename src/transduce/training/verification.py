@@ -166,8 +166,8 @@ def find_differences(one: RunFolder, other: RunFolder) -> list[str]:
     states = [checkpoint.state for checkpoint in checkpoints if checkpoint is not None]
     if len(states) < 2 or _differing_names(*states):
         found.append("the state in the last checkpoint")
-    names = {str(path.relative_to(run.path)) for run in (one, other) for path in run.path.rglob("*.safetensors")}
-    _, different, missing = filecmp.cmpfiles(one.path, other.path, sorted(names), shallow=False)
+    tensors = {str(path.relative_to(run.path)) for run in (one, other) for path in run.path.rglob("*.safetensors")}
+    _, different, missing = filecmp.cmpfiles(one.path, other.path, sorted(tensors), shallow=False)
     return [*found, *different, *missing]
 
 
