@@ -9,7 +9,7 @@ from pathlib import Path
 from cyclopts import Parameter
 
 from transduce.bundle import Bundle, find_bundle
-from transduce.cli.standard_streams import say
+from transduce.cli.standard_streams import print_message
 from transduce.errors import UserError
 from transduce.text import ParallelCorpus, open_parallel_corpus
 from transduce.translation import (
@@ -67,13 +67,13 @@ def align(
         head = AlignmentHead.parse(given.head)
     elif text is None and given.gold is None and (recorded := AlignmentHead.load(bundle)) is not None:
         head = recorded
-        say(f"aligned by --head {head}, which the bundle's calibration names")
+        print_message(f"aligned by --head {head}, which the bundle's calibration names")
     else:
         head = _choose_measured_head(decoder, text or corpus, given.gold)
     started = time.monotonic()
     for alignment in align_stream(decoder, corpus, head):
         sys.stdout.write((dumps(alignment.as_json(), ensure_ascii=False) if json else str(alignment)) + "\n")
-    say(f"{num_pairs:,} pairs in {time.monotonic() - started:.1f} s")
+    print_message(f"{num_pairs:,} pairs in {time.monotonic() - started:.1f} s")
 
 
 def _open_text_to_choose_on(given: HeadChoice) -> ParallelCorpus | None:
@@ -94,5 +94,5 @@ def _choose_measured_head(decoder: ForcedDecoder, text: ParallelCorpus, gold: Pa
     figure = f"mean log-probability of linked words, {qualities[head]:.3f}"
     if gold is not None:
         figure = f"alignment error rate, {1 - qualities[head]:.3f}"
-    say(f"aligned by --head {head}, the best of {len(qualities)} by {figure}")
+    print_message(f"aligned by --head {head}, the best of {len(qualities)} by {figure}")
     return head

@@ -21,7 +21,7 @@ from transduce.cli.standard_streams import (
     StandardOutput,
     forget_what_cannot_be_written,
     heedless_standard_error,
-    say,
+    print_message,
 )
 from transduce.errors import EndedElsewhere, TransduceError, is_out_of_memory
 
@@ -122,7 +122,7 @@ def _exit_code(arguments: Sequence[str] | None) -> int:
         message, exit_code = _explained(error)
         if isinstance(error, KeyboardInterrupt) and [*(arguments or sys.argv[1:])][:1] == ["serve"]:
             exit_code = 0  # a server is told so to end, also before it listens
-        say(f"transduce: {message}")
+        print_message(f"transduce: {message}")
         return exit_code
     return 0
 

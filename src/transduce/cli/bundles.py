@@ -7,8 +7,8 @@ from typing import Annotated
 from cyclopts import Parameter
 
 from transduce.bundle import Bundle, find_bundle
-from transduce.cli.console import say_facts
-from transduce.cli.standard_streams import say
+from transduce.cli.console import print_facts
+from transduce.cli.standard_streams import print_message
 from transduce.interop import export_bundle, import_model
 from transduce.training import average_run
 
@@ -23,7 +23,9 @@ def average(run: Path, /, *, last: int = 5, output: Path, force: bool = False) -
         force: replace a model that is there; a folder with anything else in it never is.
     """
     updates = average_run(run, last, output, force=force)
-    say(f"{output}: the average of the checkpoints of updates {', '.join(f'{update:,}' for update in updates)}")
+    print_message(
+        f"{output}: the average of the checkpoints of updates {', '.join(f'{update:,}' for update in updates)}"
+    )
 
 
 def export(
@@ -52,10 +54,10 @@ def export(
     started = time.monotonic()
     bundle = Bundle.open(find_bundle(model))
     parity = export_bundle(
-        bundle, to, output, precision=precision, probe=probe, reference=reference, force=force, report=say
+        bundle, to, output, precision=precision, probe=probe, reference=reference, force=force, report=print_message
     )
-    say_facts(parity.facts())
-    say(f"{output} written in {time.monotonic() - started:.1f} s")
+    print_facts(parity.facts())
+    print_message(f"{output} written in {time.monotonic() - started:.1f} s")
 
 
 def import_bundle(
@@ -90,7 +92,7 @@ def import_bundle(
         target_language=target_language,
         probe=probe,
         force=force,
-        report=say,
+        report=print_message,
     )
-    say_facts(parity.facts())
-    say(f"{output} written in {time.monotonic() - started:.1f} s")
+    print_facts(parity.facts())
+    print_message(f"{output} written in {time.monotonic() - started:.1f} s")

@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.live import Live
 from rich.text import Text
 
-from transduce.cli.standard_streams import heedless_standard_error, say
+from transduce.cli.standard_streams import heedless_standard_error, print_message
 from transduce.evaluation import Score
 from transduce.training import Progress, Validation
 
@@ -23,11 +23,11 @@ def standard_input() -> BinaryIO | None:
     return getattr(sys.stdin, "buffer", None)
 
 
-def say_facts(facts: Mapping[str, str]) -> None:
+def print_facts(facts: Mapping[str, str]) -> None:
     """A line for each, names and values below each other, on standard error."""
     width = max(map(len, facts))
     for name, value in facts.items():
-        say(f"{name:{width}}  {value}")
+        print_message(f"{name:{width}}  {value}")
 
 
 def make_console() -> Console:

@@ -15,7 +15,7 @@ from transduce.bundle import (
     update_calibration,
 )
 from transduce.cli.options import Computation
-from transduce.cli.standard_streams import print_json, say
+from transduce.cli.standard_streams import print_json, print_message
 from transduce.errors import UserError
 from transduce.evaluation import evaluate_translator, format_scores
 from transduce.text import open_parallel_corpus
@@ -65,7 +65,7 @@ def evaluate(
         return
     print(format_scores(result.scores))
     how = f"beam {result.beam}, {computation.engine}, {computation.settled()}"
-    say(f"{result.num_lines:,} lines in {result.seconds:.1f} s, {how}")
+    print_message(f"{result.num_lines:,} lines in {result.seconds:.1f} s, {how}")
 
 
 def score(
@@ -100,11 +100,13 @@ def score(
         sys.stdout.write((dumps(found.as_json(), ensure_ascii=False) if json else _text(found, tokens=tokens)) + "\n")
         if found.is_long:
             limit = decoder.search.max_pieces
-            say(f"line {line} is longer than the {limit} pieces that the model reads at a time: scored as a whole")
+            print_message(
+                f"line {line} is longer than the {limit} pieces that the model reads at a time: scored as a whole"
+            )
     measured = "nothing but blank lines, which have no perplexity"
     if perplexity.num_tokens:
         measured = f"perplexity {perplexity.value:.2f} for {perplexity.num_tokens:,} tokens of this model's vocabulary"
-    say(f"{perplexity.num_pairs:,} pairs in {time.monotonic() - started:.1f} s: {measured}")
+    print_message(f"{perplexity.num_pairs:,} pairs in {time.monotonic() - started:.1f} s: {measured}")
 
 
 def _text(found: PairScore, *, tokens: bool) -> str:
@@ -146,7 +148,7 @@ def calibrate(
     else:
         print(_table(measured))
     figures = f"calibrated on {measured.num_pairs:,} pairs, beam {measured.beam}"
-    say(f"{bundle.folder}: {figures}; words are aligned by --head {head}")
+    print_message(f"{bundle.folder}: {figures}; words are aligned by --head {head}")
 
 
 def _table(measured: RecordedConfidence) -> str:

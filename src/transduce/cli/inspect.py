@@ -8,7 +8,7 @@ from typing import Annotated, Any
 from cyclopts import Parameter
 
 from transduce.bundle import Bundle, check_output_file, find_bundle, write_output_file
-from transduce.cli.standard_streams import say
+from transduce.cli.standard_streams import print_message
 from transduce.errors import UserError
 from transduce.inspection import EVERYTHING, QUICK, Head, InspectedModel, InspectionRequest, inspect_text
 from transduce.serving.page import is_standalone_page, render_standalone_page
@@ -76,7 +76,9 @@ def inspect(
     documents = [_document(path, request, device) for path in (model, *compare)]
     page = render_standalone_page(documents).encode("utf-8")
     write_output_file(output, page, is_standalone_page, PAGE, force=force)
-    say(f"{output} written in {time.monotonic() - started:.1f} s: {len(page) / 1e6:.1f} MB; open it in a browser")
+    print_message(
+        f"{output} written in {time.monotonic() - started:.1f} s: {len(page) / 1e6:.1f} MB; open it in a browser"
+    )
 
 
 def _document(path: Path, request: InspectionRequest, device: str) -> dict[str, Any]:
@@ -85,5 +87,5 @@ def _document(path: Path, request: InspectionRequest, device: str) -> dict[str, 
     name = folder.parent.name if folder.name in {"best", "last"} else folder.name
     translator = Translator.load(bundle.folder, device=device, precision="float32")
     return inspect_text(
-        translator, request, InspectedModel.of(bundle, name), report=lambda text: say(f"{name}: {text}")
+        translator, request, InspectedModel.of(bundle, name), report=lambda text: print_message(f"{name}: {text}")
     )

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from cyclopts import Parameter
 
-from transduce.cli.standard_streams import say
+from transduce.cli.standard_streams import print_message
 from transduce.interop import NATIVE, load_translator
 from transduce.text import USUAL_KINDS, Glossary, Kind
 from transduce.translation import TranslationOptions, Translator
@@ -35,7 +35,12 @@ class Computation:
     def load(self, model: Path, usual: str = "float32", ensemble: Sequence[Path] = ()) -> Translator:
         """The translator of a model, and of an ensemble with it; see `load_translator`."""
         return load_translator(
-            model, self.engine, device=self.device, precision=self.settled(usual), ensemble=ensemble, report=say
+            model,
+            self.engine,
+            device=self.device,
+            precision=self.settled(usual),
+            ensemble=ensemble,
+            report=print_message,
         )
 
     def settled(self, usual: str = "float32") -> str:

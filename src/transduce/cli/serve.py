@@ -14,7 +14,7 @@ from typing import Annotated, Literal
 from cyclopts import Parameter
 
 from transduce.cli.options import Computation
-from transduce.cli.standard_streams import say
+from transduce.cli.standard_streams import print_message
 from transduce.errors import ConfigError, MissingExtraError
 from transduce.interop import NATIVE
 from transduce.serving.limits import Limits
@@ -118,7 +118,7 @@ def serve(
             if temporary is not None:
                 shutil.rmtree(temporary, ignore_errors=True)
             if exit_code:
-                say("transduce: interrupted")
+                print_message("transduce: interrupted")
             os._exit(exit_code)
 
         run(app, service, listening, log, exit_process)

@@ -11,7 +11,7 @@ from typing import Any
 from transduce.errors import UserError, WriteError
 
 
-def say(text: str) -> None:
+def print_message(text: str) -> None:
     """Print one line on standard error; it is lost, and nothing else with it, if nobody reads that any more."""
     stream = heedless_standard_error()
     if stream is not None:  # print would take standard output instead

@@ -11,7 +11,7 @@ from typing import Annotated
 from cyclopts import Parameter
 
 from transduce.cli.console import ConsoleReporter, duration, standard_input
-from transduce.cli.standard_streams import say
+from transduce.cli.standard_streams import print_message
 from transduce.config import RunConfig, load_run_config, parse_duration
 from transduce.errors import TrainingError, UserError
 from transduce.training import automatic_settings_for, connect_ranks, verify_resume
@@ -85,20 +85,22 @@ def train(
             return
         if config.data.pairs == "-" and ranks.is_first:
             if recipe is None:
-                say(f"standard input cannot be counted beforehand: preset {config.preset}; another: --set preset=small")
+                print_message(
+                    f"standard input cannot be counted beforehand: preset {config.preset}; another: --set preset=small"
+                )
             if sys.stdin is not None and sys.stdin.isatty():
-                say("reading pairs, with a tab between source and target, until Ctrl-D")
+                print_message("reading pairs, with a tab between source and target, until Ctrl-D")
         with ConsoleReporter() if ranks.is_first else nullcontext() as reporter:
             result = train_run(config, reporter, restart=restart, standard_input=standard_input())
     if ranks.is_first:
-        say(
+        print_message(
             f"trained {result.updates:,} updates in {duration(result.seconds)}; the model is in "
             f"{result.folder / 'best'}, the report in {result.folder / 'report.html'}"
         )
 
 
 def _verify(config: RunConfig) -> None:
-    proof = verify_resume(config, say)
+    proof = verify_resume(config, print_message)
     how = f"{proof.updates} updates, killed {', '.join(map(str, proof.kills)) or 'never'}, and started again each time"
     if proof.differences:
         differences = "\n".join(f"  {difference}" for difference in proof.differences)

@@ -12,7 +12,7 @@ from cyclopts import Parameter
 from transduce.bundle import Bundle, find_bundle
 from transduce.cli.console import LARGEST_BLOCK, LineProgress, standard_input
 from transduce.cli.options import Computation, SourceFlags, TranslationFlags, make_options
-from transduce.cli.standard_streams import say
+from transduce.cli.standard_streams import print_message
 from transduce.errors import ConfigError, CorpusError
 from transduce.interop import NATIVE
 from transduce.kernels.memory import give_back_freed_memory
@@ -75,7 +75,7 @@ def translate(
         details = LineDetails(bundle, translator.translator) if json and bundle is not None else None
         num_lines = _translate_lines(translator, details, json_input=json_input)
     _report_guard(translator)
-    say(f"{num_lines:,} {'sentences' if document else 'lines'} in {time.monotonic() - started:.1f} s")
+    print_message(f"{num_lines:,} {'sentences' if document else 'lines'} in {time.monotonic() - started:.1f} s")
 
 
 def _check_engine(engine: str, flags: dict[str, bool]) -> None:
@@ -138,13 +138,15 @@ def _write_line(number: int, line: Line, num_best: int, known: dict[str, Any] | 
 def _report_line(name: str, line: Line, otherwise: str) -> None:
     """Say on standard error what is unusual about a line or sentence; `otherwise` stands in place of a translation."""
     if line.has_failed:
-        say(f"{name}: no translation has what is asked for, or it is too long to be held to it; {otherwise}")
+        print_message(f"{name}: no translation has what is asked for, or it is too long to be held to it; {otherwise}")
     if line.translation.num_parts > 1:
-        say(f"{name} is longer than the model reads at a time: read in {line.translation.num_parts} parts")
+        print_message(f"{name} is longer than the model reads at a time: read in {line.translation.num_parts} parts")
     if line.is_given_up:
-        say(f"{name}: no translation keeps what it must; it stays as it is, with the terms of the glossary")
+        print_message(f"{name}: no translation keeps what it must; it stays as it is, with the terms of the glossary")
     elif line.how == "in parts":
-        say(f"{name}: no translation of a sentence as a whole keeps what it must; what is kept stays where it is")
+        print_message(
+            f"{name}: no translation of a sentence as a whole keeps what it must; what is kept stays where it is"
+        )
 
 
 def _translate_document(translator: LineTranslator) -> int:
@@ -172,4 +174,4 @@ def _format_alternatives(number: int, line: Line, num_best: int) -> Iterator[str
 def _report_guard(translator: LineTranslator) -> None:
     if (report := translator.guard_report) is not None:
         found = ", ".join(f"{name} {report.before[name]} -> {report.after[name]}" for name in PROBLEMS)
-        say(f"guard: {report.retried:,} lines tried once more, {report.kept:,} replaced; {found}")
+        print_message(f"guard: {report.retried:,} lines tried once more, {report.kept:,} replaced; {found}")

@@ -92,7 +92,7 @@ Place = tuple[int, int]
 
 
 def find_fitting_spans(
-    text: str, hidden: Sequence[Place], whole: Sequence[Place], language: str, fits: Callable[[str], bool]
+    text: str, hidden: Sequence[Place], indivisible: Sequence[Place], language: str, fits: Callable[[str], bool]
 ) -> list[Place]:
     """The start and end of each part of a text that fits, without space around it: of the text, or of its sentences.
 
@@ -102,7 +102,7 @@ def find_fitting_spans(
     Args:
         text: anything.
         hidden: spans of characters that the model does not see, by start and end.
-        whole: spans that must stay together, from left to right.
+        indivisible: spans that must stay together, from left to right.
         language: see `split_sentences`.
         fits: whether the model can read a part, in which hidden characters are spaces.
     """
@@ -113,13 +113,13 @@ def find_fitting_spans(
         if fits(part):
             return [place]
         cuts = accumulate(map(len, split_segments(part, language, fits)), initial=start)
-        places = _cut_text(text, move_cuts_outside([*cuts], whole))
+        places = _cut_text(text, move_cuts_outside([*cuts], indivisible))
         # A part that begins earlier than it was to begin may be too long.
         return [one for other in places for one in divide(other)] if len(places) > 1 else places
 
     if fits(shown):
         return _cut_text(text, [0, len(text)])
-    cuts = move_cuts_outside([*accumulate(map(len, split_sentences(text, language)), initial=0)], whole)
+    cuts = move_cuts_outside([*accumulate(map(len, split_sentences(text, language)), initial=0)], indivisible)
     return [part for place in _cut_text(text, cuts) for part in divide(place)]
 
 
@@ -141,12 +141,12 @@ def _cut_text(text: str, cuts: Sequence[int]) -> list[Place]:
     return places
 
 
-def move_cuts_outside(cuts: Sequence[int], whole: Sequence[Place]) -> list[int]:
+def move_cuts_outside(cuts: Sequence[int], indivisible: Sequence[Place]) -> list[int]:
     """Move cuts that fall within a span in front of the span, or else behind it."""
     moved = [cuts[0]]
     for cut in cuts[1:]:
-        before = bisect_right(whole, cut, key=lambda one: one[0]) - 1
-        start, end = whole[before] if before >= 0 else (cut, cut)
+        before = bisect_right(indivisible, cut, key=lambda one: one[0]) - 1
+        start, end = indivisible[before] if before >= 0 else (cut, cut)
         place = cut if not start < cut < end else start if start > moved[-1] else end
         if place > moved[-1]:
             moved.append(place)
