@@ -195,15 +195,47 @@ def test_nothing_is_left_for_later() -> None:
 
 
 # Words of the first versions, for which the field has terms of its own: see "Words" in ARCHITECTURE.md.
-COINED_WORDS = """
-    TranslationWish LineOptions memory_attention LayerCache SideBySideState PreparedNetwork rectified computing_in
-    settled_precision summed_later MergeDropout HeadSwitches SwitchedNetwork StopWish
-""".split()
+COINED_WORDS = [
+    "TranslationWish",
+    "LineOptions",
+    "memory_attention",
+    "LayerCache",
+    "SideBySideState",
+    "PreparedNetwork",
+    "rectified",
+    "computing_in",
+    "settled_precision",
+    "summed_later",
+    "MergeDropout",
+    "HeadSwitches",
+    "SwitchedNetwork",
+    "StopWish",
+]
 # These are common words: they are wrong as names of classes, functions, modules and arguments only.
-WRONG_NAMES = """
-    Kept Wanted Habits Order Delivery Reception Door Product activations spread whole outlook pace patience say talk
-    room floor started staying halvings wishes
-""".split()
+WRONG_NAMES = [
+    "Kept",
+    "Wanted",
+    "Habits",
+    "Order",
+    "Delivery",
+    "Reception",
+    "Door",
+    "Product",
+    "activations",
+    "spread",
+    "whole",
+    "outlook",
+    "pace",
+    "patience",
+    "say",
+    "talk",
+    "room",
+    "floor",
+    "started",
+    "staying",
+    "halvings",
+    "wishes",
+]
 DOCUMENTS = [path for path in SOURCE.parent.glob("*.md") if path.name != "CHANGELOG.md"]
 DOCUMENTS += sorted((SOURCE.parent / "docs").rglob("*.md"))
 FORMER_NAMES = ("bundle/weights.py", "bundle/manifest.py", "training/checkpoints.py")
