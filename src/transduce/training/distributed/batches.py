@@ -234,7 +234,7 @@ class _Process:
     def send_task(self, batch: Batch, which: int, num_tokens: int) -> None:
         parts = {name: part.contiguous() for name, part in vars(batch).items()}
         try:
-            self._connection.send_bytes(save({**parts, "task": torch.tensor([which, num_tokens])}))
+            self._connection.send_bytes(save({**parts, "task": torch.tensor([which, num_tokens], dtype=torch.uint64)}))
         except OSError as error:
             raise _lost_process_error() from error
 
