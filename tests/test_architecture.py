@@ -194,6 +194,39 @@ def test_nothing_is_left_for_later() -> None:
     assert not [str(path) for path in MODULES.values() if later.search(path.read_text(encoding="utf-8"))]
 
 
+@cache
+def definitions(module: str) -> set[str]:
+    """Functions, classes and methods of a module, as in "beam_search" and "Translator.load"."""
+    found = set()
+    for node in tree(module).body:
+        if isinstance(node, FUNCTION | ast.ClassDef):
+            found.add(node.name)
+        if isinstance(node, ast.ClassDef):
+            found |= {f"{node.name}.{method.name}" for method in node.body if isinstance(method, FUNCTION)}
+    return found
+
+
+def read_tours() -> list[list[tuple[str, str]]]:
+    """Module and function of each step, in each table of ARCHITECTURE.md whose rows are numbered."""
+    tours: list[list[tuple[str, str]]] = []
+    text = (SOURCE.parent / "ARCHITECTURE.md").read_text(encoding="utf-8")
+    for number, path, name in re.findall(r"^\| (\d+) \| `([^`]+)` \| `([^`]+)` \|", text, re.MULTILINE):
+        if number == "1":
+            tours.append([])
+        tours[-1].append((path, name))
+    return tours
+
+
+def test_the_tours_of_the_code_lead_somewhere() -> None:
+    tours = read_tours()
+    assert len(tours) == 2
+    for tour in tours:
+        assert 8 <= len(tour) <= 12
+        for path, name in tour:
+            module = "transduce." + path.removesuffix(".py").replace("/", ".")
+            assert name in definitions(module), (path, name)
+
+
 # Words of the first versions, for which the field has terms of its own: see "Words" in ARCHITECTURE.md.
 COINED_WORDS = [
     "TranslationWish",
