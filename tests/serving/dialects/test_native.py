@@ -120,13 +120,13 @@ def test_several_texts_in_order(client: httpx.Client) -> None:
 def test_a_large_response_is_encoded_beside_the_loop(client: httpx.Client, monkeypatch: pytest.MonkeyPatch) -> None:
     """It is the same, and others are answered meanwhile."""
     threads: list[str] = []
-    dump = native._dump
+    dump = native.to_json
 
     def remember(*arguments: Any) -> bytes:
         threads.append(threading.current_thread().name)
         return dump(*arguments)
 
-    monkeypatch.setattr(native, "_dump", remember)
+    monkeypatch.setattr(native, "to_json", remember)
     text, pairs = "Sun.\n" * 30, [{"text": "Sun.", "translation": "Moon. " * 20}]
     answers = []
     for many in (native._MANY_CHARACTERS, 100):
