@@ -167,7 +167,7 @@ def probe_memory(
     them all before training begins.
 
     Args:
-        updater: of the run.
+        updater: whose model is tried.
         lengths: tokens of the source and of the target of every pair, `</s>` included.
         share: tokens of a batch, on either side, that each rank takes; it may take a pair more.
         micro_batches: where to begin; doubled until they fit.

@@ -87,11 +87,8 @@ class ExponentialMovingAverage:
     """Exponential moving average of the weights after all updates so far (Polyak & Juditsky 1992).
 
     After update n the average moves to the new weights by 1 - min(decay, (1 + n) / (10 + n)), so that the weights of
-    the first updates soon count for nothing. Running statistics are averaged alike.
-
-    Args:
-        model: whose present weights the average begins with.
-        decay: from 0 to 1, the latter excluded.
+    the first updates soon count for nothing. Running statistics are averaged alike. The average begins with the present
+    weights of `model`; `decay` is at least 0 and below 1.
     """
 
     def __init__(self, model: Transformer, decay: float) -> None:

@@ -233,13 +233,7 @@ class SourceUse:
 
 
 class SourceProbe:
-    """Measures the use of the source on a small sample of the validation text, which is always the same.
-
-    Args:
-        pairs: the validation text.
-        tokenizer: of the model.
-        precision: of the computation; that of training.
-    """
+    """Measures the use of the source on a small sample of the validation text `pairs`, which is always the same."""
 
     def __init__(self, pairs: Sequence[tuple[str, str]], tokenizer: Tokenizer, precision: Precision) -> None:
         step = max(1, len(pairs) // MOST_PAIRS)

@@ -213,14 +213,10 @@ def _is_lost_connection(error: BaseException) -> bool:
 def wrap_for_distributed(
     module: nn.Module, model: Transformer, sharding: str, ranks: Ranks, device: torch.device
 ) -> nn.Module:
-    """Wrap `module` so that every backward pass ends in the mean gradient of all ranks.
+    """Wrap `module` so that every backward pass ends in the mean gradient of all ranks; a single rank needs no wrapper.
 
-    Args:
-        module: contains `model`, takes a `Batch`, and returns a tuple that begins with the loss.
-        model: with `sharding` "fsdp", each rank keeps its part of every parameter.
-        sharding: "none" or "fsdp".
-        ranks: with a single one, `module` is returned as it is.
-        device: of the model.
+    `module` contains `model`, takes a `Batch`, and returns a tuple that begins with the loss. With `sharding` "fsdp",
+    each rank keeps its part of every parameter of `model`.
     """
     if ranks.size == 1:
         return module

@@ -118,8 +118,7 @@ class SilentReporter:
 class Throughput:
     """Speed of training since the last line of metrics, and between the two lines before.
 
-    Args:
-        elapsed: seconds of the run so far, earlier sittings included.
+    `elapsed` is the seconds of the run so far, earlier sittings included.
     """
 
     def __init__(self, elapsed: float = 0.0) -> None:
@@ -169,11 +168,8 @@ def forecast_score(points: Sequence[tuple[int, float]], last_update: int) -> flo
     """The score to be expected after `last_update`; None as long as too little is known.
 
     Every doubling of the updates is assumed to gain `DAMPING` times what the one before it has gained. Between
-    validations, the score is interpolated along the logarithm of the updates.
-
-    Args:
-        points: update and score of every validation, in order; the scores rise, from 0 to 100.
-        last_update: of the run.
+    validations, the score is interpolated along the logarithm of the updates. `points` are update and score of every
+    validation, in order; the scores rise, from 0 to 100.
     """
     if len(points) < 3:
         return None
