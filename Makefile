@@ -6,17 +6,22 @@ PYTHON ?= python3
 BIN := .venv/bin
 INSTALL := $(BIN)/python -m pip install --progress-bar off --disable-pip-version-check -c constraints.txt
 
+PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist worksteal
+
 .DEFAULT_GOAL := help
-.PHONY: help demo test check clean
+.PHONY: help demo test test-all check clean
 
 help:  ## say what there is to make
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-7s %s\n", $$1, $$2 }' Makefile
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-8s %s\n", $$1, $$2 }' Makefile
 
 demo: .venv/installed-demo  ## make data, train a small Transformer on it, test it on unseen sentences; about 3 minutes
 	$(BIN)/transduce demo
 
-test: .venv/installed-test  ## run the whole test suite
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist worksteal
+test: .venv/installed-test  ## run the tests that a change needs, in some minutes
+	$(PYTEST) -m "not exhaustive"
+
+test-all: .venv/installed-test  ## run every test: also hundreds of kills, generated requests, every preset in every format
+	$(PYTEST)
 
 check: .venv/installed-test  ## format, lint and types; changes nothing
 	scripts/check
