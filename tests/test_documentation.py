@@ -171,7 +171,7 @@ EXAMPLES = [
 @pytest.mark.parametrize("words", EXAMPLES)
 def test_an_example_can_be_typed(words: list[str]) -> None:
     if words[0] == "make":
-        targets = re.findall(r"^([a-z]+):", (PROJECT / "Makefile").read_text(encoding="utf-8"), flags=re.MULTILINE)
+        targets = re.findall(r"^([a-z-]+):", (PROJECT / "Makefile").read_text(encoding="utf-8"), flags=re.MULTILINE)
         assert {word for word in words[1:] if "=" not in word} <= set(targets)
     elif words[1:] not in [[name] for name in COMMANDS]:  # a name alone is no call
         try:

@@ -1,5 +1,6 @@
 """The graphs in ONNX Runtime against the model, whose whole-sentence decoding they take step by step."""
 
+import copy
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -106,17 +107,21 @@ def test_equals_the_model_for_every_structure_and_shape(
     random_model: Callable[..., Transformer], settings: dict[str, Any]
 ) -> None:
     model = with_statistics(random_model(**settings))
-    graphs = graphs_of(model)
+    graphs, exact_model = graphs_of(model), copy.deepcopy(model).double()
     for lengths in LENGTHS:
         source_ids = sources(model, lengths)
         memory = graphs.read(source_ids)
         assert np.array_equal(memory["source_mask"], (source_ids != model.pad_id).numpy())
         for width in (1, 3):
             target_ids = targets(model, len(lengths) * width, 9)
-            wanted = expected(model, source_ids.repeat_interleave(width, dim=0), target_ids)
+            sentences = source_ids.repeat_interleave(width, dim=0), target_ids
+            exact = expected(exact_model, *sentences)[..., :-1]
+            # Some structures, as products of queries and keys that are not scaled, make much of a rounding error: the
+            # model's own result in float32 is then as far from what its formula says.
+            tolerance = max(1e-5, 4 * np.abs(expected(model, *sentences)[..., :-1] - exact).max())
             for place, found in enumerate(graphs.steps(memory, target_ids, model.pad_id)):
                 assert np.isneginf(found[:, -1]).all()
-                assert np.allclose(found, wanted[:, place], atol=1e-5, rtol=1e-6)
+                assert np.abs(found[:, :-1] - exact[:, place]).max() <= tolerance
 
 
 def test_sinusoids_have_no_end(random_model: Callable[..., Transformer]) -> None:
