@@ -13,9 +13,8 @@ from jaxtyping import Float, Int
 from transduce.errors import CorpusError
 from transduce.model import cross_attention_weights
 from transduce.text import read_lines
-from transduce.translation.confidence.alignment import AlignmentHead
+from transduce.translation.confidence.alignment import AlignmentHead, Words, divide_pairs, sum_by_words
 from transduce.translation.confidence.scoring import ForcedDecoder, Pair
-from transduce.translation.confidence.words import Words, divide_pairs, sum_by_words
 
 Positions = tuple[int, int]
 """Number of a source word and of a target word, from 0."""
