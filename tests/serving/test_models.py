@@ -34,7 +34,7 @@ def test_a_model_says_what_it_is(bundle: Path) -> None:
     assert (info.engine, info.precision, info.beam, info.max_pieces) == ("native", "float32", 2, 40)
     assert info.num_parameters == Bundle.open(bundle).load_model().num_parameters
     assert model.confidence is None
-    assert model.alignment_head.layer == 0
+    assert model.head is None
 
 
 def test_languages_can_be_given_to_a_model_that_does_not_say_them(

@@ -6,10 +6,10 @@ from copy import copy
 from dataclasses import asdict, dataclass
 from functools import cache, lru_cache
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 import torch
-from pydantic import ConfigDict, Field
+from pydantic import Field
 
 from transduce.bundle import Bundle, find_bundle
 from transduce.errors import BundleError, ConfigError, MissingExtraError
@@ -20,7 +20,7 @@ from transduce.serving.monitoring import Metrics
 from transduce.translation import (
     AlignmentHead,
     Confidence,
-    ForcedDecoder,
+    DescribedFields,
     LineTranslator,
     NativeEngine,
     TranslationOptions,
@@ -37,14 +37,8 @@ LanguagePair = tuple[str, str]
 """Language codes of source and target."""
 
 
-class ResponseModel:
-    """Base of dataclasses that are parts of responses: OpenAPI describes each field by the docstring below it."""
-
-    __pydantic_config__: ClassVar = ConfigDict(use_attribute_docstrings=True)
-
-
 @dataclass(frozen=True)
-class ModelInfo(ResponseModel):
+class ModelInfo(DescribedFields):
     """A loaded model."""
 
     source: Annotated[str, Field(examples=["en"])]
@@ -154,18 +148,6 @@ class LoadedModel:
     def make_line_translator(self, options: TranslationOptions) -> LineTranslator:
         """Make a translator with the options, which are checked."""
         return LineTranslator(self.translator, options.widen_beam(self.translator.search), self.head)
-
-    def make_forced_decoder(self, purpose: str) -> ForcedDecoder:
-        """Make a decoder of given translations, which only the native engine has."""
-        engine = self.translator.engine
-        if not isinstance(engine, NativeEngine):
-            raise ConfigError(f"{purpose}: needs the engine {NATIVE}; this service has {self.info.engine}")
-        return ForcedDecoder(engine.model, self.translator.tokenizer, self.translator.search)
-
-    @property
-    def alignment_head(self) -> AlignmentHead:
-        """The calibrated head, or else the mean of the last layer's heads."""
-        return self.head or AlignmentHead(self.make_forced_decoder("alignments").model.config.num_decoder_layers - 1)
 
 
 class Models:

@@ -28,7 +28,6 @@ from transduce.serving.models import (
     ModelInfo,
     Models,
     ModelSettings,
-    ResponseModel,
 )
 from transduce.serving.monitoring import Metrics
 from transduce.serving.scheduling.batching import Batcher
@@ -40,7 +39,7 @@ from transduce.serving.scheduling.work import (
     prepare_pairs,
     prepare_texts,
 )
-from transduce.translation import PairScore, TranslationOptions
+from transduce.translation import DescribedFields, PairScore, TranslationOptions
 
 CHARACTERS_PER_TOKEN = 4
 """Characters of a token, about: the size of texts that wait for their tokens to be counted is estimated so."""
@@ -77,7 +76,7 @@ class TranslationRequest:
 
 
 @dataclass(frozen=True)
-class TranslationResponse(ResponseModel):
+class TranslationResponse(DescribedFields):
     """The translations of all texts."""
 
     target: Annotated[str, Field(examples=["de"])]
@@ -245,7 +244,7 @@ class Service:
         model = self._find_model(pair)
         sides = [side for sides in pairs for side in sides]
         self._check_size(len(pairs), sides)
-        model.make_forced_decoder("scores")
+        model.translator.make_forced_decoder("scores")
         async with self._limit_time(deadline_seconds) as deadline:
             with self._reserve_room(sides):
                 prepared = await self._prepare(prepare_pairs, model, pairs)
@@ -261,7 +260,7 @@ class Service:
             UserError: the text is longer than an inspection shows.
         """
         model = self._find_model(pair)
-        model.make_forced_decoder("inspections")
+        model.translator.make_forced_decoder("inspections")
         try:
             checked = InspectionRequest.model_validate(request)
         except ValidationError as error:

@@ -10,10 +10,12 @@ from transduce.translation.confidence.head_selection import (
     read_gold_alignments,
 )
 from transduce.translation.confidence.scoring import (
+    DescribedFields,
     EncodedPair,
     ForcedDecoder,
     PairScore,
     Perplexity,
+    Token,
     encode_pairs,
     score_encoded_pairs,
     score_ids,
@@ -23,7 +25,15 @@ from transduce.translation.confidence.scoring import (
 from transduce.translation.constraints.text_constraints import TextConstraints
 from transduce.translation.engines.engine import Engine, NativeEngine, NetworkEngine, batch_by_length
 from transduce.translation.engines.inference_model import Network
-from transduce.translation.lines import Line, LineDetails, LineTranslator, align_lines, make_safer_settings
+from transduce.translation.lines import (
+    Line,
+    LineTranslator,
+    ScoredText,
+    TranslatedSentence,
+    align_lines,
+    describe_lines,
+    make_safer_settings,
+)
 from transduce.translation.options import TranslationLine, TranslationOptions
 from transduce.translation.translator import Alternative, EncodedText, Translation, Translator, translate
 
@@ -33,20 +43,23 @@ __all__ = [
     "AlignmentHead",
     "Alternative",
     "Confidence",
+    "DescribedFields",
     "EncodedPair",
     "EncodedText",
     "Engine",
     "ForcedDecoder",
     "GoldAlignment",
     "Line",
-    "LineDetails",
     "LineTranslator",
     "NativeEngine",
     "Network",
     "NetworkEngine",
     "PairScore",
     "Perplexity",
+    "ScoredText",
     "TextConstraints",
+    "Token",
+    "TranslatedSentence",
     "Translation",
     "TranslationLine",
     "TranslationOptions",
@@ -56,6 +69,7 @@ __all__ = [
     "align_stream",
     "batch_by_length",
     "choose_head",
+    "describe_lines",
     "encode_pairs",
     "make_safer_settings",
     "measure_confidence",

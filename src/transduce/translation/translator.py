@@ -15,6 +15,7 @@ from transduce.kernels.memory import KERNELS_OF_TRANSLATION, keep_few_kernels, k
 from transduce.kernels.precision import Precision
 from transduce.search import Constraints, Hypothesis, Sampling
 from transduce.text import Tokenizer, split_segments
+from transduce.translation.confidence.scoring import ForcedDecoder
 from transduce.translation.constraints.text_constraints import TextConstraints, find_contradictions
 from transduce.translation.engines.engine import Engine, NativeEngine
 
@@ -137,6 +138,16 @@ class Translator:
         for other in others:  # a source must be short enough for all of them
             search = search.changed({"max_pieces": min(search.max_pieces, other.description.search.max_pieces)})
         return cls(engine, tokenizer, search, languages.source, languages.target)
+
+    def make_forced_decoder(self, purpose: str) -> ForcedDecoder:
+        """The model as a reader of given translations, whose attention and probabilities are looked at.
+
+        Raises:
+            ConfigError: the engine is not the native one; says that `purpose` needs it.
+        """
+        if not isinstance(self.engine, NativeEngine):
+            raise ConfigError(f"{purpose}: needs the native engine, whose attention is read; choose that one")
+        return ForcedDecoder(self.engine.model, self.tokenizer, self.search)
 
     def with_search(self, settings: Mapping[str, Any]) -> "Translator":
         """The translator with other settings of the search, by their names in `SearchConfig`."""

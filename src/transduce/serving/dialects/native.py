@@ -17,10 +17,9 @@ from transduce.inspection import InspectionDocument, InspectionRequest
 from transduce.serving.errors import ParameterError, UnknownPair, describe_errors
 from transduce.serving.markup import MarkupRules
 from transduce.serving.middleware import admit_request, set_logged_pair
-from transduce.serving.models import LanguagePair, Languages, ModelInfo, ResponseModel, find_language
-from transduce.serving.scheduling.work import Token
+from transduce.serving.models import LanguagePair, Languages, ModelInfo, find_language
 from transduce.serving.service import Service, TranslationRequest, TranslationResponse
-from transduce.translation import PairScore, TranslationOptions
+from transduce.translation import DescribedFields, PairScore, TranslationOptions
 
 _MARKUP = {"text": None, "html": MarkupRules(), "xml": MarkupRules(is_xml=True)}
 
@@ -99,38 +98,15 @@ class ScoreRequest(Settings):
 
 
 @dataclass(frozen=True)
-class ScoredPair(ResponseModel):
-    """Score of a given translation."""
-
-    score: float
-    """Log-probability divided by the length penalty, as the score of a translation; 0 for a pair of blank texts."""
-
-    log_probability: float
-    """Log-probability of all tokens, in nats."""
-
-    tokens: tuple[Token, ...]
-    """Tokens of the translation."""
-
-    is_long: bool
-    """Whether the text has more pieces than the model reads at a time, so that it would be translated in parts."""
-
-    @classmethod
-    def describe(cls, found: PairScore) -> "ScoredPair":
-        """Describe a score."""
-        tokens = tuple(map(Token, found.pieces, found.log_probabilities))
-        return cls(found.score, found.log_probability, tokens, found.is_long)
-
-
-@dataclass(frozen=True)
-class ScoreResponse(ResponseModel):
+class ScoreResponse(DescribedFields):
     """The scores of all pairs."""
 
-    scores: list[ScoredPair]
+    scores: list[PairScore]
     """A score for each pair, in order."""
 
 
 @dataclass(frozen=True)
-class ModelsResponse(ResponseModel):
+class ModelsResponse(DescribedFields):
     """The loaded models."""
 
     models: tuple[ModelInfo, ...]
@@ -239,8 +215,7 @@ async def score(request: Request, service: _Admitted, body: Annotated[ScoreReque
     pair = _find_pair(service, request, body.source, body.target)
     pairs = [(one.text, one.translation) for one in body.pairs]
     found = await service.score(pair, pairs, deadline_seconds=body.deadline_seconds)
-    scores = ScoreResponse(list(map(ScoredPair.describe, found)))
-    return await _encode(scores, sum(len(translation) for _, translation in pairs))
+    return await _encode(ScoreResponse(found), sum(len(translation) for _, translation in pairs))
 
 
 @router.post("/inspect", response_model=InspectionDocument, summary="Look inside a translation")

@@ -181,8 +181,14 @@ def align_pairs(
     return _align_words(decoder, *divide_pairs(decoder.tokenizer, pairs), head, first_line)
 
 
-def align_fitting_pairs(decoder: ForcedDecoder, pairs: Sequence[Pair], head: AlignmentHead) -> list[Alignment | None]:
-    """The alignment of each pair; None if the model does not read both texts as wholes. See `align_pairs`."""
+def align_fitting_pairs(
+    decoder: ForcedDecoder, pairs: Sequence[Pair], head: AlignmentHead | None
+) -> list[Alignment | None]:
+    """The alignment of each pair; None if the model does not read both texts as wholes. See `align_pairs`.
+
+    Without a head, it is the mean of those of the last layer.
+    """
+    head = head or AlignmentHead(decoder.model.config.num_decoder_layers - 1)
     sources, targets = divide_pairs(decoder.tokenizer, pairs)
     fits = [decoder.fits(source.ids, target.ids) for source, target in zip(sources, targets, strict=True)]
     aligned = iter(_align_words(decoder, [*compress(sources, fits)], [*compress(targets, fits)], head))

@@ -9,13 +9,10 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from transduce.errors import ConfigError
 from transduce.text import ProtectedSpan, find_protected_spans, find_run_before, find_run_behind, find_whole
 from transduce.translation.confidence.alignment import Alignment, AlignmentHead, align_fitting_pairs
-from transduce.translation.confidence.scoring import ForcedDecoder
 from transduce.translation.constraints.protection import ConstrainedText, Place, Proposal, replace_places
 from transduce.translation.constraints.text_constraints import TextConstraints, spell
-from transduce.translation.engines.engine import NativeEngine
 from transduce.translation.translator import EncodedText, Translation, Translator
 
 _PUNCTUATION = frozenset(".,;:!?)]}»”…。、，！？")
@@ -158,12 +155,8 @@ class SpanSearch:
     def __init__(
         self, translator: Translator, head: AlignmentHead | None = None, encoded: Sequence[EncodedText] = ()
     ) -> None:
-        engine = translator.engine
-        if not isinstance(engine, NativeEngine):
-            raise ConfigError("spans and terms are kept in translations by the native engine alone")
-        self._translator = translator
-        self._decoder = ForcedDecoder(engine.model, translator.tokenizer, translator.search)
-        self._head = head or AlignmentHead(engine.model.config.num_decoder_layers - 1)
+        self._translator, self._head = translator, head
+        self._decoder = translator.make_forced_decoder("protected spans or a glossary")
         self._encoded = {one.text: one for one in encoded}
 
     def fits(self, text: str) -> bool:
