@@ -18,10 +18,7 @@ from transduce.translation.constraints.span_search import SpanSearch, find_remov
 from transduce.translation.constraints.text_constraints import TextConstraints
 from transduce.translation.minimum_bayes_risk import rank_candidates
 from transduce.translation.options import TranslationOptions
-from transduce.translation.translator import Alternative, EncodedText, Translation, Translator
-
-_MOST_ATTEMPTS = 8
-"""Searches for a translation without forbidden phrases, each of which knows more spellings of them."""
+from transduce.translation.translator import FAILED, Alternative, EncodedText, Translation, Translator
 
 
 @dataclass(frozen=True)
@@ -72,9 +69,6 @@ class Line:
         sides = zip(*self.spans, strict=True)
         of_source, of_target = (sorted(side, key=lambda span: span.start) for side in sides)
         return of_source, of_target
-
-
-_FAILED = Translation((Alternative("", -math.inf),))
 
 
 class LineTranslator:
@@ -185,31 +179,22 @@ class LineTranslator:
         num_best = self.options.num_best
         free = [place for place, one in enumerate(constraints) if one is None or not (one.prefix or one.required)]
         results = translator.find_translations([texts[place] for place in free], num_best=num_best)
-        found = [_FAILED] * len(texts)
-        for place, result in zip(free, results, strict=True):
-            own = constraints[place]
-            if own is None or all(own.are_met_by(one.text) for one in result.alternatives):
-                found[place] = result
+        found = dict(zip(free, results, strict=True))
         waiting = {
             place: own
             for place, own in enumerate(constraints)
-            if own is not None and found[place] is _FAILED and texts[place].is_whole
+            if own is not None
+            and not (place in found and all(own.are_met_by(one.text) for one in found[place].alternatives))
         }
-        for _ in range(_MOST_ATTEMPTS):
-            if not waiting:
-                break
-            results = translator.find_translations(
-                [texts[place] for place in waiting], num_best=num_best, constraints=list(waiting.values())
-            )
-            again: dict[int, TextConstraints] = {}
-            for (place, own), result in zip(waiting.items(), results, strict=True):
-                best = result.alternatives[0]
-                if best.score > -math.inf:
-                    found[place] = result
-                elif (stricter := own.learn_spellings(translator.tokenizer, best.pieces)) != own:
-                    again[place] = stricter
-            waiting = again
-        return found
+        found.update(dict.fromkeys(waiting, FAILED))
+        waiting = {place: own for place, own in waiting.items() if texts[place].is_whole}
+        results = translator.find_translations(
+            [texts[place] for place in waiting], num_best=num_best, constraints=list(waiting.values())
+        )
+        for place, result in zip(waiting, results, strict=True):
+            if result.alternatives[0].score > -math.inf:
+                found[place] = result
+        return [found[place] for place in range(len(texts))]
 
     def _translate_with_spans(self, span_search: SpanSearch, sources: Sequence[str]) -> list[Line]:
         kinds, language = self.options.protect, self.translator.source_language
