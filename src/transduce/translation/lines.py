@@ -191,9 +191,8 @@ class LineTranslator:
         results = translator.find_translations(
             [texts[place] for place in waiting], num_best=num_best, constraints=list(waiting.values())
         )
-        for place, result in zip(waiting, results, strict=True):
-            if result.alternatives[0].score > -math.inf:
-                found[place] = result
+        pairs = zip(waiting, results, strict=True)
+        found |= {place: result for place, result in pairs if result.alternatives[0].score > -math.inf}
         return [found[place] for place in range(len(texts))]
 
     def _translate_with_spans(self, span_search: SpanSearch, sources: Sequence[str]) -> list[Line]:
