@@ -316,7 +316,12 @@ class DetectedLanguage(NamedTuple):
 
 
 @cache
-def _load_identifier() -> Any:  # noqa: ANN401 - a library without types
+def load_language_identifier() -> Any:  # noqa: ANN401 - a library without types
+    """Load py3langid's model, once.
+
+    Raises:
+        MissingExtraError: py3langid is not installed.
+    """
     try:
         from py3langid.langid import MODEL_FILE, LanguageIdentifier  # noqa: PLC0415 - an extra
     except ImportError as error:
@@ -324,35 +329,25 @@ def _load_identifier() -> Any:  # noqa: ANN401 - a library without types
     return LanguageIdentifier.from_model_file(MODEL_FILE, norm_probs=True)
 
 
-class Detector:
-    """Language detection by py3langid, which knows 97 languages; others are never detected.
+@lru_cache(maxsize=64)
+def _restrict_identifier(bases: frozenset[str]) -> Any:  # noqa: ANN401 - a library without types
+    identifier = copy(load_language_identifier())
+    identifier.set_languages(bases)
+    return identifier
 
-    Raises:
-        MissingExtraError: py3langid is not installed.
+
+def rank_languages(text: str, languages: Sequence[str]) -> list[DetectedLanguage]:
+    """Rank languages by the probability, among each other, that a text is in them, best first.
+
+    py3langid knows 97 languages. Others come last with probability 0, as do all for a text without letters.
     """
-
-    def __init__(self) -> None:
-        self._identifier = _load_identifier()
-        self._known = frozenset(self._identifier.labels)
-        self._restrict_cached = lru_cache(maxsize=64)(self._restrict)
-
-    def rank_languages(self, text: str, languages: Sequence[str]) -> list[DetectedLanguage]:
-        """Rank languages by their probability among each other, best first.
-
-        Languages that py3langid does not know come last with probability 0, as do all for a text without letters.
-        """
-        bases = {language.lower().partition("-")[0]: language for language in reversed(languages)}
-        known = frozenset(bases) & self._known
-        beginning = text[:_DETECTED_CHARACTERS]
-        if not known or not any(map(str.isalpha, beginning)):
-            return [DetectedLanguage(language, 0.0) for language in languages]
-        ranked = [
-            DetectedLanguage(bases[base], float(share)) for base, share in self._restrict_cached(known).rank(beginning)
-        ]
-        found = {one.language for one in ranked}
-        return [*ranked, *(DetectedLanguage(language, 0.0) for language in languages if language not in found)]
-
-    def _restrict(self, bases: frozenset[str]) -> Any:  # noqa: ANN401 - a library without types
-        identifier = copy(self._identifier)
-        identifier.set_languages(bases)
-        return identifier
+    bases = {language.lower().partition("-")[0]: language for language in reversed(languages)}
+    known = frozenset(bases).intersection(load_language_identifier().labels)
+    beginning = text[:_DETECTED_CHARACTERS]
+    if not known or not any(map(str.isalpha, beginning)):
+        return [DetectedLanguage(language, 0.0) for language in languages]
+    ranked = [
+        DetectedLanguage(bases[base], float(share)) for base, share in _restrict_identifier(known).rank(beginning)
+    ]
+    found = {one.language for one in ranked}
+    return [*ranked, *(DetectedLanguage(language, 0.0) for language in languages if language not in found)]

@@ -21,13 +21,14 @@ from transduce.serving.limits import Limits, count_characters
 from transduce.serving.markup import MarkupRules, Passage, split_markup
 from transduce.serving.models import (
     DetectedLanguage,
-    Detector,
     LanguagePair,
     Languages,
     LoadedModel,
     ModelInfo,
     Models,
     ModelSettings,
+    load_language_identifier,
+    rank_languages,
 )
 from transduce.serving.monitoring import Metrics
 from transduce.serving.scheduling.batching import Batcher
@@ -126,7 +127,7 @@ class Service:
     ) -> None:
         self.limits = limits or Limits()
         self.metrics = metrics or Metrics()
-        self.detector = Detector()
+        load_language_identifier()  # so that a missing library is known before the first request
         self.num_characters = 0
         """Characters that were translated since the start."""
         self._models = Models(models, settings or ModelSettings(), self.metrics, report)
@@ -347,7 +348,7 @@ class Service:
         sources = self.languages.get_sources(request.target)
         if not sources:  # no model will be found, which is the error then
             return DetectedLanguage("auto", 0.0)
-        ranked = self.detector.rank_languages(text, (*sources, request.target))
+        ranked = rank_languages(text, (*sources, request.target))
         return next(one for one in ranked if one.language != request.target or one.probability > CERTAIN_PROBABILITY)
 
     async def _translate_inputs(
