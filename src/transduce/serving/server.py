@@ -161,7 +161,7 @@ def make_server(app: FastAPI) -> uvicorn.Server:
     )
 
 
-def run(
+async def run(
     app: FastAPI,
     service: Service,
     listening: socket.socket,
@@ -184,16 +184,7 @@ def run(
         TransduceError: a model cannot be loaded.
     """
     sys.setswitchinterval(_SWITCH_SECONDS)
-    asyncio.run(_run(make_server(app), service, listening, report, exit_process))
-
-
-async def _run(
-    server: uvicorn.Server,
-    service: Service,
-    listening: socket.socket,
-    report: Callable[[str], None],
-    exit_process: Callable[[int], None],
-) -> None:
+    server = make_server(app)
     stop_requested = asyncio.Event()
     loop = asyncio.get_running_loop()
 
