@@ -1,14 +1,17 @@
 """A model and its tokenizer, on disk or in training: text in, text out."""
 
-from transduce.translation.confidence.alignment import Alignment, AlignmentHead, align_pairs, align_stream
-from transduce.translation.confidence.calibration import Confidence, measure_confidence
-from transduce.translation.confidence.guard import PROBLEMS
-from transduce.translation.confidence.head_selection import (
+from transduce.translation.confidence.alignment import (
+    Alignment,
+    AlignmentHead,
     GoldAlignment,
+    align_pairs,
+    align_stream,
     choose_head,
     measure_heads,
     read_gold_alignments,
 )
+from transduce.translation.confidence.calibration import Confidence, measure_confidence
+from transduce.translation.confidence.guard import PROBLEMS
 from transduce.translation.confidence.scoring import (
     DescribedFields,
     EncodedPair,
