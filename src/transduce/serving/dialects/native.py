@@ -26,9 +26,6 @@ _MARKUP = {"text": None, "html": MarkupRules(), "xml": MarkupRules(is_xml=True)}
 _MAX_NAMES = 1_000
 """Names in an object of a body: each wrong one would be an error of its own, and these take long to be collected."""
 
-_MANY_CHARACTERS = 20_000
-"""Characters of texts whose response takes some hundredths of a second to be encoded."""
-
 _T = TypeVar("_T")
 _List = Annotated[list[_T], Field(fail_fast=True)]
 """A list of which the first wrong item is an error, and not each of a million."""
@@ -206,7 +203,7 @@ async def translate(request: Request, service: _Admitted, body: Annotated[Transl
         TranslationRequest(texts, source, target, body.options(), _MARKUP[body.format], body.deadline_seconds),
         partial(set_logged_pair, request),
     )
-    return await _encode(found, sum(map(len, texts)))
+    return _encode(found)
 
 
 @router.post("/score", response_model=ScoreResponse, summary="Score given translations")
@@ -215,7 +212,7 @@ async def score(request: Request, service: _Admitted, body: Annotated[ScoreReque
     pair = _find_pair(service, request, body.source, body.target)
     pairs = [(one.text, one.translation) for one in body.pairs]
     found = await service.score(pair, pairs, deadline_seconds=body.deadline_seconds)
-    return await _encode(ScoreResponse(found), sum(len(translation) for _, translation in pairs))
+    return _encode(ScoreResponse(found))
 
 
 @router.post("/inspect", response_model=InspectionDocument, summary="Look inside a translation")
@@ -231,14 +228,12 @@ async def inspect(request: Request, service: _Admitted, body: Annotated[Inspecti
 @router.get("/models", response_model=ModelsResponse, summary="Say which models are loaded")
 async def models(service: _Admitted) -> Response:
     """A model for each pair of languages."""
-    return await _encode(ModelsResponse(service.models), 0)
+    return _encode(ModelsResponse(service.models))
 
 
-async def _encode(response: object, num_characters: int) -> Response:
-    """Encode a response; one about many characters in a thread, so that other requests are answered meanwhile."""
-    is_large = num_characters > _MANY_CHARACTERS
-    content = await asyncio.to_thread(to_json, response) if is_large else to_json(response)
-    return Response(content, media_type="application/json")
+def _encode(response: object) -> Response:
+    """Encode a response without the validation that FastAPI would do."""
+    return Response(to_json(response), media_type="application/json")
 
 
 def _find_pair(service: Service, request: Request, source: str | None, target: str | None) -> LanguagePair:
