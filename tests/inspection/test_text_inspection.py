@@ -139,7 +139,7 @@ def test_all_kinds_of_models_are_looked_into(
         assert side["log_probabilities"] == pytest.approx(scored.token_scores, abs=1e-5)
         if text is not None:
             (pair,) = score_pairs(decoder, [(SENTENCE, text)])
-            assert (side["text"], side["pieces"]) == (text, list(pair.pieces))
+            assert (side["text"], side["pieces"]) == (text, [token.piece for token in pair.tokens])
     assert document["alternatives"][0]["log_probabilities"] == pytest.approx(
         document["target"]["log_probabilities"], abs=2e-5
     )

@@ -4,6 +4,7 @@ import re
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import sentencepiece
@@ -26,17 +27,19 @@ from transduce.text import Tokenizer, find_protected_spans, pair_spans
 from transduce.translation import (
     AlignmentHead,
     Alternative,
+    Confidence,
     ForcedDecoder,
     Line,
-    LineDetails,
     LineTranslator,
     NativeEngine,
     TextConstraints,
+    TranslatedSentence,
     Translation,
     TranslationOptions,
     Translator,
     align_lines,
     align_pairs,
+    describe_lines,
 )
 from transduce.translation.confidence.guard import find_problems
 
@@ -388,10 +391,16 @@ def bundle(tmp_path: Path, copier: Transformer, tokenizer: Tokenizer) -> Bundle:
     return Bundle.open(tmp_path / "bundle")
 
 
+def details(lines: list[Line], bundle: Bundle, translator: Translator) -> list[dict[str, Any]]:
+    """The lines as the command line prints them."""
+    head, confidence = AlignmentHead.load(bundle), Confidence.load(bundle)
+    found = describe_lines(lines, translator, confidence=confidence, head=head, has_alignment=head is not None)
+    return list(map(TranslatedSentence.as_json, found))
+
+
 def test_a_line_with_spans_has_what_is_known_of_its_search(bundle: Bundle, translator: Translator) -> None:
-    details = LineDetails(bundle, translator)
     lines = LineTranslator(translator, TranslationOptions(protect=("placeholder",))).translate(["sun {x} moon", "{x}"])
-    one, none = details.describe(lines)
+    one, none = details(lines, bundle, translator)
     assert one["kept"] == "constrained"
     assert one["score"] < 0
     assert "".join(token["piece"] for token in one["tokens"]).replace("▁", " ").strip() == "sun moon</s>"
@@ -406,25 +415,23 @@ def test_confidence_and_alignment_are_known_of_what_was_read_as_a_whole(bundle: 
     )
     recorded = RecordedConfidence(words=fit, sentences=fit, data={}, beam=1, num_pairs=2, num_words=1, **figures)
     update_calibration(bundle, confidence=recorded, alignment=RecordedHead(layer=0, head=0, offset=0))
-    details = LineDetails(bundle, translator)
     sources = ["sun moon", " ".join(["sun moon river"] * 30), "", "river"]
     lines = LineTranslator(translator, TranslationOptions()).translate(sources)
-    found = details.describe(lines)
+    found = details(lines, bundle, translator)
     assert [one["parts"] > 1 for one in found] == [False, True, False, False]
     assert ["confidence" in one for one in found] == [True, False, False, True]
     assert ["words" in one for one in found] == [True, False, False, True]
     assert [bool(one.get("alignment")) for one in found] == [True, False, False, True]
-    assert found == [one for line in lines for one in details.describe([line])]
+    assert found == [one for line in lines for one in details([line], bundle, translator)]
 
 
 def test_samples_have_score_and_utility(bundle: Bundle, translator: Translator) -> None:
-    details = LineDetails(bundle, translator)
     options = TranslationOptions(num_samples=6, num_best=6, temperature=3.0, minimum_bayes_risk=True)
     (line,) = LineTranslator(translator, options).translate(["sun moon river"])
-    (found,) = details.describe([line])
+    (found,) = details([line], bundle, translator)
     every = [found, *found["alternatives"]]
     assert len(every) > 1
     assert all(one["score"] <= 0 <= one["utility"] <= 100 for one in every)
     (plain,) = LineTranslator(translator, TranslationOptions(num_best=2)).translate(["sun"])
-    (known,) = details.describe([plain])
+    (known,) = details([plain], bundle, translator)
     assert "utility" not in {*known, *known["alternatives"][0]}

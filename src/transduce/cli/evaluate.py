@@ -110,8 +110,8 @@ def score(
 
 
 def _text(found: PairScore, *, tokens: bool) -> str:
-    scored = zip(found.pieces, found.log_probabilities, strict=True) if tokens else ()
-    return "\t".join([f"{found.score:.4f}", *(f"{piece} {log_probability:.4f}" for piece, log_probability in scored)])
+    scored = [f"{token.piece} {token.log_probability:.4f}" for token in found.tokens] if tokens else []
+    return "\t".join([f"{found.score:.4f}", *scored])
 
 
 def calibrate(

@@ -1,5 +1,6 @@
 """`transduce serve`."""
 
+import asyncio
 import os
 import re
 import shutil
@@ -121,7 +122,7 @@ def serve(
                 print_message("transduce: interrupted")
             os._exit(exit_code)
 
-        run(app, service, listening, log, exit_process)
+        asyncio.run(run(app, service, listening, log, exit_process))
 
 
 @contextmanager

@@ -2,10 +2,11 @@
 
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from json import dumps
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 from cyclopts import Parameter
 
@@ -20,11 +21,13 @@ from transduce.text import read_available_blocks, read_document, rebuild_documen
 from transduce.translation import (
     PROBLEMS,
     AlignmentHead,
+    Confidence,
     Line,
-    LineDetails,
     LineTranslator,
     TextConstraints,
+    TranslatedSentence,
     TranslationLine,
+    describe_lines,
 )
 
 STANDARD_INPUT = "standard input"
@@ -72,8 +75,13 @@ def translate(
     if document:
         num_lines = _translate_document(translator)
     else:
-        details = LineDetails(bundle, translator.translator) if json and bundle is not None else None
-        num_lines = _translate_lines(translator, details, json_input=json_input)
+        describe = None
+        if json and bundle is not None:
+            confidence, has_alignment = Confidence.load(bundle), head is not None
+            describe = partial(
+                describe_lines, translator=loaded, confidence=confidence, head=head, has_alignment=has_alignment
+            )
+        num_lines = _translate_lines(translator, describe, json_input=json_input)
     _report_guard(translator)
     print_message(f"{num_lines:,} {'sentences' if document else 'lines'} in {time.monotonic() - started:.1f} s")
 
@@ -85,7 +93,12 @@ def _check_engine(engine: str, flags: dict[str, bool]) -> None:
         raise ConfigError(f"{names}: needs the native engine, whose attention is read; leave out --engine {engine}")
 
 
-def _translate_lines(translator: LineTranslator, details: LineDetails | None, *, json_input: bool) -> int:
+def _translate_lines(
+    translator: LineTranslator,
+    describe: Callable[[Sequence[Line]], list[TranslatedSentence]] | None,
+    *,
+    json_input: bool,
+) -> int:
     num_lines, stream = 0, standard_input()
     with LineProgress(stream) as progress:
         for block in read_available_blocks(stream, STANDARD_INPUT, progress.block_size):
@@ -96,7 +109,7 @@ def _translate_lines(translator: LineTranslator, details: LineDetails | None, *,
                 else ([(text, None) for text in block], None)
             )
             lines = translator.translate([text for text, _ in given], [constraints for _, constraints in given])
-            found = [None] * len(lines) if details is None else details.describe(lines)
+            found = [None] * len(lines) if describe is None else describe(lines)
             for number, (line, known) in enumerate(zip(lines, found, strict=True), start=num_lines + 1):
                 _write_line(number, line, translator.options.num_best, known)
             sys.stdout.flush()  # somebody may wait for this block before writing the next
@@ -127,9 +140,9 @@ def _read_json_lines(
     return found, None
 
 
-def _write_line(number: int, line: Line, num_best: int, known: dict[str, Any] | None) -> None:
+def _write_line(number: int, line: Line, num_best: int, known: TranslatedSentence | None) -> None:
     if known is not None:
-        sys.stdout.write(dumps({"line": number, **known}, ensure_ascii=False, allow_nan=False) + "\n")
+        sys.stdout.write(dumps({"line": number, **known.as_json()}, ensure_ascii=False, allow_nan=False) + "\n")
     else:
         sys.stdout.writelines(text + "\n" for text in _format_alternatives(number, line, num_best))
     _report_line(f"line {number}", line, "it is left blank")

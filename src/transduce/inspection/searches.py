@@ -25,7 +25,7 @@ from transduce.search import (
     beam_search,
     length_penalty,
 )
-from transduce.search.beam import Candidate, LiveHypothesis, SentenceSearch, search_sentences
+from transduce.search.beam import Candidate, SentenceSearch, search_sentences
 from transduce.search.constraints import Automaton
 from transduce.search.interface import read_back
 from transduce.text import Tokenizer
@@ -58,28 +58,20 @@ class TracedSearch(SentenceSearch):
         self.traced: list[TracedToken] = []
         self._of_live: list[int | None] = [None]
 
-    def advance(self, scores: list[float], parents: list[int], ids: list[int]) -> None:
-        before = self.live
-        super().advance(scores, parents, ids)
-        self._record(before, zip(scores, parents, ids, strict=True))
-
-    def take_up(self, candidates: Iterable[Candidate], first_of_bank: frozenset[int] | None = None) -> None:
+    def advance(self, candidates: Iterable[Candidate], finishing: frozenset[int] | None = None) -> None:
         before, given = self.live, list(candidates)
-        super().take_up(given, first_of_bank)
-        self._record(before, ((one.score, one.parent, one.id) for one in given))
-
-    def _record(self, before: Sequence[LiveHypothesis], continuations: Iterable[tuple[float, int, int]]) -> None:
+        super().advance(given, finishing)
         numbers: dict[tuple[int, int], int] = {}
-        for score, place, token in continuations:
+        for _, score, place, token in given:
             # What only fills up the beam has the sum -inf.
-            if score > -inf and (not before or before[place].sum > -inf):
+            if score > -inf and before[place].sum > -inf:
                 parent = self._of_live[place]
                 total = score + (0.0 if parent is None else self.traced[parent].sum)
                 numbers[place, token] = len(self.traced)
                 self.traced.append(TracedToken(parent, self.length, token, score, total))
         finished = {tuple(hypothesis.ids) for hypothesis in self.finished}
         for (place, token), number in numbers.items():
-            if token == self._end_id and (*read_back(before[place].last if before else None)[0], token) in finished:
+            if token == self._end_id and (*read_back(before[place].last)[0], token) in finished:
                 self.traced[number] = replace(self.traced[number], state="finished")
         self._of_live = [
             numbers[live.parent, live.last.id] if live.last is not None and live.sum > -inf else None

@@ -56,7 +56,7 @@ from transduce.search import Hypothesis, length_penalty
 from transduce.search.beam import SentenceSearch
 from transduce.text import Tokenizer
 from transduce.translation import Confidence, Translator
-from transduce.translation.confidence.words import score_words
+from transduce.translation.confidence.calibration import score_words
 from transduce.translation.engines.inference_model import evaluation_mode
 
 NUM_ALTERNATIVES = 5

@@ -40,15 +40,12 @@ class LiveHypothesis(NamedTuple):
     progress: Progress = _NOTHING
 
 
-_FIRST = LiveHypothesis(0.0, 0, None)
-_NOT_NUMBERS = "the model's probabilities are not numbers (NaN): its weights are damaged, or diverged"
 _by_sum = attrgetter("sum")
 
 
 class Candidate(NamedTuple):
-    """A continuation that may be kept: `rank` orders candidates, `score` is its true log-probability."""
+    """A continuation that may be kept: `sum` is its rank, `score` its true log-probability."""
 
-    rank: float
     sum: float
     score: float
     parent: int
@@ -68,7 +65,7 @@ class SentenceSearch:
     ) -> None:
         self.is_done = False
         self.finished: list[Hypothesis] = []
-        self.live: list[LiveHypothesis] = []
+        self.live = [LiveHypothesis(0.0, 0, None, _NOTHING if automaton is None else automaton.start())]
         self.length = 0  # tokens of those that go on
         self.automaton = automaton
         self._limit, self._end_id, self._beam, self._alpha, self._num_best = limit, end_id, beam, alpha, num_best
@@ -82,79 +79,48 @@ class SentenceSearch:
 
     def relative_sums(self) -> list[float]:
         """The sum of each hypothesis minus the best: enough for ranking, and small enough for float32."""
-        best = self.live[0].sum if self.live else -inf
+        best = self.live[0].sum
         if best == -inf:
-            return [0.0] * max(1, len(self.live))
+            return [0.0] * len(self.live)
         return [live.sum - best for live in self.live]
 
     def last_ids(self) -> list[int]:
         """The last id of each hypothesis that goes on."""
         return [self._end_id if live.last is None else live.last.id for live in self.live]
 
-    def advance(self, scores: list[float], parents: list[int], ids: list[int]) -> None:
-        """Finish or keep the best 2 * beam continuations, given best first.
+    def advance(self, candidates: Iterable[Candidate], finishing: frozenset[int] | None = None) -> None:
+        """Finish or keep candidates, given in the order in which they are taken.
+
+        Those that end are finished if they are among the first `beam`, or if their places are in `finishing`.
 
         Raises:
             TransduceError: a log-probability is NaN.
         """
         self.length += 1
-        before, live, beam = self.live or [_FIRST], list[LiveHypothesis](), self._beam
-        if isnan(scores[0]):  # NaN is above all numbers
-            raise TransduceError(_NOT_NUMBERS)
-        for rank, (score, parent, token) in enumerate(zip(scores, parents, ids, strict=True)):
-            so_far, _, last, _ = before[parent]
-            total = so_far + score
-            if total == -inf:
-                break
-            if token != self._end_id:
-                live.append(LiveHypothesis(total, parent, Token(token, score, last)))
-                if len(live) == beam:
-                    break
-            elif rank < beam:
-                self._finish(Token(token, score, last))
-        self.live = live
-        self._finish_step(before)
-
-    def take_up(self, candidates: Iterable[Candidate], first_of_bank: frozenset[int] | None = None) -> None:
-        """Finish or keep candidates, given in the order in which they are taken.
-
-        Those that end are finished if they are among the first `beam`, or if their places are in `first_of_bank`.
-        """
-        self.length += 1
-        before, self.live = self.live or [_FIRST], []
+        before, self.live = self.live, []
         for place, candidate in enumerate(candidates):
             if isnan(candidate.score):
-                raise TransduceError(_NOT_NUMBERS)
+                raise TransduceError(
+                    "the model's probabilities are not numbers (NaN): its weights are damaged, or diverged"
+                )
             if candidate.sum == -inf:
                 continue
             token = Token(candidate.id, candidate.score, before[candidate.parent].last)
             if candidate.id == self._end_id:
-                if place < self._beam if first_of_bank is None else place in first_of_bank:
+                if place < self._beam if finishing is None else place in finishing:
                     self._finish(token)
             elif len(self.live) < self._beam:
-                self.live.append(
-                    LiveHypothesis(candidate.sum, candidate.parent, token, self._advance_progress(before, candidate))
-                )
-        self._finish_step(before)
-
-    def _finish_step(self, before: list[LiveHypothesis]) -> None:
+                progress = before[candidate.parent].progress
+                if self.automaton is not None:
+                    progress = self.automaton.advance(progress, candidate.id)
+                self.live.append(LiveHypothesis(candidate.sum, candidate.parent, token, progress))
+            elif finishing is None:  # what follows is beyond the first `beam`
+                break
         if not self.live and not self.finished:  # every way is forbidden
             self._finish(Token(self._end_id, -inf, before[0].last))
         self.live.sort(key=_by_sum, reverse=True)  # the device ranked sums in float32
         self.is_done = self._is_finished()
-        if len(self.live) < self._beam:
-            self.live += [self._filler] * (self._beam - len(self.live))
-
-    def _advance_progress(self, before: list[LiveHypothesis], candidate: Candidate) -> Progress:
-        if self.automaton is None:
-            return _NOTHING
-        return self.automaton.advance(self.progress(before[candidate.parent]), candidate.id)
-
-    def progress(self, live: LiveHypothesis) -> Progress:
-        """The progress of a hypothesis with its constraints."""
-        if live.last is None and self.automaton is not None:
-            return self.automaton.start()
-        return live.progress
+        self.live += [self._filler] * (self._beam - len(self.live))
 
     def _finish(self, last: Token) -> None:
         self.finished.append(Hypothesis.from_tokens(*read_back(last), self._alpha))
@@ -238,7 +204,7 @@ def search_sentences(
         if places[0].automaton is None:
             _advance(log_probs, places, task.end_id, beam)
         else:
-            advance_constrained(log_probs, places, task.end_id, beam)
+            _advance_constrained(log_probs, places, task.end_id, beam)
 
         if all(sentence.is_done for sentence in places):
             break
@@ -280,18 +246,22 @@ def _advance(log_probs: Tensor, places: list[SentenceSearch], end_id: int, beam:
     found = find_best_continuations(log_probs, sums, 2 * beam).copy_to_host()
     for sentence, *continuations in zip(places, *(part.tolist() for part in found), strict=True):
         if not sentence.is_done:
-            sentence.advance(*continuations)
+            before = [live.sum for live in sentence.live]
+            sentence.advance(
+                Candidate(before[parent] + score, score, parent, token)
+                for score, parent, token in zip(*continuations, strict=True)
+            )
 
 
 Row = tuple[int, int]
 """The place of a sentence in the batch, and of a hypothesis in the sentence."""
 
 
-def advance_constrained(log_probs: Tensor, places: list[SentenceSearch], end_id: int, beam: int) -> None:
+def _advance_constrained(log_probs: Tensor, places: list[SentenceSearch], end_id: int, beam: int) -> None:
     """Extend the hypotheses of every sentence that is not done by one token, as its automaton allows."""
     rows = dict(_iterate_rows(places))
     processor = next(iter(rows.values()))[0].logits_processor  # the same for all sentences
-    penalised = {row: processor.find_penalized_tokens(last) for row, (_, _, last) in rows.items()}
+    penalised = {row: processor.find_penalized_tokens(live.last) for row, (_, live) in rows.items()}
     _forbid_tokens(log_probs, rows, places, end_id)
     factor = processor.repetition_penalty
     _change_at(log_probs, penalised, lambda values: values * factor)
@@ -300,61 +270,47 @@ def advance_constrained(log_probs: Tensor, places: list[SentenceSearch], end_id:
     each = log_probs.view(-1, 1, vocabulary)
     found = find_best_continuations(each, torch.zeros(len(each), 1, device=log_probs.device), 2 * beam).copy_to_host()
     own = list(zip(found.scores.tolist(), found.ids.tolist(), strict=True))
-    advancing = {row: automaton.find_advancing_tokens(progress) for row, (automaton, progress, _) in rows.items()}
+    advancing = {row: automaton.find_advancing_tokens(live.progress) for row, (automaton, live) in rows.items()}
     advancing_scores = _read(log_probs, advancing)
-    pools: dict[int, list[Candidate]] = defaultdict(list)
-    for row in rows:
+    pools: dict[int, list[tuple[float, Candidate]]] = defaultdict(list)  # candidates with their ranks
+    for row, (_, live) in rows.items():
         place, parent = row
         best_scores, best_ids = own[place * width + parent]
         scores = dict(zip(best_ids[::-1], best_scores[::-1], strict=True))  # what only fills up is overwritten
         scores.update(zip(advancing[row], advancing_scores[row], strict=True))
-        before = places[place].live[parent].sum if places[place].live else 0.0
         in_order = sorted(scores.items(), key=lambda item: -item[1])
-        pools[place] += [
-            Candidate(
-                before + score - rank * processor.diversity,
-                before + score,
-                score / factor if token in penalised[row] else score,
-                parent,
-                token,
-            )
-            for rank, (token, score) in enumerate(in_order)
-        ]
+        for rank, (token, score) in enumerate(in_order):
+            true_score = score / factor if token in penalised[row] else score
+            candidate = Candidate(live.sum + score, true_score, parent, token)
+            pools[place].append((candidate.sum - rank * processor.diversity, candidate))
     for place, pool in pools.items():
-        pool.sort(key=lambda candidate: -candidate.rank)
         sentence = places[place]
+        ranked = [candidate for _, candidate in sorted(pool, key=lambda one: -one[0])]
         if sentence.automaton is not None and sentence.automaton.required:
-            sentence.take_up(*_share_out_beam(pool, sentence, sentence.automaton, end_id, beam))
+            sentence.advance(*_share_out_beam(ranked, sentence.live, sentence.automaton, end_id, beam))
         else:
-            sentence.take_up(pool[: 2 * beam])
+            sentence.advance(ranked[: 2 * beam])
 
 
-def _iterate_rows(places: list[SentenceSearch]) -> Iterator[tuple[Row, tuple[Automaton, Progress, Token | None]]]:
-    """Automaton, progress and last token of each hypothesis of the sentences that are not done."""
+def _iterate_rows(places: list[SentenceSearch]) -> Iterator[tuple[Row, tuple[Automaton, LiveHypothesis]]]:
+    """Each hypothesis of the sentences that are not done, with the automaton of its sentence."""
     for place, sentence in enumerate(places):
-        automaton = sentence.automaton
-        if sentence.is_done or automaton is None:
-            continue
-        if not sentence.live:
-            yield (place, 0), (automaton, automaton.start(), None)
-        for parent, live in enumerate(sentence.live):
-            if live.sum > -torch.inf:
-                yield (place, parent), (automaton, sentence.progress(live), live.last)
+        if not sentence.is_done and sentence.automaton is not None:
+            for parent, live in enumerate(sentence.live):
+                if live.sum > -torch.inf:
+                    yield (place, parent), (sentence.automaton, live)
 
 
 def _forbid_tokens(
-    log_probs: Tensor,
-    rows: dict[Row, tuple[Automaton, Progress, Token | None]],
-    places: list[SentenceSearch],
-    end_id: int,
+    log_probs: Tensor, rows: dict[Row, tuple[Automaton, LiveHypothesis]], places: list[SentenceSearch], end_id: int
 ) -> None:
     """Set tokens that must not come next to -inf, without renormalising: other log-probabilities stay true."""
-    forbidden = {row: automaton.find_forbidden(progress, last) for row, (automaton, progress, last) in rows.items()}
+    forbidden = {row: automaton.find_forbidden(live.progress, live.last) for row, (automaton, live) in rows.items()}
     _change_at(log_probs, forbidden, lambda values: torch.full_like(values, -torch.inf))
     _end_words(log_probs, rows)
     only: dict[Row, list[int]] = {}
-    for row, (automaton, progress, _) in rows.items():
-        token = end_id if places[row[0]].is_at_limit else automaton.find_forced_token(progress)
+    for row, (automaton, live) in rows.items():
+        token = end_id if places[row[0]].is_at_limit else automaton.find_forced_token(live.progress)
         if token is not None:
             only[row] = [token]
     if only:
@@ -365,11 +321,11 @@ def _forbid_tokens(
         log_probs[index] = torch.tensor([score for (score,) in kept.values()], device=log_probs.device).to(log_probs)
 
 
-def _end_words(log_probs: Tensor, rows: dict[Row, tuple[Automaton, Progress, Token | None]]) -> None:
+def _end_words(log_probs: Tensor, rows: dict[Row, tuple[Automaton, LiveHypothesis]]) -> None:
     """Set tokens that continue the last word of a required phrase to -inf: thousands of ids, the same in each row."""
     ending: dict[frozenset[int], list[Row]] = defaultdict(list)
-    for row, (automaton, progress, _) in rows.items():
-        if automaton.continuing and automaton.ends_phrase(progress):
+    for row, (automaton, live) in rows.items():
+        if automaton.continuing and automaton.ends_phrase(live.progress):
             ending[automaton.continuing].append(row)
     for continuing, those in ending.items():
         sentences, hypotheses = torch.tensor(those, device=log_probs.device).unbind(1)
@@ -401,7 +357,7 @@ def _read(log_probs: Tensor, ids: dict[Row, list[int]]) -> dict[Row, list[float]
 
 
 def _share_out_beam(
-    pool: list[Candidate], sentence: SentenceSearch, automaton: Automaton, end_id: int, beam: int
+    pool: list[Candidate], live: list[LiveHypothesis], automaton: Automaton, end_id: int, beam: int
 ) -> tuple[list[Candidate], frozenset[int]]:
     """The candidates in the order in which they are taken, and the places of those that end and are finished.
 
@@ -412,7 +368,7 @@ def _share_out_beam(
     banks: dict[int, list[Candidate]] = defaultdict(list)
     for candidate in pool:
         if candidate.sum != -torch.inf:  # NaN is found out later
-            progress = sentence.progress(sentence.live[candidate.parent]) if sentence.live else automaton.start()
+            progress = live[candidate.parent].progress
             after = progress if candidate.id == end_id else automaton.advance(progress, candidate.id)
             banks[automaton.count_met(after)].append(candidate)
     in_turn = [banks[met] for met in sorted(banks, reverse=True)]

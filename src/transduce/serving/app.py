@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from functools import partial
 from http import HTTPStatus
-from typing import Any
+from typing import Any, Literal
 
 from fastapi import APIRouter, FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
@@ -31,7 +31,6 @@ from transduce.serving.middleware import (
 from transduce.serving.page import (
     REFERENCE_POLICY,
     get_page_file,
-    get_reference_file,
     make_page_policy,
     render_page,
     render_reference_page,
@@ -176,16 +175,17 @@ async def reference(request: Request) -> HTMLResponse:
 @pages.get("/page/{name}")
 async def page_file(name: str) -> Response:
     """Serve a style or a module of the page."""
-    return _make_file_response(get_page_file(name))
+    return _make_file_response(name, "files")
 
 
 @pages.get("/docs/{name}")
 async def reference_file(name: str) -> Response:
     """Serve the style or the script of the API reference."""
-    return _make_file_response(get_reference_file(name))
+    return _make_file_response(name, "reference")
 
 
-def _make_file_response(file: tuple[bytes, str] | None) -> Response:
+def _make_file_response(name: str, folder: Literal["files", "reference"]) -> Response:
+    file = get_page_file(name, folder)
     if file is None:
         raise HTTPException(HTTPStatus.NOT_FOUND, "Not Found")
     content, media_type = file

@@ -1,6 +1,7 @@
 """Middleware that every request passes before a dialect reads it: log, rate limit, body limit, API keys.
 
-From the outside to the inside: `SecurityHeaders`, CORS, `RequestLog`, `RateLimit`, `BodyLimit`, `CancelOnDisconnect`.
+They are given HTTP requests only: the server has neither WebSockets nor ASGI's lifespan. From the outside to the
+inside: `SecurityHeaders`, CORS, `RequestLog`, `RateLimit`, `BodyLimit`, `CancelOnDisconnect`.
 """
 
 import asyncio
@@ -108,9 +109,6 @@ class RequestLog:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Handle one request."""
-        if scope["type"] != "http":
-            await self._app(scope, receive, send)
-            return
         request_id = Headers(scope=scope).get("x-request-id", "")
         if not _REQUEST_ID.fullmatch(request_id):
             request_id = uuid4().hex
@@ -197,7 +195,7 @@ class RateLimit:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Handle one request."""
         path = scope.get("path", "")
-        if scope["type"] == "http" and path not in _UNCOUNTED and not path.startswith(_UNCOUNTED_PREFIXES):
+        if path not in _UNCOUNTED and not path.startswith(_UNCOUNTED_PREFIXES):
             client = Request(scope).client
             try:
                 self._rate.count(client.host if client else "")
@@ -292,9 +290,6 @@ class BodyLimit:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Handle one request."""
-        if scope["type"] != "http":
-            await self._app(scope, receive, send)
-            return
         chunks: list[bytes] = []
         is_known = self._authorization.check_header(Request(scope))
         try:
@@ -368,9 +363,6 @@ class CancelOnDisconnect:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Handle one request."""
-        if scope["type"] != "http":
-            await self._app(scope, receive, send)
-            return
         messages: asyncio.Queue[Message] = asyncio.Queue()
 
         async def listen() -> None:

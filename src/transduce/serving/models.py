@@ -6,10 +6,10 @@ from copy import copy
 from dataclasses import asdict, dataclass
 from functools import cache, lru_cache
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 import torch
-from pydantic import ConfigDict, Field
+from pydantic import Field
 
 from transduce.bundle import Bundle, find_bundle
 from transduce.errors import BundleError, ConfigError, MissingExtraError
@@ -20,7 +20,7 @@ from transduce.serving.monitoring import Metrics
 from transduce.translation import (
     AlignmentHead,
     Confidence,
-    ForcedDecoder,
+    DescribedFields,
     LineTranslator,
     NativeEngine,
     TranslationOptions,
@@ -37,14 +37,8 @@ LanguagePair = tuple[str, str]
 """Language codes of source and target."""
 
 
-class ResponseModel:
-    """Base of dataclasses that are parts of responses: OpenAPI describes each field by the docstring below it."""
-
-    __pydantic_config__: ClassVar = ConfigDict(use_attribute_docstrings=True)
-
-
 @dataclass(frozen=True)
-class ModelInfo(ResponseModel):
+class ModelInfo(DescribedFields):
     """A loaded model."""
 
     source: Annotated[str, Field(examples=["en"])]
@@ -154,18 +148,6 @@ class LoadedModel:
     def make_line_translator(self, options: TranslationOptions) -> LineTranslator:
         """Make a translator with the options, which are checked."""
         return LineTranslator(self.translator, options.widen_beam(self.translator.search), self.head)
-
-    def make_forced_decoder(self, purpose: str) -> ForcedDecoder:
-        """Make a decoder of given translations, which only the native engine has."""
-        engine = self.translator.engine
-        if not isinstance(engine, NativeEngine):
-            raise ConfigError(f"{purpose}: needs the engine {NATIVE}; this service has {self.info.engine}")
-        return ForcedDecoder(engine.model, self.translator.tokenizer, self.translator.search)
-
-    @property
-    def alignment_head(self) -> AlignmentHead:
-        """The calibrated head, or else the mean of the last layer's heads."""
-        return self.head or AlignmentHead(self.make_forced_decoder("alignments").model.config.num_decoder_layers - 1)
 
 
 class Models:
@@ -334,7 +316,12 @@ class DetectedLanguage(NamedTuple):
 
 
 @cache
-def _load_identifier() -> Any:  # noqa: ANN401 - a library without types
+def load_language_identifier() -> Any:  # noqa: ANN401 - a library without types
+    """Load py3langid's model, once.
+
+    Raises:
+        MissingExtraError: py3langid is not installed.
+    """
     try:
         from py3langid.langid import MODEL_FILE, LanguageIdentifier  # noqa: PLC0415 - an extra
     except ImportError as error:
@@ -342,35 +329,25 @@ def _load_identifier() -> Any:  # noqa: ANN401 - a library without types
     return LanguageIdentifier.from_model_file(MODEL_FILE, norm_probs=True)
 
 
-class Detector:
-    """Language detection by py3langid, which knows 97 languages; others are never detected.
+@lru_cache(maxsize=64)
+def _restrict_identifier(bases: frozenset[str]) -> Any:  # noqa: ANN401 - a library without types
+    identifier = copy(load_language_identifier())
+    identifier.set_languages(bases)
+    return identifier
 
-    Raises:
-        MissingExtraError: py3langid is not installed.
+
+def rank_languages(text: str, languages: Sequence[str]) -> list[DetectedLanguage]:
+    """Rank languages by the probability, among each other, that a text is in them, best first.
+
+    py3langid knows 97 languages. Others come last with probability 0, as do all for a text without letters.
     """
-
-    def __init__(self) -> None:
-        self._identifier = _load_identifier()
-        self._known = frozenset(self._identifier.labels)
-        self._restrict_cached = lru_cache(maxsize=64)(self._restrict)
-
-    def rank_languages(self, text: str, languages: Sequence[str]) -> list[DetectedLanguage]:
-        """Rank languages by their probability among each other, best first.
-
-        Languages that py3langid does not know come last with probability 0, as do all for a text without letters.
-        """
-        bases = {language.lower().partition("-")[0]: language for language in reversed(languages)}
-        known = frozenset(bases) & self._known
-        beginning = text[:_DETECTED_CHARACTERS]
-        if not known or not any(map(str.isalpha, beginning)):
-            return [DetectedLanguage(language, 0.0) for language in languages]
-        ranked = [
-            DetectedLanguage(bases[base], float(share)) for base, share in self._restrict_cached(known).rank(beginning)
-        ]
-        found = {one.language for one in ranked}
-        return [*ranked, *(DetectedLanguage(language, 0.0) for language in languages if language not in found)]
-
-    def _restrict(self, bases: frozenset[str]) -> Any:  # noqa: ANN401 - a library without types
-        identifier = copy(self._identifier)
-        identifier.set_languages(bases)
-        return identifier
+    bases = {language.lower().partition("-")[0]: language for language in reversed(languages)}
+    known = frozenset(bases).intersection(load_language_identifier().labels)
+    beginning = text[:_DETECTED_CHARACTERS]
+    if not known or not any(map(str.isalpha, beginning)):
+        return [DetectedLanguage(language, 0.0) for language in languages]
+    ranked = [
+        DetectedLanguage(bases[base], float(share)) for base, share in _restrict_identifier(known).rank(beginning)
+    ]
+    found = {one.language for one in ranked}
+    return [*ranked, *(DetectedLanguage(language, 0.0) for language in languages if language not in found)]

@@ -28,22 +28,26 @@ _CHUNK_BYTES = 8
 """Bytes for each byte of a body sent in chunks: the smallest chunk takes 6."""
 
 
+_WATCH_SECONDS = 3.0
+"""Between two looks at a connection."""
+
+
 class LimitedProtocol(HttpToolsProtocol):
     """HTTP protocol that closes connections with endless headers, requests that do not arrive or responses not read."""
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Wait for the first request."""
         super().connection_made(transport)
-        self._num_bytes = self._num_body_bytes = 0
-        self._waiting: asyncio.TimerHandle | None = None
-        self._writing: asyncio.TimerHandle | None = None
-        transport.set_write_buffer_limits(high=0)  # `pause_writing` is then called for whatever cannot be sent
-        self._wait_for_head()
+        transport.set_write_buffer_limits(high=0)  # what is not sent only shrinks, until everything is sent
+        self._num_bytes = self._num_body_bytes = self._num_unsent = 0
+        now = self.loop.time()
+        self._waiting_since: float | None = now  # for headers, or for the rest of a body that nobody wants
+        self._sent_at = now
+        self._watching = self.loop.call_later(_WATCH_SECONDS, self._watch)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Stop all timers."""
-        self._stop_waiting()
-        self._stop_writing()
+        """Stop to look at the connection."""
+        self._watching.cancel()
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
@@ -57,12 +61,11 @@ class LimitedProtocol(HttpToolsProtocol):
     def on_message_begin(self) -> None:
         """Wait for the headers of a request."""
         super().on_message_begin()
-        if self._waiting is None:
-            self._wait_for_head()
+        self._wait()
 
     def on_headers_complete(self) -> None:
         """Stop to wait for headers."""
-        self._stop_waiting()
+        self._waiting_since = None
         super().on_headers_complete()
 
     def on_body(self, body: bytes) -> None:
@@ -73,53 +76,32 @@ class LimitedProtocol(HttpToolsProtocol):
     def on_message_complete(self) -> None:
         """Reset the counts for the next request."""
         self._num_bytes = self._num_body_bytes = 0
-        self._stop_waiting()
+        self._waiting_since = None
         super().on_message_complete()
 
     def on_response_complete(self) -> None:
         """Wait for the rest of a body whose response was sent before it arrived."""
         super().on_response_complete()
-        if self.cycle.more_body and self._waiting is None and not self.transport.is_closing():
-            self._wait_for_head()  # the rest of its body has as long
+        if self.cycle.more_body:
+            self._wait()
 
-    def pause_writing(self) -> None:
-        """Wait for the client to read."""
-        super().pause_writing()
-        self._wait_for_reader()
+    def _wait(self) -> None:
+        if self._waiting_since is None:
+            self._waiting_since = self.loop.time()
 
-    def resume_writing(self) -> None:
-        """Stop to wait for the client to read."""
-        super().resume_writing()
-        self._stop_writing()
-
-    def _wait_for_head(self) -> None:
-        self._waiting = asyncio.get_running_loop().call_later(HEAD_SECONDS, self._give_up_waiting)
-
-    def _stop_waiting(self) -> None:
-        if self._waiting is not None:
-            self._waiting.cancel()
-            self._waiting = None
-
-    def _give_up_waiting(self) -> None:
-        if not getattr(self.cycle, "response_complete", True):  # there may have been none
-            self._wait_for_head()  # nothing is read until the request before it is answered
-        else:
+    def _watch(self) -> None:
+        """Close the connection if it has waited too long for the client."""
+        now, num_unsent = self.loop.time(), self.transport.get_write_buffer_size()
+        if not num_unsent or num_unsent < self._num_unsent:
+            self._sent_at = now
+        self._num_unsent = num_unsent
+        if self._waiting_since is not None and not getattr(self.cycle, "response_complete", True):
+            self._waiting_since = now  # nothing is read until the request before it is answered
+        waiting_since = now if self._waiting_since is None else self._waiting_since
+        if now - waiting_since >= HEAD_SECONDS or now - self._sent_at >= WRITE_SECONDS:
             self.transport.abort()
-
-    def _wait_for_reader(self) -> None:
-        num_unsent = self.transport.get_write_buffer_size()
-        self._writing = asyncio.get_running_loop().call_later(WRITE_SECONDS, self._give_up_writing, num_unsent)
-
-    def _stop_writing(self) -> None:
-        if self._writing is not None:
-            self._writing.cancel()
-            self._writing = None
-
-    def _give_up_writing(self, num_unsent: int) -> None:
-        if self.transport.get_write_buffer_size() < num_unsent:
-            self._wait_for_reader()
         else:
-            self.transport.abort()
+            self._watching = self.loop.call_later(_WATCH_SECONDS, self._watch)
 
 
 _BACKLOG = 2048
@@ -179,7 +161,7 @@ def make_server(app: FastAPI) -> uvicorn.Server:
     )
 
 
-def run(
+async def run(
     app: FastAPI,
     service: Service,
     listening: socket.socket,
@@ -202,16 +184,7 @@ def run(
         TransduceError: a model cannot be loaded.
     """
     sys.setswitchinterval(_SWITCH_SECONDS)
-    asyncio.run(_run(make_server(app), service, listening, report, exit_process))
-
-
-async def _run(
-    server: uvicorn.Server,
-    service: Service,
-    listening: socket.socket,
-    report: Callable[[str], None],
-    exit_process: Callable[[int], None],
-) -> None:
+    server = make_server(app)
     stop_requested = asyncio.Event()
     loop = asyncio.get_running_loop()
 

@@ -21,14 +21,14 @@ from transduce.serving.limits import Limits, count_characters
 from transduce.serving.markup import MarkupRules, Passage, split_markup
 from transduce.serving.models import (
     DetectedLanguage,
-    Detector,
     LanguagePair,
     Languages,
     LoadedModel,
     ModelInfo,
     Models,
     ModelSettings,
-    ResponseModel,
+    load_language_identifier,
+    rank_languages,
 )
 from transduce.serving.monitoring import Metrics
 from transduce.serving.scheduling.batching import Batcher
@@ -40,7 +40,7 @@ from transduce.serving.scheduling.work import (
     prepare_pairs,
     prepare_texts,
 )
-from transduce.translation import PairScore, TranslationOptions
+from transduce.translation import DescribedFields, PairScore, TranslationOptions
 
 CHARACTERS_PER_TOKEN = 4
 """Characters of a token, about: the size of texts that wait for their tokens to be counted is estimated so."""
@@ -77,7 +77,7 @@ class TranslationRequest:
 
 
 @dataclass(frozen=True)
-class TranslationResponse(ResponseModel):
+class TranslationResponse(DescribedFields):
     """The translations of all texts."""
 
     target: Annotated[str, Field(examples=["de"])]
@@ -127,7 +127,7 @@ class Service:
     ) -> None:
         self.limits = limits or Limits()
         self.metrics = metrics or Metrics()
-        self.detector = Detector()
+        load_language_identifier()  # so that a missing library is known before the first request
         self.num_characters = 0
         """Characters that were translated since the start."""
         self._models = Models(models, settings or ModelSettings(), self.metrics, report)
@@ -245,7 +245,7 @@ class Service:
         model = self._find_model(pair)
         sides = [side for sides in pairs for side in sides]
         self._check_size(len(pairs), sides)
-        model.make_forced_decoder("scores")
+        model.translator.make_forced_decoder("scores")
         async with self._limit_time(deadline_seconds) as deadline:
             with self._reserve_room(sides):
                 prepared = await self._prepare(prepare_pairs, model, pairs)
@@ -261,7 +261,7 @@ class Service:
             UserError: the text is longer than an inspection shows.
         """
         model = self._find_model(pair)
-        model.make_forced_decoder("inspections")
+        model.translator.make_forced_decoder("inspections")
         try:
             checked = InspectionRequest.model_validate(request)
         except ValidationError as error:
@@ -348,7 +348,7 @@ class Service:
         sources = self.languages.get_sources(request.target)
         if not sources:  # no model will be found, which is the error then
             return DetectedLanguage("auto", 0.0)
-        ranked = self.detector.rank_languages(text, (*sources, request.target))
+        ranked = rank_languages(text, (*sources, request.target))
         return next(one for one in ranked if one.language != request.target or one.probability > CERTAIN_PROBABILITY)
 
     async def _translate_inputs(

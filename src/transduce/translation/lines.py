@@ -1,29 +1,24 @@
-"""Translation of lines with all options, and what is known of a translated line: alignment, confidence, tokens."""
+"""Translation of lines with all options, and what is known of a translated line: tokens, confidence, alignment."""
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from functools import cached_property
+from itertools import starmap
 from typing import Any
 
-from transduce.bundle import Bundle
 from transduce.config import SearchConfig
-from transduce.errors import ConfigError
 from transduce.text import Glossary, ProtectedSpan, pair_spans
 from transduce.translation.confidence.alignment import Alignment, AlignmentHead, Link, align_fitting_pairs
 from transduce.translation.confidence.calibration import Confidence
 from transduce.translation.confidence.guard import GuardReport, find_problems, retry_suspects
-from transduce.translation.confidence.scoring import ForcedDecoder
+from transduce.translation.confidence.scoring import DescribedFields, ForcedDecoder, Token
 from transduce.translation.constraints.protection import ProtectedTranslation, ProtectionMethod, translate_protected
 from transduce.translation.constraints.span_search import SpanSearch, find_removed_places, remove_spans
 from transduce.translation.constraints.text_constraints import TextConstraints
-from transduce.translation.engines.engine import NativeEngine
 from transduce.translation.minimum_bayes_risk import rank_candidates
 from transduce.translation.options import TranslationOptions
-from transduce.translation.translator import Alternative, EncodedText, Translation, Translator
-
-_MOST_ATTEMPTS = 8
-"""Searches for a translation without forbidden phrases, each of which knows more spellings of them."""
+from transduce.translation.translator import FAILED, Alternative, EncodedText, Translation, Translator
 
 
 @dataclass(frozen=True)
@@ -74,9 +69,6 @@ class Line:
         sides = zip(*self.spans, strict=True)
         of_source, of_target = (sorted(side, key=lambda span: span.start) for side in sides)
         return of_source, of_target
-
-
-_FAILED = Translation((Alternative("", -math.inf),))
 
 
 class LineTranslator:
@@ -187,31 +179,21 @@ class LineTranslator:
         num_best = self.options.num_best
         free = [place for place, one in enumerate(constraints) if one is None or not (one.prefix or one.required)]
         results = translator.find_translations([texts[place] for place in free], num_best=num_best)
-        found = [_FAILED] * len(texts)
-        for place, result in zip(free, results, strict=True):
-            own = constraints[place]
-            if own is None or all(own.are_met_by(one.text) for one in result.alternatives):
-                found[place] = result
+        found = dict(zip(free, results, strict=True))
         waiting = {
             place: own
             for place, own in enumerate(constraints)
-            if own is not None and found[place] is _FAILED and texts[place].is_whole
+            if own is not None
+            and not (place in found and all(own.are_met_by(one.text) for one in found[place].alternatives))
         }
-        for _ in range(_MOST_ATTEMPTS):
-            if not waiting:
-                break
-            results = translator.find_translations(
-                [texts[place] for place in waiting], num_best=num_best, constraints=list(waiting.values())
-            )
-            again: dict[int, TextConstraints] = {}
-            for (place, own), result in zip(waiting.items(), results, strict=True):
-                best = result.alternatives[0]
-                if best.score > -math.inf:
-                    found[place] = result
-                elif (stricter := own.learn_spellings(translator.tokenizer, best.pieces)) != own:
-                    again[place] = stricter
-            waiting = again
-        return found
+        found.update(dict.fromkeys(waiting, FAILED))
+        waiting = {place: own for place, own in waiting.items() if texts[place].is_whole}
+        results = translator.find_translations(
+            [texts[place] for place in waiting], num_best=num_best, constraints=list(waiting.values())
+        )
+        pairs = zip(waiting, results, strict=True)
+        found |= {place: result for place, result in pairs if result.alternatives[0].score > -math.inf}
+        return [found[place] for place in range(len(texts))]
 
     def _translate_with_spans(self, span_search: SpanSearch, sources: Sequence[str]) -> list[Line]:
         kinds, language = self.options.protect, self.translator.source_language
@@ -254,13 +236,11 @@ def _rank_by_risk(translation: Translation) -> Translation:
     """The different samples, the one of least risk first, with their expected chrF as utility."""
     of_text = {alternative.text: alternative for alternative in reversed(translation.alternatives)}
     ranking = rank_candidates([alternative.text for alternative in translation.alternatives])
-    return replace(
-        translation,
-        alternatives=tuple(replace(of_text[candidate.text], utility=candidate.utility) for candidate in ranking),
-    )
+    ranked = (replace(of_text[text], utility=utility) for text, utility in ranking.items())
+    return replace(translation, alternatives=tuple(ranked))
 
 
-def align_lines(decoder: ForcedDecoder, lines: Sequence[Line], head: AlignmentHead) -> list[Alignment | None]:
+def align_lines(decoder: ForcedDecoder, lines: Sequence[Line], head: AlignmentHead | None) -> list[Alignment | None]:
     """The alignment of each line with its translation, between words as they stand there; see `align_pairs`.
 
     Words are linked as `align_pairs` links them in the texts without protected spans, which the model never reads;
@@ -319,60 +299,122 @@ def _map_words(text: str, spans: Sequence[ProtectedSpan], bare: Sequence[str]) -
     return found
 
 
-class LineDetails:
-    """Describes translated lines: tokens, scores, alternatives; of calibrated bundles also alignment and confidence.
+@dataclass(frozen=True)
+class Word(DescribedFields):
+    """A word of a translation."""
+
+    word: str
+    """The word as it stands in the translation."""
+
+    confidence: float
+    """The probability, from 0 to 1, that it is right."""
+
+
+@dataclass(frozen=True)
+class ScoredText(DescribedFields):
+    """One of several translations."""
+
+    text: str
+    """The translation."""
+
+    score: float | None
+    """Sum of its sentences' log-probabilities, each divided by its length penalty; null if it was joined from parts."""
+
+    utility: float | None
+    """Mean chrF of a sentence against the other samples, from 0 to 100; null unless chosen by minimum Bayes risk."""
+
+
+@dataclass(frozen=True)
+class TranslatedSentence(DescribedFields):
+    """A sentence of a text."""
+
+    source: str
+    """The sentence."""
+
+    translations: tuple[ScoredText, ...]
+    """Translations, best first."""
+
+    tokens: tuple[Token, ...]
+    """Pieces of the best translation; none if it was joined from parts."""
+
+    num_parts: int
+    """Parts that the sentence was divided into; above 1 if it is longer than the model reads at a time."""
+
+    how: ProtectionMethod | None
+    """How spans and terms were kept: "free", "constrained", "in parts" or "copied"; null if nothing was to be kept."""
+
+    confidence: float | None
+    """Expected chrF, from 0 to 100; null unless the model is calibrated."""
+
+    words: tuple[Word, ...]
+    """Words of the best translation; none unless the model is calibrated."""
+
+    alignment: str | None
+    """Words of both sides that translate each other, as in "0-0 2-1"; null unless asked for."""
+
+    def as_json(self) -> dict[str, Any]:
+        """The object of the line, as `transduce translate --json` prints it."""
+        best, *others = (
+            {"translation": one.text, "score": one.score, **({} if one.utility is None else {"utility": one.utility})}
+            for one in self.translations
+        )
+        known: dict[str, Any] = {"kept": self.how, "alignment": self.alignment, "confidence": self.confidence}
+        if self.confidence is not None:
+            known["words"] = [asdict(word) for word in self.words]
+        return {
+            "source": self.source,
+            **best,
+            "parts": self.num_parts,
+            "tokens": [asdict(token) for token in self.tokens],
+            "alternatives": others,
+            **{name: value for name, value in known.items() if value is not None},
+        }
+
+
+def describe_lines(
+    lines: Sequence[Line],
+    translator: Translator,
+    *,
+    confidence: Confidence | None = None,
+    head: AlignmentHead | None = None,
+    has_alignment: bool = False,
+) -> list[TranslatedSentence]:
+    """What is known of translated lines.
+
+    Where protected spans are kept, score, tokens and confidence are those of the translation without them; there are
+    none where it was put together of parts of sentences. The alignment is that of the line as it stands. Alignment and
+    confidence are unknown of a line that was too long to be read as a whole.
+
+    Args:
+        lines: the lines.
+        translator: what translated them.
+        confidence: of the calibrated model.
+        head: whose attention is the alignment; the mean of the last layer's unless given.
+        has_alignment: whether lines are aligned.
 
     Raises:
-        BundleError: the bundle's calibration is damaged.
-        ConfigError: the engine is not the native one, whose attention is read.
+        ConfigError: lines are to be aligned, and the engine is not the native one.
     """
-
-    def __init__(self, bundle: Bundle, translator: Translator) -> None:
-        self._confidence = Confidence.load(bundle)
-        self._head = AlignmentHead.load(bundle)
-        if not isinstance(translator.engine, NativeEngine):
-            raise ConfigError("details are known of translations by the native engine alone")
-        self._decoder = ForcedDecoder(translator.engine.model, translator.tokenizer, translator.search)
-
-    def describe(self, lines: Sequence[Line]) -> list[dict[str, Any]]:
-        """Each line as a JSON object.
-
-        Where protected spans are kept, score, tokens and confidence are those of the translation without them; there
-        are none where it was put together of parts of sentences. The alignment is that of the line as it stands.
-        Alignment and confidence are unknown of a line that was too long to be read as a whole.
-        """
-        alignments: list[Alignment | None] = [None] * len(lines)
-        if self._head is not None:
-            alignments = align_lines(self._decoder, lines, self._head)
-        return [self._describe_line(line, alignment) for line, alignment in zip(lines, alignments, strict=True)]
-
-    def _describe_line(self, line: Line, alignment: Alignment | None) -> dict[str, Any]:
-        best = line.translation.alternatives[0]
-        found: dict[str, Any] = {
-            "source": line.source,
-            "translation": best.text,
-            "score": best.score if line.has_score else None,
-            **_describe_utility(best),
-            "parts": line.translation.num_parts,
-            "tokens": [
-                {"piece": piece, "log_probability": score}
-                for piece, score in zip(best.pieces, best.token_scores, strict=True)
-            ],
-            "alternatives": [
-                {"translation": other.text, "score": other.score, **_describe_utility(other)}
-                for other in line.translation.alternatives[1:]
-            ],
-        }
-        if line.how is not None:
-            found["kept"] = line.how
-        if alignment is not None:
-            found["alignment"] = str(alignment)
-        if self._confidence is not None and line.is_calibrated:
-            words = self._confidence.words(best.pieces, best.token_scores)
-            found["confidence"] = self._confidence.sentence(best.token_scores)
-            found["words"] = [{"word": word, "confidence": confidence} for word, confidence in words]
-        return found
+    alignments: Sequence[Alignment | None] = [None] * len(lines)
+    if has_alignment:
+        alignments = align_lines(translator.make_forced_decoder("alignments"), lines, head)
+    return [_describe_line(*both, confidence) for both in zip(lines, alignments, strict=True)]
 
 
-def _describe_utility(alternative: Alternative) -> dict[str, float]:
-    return {} if alternative.utility is None else {"utility": alternative.utility}
+def _describe_line(line: Line, alignment: Alignment | None, confidence: Confidence | None) -> TranslatedSentence:
+    best = line.translation.alternatives[0]
+    known = confidence if line.is_calibrated else None
+    words = [] if known is None else known.words(best.pieces, best.token_scores)
+    return TranslatedSentence(
+        source=line.source,
+        translations=tuple(
+            ScoredText(one.text, one.score if line.has_score else None, one.utility)
+            for one in line.translation.alternatives
+        ),
+        tokens=tuple(map(Token, best.pieces, best.token_scores)),
+        num_parts=line.translation.num_parts,
+        how=line.how,
+        confidence=None if known is None else known.sentence(best.token_scores),
+        words=tuple(starmap(Word, words)),
+        alignment=None if alignment is None else str(alignment),
+    )

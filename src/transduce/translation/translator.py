@@ -15,6 +15,7 @@ from transduce.kernels.memory import KERNELS_OF_TRANSLATION, keep_few_kernels, k
 from transduce.kernels.precision import Precision
 from transduce.search import Constraints, Hypothesis, Sampling
 from transduce.text import Tokenizer, split_segments
+from transduce.translation.confidence.scoring import ForcedDecoder
 from transduce.translation.constraints.text_constraints import TextConstraints, find_contradictions
 from transduce.translation.engines.engine import Engine, NativeEngine
 
@@ -74,7 +75,11 @@ class EncodedText:
     is_whole: bool
 
 
-_IMPOSSIBLE = Translation((Alternative("", -math.inf),))
+FAILED = Translation((Alternative("", -math.inf),))
+"""What a text gets whose constraints cannot be kept."""
+
+_MOST_ATTEMPTS = 8
+"""Searches for a translation that keeps constraints, each of which knows more spellings of what must not be there."""
 
 
 @dataclass(eq=False)
@@ -138,6 +143,16 @@ class Translator:
             search = search.changed({"max_pieces": min(search.max_pieces, other.description.search.max_pieces)})
         return cls(engine, tokenizer, search, languages.source, languages.target)
 
+    def make_forced_decoder(self, purpose: str) -> ForcedDecoder:
+        """The model as a reader of given translations, whose attention and probabilities are looked at.
+
+        Raises:
+            ConfigError: the engine is not the native one; says that `purpose` needs it.
+        """
+        if not isinstance(self.engine, NativeEngine):
+            raise ConfigError(f"{purpose}: needs the native engine, whose attention is read; choose that one")
+        return ForcedDecoder(self.engine.model, self.tokenizer, self.search)
+
     def with_search(self, settings: Mapping[str, Any]) -> "Translator":
         """The translator with other settings of the search, by their names in `SearchConfig`."""
         return replace(self, search=self.search.changed(settings))
@@ -181,8 +196,9 @@ class Translator:
     ) -> list[Translation]:
         """The `num_best` best translations of each text, with scores.
 
-        Alternatives differ in their texts; there are fewer only where the search finds no more. Where the constraints
-        of a text cannot be kept, its one alternative has the score -inf, without a search if `check` can tell.
+        Alternatives differ in their texts; there are fewer only where the search finds no more. What is found with
+        constraints is verified, and searched again with what was wrong. Where they cannot be kept, the one alternative
+        of the text has the score -inf, without a search if `check` can tell.
 
         Raises:
             ConfigError: `num_best` is above the beam.
@@ -202,15 +218,20 @@ class Translator:
                     f"text {number} is longer than the {self.search.max_pieces} pieces that the model reads at a time, "
                     f"and would be translated in parts: divide it, or ask for nothing in its translation"
                 )
-        constraints = [one.as_written(self.tokenizer) for one in constraints]
-        found = self._find_constrained(encoded, constraints, num_best)
-        failed = [place for place, translation in enumerate(found) if translation.alternatives[0].score == -math.inf]
-        if failed:
-            again = [encoded[place] for place in failed], [constraints[place] for place in failed]
-            results = self._find_constrained(*again, num_best, nowhere_else=True)
-            for place, translation in zip(failed, results, strict=True):
-                found[place] = translation
-        return found
+        waiting = {place: one.as_written(self.tokenizer) for place, one in enumerate(constraints)}
+        results: dict[int, Translation] = {}
+        for _ in range(_MOST_ATTEMPTS):
+            if not waiting:
+                break
+            found = self._find_constrained([encoded[place] for place in waiting], list(waiting.values()), num_best)
+            results.update(zip(waiting, found, strict=True))
+            again: dict[int, TextConstraints] = {}
+            for place, own in waiting.items():
+                best = results[place].alternatives[0]
+                if best.score == -math.inf and (stricter := own.learn_spellings(self.tokenizer, best.pieces)) != own:
+                    again[place] = stricter
+            waiting = again
+        return [results[place] for place in range(len(encoded))]
 
     def draw_samples(
         self,
@@ -252,15 +273,10 @@ class Translator:
             raise ConfigError(f"num_best = {num_best}: must be from 1 to the beam, {self.search.beam}")
 
     def _find_constrained(
-        self,
-        texts: Sequence[EncodedText],
-        constraints: Sequence[TextConstraints],
-        num_best: int,
-        *,
-        nowhere_else: bool = False,
+        self, texts: Sequence[EncodedText], constraints: Sequence[TextConstraints], num_best: int
     ) -> list[Translation]:
-        """Verified translations of texts of one part or none; `nowhere_else`: see `TextConstraints.as_ids`."""
-        in_ids = [one.as_ids(self.tokenizer, nowhere_else=nowhere_else) for one in constraints]
+        """Verified translations of texts of one part or none."""
+        in_ids = [one.as_ids(self.tokenizer) for one in constraints]
         is_possible = [self._find_problem(*both) is None for both in zip(constraints, in_ids, strict=True)]
         searched = [
             text if possible else replace(text, parts=()) for text, possible in zip(texts, is_possible, strict=True)
@@ -269,7 +285,7 @@ class Translator:
         # Not all that the search finds have the words whose tokens they have.
         hypotheses = self.engine.search(_flatten(searched), self.search, 2 * self.search.beam, given)
         return [
-            verify_constraints(translation, one, num_best) if possible or not text.parts else _IMPOSSIBLE
+            verify_constraints(translation, one, num_best) if possible or not text.parts else FAILED
             for translation, one, possible, text in zip(
                 self._join_all(searched, hypotheses), constraints, is_possible, texts, strict=True
             )

@@ -1,13 +1,11 @@
 """Our own dialect: everything that the engine can do, and errors that say what is wrong."""
 
 import json
-import threading
 from typing import Any
 
 import httpx
 import pytest
 
-from transduce.serving.dialects import native
 from transduce.serving.dialects.native import TranslateRequest
 from transduce.text import Tokenizer
 from transduce.translation import ForcedDecoder, TranslationOptions, Translator, score_ids, score_pairs
@@ -117,26 +115,6 @@ def test_several_texts_in_order(client: httpx.Client) -> None:
     assert post(client, "/v1/translate", text=[])["translations"] == []
 
 
-def test_a_large_response_is_encoded_beside_the_loop(client: httpx.Client, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It is the same, and others are answered meanwhile."""
-    threads: list[str] = []
-    dump = native.to_json
-
-    def remember(*arguments: Any) -> bytes:
-        threads.append(threading.current_thread().name)
-        return dump(*arguments)
-
-    monkeypatch.setattr(native, "to_json", remember)
-    text, pairs = "Sun.\n" * 30, [{"text": "Sun.", "translation": "Moon. " * 20}]
-    answers = []
-    for many in (native._MANY_CHARACTERS, 100):
-        monkeypatch.setattr(native, "_MANY_CHARACTERS", many)
-        answers.append((post(client, "/v1/translate", text=text), post(client, "/v1/score", pairs=pairs)))
-    assert answers[0] == answers[1]
-    loop, *_ = threads
-    assert [name == loop for name in threads] == [True, True, False, False]
-
-
 def test_scores_are_those_of_the_command(client: httpx.Client, bundle: Any) -> None:
     pairs = [("Sun and moon.", "Wind."), ("", ""), ("Sun.", "")]
     asked = [{"text": source, "translation": target} for source, target in pairs]
@@ -145,7 +123,7 @@ def test_scores_are_those_of_the_command(client: httpx.Client, bundle: Any) -> N
     for one, score in zip(found, expected, strict=True):
         assert one["score"] == pytest.approx(score.score, abs=1e-4)
         assert one["log_probability"] == pytest.approx(score.log_probability, abs=1e-4)
-        assert [token["piece"] for token in one["tokens"]] == list(score.pieces)
+        assert [token["piece"] for token in one["tokens"]] == [token.piece for token in score.tokens]
 
 
 def test_a_translation_scores_what_it_was_found_with(client: httpx.Client, tokenizer: Tokenizer, bundle: Any) -> None:

@@ -13,9 +13,7 @@ from transduce.serving.models import LoadedModel, ModelSettings
 from transduce.serving.scheduling.work import (
     MAX_PARTS,
     InspectionTask,
-    ScoredText,
     ScoringTask,
-    TranslatedSentence,
     TranslatedText,
     TranslationTask,
     prepare_pairs,
@@ -23,7 +21,15 @@ from transduce.serving.scheduling.work import (
 )
 from transduce.text import rebuild_document, split_document
 from transduce.text.pieces import JointPieces
-from transduce.translation import AlignmentHead, ForcedDecoder, TranslationOptions, align_pairs, score_pairs
+from transduce.translation import (
+    AlignmentHead,
+    ForcedDecoder,
+    ScoredText,
+    TranslatedSentence,
+    TranslationOptions,
+    align_pairs,
+    score_pairs,
+)
 
 DOCUMENT = split_document("One two.  Three!\n", "en")
 
@@ -87,7 +93,7 @@ def test_lengths_are_tokens_with_the_end(model: LoadedModel, make_sentences: Cal
     prepared_pairs = prepare_pairs(model, pairs)
     assert [length for _, length in prepared_pairs] == [max(len(encode(text)) + 1 for text in pair) for pair in pairs]
     found = ScoringTask(model).compute([one for one, _ in prepared_pairs])
-    assert found == score_pairs(model.make_forced_decoder("scores"), pairs)
+    assert found == score_pairs(model.translator.make_forced_decoder("scores"), pairs)
 
 
 def test_each_text_is_tokenised_once(

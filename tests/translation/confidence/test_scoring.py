@@ -18,6 +18,7 @@ from transduce.translation import (
     NativeEngine,
     PairScore,
     Perplexity,
+    Token,
     Translator,
     score_ids,
     score_pairs,
@@ -143,8 +144,9 @@ def assert_same(*, adds_up_alike: bool) -> Callable[[list[PairScore], list[PairS
         if adds_up_alike:
             assert found == expected
         for one, other in zip(found, expected, strict=True):
-            assert one.pieces == other.pieces
-            assert one.log_probabilities == pytest.approx(other.log_probabilities, abs=1e-5)
+            assert [token.piece for token in one.tokens] == [token.piece for token in other.tokens]
+            log_probabilities = [token.log_probability for token in other.tokens]
+            assert [token.log_probability for token in one.tokens] == pytest.approx(log_probabilities, abs=1e-5)
 
     return compare
 
@@ -191,9 +193,9 @@ def test_every_piece_is_scored_and_the_sum_is_divided_by_the_length_penalty(
 ) -> None:
     for (_, target), score in zip(pairs, score_pairs(decoder, pairs), strict=True):
         ids = decoder.tokenizer.encode(target)
-        assert score.pieces == (*decoder.tokenizer.pieces(ids), "</s>")
-        assert all(-100 < log_probability <= 0 for log_probability in score.log_probabilities)
-        assert score.log_probability == pytest.approx(sum(score.log_probabilities))
+        assert [token.piece for token in score.tokens] == [*decoder.tokenizer.pieces(ids), "</s>"]
+        assert all(-100 < token.log_probability <= 0 for token in score.tokens)
+        assert score.log_probability == pytest.approx(sum(token.log_probability for token in score.tokens))
         assert score.score == pytest.approx(score.log_probability / ((5 + len(ids) + 1) / 6) ** 0.6)
 
 
@@ -228,7 +230,7 @@ def test_line_n_in_is_line_n_out(
     mixed = [one for pair, blank in zip(pairs, blanks, strict=False) for one in (pair, blank)]
     found = score_pairs(decoder, mixed)
     assert_same(found[::2], score_pairs(decoder, pairs[: len(blanks)]))
-    assert set(found[1::2]) == {PairScore(0.0, (), ())}
+    assert set(found[1::2]) == {PairScore(0.0, 0.0, ())}
     # A blank source translates into a blank line for certain, and what a model says of another is its own affair.
     assert math.isfinite(score_pairs(decoder, [("", "sun")])[0].score)
 
@@ -254,7 +256,7 @@ def test_perplexity_is_that_of_all_tokens(decoder: ForcedDecoder, pairs: list[tu
             losses += F.cross_entropy(logits[0], target[0], reduction="none").tolist()
     assert (perplexity.num_pairs, perplexity.num_tokens) == (len(pairs) + 1, len(losses))
     assert perplexity.value == pytest.approx(math.exp(sum(losses) / len(losses)), rel=1e-4)
-    perplexity.add(PairScore(-1e9, ("</s>",), (-1e9,)))
+    perplexity.add(PairScore(-1e9, -1e9, (Token("</s>", -1e9),)))
     assert perplexity.value == math.inf
 
 

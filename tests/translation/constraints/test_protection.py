@@ -2,16 +2,16 @@ import random
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from transduce.text import USUAL_KINDS, Glossary, Kind, count_whole, find_protected_spans, pair_tags
-from transduce.translation import Translator
+from transduce.translation import Alternative, Translation, Translator
 from transduce.translation.constraints.protection import (
     ConstrainedText,
-    Proposal,
     ProtectedTranslation,
     Search,
     translate_protected,
@@ -31,8 +31,8 @@ GLOSSARY = Glossary(TERMS)
 Sentences = Callable[..., list[str]]
 
 
-def proposals(texts: Sequence[str]) -> list[Proposal]:
-    return [Proposal(text) for text in texts]
+def proposals(texts: Sequence[str]) -> list[Translation]:
+    return [Translation((Alternative(text, 0.0),)) for text in texts]
 
 
 def required(request: ConstrainedText) -> tuple[str, ...]:
@@ -47,7 +47,7 @@ class Recorder:
         self.answers = answers
         self.asked: list[list[ConstrainedText]] = []
 
-    def __call__(self, requests: Sequence[ConstrainedText]) -> list[list[Proposal]]:
+    def __call__(self, requests: Sequence[ConstrainedText]) -> list[list[Translation]]:
         self.asked.append(list(requests))
         return [proposals(self.answers.get(request.text, [])) for request in requests]
 
@@ -61,7 +61,7 @@ def translate(
 ) -> tuple[ProtectedTranslation, Recorder]:
     search = Recorder(answers)
     (translation,) = translate_protected([sentence], search, kinds=kinds, glossary=glossary)
-    return translation, search
+    return replace(translation, searched=()), search
 
 
 def spans_of(text: str, kinds: Sequence[Kind] = ALL_KINDS) -> list[str]:
@@ -244,7 +244,7 @@ def test_a_line_that_is_too_long_is_translated_sentence_by_sentence() -> None:
     def translated(line: str) -> tuple[ProtectedTranslation, Recorder]:
         search = Recorder({"The car.": ["Das Auto."], "See http://a.b now.": ["Sieh jetzt http://a.b."], "Go": ["Geh"]})
         (found,) = translate_protected([line], search, glossary=GLOSSARY, language="en", fits=fits)
-        return found, search
+        return replace(found, searched=()), search
 
     translation, search = translated("The car.  See http://a.b now. Go ")
     assert search.texts == [["The car.", "See http://a.b now.", "Go"]]
@@ -334,7 +334,7 @@ def adversaries(draw: st.DrawFn) -> Search:
         ]
         return "".join(chance.choice(kinds))
 
-    def search(requests: Sequence[ConstrainedText]) -> list[list[Proposal]]:
+    def search(requests: Sequence[ConstrainedText]) -> list[list[Translation]]:
         return [proposals([answer(request) for _ in range(chance.randint(0, 4))]) for request in requests]
 
     return search
@@ -420,7 +420,7 @@ def check_thousand(search: Search) -> Counter[str]:
 def test_a_thousand_sentences_keep_everything_once_with_a_search_at_random(seed: int) -> None:
     chance = random.Random(seed)  # noqa: S311 - nothing here is secret
 
-    def search(requests: Sequence[ConstrainedText]) -> list[list[Proposal]]:
+    def search(requests: Sequence[ConstrainedText]) -> list[list[Translation]]:
         return [
             proposals(
                 [" ".join(chance.choices(["sol", "luna", *required(one)], k=6)) for _ in range(chance.randint(0, 4))]
@@ -434,7 +434,7 @@ def test_a_thousand_sentences_keep_everything_once_with_a_search_at_random(seed:
 
 
 def test_a_thousand_sentences_keep_everything_once_with_a_model(translator: Translator) -> None:
-    def search(requests: Sequence[ConstrainedText]) -> list[list[Proposal]]:
+    def search(requests: Sequence[ConstrainedText]) -> list[list[Translation]]:
         found = translator.with_search({"beam": 1}).find_translations([request.text for request in requests])
         return [proposals([alternative.text for alternative in translation.alternatives]) for translation in found]
 

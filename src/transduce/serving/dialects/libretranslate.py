@@ -22,7 +22,7 @@ from transduce.serving.dialects import (
 from transduce.serving.errors import ParameterError, describe_errors
 from transduce.serving.markup import MarkupRules
 from transduce.serving.middleware import get_service, set_logged_pair
-from transduce.serving.models import Languages, find_language, get_language_name
+from transduce.serving.models import Languages, find_language, get_language_name, rank_languages
 from transduce.serving.service import TranslationRequest
 from transduce.translation import TranslationOptions
 
@@ -186,7 +186,7 @@ async def detect(request: Request) -> list[Detection]:
     """Languages of the loaded models that a text may be in, the most probable first."""
     async with admit_with_parameters(request, "api_key") as (service, parameters):
         text = " ".join(parse_parameters(DetectRequest, parameters).q)
-        ranked = service.detector.rank_languages(text, service.languages.all)
+        ranked = rank_languages(text, service.languages.all)
         likely = [one for rank, one in enumerate(ranked) if rank == 0 or one.probability >= 0.01]
         return [_make_detection(one.probability, one.language) for one in likely]
 

@@ -17,18 +17,14 @@ from transduce.inspection import InspectionDocument, InspectionRequest
 from transduce.serving.errors import ParameterError, UnknownPair, describe_errors
 from transduce.serving.markup import MarkupRules
 from transduce.serving.middleware import admit_request, set_logged_pair
-from transduce.serving.models import LanguagePair, Languages, ModelInfo, ResponseModel, find_language
-from transduce.serving.scheduling.work import Token
+from transduce.serving.models import LanguagePair, Languages, ModelInfo, find_language
 from transduce.serving.service import Service, TranslationRequest, TranslationResponse
-from transduce.translation import PairScore, TranslationOptions
+from transduce.translation import DescribedFields, PairScore, TranslationOptions
 
 _MARKUP = {"text": None, "html": MarkupRules(), "xml": MarkupRules(is_xml=True)}
 
 _MAX_NAMES = 1_000
 """Names in an object of a body: each wrong one would be an error of its own, and these take long to be collected."""
-
-_MANY_CHARACTERS = 20_000
-"""Characters of texts whose response takes some hundredths of a second to be encoded."""
 
 _T = TypeVar("_T")
 _List = Annotated[list[_T], Field(fail_fast=True)]
@@ -99,38 +95,15 @@ class ScoreRequest(Settings):
 
 
 @dataclass(frozen=True)
-class ScoredPair(ResponseModel):
-    """Score of a given translation."""
-
-    score: float
-    """Log-probability divided by the length penalty, as the score of a translation; 0 for a pair of blank texts."""
-
-    log_probability: float
-    """Log-probability of all tokens, in nats."""
-
-    tokens: tuple[Token, ...]
-    """Tokens of the translation."""
-
-    is_long: bool
-    """Whether the text has more pieces than the model reads at a time, so that it would be translated in parts."""
-
-    @classmethod
-    def describe(cls, found: PairScore) -> "ScoredPair":
-        """Describe a score."""
-        tokens = tuple(map(Token, found.pieces, found.log_probabilities))
-        return cls(found.score, found.log_probability, tokens, found.is_long)
-
-
-@dataclass(frozen=True)
-class ScoreResponse(ResponseModel):
+class ScoreResponse(DescribedFields):
     """The scores of all pairs."""
 
-    scores: list[ScoredPair]
+    scores: list[PairScore]
     """A score for each pair, in order."""
 
 
 @dataclass(frozen=True)
-class ModelsResponse(ResponseModel):
+class ModelsResponse(DescribedFields):
     """The loaded models."""
 
     models: tuple[ModelInfo, ...]
@@ -230,7 +203,7 @@ async def translate(request: Request, service: _Admitted, body: Annotated[Transl
         TranslationRequest(texts, source, target, body.options(), _MARKUP[body.format], body.deadline_seconds),
         partial(set_logged_pair, request),
     )
-    return await _encode(found, sum(map(len, texts)))
+    return _encode(found)
 
 
 @router.post("/score", response_model=ScoreResponse, summary="Score given translations")
@@ -239,8 +212,7 @@ async def score(request: Request, service: _Admitted, body: Annotated[ScoreReque
     pair = _find_pair(service, request, body.source, body.target)
     pairs = [(one.text, one.translation) for one in body.pairs]
     found = await service.score(pair, pairs, deadline_seconds=body.deadline_seconds)
-    scores = ScoreResponse(list(map(ScoredPair.describe, found)))
-    return await _encode(scores, sum(len(translation) for _, translation in pairs))
+    return _encode(ScoreResponse(found))
 
 
 @router.post("/inspect", response_model=InspectionDocument, summary="Look inside a translation")
@@ -256,14 +228,12 @@ async def inspect(request: Request, service: _Admitted, body: Annotated[Inspecti
 @router.get("/models", response_model=ModelsResponse, summary="Say which models are loaded")
 async def models(service: _Admitted) -> Response:
     """A model for each pair of languages."""
-    return await _encode(ModelsResponse(service.models), 0)
+    return _encode(ModelsResponse(service.models))
 
 
-async def _encode(response: object, num_characters: int) -> Response:
-    """Encode a response; one about many characters in a thread, so that other requests are answered meanwhile."""
-    is_large = num_characters > _MANY_CHARACTERS
-    content = await asyncio.to_thread(to_json, response) if is_large else to_json(response)
-    return Response(content, media_type="application/json")
+def _encode(response: object) -> Response:
+    """Encode a response without the validation that FastAPI would do."""
+    return Response(to_json(response), media_type="application/json")
 
 
 def _find_pair(service: Service, request: Request, source: str | None, target: str | None) -> LanguagePair:

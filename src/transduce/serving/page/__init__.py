@@ -11,9 +11,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from functools import cache, partial
 from hashlib import sha256
 from importlib.resources import files
-from importlib.resources.abc import Traversable
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from jinja2 import Environment, FileSystemLoader
 
@@ -33,12 +32,12 @@ def render_page() -> str:
     return _fill_template(f"{import_map}\n{styles}\n{modules}", '<script type="module" src="./page/main.js"></script>')
 
 
-def get_page_file(name: str) -> tuple[bytes, str] | None:
-    """Return the content and media type of a style or module of the page, or None if there is no such file."""
+def get_page_file(name: str, folder: Literal["files", "reference"] = "files") -> tuple[bytes, str] | None:
+    """Return the content and media type of a style or script of a page, or None if there is no such file."""
     kind = name.rpartition(".")[2]
-    if kind not in _MEDIA_TYPES or name not in _list_names(kind):
+    if kind not in _MEDIA_TYPES or name not in _list_names(kind, folder):
         return None
-    return _read_text(name).encode("utf-8"), _MEDIA_TYPES[kind]
+    return _read_text(name, folder).encode("utf-8"), _MEDIA_TYPES[kind]
 
 
 def make_page_policy() -> str:
@@ -67,18 +66,17 @@ def is_standalone_page(path: Path) -> bool:
     return has_mark(path, _MARK.encode())
 
 
-def _folder() -> Traversable:
-    return files("transduce.serving.page") / "files"
+_FOLDER = files("transduce.serving.page")
 
 
 @cache
-def _list_names(kind: str) -> tuple[str, ...]:
-    return tuple(sorted(one.name for one in _folder().iterdir() if one.name.endswith(f".{kind}")))
+def _list_names(kind: str, folder: str = "files") -> tuple[str, ...]:
+    return tuple(sorted(one.name for one in (_FOLDER / folder).iterdir() if one.name.endswith(f".{kind}")))
 
 
 @cache
-def _read_text(name: str) -> str:
-    return (_folder() / name).read_text(encoding="utf-8")
+def _read_text(name: str, folder: str = "files") -> str:
+    return (_FOLDER / folder / name).read_text(encoding="utf-8")
 
 
 def _fill_template(head: str, scripts: str) -> str:
@@ -127,14 +125,6 @@ REFERENCE_POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; base-uri 'none'; "
     "form-action 'none'; frame-ancestors 'none'"
 )
-_REFERENCE_TYPES = {"reference.css": "text/css; charset=utf-8", "reference.js": "text/javascript; charset=utf-8"}
-
-
-def get_reference_file(name: str) -> tuple[bytes, str] | None:
-    """Return the content and media type of the style or script of the API reference, or None for another name."""
-    if name not in _REFERENCE_TYPES:
-        return None
-    return (files("transduce.serving.page") / "reference" / name).read_bytes(), _REFERENCE_TYPES[name]
 
 
 def render_reference_page(document: dict[str, Any]) -> str:

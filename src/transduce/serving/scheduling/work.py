@@ -4,7 +4,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from itertools import islice, starmap
+from itertools import islice
 from threading import Event
 from typing import Annotated, Any
 
@@ -12,20 +12,20 @@ from pydantic import Field
 
 from transduce.inspection import InspectedModel, InspectionRequest, inspect_text
 from transduce.serving.errors import DeadlineExceeded, Unsatisfiable
-from transduce.serving.models import LoadedModel, ResponseModel
+from transduce.serving.models import LoadedModel
 from transduce.text import Document, rebuild_document, split_document, split_segments, subdivide_document
 from transduce.translation import (
-    Alignment,
+    DescribedFields,
     EncodedPair,
     EncodedText,
-    Line,
     PairScore,
+    ScoredText,
+    TranslatedSentence,
     TranslationOptions,
-    align_lines,
+    describe_lines,
     encode_pairs,
     score_encoded_pairs,
 )
-from transduce.translation.constraints.protection import ProtectionMethod
 
 MAX_PARTS = 8
 """Parts of a sentence that is longer than the model reads at a time. The parts of an even longer one are computed as
@@ -34,72 +34,7 @@ is cancelled."""
 
 
 @dataclass(frozen=True)
-class Token(ResponseModel):
-    """A piece of a translation."""
-
-    piece: Annotated[str, Field(examples=["▁Mann"])]
-    """Piece as the tokenizer spells it; `</s>` at the end."""
-
-    log_probability: float
-    """Log-probability after the pieces before it, in nats."""
-
-
-@dataclass(frozen=True)
-class Word(ResponseModel):
-    """A word of a translation."""
-
-    word: str
-    """The word as it stands in the translation."""
-
-    confidence: float
-    """The probability, from 0 to 1, that it is right."""
-
-
-@dataclass(frozen=True)
-class ScoredText(ResponseModel):
-    """One of several translations."""
-
-    text: str
-    """The translation."""
-
-    score: float | None
-    """Sum of its sentences' log-probabilities, each divided by its length penalty; null if it was joined from parts."""
-
-    utility: float | None
-    """Mean chrF of a sentence against the other samples, from 0 to 100; null unless chosen by minimum Bayes risk."""
-
-
-@dataclass(frozen=True)
-class TranslatedSentence(ResponseModel):
-    """A sentence of a text."""
-
-    source: str
-    """The sentence."""
-
-    translations: tuple[ScoredText, ...]
-    """Translations, best first."""
-
-    tokens: tuple[Token, ...]
-    """Pieces of the best translation; none if it was joined from parts."""
-
-    num_parts: int
-    """Parts that the sentence was divided into; above 1 if it is longer than the model reads at a time."""
-
-    how: ProtectionMethod | None
-    """How spans and terms were kept: "free", "constrained", "in parts" or "copied"; null if nothing was to be kept."""
-
-    confidence: float | None
-    """Expected chrF, from 0 to 100; null unless the model is calibrated."""
-
-    words: tuple[Word, ...]
-    """Words of the best translation; none unless the model is calibrated."""
-
-    alignment: str | None
-    """Words of both sides that translate each other, as in "0-0 2-1"; null unless asked for."""
-
-
-@dataclass(frozen=True)
-class TranslatedText(ResponseModel):
+class TranslatedText(DescribedFields):
     """The translation of one text."""
 
     text: Annotated[str, Field(examples=["Ein Mann fährt Fahrrad. Es ist spät."])]
@@ -152,35 +87,21 @@ class TranslationTask:
     def compute(self, sentences: Sequence[str | EncodedText]) -> list[TranslatedSentence | Exception]:
         """Translate sentences."""
         lines = self.model.make_line_translator(self.options).translate(sentences)
-        alignments: Sequence[Alignment | None] = [None] * len(lines)
-        if self.options.align:
-            alignments = align_lines(self.model.make_forced_decoder("alignments"), lines, self.model.alignment_head)
+        described = describe_lines(
+            lines,
+            self.model.translator,
+            confidence=self.model.confidence,
+            head=self.model.head,
+            has_alignment=self.options.align,
+        )
         return [
             Unsatisfiable(
                 f"no translation of {line.source!r:.80} has what is asked for, or it is too long to be held to it"
             )
             if line.has_failed
-            else self._describe(line, alignment)
-            for line, alignment in zip(lines, alignments, strict=True)
+            else sentence
+            for line, sentence in zip(lines, described, strict=True)
         ]
-
-    def _describe(self, line: Line, alignment: Alignment | None) -> TranslatedSentence:
-        best = line.translation.alternatives[0]
-        confidence = self.model.confidence if line.is_calibrated else None
-        words = [] if confidence is None else confidence.words(best.pieces, best.token_scores)
-        return TranslatedSentence(
-            source=line.source,
-            translations=tuple(
-                ScoredText(one.text, one.score if line.has_score else None, one.utility)
-                for one in line.translation.alternatives
-            ),
-            tokens=tuple(map(Token, best.pieces, best.token_scores)),
-            num_parts=line.translation.num_parts,
-            how=line.how,
-            confidence=None if confidence is None else confidence.sentence(best.token_scores),
-            words=tuple(starmap(Word, words)),
-            alignment=None if alignment is None else str(alignment),
-        )
 
 
 @dataclass(frozen=True)
@@ -193,7 +114,7 @@ class ScoringTask:
 
     def compute(self, pairs: Sequence[EncodedPair]) -> list[PairScore]:
         """Score pairs."""
-        return score_encoded_pairs(self.model.make_forced_decoder("scores"), pairs)
+        return score_encoded_pairs(self.model.translator.make_forced_decoder("scores"), pairs)
 
 
 @dataclass(frozen=True)
@@ -248,7 +169,7 @@ def prepare_texts(
     """
     model.make_line_translator(options)
     if options.align:
-        model.make_forced_decoder("alignments")
+        model.translator.make_forced_decoder("alignments")
     translator, tokenizer = model.translator, model.translator.tokenizer
     check_waiting = partial(_check_waiting, is_over or Event(), "these texts")
     max_tokens = MAX_PARTS * model.info.max_pieces
@@ -287,7 +208,7 @@ def prepare_texts(
 def prepare_pairs(model: LoadedModel, pairs: Sequence[tuple[str, str]]) -> tuple[tuple[EncodedPair, int], ...]:
     """Encode pairs; returns each with the number of tokens of its longer side, `</s>` included."""
     encoded = encode_pairs(model.translator.tokenizer, pairs)
-    return tuple((one, 1 + max(len(one.source_ids), len(one.target_ids))) for one in encoded)
+    return tuple((one, 1 + max(map(len, one))) for one in encoded)
 
 
 def _make_single_sentence(text: str) -> Document:

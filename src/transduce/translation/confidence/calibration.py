@@ -6,8 +6,10 @@ validation text, then measured on test 2016: the expected calibration error of t
 predicted chrF is 10.4 from the real one in the mean, and their correlation 0.70.
 """
 
+import re
 import unicodedata
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -18,10 +20,9 @@ from sacrebleu.metrics.chrf import CHRF
 from transduce.bundle import Bundle, LogisticFit, RecordedConfidence, read_calibration
 from transduce.config import SearchConfig
 from transduce.data import compute_file_digest
-from transduce.errors import ConfigError, CorpusError
+from transduce.errors import ConfigError, CorpusError, UserError
 from transduce.search import Hypothesis
 from transduce.text import open_parallel_corpus
-from transduce.translation.confidence.words import score_words
 from transduce.translation.translator import Translator
 
 
@@ -54,6 +55,66 @@ class Confidence:
     def sentence(self, token_scores: Sequence[float]) -> float:
         """The chrF, from 0 to 100, to expect of a translation whose tokens have these log-probabilities (nats)."""
         return 100 * float(predict_probabilities(self.recorded.sentences, [token_scores])[0]) if token_scores else 0.0
+
+
+_BYTE = re.compile(r"<0x([0-9A-F]{2})>")
+_SILENT = ("</s>", "<pad>")
+_LONGEST_CHARACTER = 4
+"""Bytes of a character in UTF-8, at most."""
+
+
+def score_words(pieces: Sequence[str], token_scores: Sequence[float]) -> list[tuple[str, list[float]]]:
+    """The words of the decoded text, as `str.split` divides it, each with the log-probabilities of its pieces.
+
+    A piece that spells a space alone belongs to the word behind it; bytes that spell one character all belong to it.
+    """
+    if len(pieces) != len(token_scores):
+        raise UserError(f"{len(pieces)} pieces and {len(token_scores)} scores: give those of the same hypothesis")
+    owners: list[tuple[str, Sequence[int]]] = []  # every character, and the numbers of the pieces that spell it
+    for numbers, characters in _spell_pieces(pieces):
+        owners += [(character, numbers) for character in characters]
+    visible = {number for character, numbers in owners if not character.isspace() for number in numbers}
+    words, begin = [], 0
+    for match in re.finditer(r"\S+", "".join(character for character, _ in owners)):
+        spaces, letters = owners[begin : match.start()], owners[match.start() : match.end()]
+        own = {number for _, numbers in letters for number in numbers}
+        own |= {number for _, numbers in spaces for number in numbers if number not in visible}
+        words.append((match[0], [token_scores[number] for number in sorted(own)]))
+        begin = match.end()
+    return words
+
+
+def _spell_pieces(pieces: Sequence[str]) -> Iterator[tuple[Sequence[int], str]]:
+    """The text of the pieces part by part, as `Tokenizer.decode` has it, with the numbers of its pieces."""
+    heard = [number for number, piece in enumerate(pieces) if piece not in _SILENT]
+    begin = 0
+    while begin < len(heard):
+        first = pieces[heard[begin]]
+        spelled = _read_bytes([pieces[number] for number in heard[begin : begin + _LONGEST_CHARACTER]])
+        if spelled:
+            text, size = _read_character(spelled)
+        else:
+            text, size = " \u2047 " if first == "<unk>" else first.replace("\u2581", " "), 1
+        yield heard[begin : begin + size], text
+        begin += size
+
+
+def _read_bytes(pieces: Sequence[str]) -> bytes:
+    found = bytearray()
+    for piece in pieces:
+        match = _BYTE.fullmatch(piece)
+        if match is None:
+            break
+        found.append(int(match[1], 16))
+    return bytes(found)
+
+
+def _read_character(spelled: bytes) -> tuple[str, int]:
+    """The character that the bytes begin with, and how many it takes; a byte that begins none is one by itself."""
+    for size in range(1, len(spelled) + 1):
+        with suppress(UnicodeDecodeError):
+            return spelled[:size].decode(), size
+    return "\ufffd", 1
 
 
 def measure_confidence(

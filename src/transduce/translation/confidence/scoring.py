@@ -3,13 +3,14 @@
 import math
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, ClassVar
 
 import torch
 from jaxtyping import Float
+from pydantic import ConfigDict, Field
 from torch import Tensor
 
 from transduce.bundle import Bundle, find_bundle
@@ -111,36 +112,42 @@ def number_blocks(pairs: Iterable[Pair]) -> Iterator[tuple[int, list[Pair]]]:
         line += len(block)
 
 
-@dataclass(frozen=True)
-class PairScore:
-    """How probable a target is as the translation of its source.
+class DescribedFields:
+    """Base of dataclasses that programs read as JSON: OpenAPI describes each field by the docstring below it."""
 
-    Args:
-        score: `log_probability` divided by the length penalty, as a translation's score is; 0 for a pair of blanks.
-        pieces: of the target, `</s>` at the end; none for a pair of blank lines, about which no model is asked.
-        log_probabilities: of each piece after those before it, in nats.
-        is_long: whether the source has more pieces than the model reads at a time (`search.max_pieces`), so that
-            `translate` would have taken it in parts.
-    """
+    __pydantic_config__: ClassVar = ConfigDict(use_attribute_docstrings=True)
+
+
+@dataclass(frozen=True)
+class Token(DescribedFields):
+    """A piece of a translation."""
+
+    piece: Annotated[str, Field(examples=["▁Mann"])]
+    """Piece as the tokenizer spells it; `</s>` at the end."""
+
+    log_probability: float
+    """Log-probability after the pieces before it, in nats."""
+
+
+@dataclass(frozen=True)
+class PairScore(DescribedFields):
+    """How probable a target is as the translation of its source."""
 
     score: float
-    pieces: tuple[str, ...]
-    log_probabilities: tuple[float, ...]
-    is_long: bool = False
+    """Log-probability divided by the length penalty, as the score of a translation; 0 for a pair of blank texts."""
 
-    @property
-    def log_probability(self) -> float:
-        """The log-probability of the target as a whole, in nats."""
-        return math.fsum(self.log_probabilities)
+    log_probability: float
+    """Log-probability of all tokens, in nats."""
+
+    tokens: tuple[Token, ...]
+    """Tokens of the translation, `</s>` at the end; none for a pair of blank texts, about which no model is asked."""
+
+    is_long: bool = False
+    """Whether the text has more pieces than the model reads at a time, so that it would be translated in parts."""
 
     def as_json(self) -> dict[str, Any]:
         """Score and log-probability, of the target and of every token."""
-        tokens = zip(self.pieces, self.log_probabilities, strict=True)
-        return {
-            "score": self.score,
-            "log_probability": self.log_probability,
-            "tokens": [{"piece": piece, "log_probability": log_probability} for piece, log_probability in tokens],
-        }
+        return {name: value for name, value in asdict(self).items() if name != "is_long"}
 
 
 class Perplexity:
@@ -154,7 +161,7 @@ class Perplexity:
     def add(self, score: PairScore) -> None:
         """Add one pair; a pair of blank lines has no token."""
         self.num_pairs += 1
-        self.num_tokens += len(score.pieces)
+        self.num_tokens += len(score.tokens)
         self._log_probability += score.log_probability
 
     @property
@@ -182,33 +189,29 @@ def score_pairs(decoder: ForcedDecoder, pairs: Sequence[Pair], first_line: int =
     return score_encoded_pairs(decoder, encode_pairs(decoder.tokenizer, pairs), first_line)
 
 
-@dataclass(frozen=True)
-class EncodedPair:
-    """Source and target text in token ids, without `</s>`; a blank side has none."""
-
-    source_ids: list[int]
-    target_ids: list[int]
+EncodedPair = tuple[list[int], list[int]]
+"""Source and target text in token ids, without `</s>`; a blank side has none."""
 
 
 def encode_pairs(tokenizer: Tokenizer, pairs: Sequence[Pair]) -> list[EncodedPair]:
     """Each pair in token ids."""
     sources, targets = ([pair[side] if pair[side].strip() else "" for pair in pairs] for side in (0, 1))
-    return list(map(EncodedPair, tokenizer.encode_all(sources), tokenizer.encode_targets(targets)))
+    return list(zip(tokenizer.encode_all(sources), tokenizer.encode_targets(targets), strict=True))
 
 
 def score_encoded_pairs(decoder: ForcedDecoder, pairs: Sequence[EncodedPair], first_line: int = 1) -> list[PairScore]:
     """The score of each pair; see `score_pairs`."""
     tokenizer = decoder.tokenizer
-    sources = [tokenizer.as_source(pair.source_ids) for pair in pairs]
-    targets = [tokenizer.as_target(pair.target_ids) for pair in pairs]
+    sources = [tokenizer.as_source(source_ids) for source_ids, _ in pairs]
+    targets = [tokenizer.as_target(target_ids) for _, target_ids in pairs]
     scores = []
     for pair, hypothesis in zip(pairs, score_ids(decoder, sources, targets, first_line), strict=True):
-        num_pieces = len(pair.source_ids)
-        if not (pair.source_ids or pair.target_ids):
-            scores.append(PairScore(0.0, (), ()))
+        if not any(pair):
+            scores.append(PairScore(0.0, 0.0, ()))
             continue
-        pieces, log_probabilities = tuple(tokenizer.pieces(hypothesis.ids)), tuple(hypothesis.token_scores)
-        scores.append(PairScore(hypothesis.score, pieces, log_probabilities, num_pieces > decoder.search.max_pieces))
+        tokens = tuple(map(Token, tokenizer.pieces(hypothesis.ids), hypothesis.token_scores))
+        is_long = len(pair[0]) > decoder.search.max_pieces
+        scores.append(PairScore(hypothesis.score, math.fsum(hypothesis.token_scores), tokens, is_long))
     return scores
 
 

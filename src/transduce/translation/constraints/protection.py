@@ -43,17 +43,6 @@ class ConstrainedText:
     terms: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True)
-class Proposal:
-    """A possible translation of a `ConstrainedText`.
-
-    `searched` is the search's translation of the text without its spans, which were inserted afterwards, if known.
-    """
-
-    text: str
-    searched: Translation | None = None
-
-
 class Place(NamedTuple):
     """The characters of a sentence from `start` up to, but without, `end`."""
 
@@ -120,15 +109,15 @@ class ProtectedSentence:
         terms = [item.text for item in kept if item.kind == "term"]
         return ConstrainedText(self.text[slice(*place)], tuple(spans), tuple(terms))
 
-    def assemble_whole(self, proposals: Sequence[Proposal]) -> Proposal | None:
-        """The sentence with the first translation of its body that passes; None if none passes."""
+    def assemble_whole(self, proposals: Sequence[Translation]) -> tuple[str, Translation] | None:
+        """The sentence with the first translation of its body that passes, and that; None if none passes."""
         for proposal in proposals:
             if not self.kept:
-                return proposal
+                return proposal.text, proposal
             text = replace_places(self.text, {self.body: proposal.text})
             if self.passes(text):
                 closer = restore_spacing(text, self.text, self._kinds)
-                return Proposal(closer if self.passes(closer) else text, proposal.searched)
+                return closer if self.passes(closer) else text, proposal
         return None
 
     def find_parts(self) -> list[Place]:
@@ -137,12 +126,12 @@ class ProtectedSentence:
         places = dict.fromkeys([*self._find_gaps(spans), *self._find_gaps(self.kept)])
         return [place for place in places if place != self.body and self.has_words(place)]
 
-    def assemble_parts(self, translations: Mapping[Place, Sequence[Proposal]]) -> tuple[str, list[Translation]] | None:
+    def assemble_parts(
+        self, translations: Mapping[Place, Sequence[Translation]]
+    ) -> tuple[str, list[Translation]] | None:
         """The sentence with as many parts translated as pass, and the translations used; None if no part passes."""
         searched = {
-            part: {
-                _trim_part(one.text, self.text[part.end - 1]): one.searched for one in found[::-1] if one.text.strip()
-            }
+            part: {_trim_part(one.text, self.text[part.end - 1]): one for one in found[::-1] if one.text.strip()}
             for part, found in translations.items()
         }
         texts = {part: list(of_text)[::-1] for part, of_text in searched.items() if of_text}
@@ -151,7 +140,7 @@ class ProtectedSentence:
         if pieces == kept:
             return None
         used = [searched[part][text] for part, text in pieces.items() if part in texts]
-        return replace_places(self.text, pieces), [one for one in used if one is not None]
+        return replace_places(self.text, pieces), used
 
     def _fill_parts(
         self, pieces: dict[Place, str], parts: Sequence[Place], texts: Mapping[Place, Sequence[str]]
@@ -252,8 +241,9 @@ def _trim_part(translation: str, last: str) -> str:
 
 ProtectionMethod = Literal["free", "constrained", "in parts", "copied"]
 
-Search = Callable[[Sequence[ConstrainedText]], list[list[Proposal]]]
-"""Gives translations of each text, best first; there may be none, and any may lack what is required."""
+Search = Callable[[Sequence[ConstrainedText]], list[list[Translation]]]
+"""Gives translations of each text, best first; there may be none, and any may lack what is required. Scores and pieces
+are those of the search, which may know the text without its spans only."""
 
 Fits = Callable[[str], bool]
 """Says whether the model reads a text without its protected spans as a whole."""
@@ -311,14 +301,15 @@ def _translate_sentences(sources: Sequence[ProtectedSentence], search: Search) -
 
     with_words = [index for index, source in enumerate(sources) if source.has_words(source.body)]
     requests = [sources[index].make_request(sources[index].body) for index in with_words]
-    failed: dict[int, dict[Place, list[Proposal]]] = {}  # sentences, and translations of their parts
+    failed: dict[int, dict[Place, list[Translation]]] = {}  # sentences, and translations of their parts
     for index, found in zip(with_words, search(requests) if requests else [], strict=True):
         whole = sources[index].assemble_whole(found)
         if whole is None:
             failed[index] = {}
         else:
             how: ProtectionMethod = "constrained" if sources[index].kept else "free"
-            results[index] = ProtectedTranslation(whole.text, how, () if whole.searched is None else (whole.searched,))
+            text, used = whole
+            results[index] = ProtectedTranslation(text, how, (used,))
 
     parts = [(index, part) for index in failed for part in sources[index].find_parts()]
     requests = [sources[index].make_request(part) for index, part in parts]

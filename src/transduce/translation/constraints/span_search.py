@@ -9,13 +9,10 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from transduce.errors import ConfigError
 from transduce.text import ProtectedSpan, find_protected_spans, find_run_before, find_run_behind, find_whole
 from transduce.translation.confidence.alignment import Alignment, AlignmentHead, align_fitting_pairs
-from transduce.translation.confidence.scoring import ForcedDecoder
-from transduce.translation.constraints.protection import ConstrainedText, Place, Proposal, replace_places
+from transduce.translation.constraints.protection import ConstrainedText, Place, replace_places
 from transduce.translation.constraints.text_constraints import TextConstraints, spell
-from transduce.translation.engines.engine import NativeEngine
 from transduce.translation.translator import EncodedText, Translation, Translator
 
 _PUNCTUATION = frozenset(".,;:!?)]}»”…。、，！？")
@@ -158,12 +155,8 @@ class SpanSearch:
     def __init__(
         self, translator: Translator, head: AlignmentHead | None = None, encoded: Sequence[EncodedText] = ()
     ) -> None:
-        engine = translator.engine
-        if not isinstance(engine, NativeEngine):
-            raise ConfigError("spans and terms are kept in translations by the native engine alone")
-        self._translator = translator
-        self._decoder = ForcedDecoder(engine.model, translator.tokenizer, translator.search)
-        self._head = head or AlignmentHead(engine.model.config.num_decoder_layers - 1)
+        self._translator, self._head = translator, head
+        self._decoder = translator.make_forced_decoder("protected spans or a glossary")
         self._encoded = {one.text: one for one in encoded}
 
     def fits(self, text: str) -> bool:
@@ -171,7 +164,7 @@ class SpanSearch:
         text = " ".join(text.split())
         return self._encoded[text].is_whole if text in self._encoded else self._translator.fits(text)
 
-    def search(self, requests: Sequence[ConstrainedText]) -> list[list[Proposal]]:
+    def search(self, requests: Sequence[ConstrainedText]) -> list[list[Translation]]:
         """Translations of each text, best first, that are likely to have what is required; a `protection.Search`."""
         divided = [remove_spans(request.text, request.spans) for request in requests]
         found = self._find_translations([bare for bare, _ in divided], requests)
@@ -183,7 +176,7 @@ class SpanSearch:
         ]
         pairs = [(divided[place][0], best.text) for place, best in candidates if divided[place][1]]
         alignments = iter(align_fitting_pairs(self._decoder, pairs, self._head))
-        proposals: list[list[Proposal]] = [[] for _ in requests]
+        proposals: list[list[Translation]] = [[] for _ in requests]
         for place, best in candidates:
             text, removed = best.text, divided[place][1]
             if removed:
@@ -192,7 +185,7 @@ class SpanSearch:
                     continue
                 text = insert_spans(text, removed, alignment)
             text = self._spell_as_glossary(text, requests[place])
-            proposals[place].append(Proposal(text, replace(found[place], alternatives=(best,))))
+            proposals[place].append(replace(found[place], alternatives=(replace(best, text=text),)))
         return proposals
 
     def _spell_as_glossary(self, text: str, request: ConstrainedText) -> str:

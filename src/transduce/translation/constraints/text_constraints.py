@@ -27,7 +27,7 @@ class TextConstraints:
         prefix: how the translation begins.
         required: phrases that it contains exactly once, or as often as they are given.
         forbidden: phrases that it does not contain.
-        spellings: rows of ids of pieces with which translations had a forbidden phrase; see `learn_spellings`.
+        spellings: rows of ids of pieces that are forbidden, too; see `learn_spellings`.
 
     Raises:
         ConfigError: a phrase shows nothing, or has a line end, which no translation has.
@@ -80,30 +80,28 @@ class TextConstraints:
             count_whole(text, phrase.strip()) for phrase in self.forbidden
         )
 
-    def as_ids(self, tokenizer: Tokenizer, *, nowhere_else: bool = False) -> Constraints:
+    def as_ids(self, tokenizer: Tokenizer) -> Constraints:
         """The constraints in token ids, for a search.
 
         Phrases are forbidden behind a space, and as they are spelled behind signs and, if they begin with a sign,
-        behind words. With `nowhere_else`, a required phrase is forbidden as it is spelled behind a hyphen: other
-        pieces, so that the search does not know that it is there already.
+        behind words.
         """
         required, forbidden = (
             [tuple(ids) for ids in tokenizer.encode_targets(phrases) if ids]
             for phrases in (self.required, self.forbidden)
         )
         forbidden += [ids for phrase in self.forbidden for ids in _encode_glued(tokenizer, phrase.strip())]
-        if nowhere_else:
-            behind = (_encode_behind(tokenizer, "-", phrase.strip()) for phrase in self.required)
-            forbidden += [ids for _, ids in filter(None, behind)]
         (prefix,) = tokenizer.encode_targets([self.prefix])
         every = tuple(dict.fromkeys([*forbidden, *sorted(self.spellings)]))
         return Constraints(tuple(prefix), tuple(required), every, find_continuing_ids(tokenizer))
 
     def learn_spellings(self, tokenizer: Tokenizer, pieces: Sequence[str]) -> "TextConstraints":
-        """The constraints that also forbid the rows of pieces with which a translation has forbidden phrases.
+        """The constraints that also forbid the rows of pieces with which a translation failed to keep them.
 
-        A phrase that begins with a letter is forbidden together with the piece in front, if that does not end with the
-        space: the same pieces may be within a word.
+        Those are the ones with which it has forbidden phrases. A phrase that begins with a letter is forbidden together
+        with the piece in front, if that does not end with the space: the same pieces may be within a word. And required
+        phrases are forbidden as they are spelled behind a hyphen: other pieces, so that the search does not know that
+        they are there already.
         """
         text, owners = "", list[int]()
         pieces = [piece for piece in pieces if piece != "</s>"]
@@ -111,7 +109,8 @@ class TextConstraints:
             text += piece.replace("▁", " ")
             owners += [number] * len(piece)
         ids = _ids_of_pieces(tokenizer)
-        found = set(self.spellings)
+        behind = (_encode_behind(tokenizer, "-", phrase.strip()) for phrase in self.required)
+        found = {*self.spellings, *(ids_behind for _, ids_behind in filter(None, behind))}
         for phrase in map(str.strip, self.forbidden):
             for start in find_whole(text, phrase):
                 first, last = owners[start], owners[start + len(phrase) - 1]

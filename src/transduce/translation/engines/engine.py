@@ -3,6 +3,7 @@
 import sys
 import zlib
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from typing import Any, Protocol, runtime_checkable
 
@@ -216,15 +217,20 @@ class NetworkEngine:
             own = None if constraints is None else [constraints[index] for index in indices]
             return make_search(batch)(network.step, state, self._make_task(batch, config, own))
 
-        if num_threads == 1:
-            results = [search_batch(batch) for batch in batches]
-        else:
-            results = self._workers.map(search_batch, batches, num_threads)
+        with self._enter_inference():
+            if num_threads == 1:
+                results = [search_batch(batch) for batch in batches]
+            else:
+                results = self._workers.map(search_batch, batches, num_threads)
         found: list[list[Hypothesis]] = [[] for _ in sources]
         for indices, hypotheses in zip(batches, results, strict=True):
             for index, of_source in zip(indices, hypotheses, strict=True):
                 found[index] = of_source
         return found
+
+    def _enter_inference(self) -> AbstractContextManager[None]:
+        """Make the network ready to be searched, until the context is left."""
+        return nullcontext()
 
     def _check_memory(self, setting: str, num_hypotheses: int, num_tokens: int) -> None:
         """Check that memory holds all hypotheses of one sentence, with translations as long as the source."""
@@ -281,16 +287,8 @@ class NativeEngine(NetworkEngine):
             count_token_bytes=lambda width: sum(count_token_bytes(one.config, width) for one in self.models),
         )
 
-    def _search_batches(
-        self,
-        sources: Sequence[Sequence[int]],
-        config: SearchConfig,
-        make_search: Callable[[Sequence[Sequence[int]]], _Search],
-        width: tuple[str, int],
-        constraints: Sequence[Constraints] | None = None,
-    ) -> list[list[Hypothesis]]:
-        with evaluation_mode(self.models):
-            return super()._search_batches(sources, config, make_search, width, constraints)
+    def _enter_inference(self) -> AbstractContextManager[None]:
+        return evaluation_mode(self.models)
 
 
 def make_logits_processor(config: SearchConfig) -> LogitsProcessor | None:
