@@ -20,8 +20,7 @@ from transduce.bundle.weights import make_empty_tensors
 from transduce.config import SearchConfig, Settings, TransformerConfig
 from transduce.interop.conversion import interleave_channels, split_channels
 from transduce.model import sinusoids
-from transduce.text import Tokenizer
-from transduce.text.pieces import VOCABULARY
+from transduce.text import VOCABULARY, Tokenizer
 
 NUM_POSITIONS = 512
 """The smallest number of rows of an exported table of sinusoids, as in Marian's models on the Hub. Transformers

@@ -18,7 +18,7 @@ from torch import Tensor
 from transduce.bundle import BundleDescription
 from transduce.config import TransformerConfig
 from transduce.errors import BundleError
-from transduce.text.pieces import open_model
+from transduce.text.tokenizer import open_model
 
 Value = str | list[str]
 
