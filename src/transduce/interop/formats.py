@@ -9,7 +9,7 @@ from typing import Any, Protocol, runtime_checkable
 from torch import Tensor
 
 from transduce.bundle import Bundle, is_bundle
-from transduce.bundle.model_card import render_card as render_template
+from transduce.bundle.manifest import render_card as render_template
 from transduce.config import SearchConfig, TransformerConfig
 from transduce.errors import BundleError, ConfigError
 from transduce.text import Tokenizer
