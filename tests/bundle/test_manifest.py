@@ -1,10 +1,16 @@
 import hashlib
 import json
+import re
+import runpy
+import shlex
 from pathlib import Path
+from typing import Literal
 
 import pytest
 
-from transduce.bundle.manifest import BundleDescription, check_files, description_bytes, read_description, record_files
+from transduce.bundle import Bundle, BundleDescription, RecordedScore, model_card
+from transduce.bundle.manifest import check_files, description_bytes, read_description, record_files
+from transduce.cli.app import app
 from transduce.config import TransformerConfig
 from transduce.errors import BundleError
 
@@ -38,3 +44,88 @@ def test_names_lead_nowhere_else(name: str) -> None:
     record = {"bytes": 0, "sha256": "0" * 64}
     with pytest.raises(ValueError, match="pattern"):
         BundleDescription.model_validate({"model": {}, "files": {name: record}})
+
+
+def test_the_card_of_a_bundle_has_its_numbers(bundle_folder: Path) -> None:
+    card = (bundle_folder / "README.md").read_text(encoding="utf-8")
+    model = Bundle.open(bundle_folder).load_model()
+    for words in (
+        'language:\n- "en"\n- "no"\npipeline_tag: translation\nlibrary_name: transduce\ntags:\n',
+        "# Translation from en to no\n",
+        f"Parameters: {model.num_parameters:,}\n",
+        "- BLEU 34.57 (95 % confidence: 33.10 to 36.00) on validation (`nrefs:1|tok:13a`)",
+        f"- train.en: `{'ab' * 32}`",
+        "- update: 1,200\n- epoch: 3\n",
+        "transduce translate",
+        "Translator.load",
+        "at most 50 tokens more",
+    ):
+        assert words in card
+
+
+def test_what_is_not_known_is_not_said() -> None:
+    card = model_card(BundleDescription(model=TransformerConfig()), 1)
+    assert "No scores were recorded" in card
+    assert "# Translation model\n" in card
+    for word in ("language:", "## Data", "## Training", "BLEU", "license", "None"):
+        assert word not in card
+
+
+@pytest.mark.parametrize(("scored", "words"), [(100, "Scored were the first 100 of its 1,014 pairs."), (1014, "")])
+def test_scores_of_a_part_are_called_so(scored: int, words: str) -> None:
+    score = RecordedScore(metric="chrF", value=60.0, data="validation")
+    training = {"scored_pairs": scored, "validation_pairs": 1014}
+    card = model_card(BundleDescription(model=TransformerConfig(), scores=[score], training=training), 1)
+    assert ("Scored were" in card) == bool(words)
+    assert words in card
+
+
+def test_a_score_without_signature_or_data_stands_alone() -> None:
+    score = RecordedScore(metric="chrF", value=60.0)
+    card = model_card(BundleDescription(model=TransformerConfig(), scores=[score]), 1)
+    assert "- chrF 60.00\n" in card
+
+
+@pytest.mark.parametrize(("positions", "said"), [("learned", True), ("sinusoidal", False)])
+def test_learned_positions_have_a_limit(positions: Literal["learned", "sinusoidal"], said: bool) -> None:
+    card = model_card(BundleDescription(model=TransformerConfig(positions=positions, max_positions=77)), 1)
+    assert ("at most 77 tokens" in card) == said
+
+
+def test_front_matter_stands_first_and_alone() -> None:
+    card = model_card(BundleDescription(model=TransformerConfig()), 1)
+    assert card.startswith("---\n")
+    assert card.count("\n---\n") == 1
+    assert card.endswith("\n")
+    assert "\n\n\n" not in card
+
+
+def test_the_hub_is_told_the_real_scores(bundle_folder: Path) -> None:
+    front_matter = (bundle_folder / "README.md").read_text(encoding="utf-8").split("---\n")[1]
+    assert 'metrics:\n- bleu\nmodel-index:\n- name: "Translation from en to no"\n  results:\n  - {' in front_matter
+    result = json.loads(front_matter.split("\n  - ")[1])
+    [metric] = result["metrics"]
+    assert (metric["type"], metric["value"]) == ("bleu", 34.57)
+    assert metric["args"] == {"signature": "nrefs:1|tok:13a", "confidence_95": [33.1, 36.0]}
+
+
+def test_how_it_was_trained_is_said_in_words() -> None:
+    training = {"seconds": 90.0, "pairs": 59794, "cleaning": {"a.tsv": {"too_long": 1200}}, "tied": True, "rest": None}
+    card = model_card(BundleDescription(model=TransformerConfig(), training=training), 1)
+    lines = ["pairs: 59,794", "cleaning: a.tsv (too long 1,200)", "tied: True", "rest: null"]
+    assert "".join(f"- {line}\n" for line in [*lines, "time: 1.5 minutes, without validation"]) in card
+
+
+def test_what_the_card_says_to_do_can_be_done(
+    bundle_folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    card = (bundle_folder / "README.md").read_text(encoding="utf-8").replace("path/to/this/folder", str(bundle_folder))
+    [program] = re.findall(r"^```python\n(.*?)^```", card, flags=re.MULTILINE | re.DOTALL)
+    (tmp_path / "program.py").write_text(program, encoding="utf-8")
+    runpy.run_path(str(tmp_path / "program.py"))
+    assert capsys.readouterr().out.startswith("['")
+    for name in ("translate", "evaluate"):
+        [line] = re.findall(rf"^transduce ({name} [^<\n]*)", card, flags=re.MULTILINE)
+        command, bound, _ = app.parse_args(shlex.split(line), exit_on_error=False, print_error=False)
+        assert command.__name__ == name
+        assert bundle_folder in bound.args

@@ -123,7 +123,7 @@ def test_one_vocabulary_is_that_of_both_sides(tmp_path: Path) -> None:
 
 def test_each_side_may_have_its_own(tmp_path: Path) -> None:
     found = read_tokens(write(tmp_path, source=["</s>", "<unk>", "a"], target=[*SPECIAL, "b"]))
-    assert found.rows([*SPECIAL, "a", "b", "c"]) == ([1, 0, 2, -1, -1], [0, 1, -1, 2, -1])
+    assert found == ForeignVocabulary(["</s>", "<unk>", "a"], [*SPECIAL, "b"])
 
 
 @pytest.mark.parametrize("name", ["source", "target"])
@@ -138,7 +138,7 @@ def test_the_numbering_is_ours(tokenizer: Tokenizer, tmp_path: Path) -> None:
     (tmp_path / "sentencepiece.model").write_bytes(tokenizer.model_bytes)
     found = make_tokenizer(tokens, tmp_path, None)
     assert found.pieces(range(found.vocabulary)) == ["<unk>", "</s>", "y", "z", "x", "w", "<pad>"]
-    assert tokens.rows(found.pieces(range(found.pad_id))) == ([3, 1, 2, 4, 0, -1], [2, 4, 3, 0, -1, 1])
+    assert tokens.rows(found) == ([3, 1, 2, 4, 0, -1, -1], [2, 4, 3, 0, -1, 1, -1])
 
 
 def test_the_model_is_looked_for_in_the_folder_and_beside_it(tokenizer: Tokenizer, tmp_path: Path) -> None:

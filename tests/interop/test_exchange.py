@@ -10,13 +10,14 @@ from torch import Tensor
 
 from transduce import interop
 from transduce.bundle import Bundle, Languages, save_bundle
+from transduce.bundle.manifest import read_description
 from transduce.config import TransformerConfig
 from transduce.errors import BundleError, ConfigError, CorpusError, OutputError, ParityError
 from transduce.interop import ENGINES, export_bundle, find_format, load_translator
 from transduce.interop.ctranslate2 import format as ctranslate2_format
 from transduce.interop.ctranslate2.format import FORMAT, CTranslate2Format
 from transduce.interop.formats import FORMATS
-from transduce.interop.parity import PARITY_FILE, TOLERANCES, read_parity
+from transduce.interop.parity import PARITY_FILE, TOLERANCES, Parity
 from transduce.translation import Translator
 
 pytest.importorskip("ctranslate2")
@@ -53,7 +54,7 @@ def faulty(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_an_export_has_its_proof_and_says_what_it_does(bundle: Bundle, tmp_path: Path) -> None:
     said: list[str] = []
     parity = export_bundle(bundle, "ctranslate2", tmp_path / "new" / "out", num_sentences=14, report=said.append)
-    assert read_parity(tmp_path / "new" / "out" / "parity.json") == parity
+    assert read_description(tmp_path / "new" / "out" / "parity.json", Parity) == parity
     assert parity.model == bundle.digest
     assert (parity.target, parity.precision, parity.sentences) == ("ctranslate2", "float32", 14)
     assert [path.name for path in (tmp_path / "new").iterdir()] == ["out"]
@@ -64,7 +65,7 @@ def test_an_export_has_its_proof_and_says_what_it_does(bundle: Bundle, tmp_path:
 def test_an_older_export_is_replaced(bundle: Bundle, tmp_path: Path) -> None:
     export_bundle(bundle, "ctranslate2", tmp_path / "out", num_sentences=2)
     export_bundle(bundle, "ctranslate2", tmp_path / "out", precision="int8", num_sentences=2)
-    parity = read_parity(tmp_path / "out" / "parity.json")
+    parity = read_description(tmp_path / "out" / "parity.json", Parity)
     assert parity.precision == "int8"
     assert {*parity.files, "parity.json"} == {path.name for path in (tmp_path / "out").iterdir()}
 
@@ -86,7 +87,7 @@ def test_a_single_file_has_its_proof_beside_it(bundle: Bundle, tmp_path: Path, c
     for precision in ("float32", "int8"):
         parity = export_bundle(bundle, "argos", path, precision=precision, num_sentences=2)
         assert contents(tmp_path / "out").keys() == {"a.argosmodel", "a.argosmodel.parity.json"}
-        assert read_parity(tmp_path / "out" / "a.argosmodel.parity.json") == parity
+        assert read_description(tmp_path / "out" / "a.argosmodel.parity.json", Parity) == parity
         assert parity.precision == precision
 
 
@@ -230,7 +231,7 @@ def test_the_bundle_has_its_proof(exported: Path, tmp_path: Path) -> None:
     said: list[str] = []
     parity = import_model(exported, tmp_path / "imported", target_language="nn", report=said.append)
     bundle = Bundle.open(tmp_path / "imported")
-    assert read_parity(bundle.folder / PARITY_FILE) == parity
+    assert read_description(bundle.folder / PARITY_FILE, Parity) == parity
     assert (parity.model, parity.target) == (bundle.digest, "ctranslate2")
     assert (bundle.description.languages.source, bundle.description.languages.target) == ("en", "nn")
     assert PARITY_FILE not in bundle.description.files
@@ -370,5 +371,5 @@ def test_a_damaged_export_is_noticed(bundle: Bundle, tmp_path: Path, engine: str
     content = bytearray(path.read_bytes())
     content[-9] ^= 1
     path.write_bytes(content)
-    with pytest.raises(BundleError, match="is not what was proven"):
+    with pytest.raises(BundleError, match=r"parity\.json says .*: the folder is damaged or was changed"):
         load_translator(tmp_path / "out", engine, device="cpu")

@@ -9,11 +9,12 @@ import pytest
 import torch
 
 from transduce.bundle import Bundle, model_tensors, save_bundle
+from transduce.bundle.manifest import description_bytes, read_description
 from transduce.errors import BundleError, ParityError
 from transduce.interop.ctranslate2.format import FORMAT
 from transduce.interop.exchange import prove_export
 from transduce.interop.formats import Runtime
-from transduce.interop.parity import TOLERANCES, Claim, _find_changed_tensors, prove, read_parity, write_parity
+from transduce.interop.parity import TOLERANCES, Claim, Parity, _find_changed_tensors, prove
 from transduce.interop.probe import Probe
 from transduce.model import sinusoids
 from transduce.translation import ForcedDecoder
@@ -23,10 +24,10 @@ from transduce.translation import ForcedDecoder
 def test_what_is_no_proof_is_refused(tmp_path: Path, content: str) -> None:
     path = tmp_path / "parity.json"
     path.write_text(content, encoding="utf-8")
-    with pytest.raises(BundleError, match="is no proof of Transduce's"):
-        read_parity(path)
-    with pytest.raises(BundleError, match="cannot be read"):
-        read_parity(tmp_path / "none.json")
+    with pytest.raises(BundleError, match=r"parity\.json: (is not JSON|its format is .*, must be 'transduce parity')"):
+        read_description(path, Parity)
+    with pytest.raises(BundleError, match="is missing"):
+        read_description(tmp_path / "none.json", Parity)
 
 
 def test_a_proof_is_as_strict_as_its_precision() -> None:
@@ -106,8 +107,8 @@ def test_what_is_equal_is_proven_and_kept(decoder: ForcedDecoder, written: Path,
     assert parity.identical_weights == len(model_tensors(decoder.model))
     assert parity.theirs.startswith("CTranslate2 4.")
     assert "4 of 4 identical" in parity.facts()["tokenization"]
-    write_parity(tmp_path / "parity.json", parity)
-    assert read_parity(tmp_path / "parity.json") == parity
+    (tmp_path / "parity.json").write_bytes(description_bytes(parity))
+    assert read_description(tmp_path / "parity.json", Parity) == parity
 
 
 def test_twice_as_many_targets_are_scored_and_half_of_them_are_changed(decoder: ForcedDecoder, written: Path) -> None:

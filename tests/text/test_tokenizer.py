@@ -1,14 +1,19 @@
+import io
+import json
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import pytest
+import sentencepiece
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from transduce.errors import ConfigError, CorpusError, UserError
-from transduce.text import Tokenizer, fit_vocabulary_size
+from transduce.text import SOURCE_MODEL, TARGET_MODEL, VOCABULARY, Tokenizer, fit_vocabulary_size
 from transduce.text.tokenizer import _sample
 
 # Characters that NFKC leaves as they are, with single spaces between words.
@@ -213,3 +218,317 @@ def test_a_sample_is_fair_and_always_the_same() -> None:
     assert len(set(sample)) == 1000
     assert 4500 < sum(map(int, sample)) / 1000 < 5500
     assert _sample(["a", " ", "b"], 3) == ["a", "b"]
+
+
+TEXTS = st.lists(st.one_of(st.text(st.characters(codec=None)), st.text("badofikulemo <>/日😀", max_size=60)))
+
+
+@settings(deadline=None, max_examples=200)
+@given(texts=TEXTS)
+def test_without_dropout_it_is_what_sentencepiece_does(tokenizer: Tokenizer, texts: list[str]) -> None:
+    assert tokenizer.encode_sampled(texts, 0.0, 1) == tokenizer.encode_all(texts)
+
+
+@settings(deadline=None, max_examples=200)
+@given(texts=TEXTS, dropout=st.floats(0.0, 0.99), seed=st.integers(0, 2**64))
+def test_only_the_spelling_changes(tokenizer: Tokenizer, texts: list[str], dropout: float, seed: int) -> None:
+    sampled = tokenizer.encode_sampled(texts, dropout, seed)
+    assert list(map(tokenizer.decode, sampled)) == list(map(tokenizer.decode, tokenizer.encode_all(texts)))
+    assert not {0, 1, tokenizer.pad_id} & {index for ids in sampled for index in ids}
+
+
+def test_real_words_are_segmented_as_sentencepiece_does(corpus: list[str]) -> None:
+    for vocabulary in (300, 500, 700):
+        tokenizer = Tokenizer.train(corpus, vocabulary, "bpe")
+        assert tokenizer.encode_sampled(corpus, 0.0, 1) == tokenizer.encode_all(corpus)
+
+
+def test_seeds_decide_and_nothing_else(tokenizer: Tokenizer, corpus: list[str]) -> None:
+    corpus = corpus[:100]
+    first = tokenizer.encode_sampled(corpus, 0.1, 1)
+    other = tokenizer.encode_sampled(corpus, 0.1, 2)
+    assert first != other
+    assert tokenizer.encode_sampled(iter(corpus), 0.1, 1) == first
+    assert Tokenizer.from_bytes(tokenizer.model_bytes, "fresh").encode_sampled(corpus, 0.1, 1) == first
+    with ThreadPoolExecutor(4) as threads:
+        found = list(threads.map(lambda seed: tokenizer.encode_sampled(corpus, 0.1, seed), [1, 2, 1, 2]))
+    assert found == [first, other, first, other]
+
+
+def test_every_process_samples_the_same(tokenizer: Tokenizer, corpus: list[str]) -> None:
+    program = (
+        "import ast, sys; from transduce.text import Tokenizer; "
+        "model, corpus = ast.literal_eval(sys.stdin.read()); "
+        "print(Tokenizer.from_bytes(model, 'given').encode_sampled(corpus, 0.3, 7))"
+    )
+    there = subprocess.run(
+        [sys.executable, "-c", program],
+        input=ascii((tokenizer.model_bytes, corpus)).encode(),
+        capture_output=True,
+        check=True,
+    )
+    assert there.stdout.decode().strip() == str(tokenizer.encode_sampled(corpus, 0.3, 7))
+
+
+@pytest.mark.parametrize("dropout", [0.1, 0.5])
+def test_the_share_of_skipped_merges_is_the_one_asked_for(dropout: float) -> None:
+    # One merge makes this word: it is skipped in so many of ten thousand words.
+    tokenizer = Tokenizer.train(["a a a a"], 262, "bpe", shrink=True)
+    [plain] = tokenizer.encode_all(["a"])
+    assert len(plain) == 1
+    sampled = tokenizer.encode_sampled(["a"] * 10_000, dropout, 3)
+    assert sum(ids != plain for ids in sampled) / 10_000 == pytest.approx(dropout, abs=0.02)
+
+
+def test_it_samples_like_sentencepiece(tokenizer: Tokenizer, corpus: list[str]) -> None:
+    sampled = tokenizer.encode_sampled(corpus, 0.2, 1)
+    processor = sentencepiece.SentencePieceProcessor(model_proto=tokenizer.model_bytes)
+    theirs = processor.encode(corpus, enable_sampling=True, alpha=0.2, nbest_size=-1)
+    assert sum(map(len, sampled)) == pytest.approx(sum(map(len, theirs)), rel=0.03)
+
+
+@pytest.mark.parametrize("options", [{"model_type": "unigram"}, {"split_by_whitespace": False, "vocab_size": 700}])
+def test_models_without_merges_within_words_are_refused(
+    foreign_model: Callable[..., bytes], corpus: list[str], options: dict[str, Any]
+) -> None:
+    model = foreign_model(**options)
+    with pytest.raises(ConfigError, match=r"text\.bpe_dropout = 0\.1: .*not made of merges.*bpe_dropout to 0"):
+        Tokenizer.from_bytes(model, "given").encode_sampled(corpus, 0.1, 1)
+
+
+SOURCES = [f"the small dog number {number} runs home" for number in range(60)]
+TARGETS = [f"der kleine Hund Nummer {number} läuft heim" for number in range(60)]
+LANGUAGES = (">>deu<<", ">>gsw_CH<<")
+Open = Callable[[bytes], sentencepiece.SentencePieceProcessor]
+
+
+def trained(lines: list[str], **options: Any) -> bytes:
+    """A model as Marian's users train it: `<unk>`, `<s>`, `</s>`, and no bytes."""
+    model = io.BytesIO()
+    sentencepiece.SentencePieceTrainer.train(
+        sentence_iterator=iter(lines),
+        model_writer=model,
+        minloglevel=2,
+        **{"vocab_size": 50, "model_type": "unigram", "hard_vocab_limit": False, **options},
+    )
+    return model.getvalue()
+
+
+def pieces_of(model: bytes) -> list[str]:
+    processor = sentencepiece.SentencePieceProcessor(model_proto=model)
+    return [processor.id_to_piece(index) for index in range(3, processor.get_piece_size())]
+
+
+@pytest.fixture(scope="session")
+def models() -> tuple[bytes, bytes]:
+    return trained(SOURCES), trained(TARGETS)
+
+
+@pytest.fixture(scope="session")
+def lists(models: tuple[bytes, bytes]) -> dict[str, list[str]]:
+    """The pieces of both sides, of the source alone and of the target alone."""
+    source, target = map(pieces_of, models)
+    return {
+        "shared": ["<unk>", "</s>", *(piece for piece in source if piece in target)],
+        "source": [*LANGUAGES, *(piece for piece in source if piece not in target)],
+        "target": [piece for piece in target if piece not in source],
+    }
+
+
+@pytest.fixture(scope="session")
+def two(models: tuple[bytes, bytes], lists: dict[str, list[str]]) -> Tokenizer:
+    """With one list for each side."""
+    return Tokenizer.with_vocabulary(
+        *models, lists["shared"], "two", source_only=lists["source"], target_only=lists["target"]
+    )
+
+
+@pytest.fixture(scope="session")
+def one(models: tuple[bytes, bytes], lists: dict[str, list[str]]) -> Tokenizer:
+    """With one list for both."""
+    return Tokenizer.with_vocabulary(*models, [*lists["shared"], *lists["source"], *lists["target"]], "one")
+
+
+def test_ids_are_the_places_of_pieces_in_the_list(one: Tokenizer, two: Tokenizer, lists: dict[str, list[str]]) -> None:
+    pieces = [*lists["shared"], *lists["source"], *lists["target"]]
+    for tokenizer in (one, two):
+        assert tokenizer.vocabulary == len(pieces) + 1
+        assert tokenizer.pad_id == len(pieces)
+        assert tokenizer.pieces(range(tokenizer.vocabulary)) == [*pieces, "<pad>"]
+        assert not tokenizer.is_joint
+
+
+def test_each_side_is_cut_by_its_own_model(one: Tokenizer, two: Tokenizer, models: tuple[bytes, bytes]) -> None:
+    source, target = (sentencepiece.SentencePieceProcessor(model_proto=model) for model in models)
+    for tokenizer in (one, two):
+        assert [tokenizer.pieces(row) for row in tokenizer.encode_all(SOURCES)] == source.encode(SOURCES, out_type=str)
+        assert [tokenizer.pieces(row) for row in tokenizer.encode_targets(TARGETS)] == target.encode(
+            TARGETS, out_type=str
+        )
+        assert tokenizer.encode(SOURCES[7]) == tokenizer.encode_all(SOURCES)[7]
+        assert tokenizer.encode_all([]) == tokenizer.encode_targets([]) == []
+
+
+def test_what_the_other_side_alone_has_is_unknown(one: Tokenizer, two: Tokenizer) -> None:
+    assert 0 not in one.encode("the dog")
+    for text, encode in (("läuft", two.encode_all), ("why", two.encode_targets)):
+        (ids,) = encode([text])
+        assert 0 in ids
+
+
+def test_a_piece_that_the_list_lacks_is_unknown(models: tuple[bytes, bytes], lists: dict[str, list[str]]) -> None:
+    without = [piece for piece in lists["shared"] if piece != "▁"]
+    tokenizer = Tokenizer.with_vocabulary(*models, [*without, *lists["source"]], "short")
+    assert tokenizer.encode("z")[0] == 0
+
+
+def test_a_character_that_one_model_lacks_may_be_in_the_list(models: tuple[bytes, bytes]) -> None:
+    """Marian knows pieces as texts, whichever model made them."""
+    tokenizer = Tokenizer.with_vocabulary(*models, ["<unk>", "</s>", "▁", "Ä", "ä"], "by text")
+    assert tokenizer.pieces(tokenizer.encode("ä")) == ["▁", "ä"]
+
+
+@settings(deadline=None, max_examples=100)
+@given(text=st.text(st.characters(codec=None)))
+def test_no_text_ends_itself(one: Tokenizer, two: Tokenizer, text: str) -> None:
+    for tokenizer in (one, two):
+        for encode in (tokenizer.encode_all, tokenizer.encode_targets):
+            (ids,) = encode([text])
+            assert not {tokenizer.end_id, tokenizer.pad_id} & set(ids)
+
+
+def test_the_name_of_the_end_is_no_end_where_no_letter_of_it_is_known() -> None:
+    model = trained(["ba do ku"] * 20, vocab_size=12)
+    tokenizer = Tokenizer.with_vocabulary(model, model, ["<unk>", "</s>", *pieces_of(model)], "small")
+    processor = sentencepiece.SentencePieceProcessor(model_proto=model)
+    assert processor.encode("</s>", out_type=str) == ["▁", "</s>"]
+    assert tokenizer.pieces(tokenizer.encode("</s>")) == ["▁", "<unk>"]
+
+
+@pytest.mark.parametrize("text", [">>deu<< the dog", ">>deu<<the dog", " >>deu<<   the dog"])
+def test_a_known_language_in_front_is_one_token(two: Tokenizer, text: str) -> None:
+    assert two.pieces(two.encode(text)) == [">>deu<<", *two.pieces(two.encode("the dog"))]
+    language, rest = two.split_language(text)
+    assert (language.strip(), rest) == (">>deu<<", "the dog")
+    assert language + rest == text
+
+
+@pytest.mark.parametrize("text", ["the dog >>deu<<", ">>fra<< the dog", ">>de u<< the dog", "> >deu<< the dog", ">><<"])
+def test_anything_else_is_text(two: Tokenizer, text: str) -> None:
+    assert not {two.pieces([index])[0] for index in two.encode(text)} & set(LANGUAGES)
+    assert two.split_language(text) == ("", text)
+
+
+def test_a_language_is_nothing_in_a_target(two: Tokenizer) -> None:
+    (ids,) = two.encode_targets([">>deu<< der Hund"])
+    assert not {two.pieces([index])[0] for index in ids} & set(LANGUAGES)
+
+
+def test_a_language_alone_is_a_text(two: Tokenizer) -> None:
+    assert two.pieces(two.encode(">>gsw_CH<<")) == [">>gsw_CH<<"]
+    assert two.encode("") == []
+
+
+def test_targets_come_back(one: Tokenizer, two: Tokenizer) -> None:
+    for tokenizer in (one, two):
+        for text, ids in zip(TARGETS, tokenizer.encode_targets(TARGETS), strict=True):
+            assert tokenizer.decode([*ids, tokenizer.end_id, tokenizer.pad_id]) == text
+        assert tokenizer.decode([]) == tokenizer.decode([tokenizer.end_id]) == ""
+
+
+def test_odd_pieces_are_spelled_as_sentencepiece_does(models: tuple[bytes, bytes]) -> None:
+    spelled = ["<unk>", "</s>", "▁", "▁dog", "字", "<s>", "<pad>", "a"]
+    tokenizer = Tokenizer.with_vocabulary(*models, spelled, "odd")
+    assert tokenizer.decode([3, 4, 0, 3]) == "dog字 ⁇  dog"
+    assert tokenizer.decode([5, 3, 6, 2, 7]) == "dog a"
+    byted = trained(TARGETS, byte_fallback=True, vocab_size=310)
+    bytes_ = [f"<0x{byte:02X}>" for byte in "你".encode()]
+    tokenizer = Tokenizer.with_vocabulary(byted, byted, ["<unk>", "</s>", *bytes_, "▁"], "bytes")
+    assert tokenizer.decode([5, 2, 3, 4]) == "你"
+    assert tokenizer.pieces(tokenizer.encode("你")) == ["▁", *bytes_]
+
+
+def test_one_joint_model_with_its_own_pieces_is_the_tokenizer_of_that_model(tokenizer: Tokenizer) -> None:
+    model, pieces = tokenizer.model_bytes, tokenizer.pieces(range(tokenizer.pad_id))
+    same = Tokenizer.with_vocabulary(model, model, pieces, "same")
+    assert same.is_joint
+    assert same.files == tokenizer.files
+    assert not Tokenizer.with_vocabulary(model, model, [*pieces, ">>deu<<"], "longer").is_joint
+    swapped = [*pieces[:5], pieces[6], pieces[5], *pieces[7:]]
+    assert not Tokenizer.with_vocabulary(model, model, swapped, "swapped").is_joint
+
+
+@pytest.mark.parametrize("kind", ["one", "two"])
+def test_it_comes_back_from_its_files(kind: str, request: pytest.FixtureRequest, tmp_path: Path) -> None:
+    tokenizer: Tokenizer = request.getfixturevalue(kind)
+    assert set(tokenizer.files) == {SOURCE_MODEL, TARGET_MODEL, VOCABULARY}
+    for name, content in tokenizer.files.items():
+        (tmp_path / name).write_bytes(content)
+    loaded = Tokenizer.load(tmp_path)
+    assert loaded.files == tokenizer.files
+    assert loaded.pieces(range(loaded.vocabulary)) == tokenizer.pieces(range(tokenizer.vocabulary))
+    assert loaded.encode_all([">>deu<< läuft", *SOURCES]) == tokenizer.encode_all([">>deu<< läuft", *SOURCES])
+    assert loaded.encode_targets(["why", *TARGETS]) == tokenizer.encode_targets(["why", *TARGETS])
+    assert (loaded.model_bytes, loaded.target_model_bytes) == (tokenizer.model_bytes, tokenizer.target_model_bytes)
+
+
+def test_a_source_may_have_no_end(models: tuple[bytes, bytes], lists: dict[str, list[str]], tmp_path: Path) -> None:
+    pieces = [*lists["shared"], *lists["source"], *lists["target"]]
+    tokenizer = Tokenizer.with_vocabulary(*models, pieces, "endless", ends_sources=False)
+    for name, content in tokenizer.files.items():
+        (tmp_path / name).write_bytes(content)
+    for one in (tokenizer, Tokenizer.load(tmp_path)):
+        assert one.as_source([7, 8]) == [7, 8]
+        assert one.as_source([]) == [1]  # no network reads nothing
+        assert one.as_target([7, 8]) == [7, 8, 1]
+
+
+def test_any_other_has_one(tokenizer: Tokenizer, one: Tokenizer) -> None:
+    for each in (tokenizer, one):
+        assert each.as_source([7, 8]) == each.as_target([7, 8]) == [7, 8, 1]
+        assert each.as_source([]) == [1]
+
+
+def vocabulary(**changes: Any) -> bytes:
+    return json.dumps({"shared": ["<unk>", "</s>", "a"], "source": [], "target": ["b"], **changes}).encode()
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        (b"", "JSON"),
+        (b"[" * 100_000, "JSON"),
+        (b"[]", "object"),
+        (vocabulary(shared=["<unk>", "</s>", 3]), r"shared\.2: .*string"),
+        (vocabulary(shared="<unk>"), "shared: "),
+        (vocabulary(more=[]), "more: "),
+        (vocabulary(target=["b", None]), r"target\.1"),
+        (b'{"shared": ["<unk>", "</s>", "\\ud800"]}', "lone|surrogate|JSON"),
+        (vocabulary(shared=["</s>", "<unk>"]), r"begins with \['</s>', '<unk>'\], must begin with <unk> and </s>"),
+        (vocabulary(shared=[]), r"begins with \[\]"),
+        (vocabulary(target=["b", "a"]), "the piece 'a' twice"),
+        (vocabulary(source=["</s>"]), "the piece '</s>' twice"),
+        (vocabulary(source=[""]), "piece 3 of its vocabulary is empty"),
+    ],
+)
+def test_a_damaged_vocabulary_is_refused(two: Tokenizer, content: bytes, words: str) -> None:
+    with pytest.raises(UserError, match=f"damaged.*(?:{words})"):
+        Tokenizer.from_files({**two.files, VOCABULARY: content}, "damaged")
+
+
+@pytest.mark.parametrize("name", [TARGET_MODEL, VOCABULARY])
+def test_files_that_belong_together_are_all_there(two: Tokenizer, name: str) -> None:
+    with pytest.raises(UserError, match=f"has no {name}, which belongs to"):
+        Tokenizer.from_files({key: content for key, content in two.files.items() if key != name}, "half")
+
+
+@pytest.mark.parametrize(("name", "side"), [(SOURCE_MODEL, "source"), (TARGET_MODEL, "target")])
+@pytest.mark.parametrize("content", [b"", b"no model"])
+def test_a_damaged_model_is_named(two: Tokenizer, name: str, side: str, content: bytes) -> None:
+    with pytest.raises(UserError, match=f"damaged, {side}: is .*not a SentencePiece model"):
+        Tokenizer.from_files({**two.files, name: content}, "damaged")
+
+
+def test_merges_are_not_skipped(two: Tokenizer) -> None:
+    with pytest.raises(ConfigError, match=r"text\.bpe_dropout = 0\.1: .*set bpe_dropout to 0"):
+        two.encode_sampled(SOURCES, 0.1, 1)

@@ -32,8 +32,7 @@ from transduce.bundle.checkpoint import (
     remove_checkpoints,
     save_checkpoint,
 )
-from transduce.bundle.manifest import BundleDescription, Languages, RecordedScore
-from transduce.bundle.model_card import model_card
+from transduce.bundle.manifest import BundleDescription, Languages, RecordedScore, model_card
 from transduce.bundle.output import (
     FORCE_ADVICE,
     UNFINISHED_PATTERN,

@@ -11,10 +11,10 @@ from transduce.bundle.manifest import (
     Languages,
     check_files,
     description_bytes,
+    model_card,
     read_description,
     record_files,
 )
-from transduce.bundle.model_card import model_card
 from transduce.bundle.output import (
     FORCE_ADVICE,
     UNFINISHED_PATTERN,
@@ -167,11 +167,9 @@ def foreign_files(folder: Path) -> list[str]:
 
 
 def check_new_bundle(folder: Path, *, force: bool) -> None:
-    """Check that a bundle may be written to `folder`; nothing is changed.
+    """Check that a bundle may be written to `folder`, which is not that of a run; nothing is changed.
 
-    Args:
-        folder: the folder, which is not that of a run.
-        force: replace a bundle that is there; a folder with anything else in it never is.
+    With `force`, a bundle that is there may be replaced; a folder with anything else in it never is.
 
     Raises:
         OutputError: `folder` exists and is not replaced, or cannot be written.

@@ -93,10 +93,7 @@ def load_checkpoint(
 ) -> tuple[dict[str, dict[str, Tensor]], dict[str, JsonValue]]:
     """Load tensors, by part, and state of a checkpoint, after checking the digest of every file.
 
-    Args:
-        folder: the checkpoints of the run.
-        update: which one.
-        parts: the parts to load; all of them unless given.
+    Only `parts` are loaded if they are given.
 
     Raises:
         BundleError: the checkpoint is missing, incomplete or damaged; names the file.
@@ -119,9 +116,7 @@ def load_checkpoint(
 def latest_checkpoint(folder: Path, report: Callable[[str], None]) -> Checkpoint | None:
     """The latest checkpoint whose files are all undamaged; None if there is none.
 
-    Args:
-        folder: the checkpoints of the run.
-        report: receives a message about every damaged checkpoint that is passed over.
+    `report` receives a message about every damaged checkpoint that is passed over.
     """
     for update in reversed(list_checkpoints(folder)):
         try:

@@ -5,8 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from transduce.bundle.bundle import Bundle, apply_start_from, find_bundle
-from transduce.bundle.manifest import BundleDescription
-from transduce.bundle.model_card import format_fact
+from transduce.bundle.manifest import BundleDescription, format_fact
 from transduce.bundle.weights import make_empty_model, model_tensors
 from transduce.config import PRESETS, RunConfig, TransformerConfig, load_run_config, to_toml
 from transduce.errors import ConfigError, UserError
@@ -70,9 +69,7 @@ class Overview:
 def make_overview(subject: str, vocabulary: int | None = None) -> Overview:
     """Describe a preset by name, or a recipe, run or bundle by path.
 
-    Args:
-        subject: name or path.
-        vocabulary: number of token ids, instead of the preset's or recipe's own.
+    `vocabulary` is a number of token ids, instead of the preset's or recipe's own.
 
     Raises:
         UserError: `subject` is none of these.

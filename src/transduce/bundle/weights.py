@@ -44,12 +44,7 @@ def make_empty_tensors(config: TransformerConfig) -> dict[str, Tensor]:
 
 
 def check_tensors(found: Mapping[str, Tensor], expected: Mapping[str, Tensor], origin: str) -> None:
-    """Check that tensors have the names, shapes and types of a model.
-
-    Args:
-        found: the tensors to check.
-        expected: tensors of the model.
-        origin: the origin of `found`, for the message.
+    """Check that the tensors `found`, which are from `origin`, have the names, shapes and types of a model's.
 
     Raises:
         BundleError: they differ; names the first tensor that does.
@@ -128,10 +123,8 @@ def _describe_tensor(tensor: Tensor) -> str:
 def average_weights(models: Iterable[Mapping[str, Tensor]]) -> dict[str, Tensor]:
     """The mean of each tensor, as the paper averages its last checkpoints (6.1).
 
-    Sums are kept in float64. Integers, which count something, are the last model's.
-
-    Args:
-        models: tensors by name; taken one after the other, so that a generator never has all of them in memory.
+    Sums are kept in float64. Integers, which count something, are the last model's. Models are taken one after the
+    other, so that a generator never has all of them in memory.
 
     Raises:
         BundleError: names, shapes or types differ from the first model's.

@@ -1,4 +1,4 @@
-"""Steps that several formats share: order of channels, numbers of tokens, tables of positions, tokenizers.
+"""Steps that several formats share: order of channels, rows of tokens, tables of positions, tokenizers, settings.
 
 The paper's positions (3.5) interleave sines and cosines: the sine of a frequency is at an even channel, its cosine at
 the next one. Marian and its descendants split the channels: all sines come before all cosines. Nothing else in the
@@ -7,17 +7,21 @@ writes or reads these channels reordered in the same way, both are the same mode
 """
 
 import math
-from collections.abc import Collection, Mapping, Sequence
+import re
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any, NamedTuple
 
 import torch
 from jaxtyping import Float, Int
-from sentencepiece import SentencePieceProcessor
+from pydantic import ValidationError
 from torch import Tensor
 
+from transduce.bundle.weights import make_empty_tensors
+from transduce.config import SearchConfig, TransformerConfig, first_problem
 from transduce.errors import BundleError, UserError
-from transduce.model import sinusoids
+from transduce.model import NEVER, sinusoids
 from transduce.text import SOURCE_MODEL, TARGET_MODEL, VOCABULARY, Tokenizer
 
 # By the ends of the names of a bundle's tensors: those whose columns are these channels, whose rows, and all others.
@@ -114,6 +118,103 @@ def select_rows(
     return torch.cat([numbers, torch.full_like(numbers[:1], missing)])[torch.tensor(rows)]
 
 
+class TokenRows(NamedTuple):
+    """For each id of a bundle, the row in matrices of another program; -1 where it has none.
+
+    Args:
+        sources: rows of source embeddings.
+        targets: rows of target embeddings and outputs.
+    """
+
+    sources: Sequence[int]
+    targets: Sequence[int]
+
+
+def arrange_token_matrices(
+    source: Float[Tensor, "sources d_model"],
+    target: Float[Tensor, "targets d_model"],
+    output: Float[Tensor, "targets d_model"],
+    bias: Float[Tensor, " targets"],
+    rows: TokenRows,
+) -> dict[str, Tensor]:
+    """Embeddings, output projection and output bias of another program by their names in a bundle, a row for each id.
+
+    An id that targets do not have is never predicted. `<pad>` is not either, without a bias.
+    """
+    arranged = select_rows(bias, rows.targets, NEVER)
+    arranged[-1] = 0
+    return {
+        "source_embedding.weight": select_rows(source, rows.sources),
+        "target_embedding.weight": select_rows(target, rows.targets),
+        "projection.weight": select_rows(output, rows.targets),
+        "projection.bias": arranged,
+    }
+
+
+def make_config(
+    settings: Mapping[str, Any], matrices: Mapping[str, Tensor], positions: tuple[str, int], origin: str
+) -> TransformerConfig:
+    """The settings of an imported network.
+
+    Args:
+        settings: those that do not follow from its matrices and positions. An output bias of zeros is as good as none,
+            so that there is one only where they say so or it has other numbers.
+        matrices: the matrices with a row for each token, from `arrange_token_matrices`.
+        positions: the kind of its table of positions, and the number of rows.
+        origin: the model in error messages.
+
+    Raises:
+        BundleError: there is no such network.
+    """
+    kind, num_positions = positions
+    source, target, output, bias = matrices.values()
+    tied = "three_way" if torch.equal(source, target) else "two_way"
+    decided: dict[str, Any] = {
+        "vocabulary": len(source),
+        "tied_embeddings": tied if torch.equal(target, output) else "none",
+        "output_bias": settings["output_bias"] or bool(bias.any()),
+        "positions": kind,
+    }
+    if kind == "learned":
+        decided["max_positions"] = num_positions
+    try:
+        return TransformerConfig(**{**settings, **decided})
+    except ValidationError as error:
+        raise BundleError(f"{origin}: {first_problem(error)}") from None
+
+
+def fit_search(num_positions: int, beam: int | None = None) -> SearchConfig:
+    """The default search, with a model's `beam` if it has one, and lengths within its positions."""
+    default = SearchConfig()
+    max_extra_length = min(default.max_extra_length, max(1, num_positions // 3))
+    max_pieces = min(default.max_pieces, max(8, num_positions - max_extra_length - 1))
+    return SearchConfig(beam=beam or default.beam, max_extra_length=max_extra_length, max_pieces=max_pieces)
+
+
+_NAME = re.compile(r"(encoder|decoder)\.(?:layers\.(\d+)\.)?(.+)\.(weight|gain|bias)")
+
+
+def split_name(name: str) -> tuple[str, int | None, str, str]:
+    """Stack, number of the layer, part and kind in the name of a tensor: "decoder", 0, "feed_forward.inner", "bias".
+
+    Raises:
+        KeyError: it is not the name of a tensor of a layer, or of a normalisation behind the last one.
+    """
+    found = _NAME.fullmatch(name)
+    if found is None:
+        raise KeyError(name)
+    stack, layer, part, kind = found.groups()
+    return stack, None if layer is None else int(layer), part, kind
+
+
+def gather_tensors(
+    config: TransformerConfig, matrices: Mapping[str, Tensor], find_parts: Callable[[str], Sequence[Tensor]]
+) -> dict[str, Tensor]:
+    """The tensors of a bundle with this `config`: those in `matrices`, and the others by stacking their parts."""
+    names = make_empty_tensors(config)
+    return {name: matrices[name] if name in matrices else torch.cat(list(find_parts(name))) for name in names}
+
+
 SPECIAL = ("<unk>", "</s>")
 
 
@@ -136,18 +237,16 @@ class ForeignVocabulary:
         """The same vocabulary, whose last token is `<pad>`, with `<pad>` as no token."""
         return ForeignVocabulary(self.sources[:-1], self.targets[:-1], has_pad=True)
 
-    def rows(self, pieces: Sequence[str]) -> tuple[list[int], list[int]]:
-        """For each of `pieces`, its row among sources and its row among targets; -1 where it has none."""
-        sources, targets = ({token: row for row, token in enumerate(side)} for side in (self.sources, self.targets))
-        return [sources.get(piece, -1) for piece in pieces], [targets.get(piece, -1) for piece in pieces]
+    def rows(self, tokenizer: Tokenizer) -> TokenRows:
+        """The rows of the ids of `tokenizer`; `<pad>` has none."""
+        sides = ({token: row for row, token in enumerate(side)} for side in (self.sources, self.targets))
+        pieces = tokenizer.pieces(range(tokenizer.pad_id))
+        return TokenRows(*([*(side.get(piece, -1) for piece in pieces), -1] for side in sides))
 
     def make_tokenizer(self, models: tuple[bytes, bytes], origin: str, *, ends_sources: bool = True) -> Tokenizer:
         """A tokenizer with `<unk>`, `</s>`, the other tokens of both sides, those of one side alone, and `<pad>`.
 
-        Args:
-            models: the SentencePiece models of source and target.
-            origin: where they come from, for error messages.
-            ends_sources: whether `</s>` stands behind a source.
+        `models` are the SentencePiece models of source and target, which come from `origin`.
         """
         known = set(self.sources), set(self.targets)
         return Tokenizer.with_vocabulary(
@@ -163,13 +262,9 @@ class ForeignVocabulary:
 def make_tokenizer(
     tokens: ForeignVocabulary, folder: Path, given: Path | None, *, ends_sources: bool = True
 ) -> Tokenizer:
-    """The tokenizer of a vocabulary, with the SentencePiece models that are given, or in or beside the model's folder.
+    """The tokenizer of a vocabulary, with the SentencePiece models in or beside the model's `folder`.
 
-    Args:
-        tokens: the vocabulary of the model.
-        folder: the folder in or beside which SentencePiece models are looked for.
-        given: a SentencePiece model, or a folder in which they are looked for instead.
-        ends_sources: whether `</s>` stands behind a source.
+    `given` is a SentencePiece model, or a folder in which they are looked for instead.
 
     Raises:
         BundleError: the vocabulary beside the SentencePiece models is another one.
@@ -209,37 +304,3 @@ def _read_bytes(path: Path) -> bytes:
 def number_pieces(tokenizer: Tokenizer) -> dict[str, int]:
     """The id of each piece, `<pad>` included."""
     return {piece: index for index, piece in enumerate(tokenizer.pieces(range(tokenizer.vocabulary)))}
-
-
-class SentencePieceCodec:
-    """The SentencePiece models that travel with a model of another program, with the ids of a bundle.
-
-    Args:
-        models: those of source and target.
-        tokenizer: whose ids are returned and read.
-        sources: the pieces in the vocabulary of the source, all others being unknown to it; unless given, all pieces.
-    """
-
-    def __init__(
-        self, models: tuple[bytes, bytes], tokenizer: Tokenizer, sources: Collection[str] | None = None
-    ) -> None:
-        self._source, self._target = (SentencePieceProcessor(model_proto=model) for model in models)
-        self._tokenizer = tokenizer
-        pieces, known = tokenizer.pieces(range(tokenizer.pad_id)), None if sources is None else frozenset(sources)
-        self._ids = {piece: index for index, piece in enumerate(pieces) if known is None or piece in known}
-
-    def encode(self, texts: Sequence[str]) -> list[list[int]]:
-        """Ids of each text, `</s>` included."""
-        divided = [self._tokenizer.split_language(text) for text in texts]
-        rows = self._source.encode([rest for _, rest in divided], out_type=str)
-        unknown = self._tokenizer.unknown_id
-        return [
-            self._tokenizer.as_source([self._ids.get(piece, unknown) for piece in (*language.split(), *row)])
-            for (language, _), row in zip(divided, rows, strict=True)
-        ]
-
-    def decode(self, ids: Sequence[Sequence[int]]) -> list[str]:
-        """The text of each row of ids."""
-        texts = [self._target.decode_pieces(self._tokenizer.pieces(row)[:-1]) for row in ids]
-        # A piece that only sources have stands for itself.
-        return texts if self._tokenizer.is_joint else [text.replace("▁", " ").strip() for text in texts]

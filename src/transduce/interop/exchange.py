@@ -2,10 +2,10 @@
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any, cast, get_args
+from typing import NamedTuple, cast, get_args
 
 import torch
 
@@ -32,20 +32,18 @@ from transduce.bundle import (
     save_bundle,
 )
 from transduce.bundle.bundle import DESCRIPTION
-from transduce.bundle.manifest import record_files
+from transduce.bundle.manifest import check_files, description_bytes, read_description, record_files
 from transduce.errors import BundleError, ConfigError, OutputError
 from transduce.interop.ctranslate2 import runtime as ctranslate2_runtime
-from transduce.interop.formats import ExportFormat, find_format, find_import_format
+from transduce.interop.formats import ExportedSettings, ExportFormat, find_format, find_import_format
 from transduce.interop.onnx import format as onnx_format
+from transduce.interop.onnx.format import OnnxSettings
 from transduce.interop.parity import (
     PARITY_FILE,
     Claim,
     Parity,
-    check_export,
     prove,
-    read_parity,
     record_export,
-    write_parity,
 )
 from transduce.interop.probe import NUM_SENTENCES, Probe, make_probe
 from transduce.kernels.precision import Precision
@@ -108,7 +106,7 @@ def export_bundle(  # noqa: PLR0913 - each is a choice of whoever exports
         report("comparing it with the model")
         parity = prove_export(decoder, chosen, place, sentences, Claim(target, precision, bundle.digest))
         parity = record_export(parity, place.parent if chosen.suffix else place)
-        write_parity(proof, parity)
+        proof.write_bytes(description_bytes(parity))
     return parity
 
 
@@ -188,7 +186,7 @@ def _check_output_folder(output: Path, *, force: bool) -> None:
         check_no_foreign_files(output)
     elif output.is_dir() and any(output.iterdir()):
         try:
-            known = read_parity(output / PARITY_FILE).files
+            known = read_description(output / PARITY_FILE, Parity).files
         except BundleError as error:
             raise OutputError(f"{output}: is no export and not replaced, choose another name: {error}") from None
         for path in sorted(output.rglob("*")):
@@ -200,7 +198,7 @@ def _check_output_folder(output: Path, *, force: bool) -> None:
 
 def _is_exported_file(path: Path) -> bool:
     try:
-        known = read_parity(_proof_path(path.resolve())).files
+        known = read_description(_proof_path(path.resolve()), Parity).files
     except BundleError:
         return False
     return record_files(path.parent, [path.name])[path.name] in known.values()
@@ -208,7 +206,7 @@ def _is_exported_file(path: Path) -> bool:
 
 def _is_proof(path: Path) -> bool:
     try:
-        read_parity(path)
+        read_description(path, Parity)
     except BundleError:
         return False
     return True
@@ -273,7 +271,7 @@ def import_model(  # noqa: PLR0913 - each is a choice of whoever imports
         sentences = make_probe(decoder, probe, num_sentences=num_sentences)
         report(f"comparing it with {found.runtime.name} on {len(sentences.texts):,} sentences, {sentences.origin}")
         proofs.append(prove(decoder, found.runtime, sentences, Claim(name, found.precision, bundle.digest)))
-        write_parity(folder / PARITY_FILE, proofs[0])
+        (folder / PARITY_FILE).write_bytes(description_bytes(proofs[0]))
         check_new_bundle(output, force=force)  # minutes have passed
 
     with torch.device("meta"):  # before the network is made: a damaged file may describe one of any size
@@ -288,18 +286,11 @@ def import_model(  # noqa: PLR0913 - each is a choice of whoever imports
 NATIVE = "native"
 
 
-@dataclass(frozen=True)
-class ForeignEngine:
-    """An engine that reads exported folders of a format.
-
-    Args:
-        file: a file that every such folder has.
-        read_settings: reads precision, search and languages of a folder.
-        load: loads the model of a folder on a device.
-    """
+class ForeignEngine(NamedTuple):
+    """An engine that reads exported folders of a format, each known by a `file`; `load` is given a device, too."""
 
     file: str
-    read_settings: Callable[[Path], Any]
+    read_settings: Callable[[Path], ExportedSettings | OnnxSettings]
     load: Callable[[Path, str], Engine]
 
 
@@ -311,7 +302,7 @@ ENGINES = {
 
 NATIVE_PRECISIONS: tuple[str, ...] = get_args(Precision)
 
-NUM_SENTENCES = 20
+_FEW_SENTENCES = 20
 """Sentences of the proof of an export that is used once: a tenth of those in the proof that `export` makes."""
 
 
@@ -362,13 +353,13 @@ def load_translator(
     with TemporaryDirectory() as temporary:
         folder = Path(temporary) / engine
         wanted = None if precision == "auto" else precision
-        export_bundle(Bundle.open(find_bundle(model)), engine, folder, precision=wanted, num_sentences=NUM_SENTENCES)
+        export_bundle(Bundle.open(find_bundle(model)), engine, folder, precision=wanted, num_sentences=_FEW_SENTENCES)
         return _load_exported(folder, engine, device, "auto")
 
 
 def _load_exported(folder: Path, engine: str, device: str, precision: str) -> Translator:
     """The translator of an exported folder; the folder may be removed afterwards."""
-    check_export(folder)
+    check_files(folder, read_description(folder / PARITY_FILE, Parity), PARITY_FILE)
     settings = ENGINES[engine].read_settings(folder)
     if precision not in {"auto", settings.precision}:
         raise ConfigError(f"precision = {precision!r}: {folder} was exported in {settings.precision}: leave it out")

@@ -1,17 +1,21 @@
 """The formats that bundles are exported to and imported from, and the protocols that every format implements."""
 
-from collections.abc import Iterable, Mapping, Sequence
+import json
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib import import_module
 from pathlib import Path
-from typing import Any, Protocol, runtime_checkable
+from types import ModuleType
+from typing import Any, Optional, Protocol, runtime_checkable
 
+from pydantic import Field
 from torch import Tensor
 
-from transduce.bundle import Bundle, is_bundle
-from transduce.bundle.model_card import render_card as render_template
-from transduce.config import SearchConfig, TransformerConfig
-from transduce.errors import BundleError, ConfigError
+from transduce.bundle import Bundle, Languages, is_bundle
+from transduce.bundle.manifest import render_card as render_template
+from transduce.config import SearchConfig, Settings, TransformerConfig
+from transduce.errors import BundleError, ConfigError, MissingExtraError
 from transduce.text import Tokenizer
 
 
@@ -124,6 +128,51 @@ class ImportFormat(Protocol):
         ...
 
 
+SECTION = "transduce"
+"""The section of Transduce in the config.json of an export, which other programs ignore."""
+
+
+class ExportedSettings(Settings):
+    """The settings in that section."""
+
+    model: TransformerConfig
+    """The settings of the network."""
+
+    search: SearchConfig
+    """The settings of the search unless others are given."""
+
+    languages: Languages = Field(default_factory=Languages)
+    """From which language to which."""
+
+    precision: str = "float32"
+    """The precision of the weights."""
+
+    @classmethod
+    def of_section(cls, section: object) -> Optional["ExportedSettings"]:
+        """Parse the section; None if there is none, or it is damaged."""
+        try:
+            # As JSON, in which pydantic's strict mode takes what Python's types would not let pass.
+            return cls.model_validate_json(json.dumps(section))
+        except (TypeError, ValueError):
+            return None
+
+
+_EXTRAS = {"ctranslate2": "ctranslate2", "transformers": "huggingface", "onnx": "onnx", "onnxruntime": "onnx"}
+"""Optional packages, each with the extra that installs it."""
+
+
+def import_optional(package: str, purpose: str) -> ModuleType:
+    """Import an optional package; `purpose` says in the error what needs it.
+
+    Raises:
+        MissingExtraError: it is not installed.
+    """
+    try:
+        return import_module(package)
+    except ImportError:
+        raise MissingExtraError(package, _EXTRAS[package], purpose) from None
+
+
 FORMATS = {
     "ctranslate2": "transduce.interop.ctranslate2.format",
     "huggingface": "transduce.interop.huggingface.format",
@@ -146,7 +195,7 @@ def find_format(name: str) -> ExportFormat:
     return found
 
 
-IMPORT_FORMATS = ("ctranslate2", "huggingface", "marian")
+IMPORT_FORMATS = ("ctranslate2", "huggingface", "argos", "marian")
 """The formats that are `ImportFormat`s, too."""
 
 
@@ -180,6 +229,25 @@ def refuse_import(place: Path, problems: Iterable[str]) -> None:
     lines = "\n".join(f"  {problem}" for problem in problems)
     if lines:
         raise BundleError(f"{place}: this model cannot be imported:\n{lines}")
+
+
+def network_obstacles(config: TransformerConfig, program: str, *, has_head_width: bool) -> Iterator[str]:
+    """What other programs do not have in a network; `has_head_width`: heads may have any one width in `program`."""
+    if config.attention_score == "additive":
+        yield f'attention_score = "additive": {program} compares queries and keys by products alone'
+    if config.normalization == "batch":
+        yield f'normalization = "batch": {program} knows layer normalisation alone'
+    widths = f"d_k = {config.d_k}, d_v = {config.d_v}"
+    if has_head_width and config.d_k != config.d_v:
+        yield f"{widths}: in {program} keys are as wide as values"
+    if not has_head_width and {config.d_k, config.d_v} != {config.d_model / config.num_heads}:
+        yield f"{widths}: in {program} both are d_model / num_heads, {config.d_model} / {config.num_heads}"
+
+
+def piece_obstacles(pieces: Sequence[str], program: str) -> list[str]:
+    """The obstacle to an export where two tokens have one name."""
+    twice, count = Counter(pieces).most_common(1)[0]
+    return [f"the tokenizer has two tokens {twice!r}: {program} knows tokens by their names"] if count > 1 else []
 
 
 def source_obstacles(tokenizer: Tokenizer, program: str) -> list[str]:

@@ -10,15 +10,15 @@ from typing import Literal
 
 import numpy as np
 import torch
-from pydantic import Field, ValidationError
+from pydantic import Field
 from sacrebleu.metrics.bleu import BLEU
 from torch import Tensor
 
 from transduce import __version__
 from transduce.bundle import model_tensors
-from transduce.bundle.manifest import FileRecord, record_files
-from transduce.config import SearchConfig, Settings, first_problem
-from transduce.errors import BundleError, ParityError
+from transduce.bundle.manifest import FileRecord, FolderDescription, record_files
+from transduce.config import SearchConfig, Settings
+from transduce.errors import ParityError
 from transduce.interop.formats import Runtime
 from transduce.interop.probe import Probe
 from transduce.model import Transformer
@@ -111,7 +111,7 @@ class Bleu(Settings):
     """sacreBLEU's."""
 
 
-class Parity(Settings):
+class Parity(FolderDescription):
     """A parity proof, as parity.json records it."""
 
     format: Literal["transduce parity"] = "transduce parity"
@@ -136,7 +136,7 @@ class Parity(Settings):
     """The other program."""
 
     files: dict[str, FileRecord] = Field(default_factory=dict)
-    """Size and SHA-256 of the other files of an export, by name."""
+    """The other files of an export, which may have any name."""
 
     library_version: str = __version__
     """The Transduce that made the proof."""
@@ -226,41 +226,10 @@ def bound_rounding(precision: str, weight: Tensor) -> Tensor:
     return 0.501 * (row.amax() / 1024 if precision == "int16" else row / 127)
 
 
-def write_parity(path: Path, parity: Parity) -> None:
-    """Write `parity` as JSON that a person can read, too."""
-    path.write_text(parity.model_dump_json(indent=2) + "\n", encoding="utf-8", newline="\n")
-
-
 def record_export(parity: Parity, folder: Path) -> Parity:
     """The proof with the sizes and digests of the files in `folder`."""
     names = [path.relative_to(folder).as_posix() for path in sorted(folder.rglob("*")) if path.is_file()]
     return parity.model_copy(update={"files": record_files(folder, names)})
-
-
-def check_export(folder: Path) -> None:
-    """Check that the files in `folder` are those recorded in its proof.
-
-    Raises:
-        BundleError: there is no proof, or a file is missing or was changed.
-    """
-    for name, record in read_parity(folder / PARITY_FILE).files.items():
-        path = folder / name
-        if not path.is_file() or record_files(folder, [name])[name] != record:
-            raise BundleError(f"{path}: is not what was proven; use an undamaged copy, or export the model again")
-
-
-def read_parity(path: Path) -> Parity:
-    """The proof at `path`.
-
-    Raises:
-        BundleError: there is none, or it is damaged.
-    """
-    try:
-        return Parity.model_validate_json(path.read_bytes())
-    except OSError as error:
-        raise BundleError(f"{path}: cannot be read: {error.strerror}") from None
-    except ValidationError as error:
-        raise BundleError(f"{path}: is no proof of Transduce's: {first_problem(error)}") from None
 
 
 def _format_count(count: int | None, total: int, absent: str) -> str:
@@ -418,12 +387,6 @@ def prove(decoder: ForcedDecoder, runtime: Runtime, probe: Probe, claim: Claim) 
     of the same with a third of the tokens replaced; the greedy translations and their texts; and the weights. A
     different greedy translation passes only where the model finds its first differing token about as probable as its
     own.
-
-    Args:
-        decoder: the model, on the CPU.
-        runtime: the other program.
-        probe: the sentences that both translate.
-        claim: the model, the format and the precision.
 
     Raises:
         ParityError: the programs differ by more than is allowed; names the worst sentence with both scores.

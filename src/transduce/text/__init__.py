@@ -10,7 +10,6 @@ from transduce.text.corpus import (
 )
 from transduce.text.glossary import Glossary, Term, count_whole, find_whole
 from transduce.text.lines import read_available_blocks, read_document, read_lines, read_stream
-from transduce.text.pieces import SOURCE_MODEL, TARGET_MODEL, VOCABULARY, find_tokenizer_files
 from transduce.text.protected_spans import (
     USUAL_KINDS,
     Kind,
@@ -33,7 +32,14 @@ from transduce.text.segmentation import (
     split_tagged_sentences,
     subdivide_document,
 )
-from transduce.text.tokenizer import Tokenizer, fit_vocabulary_size
+from transduce.text.tokenizer import (
+    SOURCE_MODEL,
+    TARGET_MODEL,
+    VOCABULARY,
+    Tokenizer,
+    find_tokenizer_files,
+    fit_vocabulary_size,
+)
 
 __all__ = [
     "LANGUAGE_NAMES",

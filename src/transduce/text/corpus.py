@@ -373,15 +373,7 @@ class Cleaner:
         self.counts = dict.fromkeys([*rules, "kept"], 0)
 
     def keeps(self, source: str, target: str, source_pieces: int, target_pieces: int, *, repeats: bool) -> bool:
-        """Whether training keeps the pair.
-
-        Args:
-            source: the text.
-            target: its translation.
-            source_pieces: number of pieces of the source, without `</s>`.
-            target_pieces: number of pieces of the target, without `</s>`.
-            repeats: whether an earlier pair is the same.
-        """
+        """Whether training keeps the pair; `repeats`: an earlier pair is the same. `</s>` is none of the pieces."""
         decision = self._find_broken_rule(source, target, source_pieces, target_pieces, repeats=repeats) or "kept"
         self.counts[decision] += 1
         return decision == "kept"

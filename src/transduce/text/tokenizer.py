@@ -1,24 +1,184 @@
-"""The tokenizer: text to token ids and back, and its training with SentencePiece."""
+"""The tokenizer: text to token ids and back, its files, its training with SentencePiece, and BPE-dropout."""
 
 import io
 import math
 import random
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import cached_property, lru_cache
+from heapq import heappop, heappush
+from itertools import repeat
 from pathlib import Path
 
 import sentencepiece
+from pydantic import ValidationError
 
+from transduce.config import Settings, first_problem
 from transduce.errors import ConfigError, CorpusError, UserError
-from transduce.text.pieces import (
-    SOURCE_MODEL,
-    TARGET_MODEL,
-    VOCABULARY,
-    JointPieces,
-    PieceLists,
-    SeparatePieces,
-    find_tokenizer_files,
-)
+
+SOURCE_MODEL = "tokenizer.model"
+TARGET_MODEL = "target_tokenizer.model"
+VOCABULARY = "vocabulary.json"
+
+
+def find_tokenizer_files(path: Path) -> dict[str, Path]:
+    """The files of the tokenizer at `path`, a SentencePiece model or a folder with one, by their names in a bundle."""
+    if not path.is_dir():
+        return {SOURCE_MODEL: path}
+    others = [name for name in (TARGET_MODEL, VOCABULARY) if (path / name).exists()]
+    return {name: path / name for name in (SOURCE_MODEL, *others)}
+
+
+def open_model(model: bytes, name: str, remedy: str) -> sentencepiece.SentencePieceProcessor:
+    """Open a SentencePiece model; errors name it `name` and advise `remedy`."""
+    if not model:
+        raise UserError(f"{name}: is empty, not a SentencePiece model; {remedy}")
+    try:
+        return sentencepiece.SentencePieceProcessor(model_proto=model)
+    except RuntimeError:
+        raise UserError(f"{name}: is not a SentencePiece model, or is damaged; {remedy}") from None
+
+
+_WORD = re.compile("▁?[^▁]+|▁")
+
+_MOST_WORDS = 1 << 16
+"""Words whose spelling without dropout is kept in memory: some 30 MB."""
+
+_NEVER = 1 << 62
+"""A gap longer than any text."""
+
+_Merge = tuple[float, int, int, str]
+"""A possible merge, the best one first: negative score, positions of the two symbols, and their piece."""
+
+
+class BPEDropout:
+    """BPE-dropout: merges of a BPE model skipped at random, so that training sees words in many spellings.
+
+    The method is that of Provilkov et al. 2020. SentencePiece implements it, too, but at least its version 0.2.3 draws
+    other random numbers in every process, whatever the seed: a run that is resumed would see other text.
+
+    Args:
+        processor: a model trained with BPE whose pieces do not reach across words, SentencePiece's default.
+    """
+
+    def __init__(self, processor: sentencepiece.SentencePieceProcessor) -> None:
+        self._processor = processor
+        special = (processor.is_unknown, processor.is_control, processor.is_byte)
+        ids = [index for index in range(processor.get_piece_size()) if not any(kind(index) for kind in special)]
+        self._ids = {processor.id_to_piece(index): index for index in ids}
+        self._scores = {processor.id_to_piece(index): processor.get_score(index) for index in ids}
+        self._spell = lru_cache(_MOST_WORDS)(self._spell_undisturbed)
+
+    def encode(self, texts: Sequence[str], dropout: float, seed: int) -> list[list[int]]:
+        """Ids of every text; each merge is skipped with probability `dropout`, decided by `seed`."""
+        gaps = _draw_gaps(dropout, seed)
+        gap = next(gaps)
+        sampled = []
+        for text, expected in zip(texts, self._processor.encode(list(texts)), strict=True):
+            unsampled: list[int] = []
+            ids: list[int] = []
+            for word in _WORD.findall(self._processor.normalize(text)):
+                spelling, num_merges = self._spell(word)
+                unsampled += spelling
+                if gap < num_merges:
+                    spelling, gap = self._merge(word, gap, gaps)
+                else:
+                    gap -= num_merges
+                ids += spelling
+            if unsampled != expected:
+                raise ConfigError(
+                    f"text.bpe_dropout = {dropout}: this tokenizer is not made of merges within words, as {text!r:.80} "
+                    f"shows: use one trained with BPE and byte fallback, or set bpe_dropout to 0"
+                )
+            sampled.append(ids)
+        return sampled
+
+    def _spell_undisturbed(self, word: str) -> tuple[list[int], int]:
+        many = len(word)
+        ids, left = self._merge(word, many, repeat(many))
+        return ids, many - left
+
+    def _merge(self, word: str, gap: int, gaps: Iterator[int]) -> tuple[list[int], int]:
+        """Ids of the word if `gap` merges are done before one is skipped, and what is left of the gap after it.
+
+        A merge that was skipped does not come up again, as in SentencePiece.
+        """
+        symbols = list(word)
+        before = list(range(-1, len(word) - 1))
+        behind = [*range(1, len(word)), -1]
+        agenda: list[_Merge] = []
+        for left, right in enumerate(behind):
+            self._propose(agenda, symbols, left, right)
+        while agenda:
+            _, left, right, piece = heappop(agenda)
+            # One of the two may have been merged with another neighbour in the meantime.
+            if not (symbols[left] and symbols[right] and len(symbols[left] + symbols[right]) == len(piece)):
+                continue
+            if gap == 0:
+                gap = next(gaps)
+                continue
+            gap -= 1
+            symbols[left], symbols[right] = piece, ""
+            behind[left] = behind[right]
+            if behind[right] >= 0:
+                before[behind[right]] = left
+            self._propose(agenda, symbols, before[left], left)
+            self._propose(agenda, symbols, left, behind[left])
+        return [index for symbol in symbols if symbol for index in self._ids_of(symbol)], gap
+
+    def _propose(self, agenda: list[_Merge], symbols: list[str], left: int, right: int) -> None:
+        """Put the merge of two places on the agenda if it gives a piece; -1 is the place of no symbol."""
+        if left >= 0 and right >= 0 and (piece := symbols[left] + symbols[right]) in self._scores:
+            heappush(agenda, (-self._scores[piece], left, right, piece))
+
+    def _ids_of(self, symbol: str) -> list[int]:
+        if symbol in self._ids:
+            return [self._ids[symbol]]
+        return [self._processor.piece_to_id(f"<0x{byte:02X}>") for byte in symbol.encode()]
+
+
+def _draw_gaps(dropout: float, seed: int) -> Iterator[int]:
+    """The number of merges before each skipped one: geometric, one random number for each skipped merge."""
+    chance = random.Random(seed)  # noqa: S311 - nothing here is secret
+    while True:
+        # 1 - random() is above 0.
+        yield int(min(math.log(1.0 - chance.random()) / math.log1p(-dropout), _NEVER)) if dropout else _NEVER
+
+
+class PieceLists(Settings):
+    """All pieces, in the order of their ids: first those that both sides have.
+
+    What one side lacks, its SentencePiece model may still make: then it is unknown to that side.
+    """
+
+    shared: tuple[str, ...]
+    """Pieces of both sides; the first two are `<unk>` and `</s>`."""
+
+    source: tuple[str, ...] = ()
+    """Pieces of the source alone."""
+
+    target: tuple[str, ...] = ()
+    """Pieces of the target alone."""
+
+    ends_sources: bool = True
+    """Whether `</s>` stands behind a source, too, and not only behind a target."""
+
+    @property
+    def all(self) -> tuple[str, ...]:
+        """The piece of each id."""
+        return (*self.shared, *self.source, *self.target)
+
+
+def _check_lists(lists: PieceLists, name: str) -> None:
+    if lists.shared[:2] != _SPECIAL:
+        raise UserError(f"{name}: its vocabulary begins with {list(lists.shared[:2])}, must begin with <unk> and </s>")
+    if "" in lists.all:
+        raise UserError(f"{name}: piece {lists.all.index('')} of its vocabulary is empty")
+    twice, count = Counter(lists.all).most_common(1)[0]
+    if count > 1:
+        raise UserError(f"{name}: its vocabulary has the piece {twice!r} twice: each must have one id")
+
 
 _MOST_SENTENCES = {"bpe": 1_000_000, "unigram": 250_000}
 """More than enough for any vocabulary, and in training about 0.8 GB at 140 characters a sentence; of a larger corpus, a
@@ -94,26 +254,62 @@ def _explain_error(error: RuntimeError, num_pieces: int) -> ConfigError | Corpus
     return CorpusError(f"SentencePiece cannot find pieces in the training text: {error}")
 
 
+_ADVICE = (
+    "give a model trained by SentencePiece, with the flags "
+    "--unk_id=0 --eos_id=1 --bos_id=-1 --pad_id=-1 --byte_fallback=true"
+)
+_ADVICE_FOR_TWO = "give the SentencePiece models that the translation model was trained with"
+_LANGUAGE = re.compile(r"\s*(>>[^<>\s]+<<)\s*")
+_SPECIAL = ("<unk>", "</s>")
+_SILENT = frozenset({"</s>", "<s>", "<pad>", "<blank>"})
 _LONE_SURROGATE = re.compile(r"[\ud800-\udfff]")
 
 
 class Tokenizer:
     """One vocabulary for both languages: `<unk>` 0, `</s>` 1, the pieces, and `<pad>` last (paper 5.1).
 
-    Its pieces are those of one SentencePiece model. Only models made elsewhere have one for each language: then a text
-    has other ids as a source than as a target.
+    Its pieces are those of one SentencePiece model. Only models made elsewhere have one for each language, and `lists`
+    that assign ids: then a text has other ids as a source than as a target.
+
+    Args:
+        source_model: the SentencePiece model of source texts.
+        target_model: that of target texts, which is the same without `lists`.
+        name: what errors call the tokenizer.
+        lists: the pieces of a model made elsewhere, in the order of their ids.
+
+    Raises:
+        UserError: one is no SentencePiece model; without `lists`, `<unk>` is not 0 or `</s>` is not 1; or the lists
+            begin otherwise, or have a piece twice or without letters.
     """
 
     unknown_id = 0
     end_id = 1
 
-    def __init__(self, pieces: JointPieces | SeparatePieces) -> None:
-        self._pieces = pieces
-        self.ends_sources = pieces.ends_sources
-        """Whether the network reads `</s>` behind a source."""
-        self.model_bytes, self.target_model_bytes = pieces.source_model, pieces.target_model
+    def __init__(self, source_model: bytes, target_model: bytes, name: str, lists: PieceLists | None = None) -> None:
+        self.model_bytes, self.target_model_bytes = source_model, target_model
         """The SentencePiece models of sources and of targets, as a rule the same."""
-        self.vocabulary = len(pieces.spellings) + 1
+        self._lists = lists
+        if lists is None:
+            self._source = self._target = open_model(source_model, name, _ADVICE)
+            if (found := (self._source.unk_id(), self._source.eos_id())) != (self.unknown_id, self.end_id):
+                raise UserError(
+                    f"{name}: <unk> must have the id 0 and </s> the id 1, but have {found[0]} and {found[1]}; {_ADVICE}"
+                )
+            self._spellings = tuple(self._source.id_to_piece(list(range(self._source.get_piece_size()))))
+        else:
+            _check_lists(lists, name)
+            self._source = open_model(source_model, f"{name}, source", _ADVICE_FOR_TWO)
+            self._target = open_model(target_model, f"{name}, target", _ADVICE_FOR_TWO)
+            self._spellings = lists.all
+            # Where no letter of "</s>" is known, SentencePiece makes one piece of it, which must not end the text.
+            ids = {piece: index for index, piece in enumerate(lists.all) if piece not in _SPECIAL}
+            self._source_ids, self._target_ids = (
+                {piece: index for piece, index in ids.items() if piece not in others}
+                for others in (set(lists.target), set(lists.source))
+            )
+        self.ends_sources = lists is None or lists.ends_sources
+        """Whether the network reads `</s>` behind a source."""
+        self.vocabulary = len(self._spellings) + 1
         self.pad_id = self.vocabulary - 1
 
     @classmethod
@@ -152,7 +348,7 @@ class Tokenizer:
     @classmethod
     def from_bytes(cls, data: bytes, name: str) -> "Tokenizer":
         """The tokenizer in the bytes of a SentencePiece model; `name` is what errors call them."""
-        return cls(JointPieces(data, name))
+        return cls(data, data, name)
 
     @classmethod
     def from_files(cls, files: Mapping[str, bytes], name: str) -> "Tokenizer":
@@ -162,7 +358,14 @@ class Tokenizer:
             return cls.from_bytes(files[SOURCE_MODEL], name)
         if missing:
             raise UserError(f"{name}: has no {min(missing)}, which belongs to {', '.join(sorted(files))}")
-        return cls(SeparatePieces.from_files(files, name))
+        try:
+            lists = PieceLists.model_validate_json(files[VOCABULARY])
+        except ValidationError as error:
+            raise UserError(
+                f"{name}, {VOCABULARY}: {first_problem(error)}; must be a JSON object with lists of pieces, shared, "
+                f"source and target: use an undamaged copy"
+            ) from None
+        return cls(files[SOURCE_MODEL], files[TARGET_MODEL], name, lists)
 
     @classmethod
     def with_vocabulary(
@@ -196,24 +399,27 @@ class Tokenizer:
         lists = PieceLists(
             shared=tuple(vocabulary), source=tuple(source_only), target=tuple(target_only), ends_sources=ends_sources
         )
-        found = cls(SeparatePieces(source_model, target_model, lists, name))
+        found = cls(source_model, target_model, name, lists)
         if source_model != target_model or source_only or target_only or not ends_sources:
             return found
         try:
-            joint = JointPieces(source_model, name)
+            joint = cls.from_bytes(source_model, name)
         except UserError:
             return found
-        return cls(joint) if joint.spellings == lists.shared else found
+        return joint if joint.pieces(range(joint.pad_id)) == [*vocabulary] else found
 
     @property
     def is_joint(self) -> bool:
         """Whether it is one SentencePiece model and nothing else, so that sources and targets have the same ids."""
-        return isinstance(self._pieces, JointPieces)
+        return self._lists is None
 
     @property
     def files(self) -> Mapping[str, bytes]:
         """All that it is made of, by names in a folder; equal for equal tokenizers."""
-        return self._pieces.files
+        if self._lists is None:
+            return {SOURCE_MODEL: self.model_bytes}
+        vocabulary = self._lists.model_dump_json(indent=1).encode() + b"\n"
+        return {SOURCE_MODEL: self.model_bytes, TARGET_MODEL: self.target_model_bytes, VOCABULARY: vocabulary}
 
     def encode(self, text: str) -> list[int]:
         """Ids of the pieces of a source text, without `</s>`.
@@ -225,11 +431,21 @@ class Tokenizer:
 
     def encode_all(self, texts: Sequence[str]) -> list[list[int]]:
         """The ids of every source text, on all cores."""
-        return self._pieces.encode_sources(_replace_surrogates(texts))
+        if self.is_joint:
+            return _encode(self._source, texts)
+        languages, rests = zip(*map(self.split_language, texts), strict=True) if texts else ((), ())
+        rows = self._source.encode(_replace_surrogates(rests), out_type=str)
+        return [
+            [self._source_ids.get(piece, self.unknown_id) for piece in (*language.split(), *row)]
+            for language, row in zip(languages, rows, strict=True)
+        ]
 
     def encode_targets(self, texts: Sequence[str]) -> list[list[int]]:
         """The ids of every target text."""
-        return self._pieces.encode_targets(_replace_surrogates(texts))
+        if self.is_joint:
+            return _encode(self._target, texts)
+        rows = self._target.encode(_replace_surrogates(texts), out_type=str)
+        return [[self._target_ids.get(piece, self.unknown_id) for piece in row] for row in rows]
 
     def encode_sampled(self, texts: Iterable[str], dropout: float, seed: int) -> list[list[int]]:
         """`encode_all` with a share `dropout` of BPE's merges skipped at random (Provilkov et al. 2020).
@@ -239,7 +455,16 @@ class Tokenizer:
         Raises:
             ConfigError: The tokenizer is not made of merges within words: it was not trained with BPE, or elsewhere.
         """
-        return self._pieces.encode_sampled(_replace_surrogates(texts), dropout, seed)
+        if not self.is_joint:  # SentencePiece does not know which pieces the translation model has
+            raise ConfigError(
+                f"text.bpe_dropout = {dropout}: this tokenizer is that of a model made elsewhere, with a SentencePiece "
+                f"model for each language and a vocabulary beside them: set bpe_dropout to 0"
+            )
+        return self._bpe_dropout.encode(_replace_surrogates(texts), dropout, seed)
+
+    @cached_property
+    def _bpe_dropout(self) -> BPEDropout:
+        return BPEDropout(self._source)
 
     def as_source(self, ids: Sequence[int]) -> list[int]:
         """A source as the network reads it: `</s>` behind it, or nothing if it learned from such; never empty."""
@@ -250,16 +475,26 @@ class Tokenizer:
         return [*ids, self.end_id]
 
     def decode(self, ids: Sequence[int]) -> str:
-        """The text of a target; `</s>` and `<pad>` have none."""
-        return self._pieces.decode([index for index in ids if index not in (self.end_id, self.pad_id)])
+        """The text of a target; `</s>` and `<pad>` have none, and a piece that only sources have stands for itself."""
+        shown = [index for index in ids if index not in (self.end_id, self.pad_id)]
+        if self.is_joint:
+            text: str = self._target.decode(shown)
+            return text
+        unknown = self._target.id_to_piece(self._target.unk_id())
+        pieces = [unknown if index == self.unknown_id else self._spellings[index] for index in shown]
+        text = self._target.decode_pieces([piece for piece in pieces if piece not in _SILENT])
+        return text.replace("▁", " ").strip()
 
     def pieces(self, ids: Sequence[int]) -> list[str]:
         """The piece of each id; "▁" is the space in front of a word."""
-        return ["<pad>" if index == self.pad_id else self._pieces.spellings[index] for index in ids]
+        return ["<pad>" if index == self.pad_id else self._spellings[index] for index in ids]
 
     def split_language(self, text: str) -> tuple[str, str]:
         """The language token in front of a source text, as in ">>fra<< ", and what follows; mostly there is none."""
-        return self._pieces.split_language(text)
+        found = None if self.is_joint else _LANGUAGE.match(text)
+        if found is None or found[1] not in self._source_ids:
+            return "", text
+        return found[0], text[found.end() :]
 
 
 def fit_vocabulary_size(num_pairs: int) -> int:
@@ -268,6 +503,11 @@ def fit_vocabulary_size(num_pairs: int) -> int:
     A multiple of 8, which suits matrix products: 952 for a thousand pairs, 9,488 for 100 thousand.
     """
     return min(max(8 * round(30 * math.sqrt(num_pairs) / 8), 512), 37_000)
+
+
+def _encode(model: sentencepiece.SentencePieceProcessor, texts: Iterable[str]) -> list[list[int]]:
+    ids: list[list[int]] = model.encode(_replace_surrogates(texts))
+    return ids
 
 
 def _replace_surrogates(texts: Iterable[str]) -> list[str]:

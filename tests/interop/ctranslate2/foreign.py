@@ -13,7 +13,7 @@ import sentencepiece
 import torch
 from torch import Tensor
 
-from transduce.interop.ctranslate2.model_file import TYPES, read_model_file
+from transduce.interop.ctranslate2.layout import TYPES, read_model_file
 
 D_MODEL, D_FF, NUM_HEADS = 16, 24, 2
 SOURCES = [f"the small dog number {number} runs home" for number in range(60)]
@@ -105,15 +105,15 @@ def as_before_version_3(folder: Path) -> None:
     file = read_model_file(path)
     shared = {f"encoder/{name}": name for name in ("num_heads", "pre_norm", "activation", "embeddings_merge")}
     shared |= {f"decoder/{name}": name for name in ("alignment_layer", "alignment_heads")}
-    variables = {shared.get(name, name).replace("embeddings_0/", "embeddings/"): file[name] for name in file.variables}
+    names = {name: shared.get(name, name).replace("embeddings_0/", "embeddings/") for name in file.unread()}
+    variables = {older: file.raw(name) for name, older in names.items()}
     for name in ("decoder/num_heads", "decoder/pre_norm", "decoder/activation"):
         variables.pop(name)
     for stack in ("encoder", "decoder"):
         variables[f"{stack}/embeddings/multiply_by_sqrt_depth"] = variables.pop(f"{stack}/scale_embeddings")
     for name, value in (("with_source_bos", 0), ("with_target_bos", 1)):
         variables[name] = torch.tensor(value, dtype=torch.int8)
-    aliases = {name.replace("embeddings_0/", "embeddings/"): place for name, place in file.aliases.items()}
-    path.write_bytes(model_file(5, 4, variables, aliases))
+    path.write_bytes(model_file(5, 4, variables))
     (folder / "config.json").unlink()
     vocabulary = folder / "shared_vocabulary.json"
     tokens = json.loads(vocabulary.read_text("utf-8"))
@@ -121,8 +121,8 @@ def as_before_version_3(folder: Path) -> None:
     vocabulary.with_suffix(".txt").write_text("\n".join(tokens) + "\n", "utf-8")
 
 
-def model_file(version: int, revision: int, variables: Mapping[str, Tensor], aliases: Mapping[str, str]) -> bytes:
-    """The bytes of model.bin."""
+def model_file(version: int, revision: int, variables: Mapping[str, Tensor]) -> bytes:
+    """The bytes of model.bin, without aliases."""
 
     def text(content: str) -> bytes:
         return struct.pack("<H", len(content.encode()) + 1) + content.encode() + b"\0"
@@ -132,8 +132,7 @@ def model_file(version: int, revision: int, variables: Mapping[str, Tensor], ali
         content = tensor.reshape(-1).view(torch.uint8).numpy().tobytes()
         shape = struct.pack(f"<B{tensor.ndim}I", tensor.ndim, *tensor.shape)
         parts += [text(name), shape, struct.pack("<BI", TYPES.index(tensor.dtype), len(content)), content]
-    parts += [struct.pack("<I", len(aliases)), *(text(name) + text(place) for name, place in aliases.items())]
-    return b"".join(parts)
+    return b"".join([*parts, struct.pack("<I", 0)])
 
 
 def change_config(folder: Path, **changes: Any) -> None:

@@ -4,6 +4,7 @@ import json
 import logging
 import re
 import sys
+import warnings
 from collections.abc import Callable, Iterable
 from functools import cache
 from pathlib import Path
@@ -17,8 +18,8 @@ from safetensors.torch import load_file, save_file
 from transduce.bundle import Bundle, BundleDescription, load_tensors, model_tensors, save_bundle
 from transduce.config import SearchConfig
 from transduce.errors import BundleError, MissingExtraError, UserError
-from transduce.interop.formats import ExportFormat, ImportedModel, ImportFormat, Runtime
-from transduce.interop.huggingface.format import FORMAT
+from transduce.interop.formats import ExportFormat, ImportedModel, ImportFormat, Runtime, import_optional
+from transduce.interop.huggingface.format import FORMAT, quiet
 from transduce.model import NEVER, Transformer
 from transduce.translation import ForcedDecoder, NativeEngine, score_ids
 
@@ -531,3 +532,22 @@ def test_its_folders_are_recognised(folder: Callable[..., Path], tmp_path: Path)
     for content in ("{", "[]", '{"model_type": "t5"}'):
         (tmp_path / "config.json").write_text(content, encoding="utf-8")
         assert not FORMAT.recognises(tmp_path)
+
+
+def test_its_noise_is_back_afterwards() -> None:
+    logging = transformers.utils.logging
+    before = logging.get_verbosity(), logging.is_progress_bar_enabled()
+    with quiet(transformers):
+        assert (logging.get_verbosity(), logging.is_progress_bar_enabled()) == (logging.ERROR, False)
+        warnings.warn("Recommended: pip install sacremoses.", stacklevel=1)
+    assert (logging.get_verbosity(), logging.is_progress_bar_enabled()) == before
+    with quiet(transformers), pytest.raises(UserWarning, match="anything else"):
+        warnings.warn("anything else", stacklevel=1)
+
+
+def test_its_absence_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "transformers", None)
+    with pytest.raises(
+        MissingExtraError, match=r"^thinking needs the package 'transformers'.*transduce\[huggingface\]"
+    ):
+        import_optional("transformers", "thinking")

@@ -5,16 +5,16 @@ import pytest
 import torch
 
 from transduce.bundle import model_tensors
+from transduce.config import TransformerConfig
 from transduce.errors import BundleError
-from transduce.interop.conversion import compute_tensor2tensor_sinusoids, select_rows, split_channels
+from transduce.interop.conversion import TokenRows, compute_tensor2tensor_sinusoids, select_rows, split_channels
 from transduce.interop.marian.files import Archive, MarianSettings, model_settings
 from transduce.interop.marian.layout import (
-    Tokens,
     add_positions,
     find_obstacles,
     from_arrays,
-    make_config,
     marian_rows,
+    read_config,
     to_arrays,
     to_new_arrays,
     token_matrices,
@@ -45,7 +45,7 @@ def test_there_and_back_is_bit_equal(parts: Callable[..., Any], settings: dict[s
     model, arrays = parts(**settings)
     named = MarianSettings.parse(model_settings(model.config, 20), "model")
     rows = marian_rows(model.config.vocabulary)
-    found = from_arrays(model.config, arrays, token_matrices(named, arrays, rows, rows, NEVER))
+    found = from_arrays(model.config, arrays, token_matrices(named, arrays, TokenRows(rows, rows)))
     expected = model_tensors(model)
     assert found.keys() == expected.keys()
     for name, tensor in expected.items():
@@ -104,7 +104,7 @@ def test_what_has_no_row_gets_what_is_said() -> None:
 def test_settings_say_which_matrices_are_one(lines: str, names: tuple[str, ...]) -> None:
     every = {"Wemb", "encoder_Wemb", "decoder_Wemb", "decoder_ff_logit_out_Wt"}
     arrays = {name: torch.randn(4, 2) for name in every}
-    found = token_matrices(MarianSettings.parse(lines, "model"), arrays, [1, 0], [2, 3], NEVER)
+    found = token_matrices(MarianSettings.parse(lines, "model"), arrays, TokenRows([1, 0], [2, 3]))
     rows = {"source_embedding.weight": [1, 0], "target_embedding.weight": [2, 3], "projection.weight": [2, 3]}
     for (ours, chosen), theirs in zip(rows.items(), names, strict=True):
         assert torch.equal(found[ours], arrays[theirs][chosen])
@@ -114,7 +114,7 @@ def test_settings_say_which_matrices_are_one(lines: str, names: tuple[str, ...])
 def test_the_output_matrix_of_older_models_is_turned() -> None:
     arrays = {"encoder_Wemb": torch.randn(4, 2), "decoder_Wemb": torch.randn(4, 2)}
     arrays["decoder_ff_logit_out_W"] = torch.randn(2, 4)
-    found = token_matrices(MarianSettings({}, "model"), arrays, [0], [3], NEVER)
+    found = token_matrices(MarianSettings({}, "model"), arrays, TokenRows([0], [3]))
     assert torch.equal(found["projection.weight"][0], arrays["decoder_ff_logit_out_W"][:, 3])
 
 
@@ -216,21 +216,26 @@ SETTINGS: dict[str, Any] = {
     "transformer-decoder-autoreg": "self-attention",
     "tied-embeddings-all": "true",
 }
-TOKENS = Tokens([1, 0, 2, -1], [1, 0, 2, -1])
+TOKENS = TokenRows([1, 0, 2, -1], [1, 0, 2, -1])
+EMBEDDINGS = {name: torch.randn(3, 8) for name in ("Wemb", "encoder_Wemb", "decoder_Wemb", "decoder_ff_logit_out_Wt")}
 
 
 def archive(table: torch.Tensor | None = None, **changed: Any) -> Archive:
     """Only what decides the shape."""
     arrays = {name: torch.ones(8, 12) for name in ("encoder_l1_ffn_W1", "encoder_l2_ffn_W1", "decoder_l1_ffn_W1")}
-    arrays["decoder_ff_logit_out_b"] = torch.zeros(1, 3)
+    arrays |= {**EMBEDDINGS, "decoder_ff_logit_out_b": torch.zeros(1, 3)}
     arrays = add_positions(arrays if table is None else {**arrays, "Wpos": table})
     settings = {**SETTINGS, **{name.replace("_", "-"): value for name, value in changed.items()}}
     return Archive(MarianSettings(settings, "model"), arrays, "")
 
 
+def config_of(archive: Archive, rows: TokenRows = TOKENS) -> TransformerConfig:
+    return read_config(archive, token_matrices(archive.settings, archive.arrays, rows))
+
+
 def test_the_shape_in_our_words() -> None:
     assert list(find_obstacles(archive())) == []
-    config = make_config(archive(), TOKENS)
+    config = config_of(archive())
     assert (config.num_encoder_layers, config.num_decoder_layers, config.d_model, config.d_ff) == (2, 1, 8, 12)
     assert (config.num_heads, config.activation, config.norm_order, config.vocabulary) == (2, "swish", "post", 4)
     assert (config.tied_embeddings, config.output_bias) == ("three_way", True)
@@ -247,7 +252,7 @@ def test_the_shape_in_our_words() -> None:
     ],
 )
 def test_a_table_of_positions_is_recognised(table: torch.Tensor, kind: str) -> None:
-    config = make_config(archive(table), TOKENS)
+    config = config_of(archive(table))
     assert config.positions == kind
     assert config.max_positions == (9 if kind == "learned" else 1024)
 
@@ -277,13 +282,13 @@ def test_marians_sinusoids() -> None:
     ],
 )
 def test_which_matrices_are_one(settings: dict[str, str], targets: list[int], expected: str) -> None:
-    assert make_config(archive(**settings), Tokens(TOKENS.sources, targets)).tied_embeddings == expected
+    assert config_of(archive(**settings), TokenRows(TOKENS.sources, targets)).tied_embeddings == expected
 
 
 def test_a_token_that_targets_never_have_needs_a_bias() -> None:
     omitted = archive(output_omit_bias="true")
-    assert make_config(omitted, TOKENS).output_bias is False
-    assert make_config(omitted, Tokens(TOKENS.sources, [1, 0, -1, -1])).output_bias is True
+    assert config_of(omitted).output_bias is False
+    assert config_of(omitted, TokenRows(TOKENS.sources, [1, 0, -1, -1])).output_bias is True
 
 
 @pytest.mark.parametrize(
@@ -321,4 +326,4 @@ def test_what_ours_has_not_is_named(name: str, value: str | list[str]) -> None:
 )
 def test_an_impossible_shape_is_refused(settings: dict[str, str], words: str) -> None:
     with pytest.raises(BundleError, match=words):
-        make_config(archive(**settings), TOKENS)
+        config_of(archive(**settings))

@@ -22,7 +22,7 @@ from transduce.interop.onnx import format as onnx_runtime
 from transduce.interop.onnx.format import (
     CONFIG_FILE,
     FORMAT,
-    OnnxModel,
+    OnnxNetwork,
     OnnxRuntime,
     OnnxSettings,
     example_programs,
@@ -320,14 +320,14 @@ def folder(make_bundle: Callable[..., Bundle], tmp_path: Path) -> Path:
 
 
 def test_nothing_reaches_behind_learned_positions(folder: Path) -> None:
-    model = OnnxModel(folder)
+    network, five = OnnxNetwork(folder), torch.full((1, 5), 2)
     with pytest.raises(UserError, match="position 5; this model has learned positions up to 4"):
-        model.read(np.full((1, 5), 2))
-    memory, past = model.read(np.full((1, 4), 2)), model.make_empty_past(1)
+        network.start(five, five > 0)
+    state = network.start(five[:, :4], five[:, :4] > 0)
     for _ in range(4):
-        _, past = model.step(np.array([2]), memory, past)
+        _, state = network.step(five[:, :1], state)
     with pytest.raises(UserError, match="position 5"):
-        model.step(np.array([2]), memory, past)
+        network.step(five[:, :1], state)
 
 
 @pytest.mark.parametrize("name", ["encoder.onnx", "decoder_step.onnx"])
@@ -335,16 +335,16 @@ def test_a_missing_or_damaged_graph_is_named(folder: Path, name: str) -> None:
     path = folder / name
     path.write_bytes(path.read_bytes()[:1000])
     with pytest.raises(BundleError, match=f"{name}: ONNX Runtime cannot read it"):
-        OnnxModel(folder)
+        OnnxNetwork(folder)
     path.unlink()
     with pytest.raises(BundleError, match=f"{name}: is missing"):
-        OnnxModel(folder)
+        OnnxNetwork(folder)
 
 
 def test_without_onnx_runtime_the_message_names_the_command(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "onnxruntime", None)
     with pytest.raises(MissingExtraError, match=r"'onnxruntime'.*pip install 'transduce\[onnx\]'"):
-        OnnxModel(folder)
+        OnnxNetwork(folder)
 
 
 END = 1
@@ -505,7 +505,7 @@ def test_learned_positions_end(exported: Callable[..., tuple[Bundle, Path]], sou
 
 def test_the_network_is_one(exported: Callable[..., tuple[Bundle, Path]]) -> None:
     _, folder = exported()
-    assert isinstance(onnx_runtime.OnnxNetwork(onnx_runtime.OnnxModel(folder)), Network)
+    assert isinstance(OnnxNetwork(folder), Network)
 
 
 def test_a_translator_stands_on_it(exported: Callable[..., tuple[Bundle, Path]], texts: list[str]) -> None:

@@ -19,8 +19,7 @@ from transduce.serving.scheduling.work import (
     prepare_pairs,
     prepare_texts,
 )
-from transduce.text import rebuild_document, split_document
-from transduce.text.pieces import JointPieces
+from transduce.text import Tokenizer, rebuild_document, split_document
 from transduce.translation import (
     AlignmentHead,
     ForcedDecoder,
@@ -101,13 +100,13 @@ def test_each_text_is_tokenised_once(
 ) -> None:
     """On its way through the server, from its arrival to its translation."""
     tokenised: list[str] = []
-    encode_sources = JointPieces.encode_sources
+    encode_all = Tokenizer.encode_all
 
-    def watched(self: JointPieces, texts: Sequence[str]) -> list[list[int]]:
+    def watched(self: Tokenizer, texts: Sequence[str]) -> list[list[int]]:
         tokenised.extend(texts)
-        return encode_sources(self, texts)
+        return encode_all(self, texts)
 
-    monkeypatch.setattr(JointPieces, "encode_sources", watched)
+    monkeypatch.setattr(Tokenizer, "encode_all", watched)
     texts = [*dict.fromkeys(make_sentences(20, seed=3)), "Sun moon " * 20 + "."]
     for options in (TranslationOptions(), TranslationOptions(guard=True), TranslationOptions(protect=("url",))):
         tokenised.clear()

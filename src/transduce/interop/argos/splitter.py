@@ -21,14 +21,11 @@ import string
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import product
-from types import ModuleType
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from transduce import __version__
-from transduce.interop.onnx.network import import_onnx
+from transduce.interop.onnx.network import Graph
 
 _ALWAYS = {
     "cs": "bc cca dr ing mgr mudr např phdr prof resp rndr st sv tj tzv ul",
@@ -82,11 +79,7 @@ _SAME = {"nn": "nb", "no": "nb", "pb": "pt", "gl": "es", "ca": "es", "sk": "cs",
 
 
 def abbreviations(language: str) -> tuple[list[str], list[str]]:
-    """Abbreviations that never end a sentence, and those that do not before a number; empty for unknown languages.
-
-    Args:
-        language: a code without region, as in "de".
-    """
+    """Abbreviations that never end a sentence, and those that do not before a number; empty for unknown languages."""
     listed = _SAME.get(language, language)
     return _ALWAYS.get(listed, "").split(), _BEFORE_NUMBERS.get(listed, "").split()
 
@@ -108,11 +101,7 @@ _FRONT = "#$%&*+<=@_~§€£•"
 
 
 def character_sets(language: str) -> dict[str, frozenset[str]]:
-    """All known characters, in sets by name.
-
-    Args:
-        language: a code without region, as in "de".
-    """
+    """All known characters, in sets by name."""
     stops = _STOPS_OF.get(language, _STOPS)
     every = [chr(number) for number in range(0x10000)]
     # Georgian has had capitals since Unicode 11, and begins no sentence with one.
@@ -157,11 +146,7 @@ def list_end_rules() -> list[str]:
 
 
 def list_exception_rules(language: str) -> list[str]:
-    """The rules by which no sentence ends, even where another rule says so.
-
-    Args:
-        language: a code without region, as in "de".
-    """
+    """The rules by which no sentence ends, even where another rule says so."""
     always, before_numbers = abbreviations(language)
     found = [
         "!letter-before letter .*",  # J. S. Bach, z. B., e.g.
@@ -182,8 +167,8 @@ def _spell_rule(abbreviation: str) -> str:
     return " ".join([start, *letters])
 
 
-OPSET, IR_VERSION = 13, 8
-"""Versions of ONNX, no newer than needed: splitters are run by whatever onnxruntime is installed."""
+OPSET = 13
+"""Version of ONNX's operators, no newer than needed: splitters are run by whatever onnxruntime is installed."""
 
 _PAD, _UNKNOWN = "<PAD>", "<UNK>"
 """MiniSBD's names for padding, and for a character without a number of its own."""
@@ -194,11 +179,9 @@ _Array = npt.NDArray[np.float32]
 def splitter_model(language: str) -> bytes:
     """The file `minisbd/<language>.onnx` of a package whose source texts are in this language.
 
-    Args:
-        language: code as in "de"; a region makes no difference. Most languages have no list of abbreviations: there,
-            punctuation, capitals, digits and single letters decide.
+    The language is a code as in "de"; a region makes no difference. Most languages have no list of abbreviations:
+    there, punctuation, capitals, digits and single letters decide.
     """
-    onnx = import_onnx("writing the sentence splitter of an Argos package")
     language = re.split("[-_]", language.lower())[0]
     rules = [_Rule.read(text) for text in (*list_end_rules(), *list_exception_rules(language))]
     names = list(dict.fromkeys(name for rule in rules for name in rule.names))
@@ -207,18 +190,19 @@ def splitter_model(language: str) -> bytes:
     weights = _make_rule_weights(rules, names, before, after)
     biases = np.array([1 - sum(rule.wanted) for rule in rules], dtype=np.float32)
     verdict = _make_verdict_weights(len(list_end_rules()), len(rules))
-    arrays = {"table": table, "rules": weights, "rules_bias": biases, "verdict": verdict, "verdict_bias": _VERDICT_BIAS}
-    model = onnx.helper.make_model(
-        _make_graph(onnx, arrays, [before, after]),
-        opset_imports=[onnx.helper.make_opsetid("", OPSET)],
-        ir_version=IR_VERSION,
-        producer_name="transduce",
-        producer_version=__version__,
-    )
-    onnx.helper.set_model_props(model, _make_metadata(language, numbers, len(table)))
-    onnx.checker.check_model(model)
-    content: bytes = model.SerializeToString(deterministic=True)
-    return content
+    graph = Graph("sentence ends", {}, OPSET)
+    units = graph.input("units", np.int64, ["batch", "characters"])
+    # MiniSBD computes it for its own models; it is not read.
+    graph.input("features", np.float32, ["batch", "characters", "no features"])
+    by_character = graph.operation("Gather", graph.initializer("table", table), units)
+    by_set = graph.operation("Transpose", by_character, perm=[0, 2, 1])
+    rule_weights = graph.initializer("rules", weights), graph.initializer("rules_bias", biases)
+    holding = graph.operation("Relu", graph.operation("Conv", by_set, *rule_weights, pads=[before, after]))
+    verdict_weights = graph.initializer("verdict", verdict), graph.initializer("verdict_bias", _VERDICT_BIAS)
+    by_verdict = graph.operation("Conv", holding, *verdict_weights)
+    output = graph.operation("Transpose", by_verdict, perm=[0, 2, 1])
+    graph.output(output, "output", np.float32, ["batch", "characters", 3])
+    return graph.to_bytes("", _make_metadata(language, numbers, len(table)))
 
 
 @dataclass(frozen=True)
@@ -284,31 +268,6 @@ def _make_verdict_weights(num_ends: int, num_rules: int) -> _Array:
     weights[2, :num_ends] = 1
     weights[2, num_ends:] = -num_ends
     return weights
-
-
-def _make_graph(onnx: ModuleType, arrays: dict[str, _Array], padding: list[int]) -> Any:  # noqa: ANN401 - without types
-    """The network; `features`, which MiniSBD computes for its own models, is of width 0 and not read."""
-    make = onnx.helper.make_node
-    nodes = [
-        make("Gather", ["table", "units"], ["by_character"]),
-        make("Transpose", ["by_character"], ["by_set"], perm=[0, 2, 1]),
-        make("Conv", ["by_set", "rules", "rules_bias"], ["matches"], pads=padding),
-        make("Relu", ["matches"], ["holding"]),
-        make("Conv", ["holding", "verdict", "verdict_bias"], ["by_verdict"]),
-        make("Transpose", ["by_verdict"], ["output"], perm=[0, 2, 1]),
-    ]
-    kinds = onnx.TensorProto
-    value = onnx.helper.make_tensor_value_info
-    return onnx.helper.make_graph(
-        nodes,
-        "sentence ends",
-        inputs=[
-            value("units", kinds.INT64, ["batch", "characters"]),
-            value("features", kinds.FLOAT, ["batch", "characters", "no features"]),
-        ],
-        outputs=[value("output", kinds.FLOAT, ["batch", "characters", 3])],
-        initializer=[onnx.numpy_helper.from_array(array, name) for name, array in arrays.items()],
-    )
 
 
 def _make_metadata(language: str, numbers: dict[str, int], num_numbers: int) -> dict[str, str]:

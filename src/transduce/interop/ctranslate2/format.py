@@ -1,83 +1,77 @@
-"""CTranslate2 folders: export through CTranslate2's specification of a Transformer; import, of Argos packages, too."""
+"""CTranslate2 folders: export through CTranslate2's specification of a Transformer, and import."""
 
 import json
 import math
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
 import torch
-from pydantic import ValidationError
 from torch import Tensor
 
 from transduce.bundle import Bundle, BundleDescription, Languages, model_tensors
-from transduce.config import SearchConfig, TransformerConfig, first_problem
+from transduce.config import SearchConfig, TransformerConfig
 from transduce.errors import BundleError, ParityError
-from transduce.interop.argos.package import is_package, unpack
 from transduce.interop.conversion import (
     SPECIAL,
     ForeignVocabulary,
-    SentencePieceCodec,
+    arrange_token_matrices,
+    fit_search,
     interleave_channels,
+    make_config,
     make_tokenizer,
-    select_rows,
 )
 from transduce.interop.ctranslate2.layout import (
     EMBEDDINGS,
+    MODEL_FILE,
     OUTPUT_BIAS,
     POSITIONS,
     PROJECTION,
+    Variables,
     find_obstacles,
     find_unknown_variables,
     from_variables,
     has_shared_positions,
     num_positions,
     read_embedding_scale,
+    read_model_file,
     read_network_settings,
     read_positions,
     starts_from_zero,
     to_variables,
 )
-from transduce.interop.ctranslate2.model_file import MODEL_FILE, Variables, read_model_file
 from transduce.interop.ctranslate2.runtime import (
     CONFIG_FILE,
-    SECTION,
     CTranslate2Runtime,
-    ExportedSettings,
     compute_type,
-    import_ctranslate2,
     read_settings,
 )
-from transduce.interop.formats import ImportedModel, Runtime, refuse_import, render_card
+from transduce.interop.formats import (
+    SECTION,
+    ExportedSettings,
+    ImportedModel,
+    Runtime,
+    import_optional,
+    network_obstacles,
+    refuse_import,
+    render_card,
+)
 from transduce.model import NEVER, Transformer
 from transduce.model.sublayers import EPSILON
-from transduce.text import Tokenizer
+from transduce.text import SOURCE_MODEL, Tokenizer
 
 ACTIVATIONS = {"relu": "RELU", "gelu": "GELU", "swish": "SWISH"}
 """CTranslate2's names of activations; its GELU is the exact one, as in Transduce."""
 
 
 class CTranslate2Format:
-    """The `ExportFormat` and `ImportFormat` of CTranslate2 4, and of the programs that use it: a folder.
-
-    An import may be an Argos package, too.
-    """
+    """The `ExportFormat` and `ImportFormat` of CTranslate2 4, and of the programs that use it: a folder."""
 
     precisions = ("float32", "float16", "bfloat16", "int8", "int8_float32", "int16")
     suffix = ""
 
     def obstacles(self, bundle: Bundle) -> list[str]:
-        config = bundle.model_config
-        found = []
-        if config.attention_score == "additive":
-            found.append('attention_score = "additive": CTranslate2 compares queries and keys by products alone')
-        if config.normalization == "batch":
-            found.append('normalization = "batch": CTranslate2 knows layer normalisation alone')
-        if config.d_k != config.d_v:
-            found.append(f"d_k = {config.d_k}, d_v = {config.d_v}: in CTranslate2 keys are as wide as values")
-        return found
+        return list(network_obstacles(bundle.model_config, "CTranslate2", has_head_width=True))
 
     def write(self, bundle: Bundle, path: Path, precision: str) -> None:
         tokenizer = bundle.load_tokenizer()
@@ -102,36 +96,33 @@ class CTranslate2Format:
         (path / "README.md").write_text(card, encoding="utf-8", newline="\n")
 
     def load(self, path: Path, tokenizer: Tokenizer) -> Runtime:
-        return load_runtime(path, tokenizer)
+        return load_runtime(path, tokenizer, Tokenizer.load(path) if (path / SOURCE_MODEL).is_file() else None)
 
     def read_back(self, path: Path) -> Mapping[str, Tensor]:
-        variables = Variables(read_model_file(path / MODEL_FILE), path / MODEL_FILE)
+        variables = read_model_file(path / MODEL_FILE)
         config, kind = read_settings(path).model, read_positions(variables).kind
         if kind != config.positions or not has_shared_positions(variables):
             raise ParityError(f"{path / MODEL_FILE}: its positions are {kind}, must be {config.positions}, all of them")
         return from_variables(config, variables.__getitem__)
 
     def recognises(self, path: Path) -> bool:
-        return (path / MODEL_FILE).is_file() or is_package(path)
+        return (path / MODEL_FILE).is_file()
 
     def read(self, path: Path, tokenizer: Path | None) -> ImportedModel:
         """Whole numbers of 8 or 16 bits become what CTranslate2 computes with in float32: number by scale."""
-        with _open_folder(path) as (folder, languages):
-            return _read(folder, tokenizer, languages)
+        return read_folder(path, tokenizer, Languages())
 
 
 FORMAT = CTranslate2Format()
 
 
-def load_runtime(
-    folder: Path, tokenizer: Tokenizer, *, codec: SentencePieceCodec | None = None, origin: str = ""
-) -> Runtime:
+def load_runtime(folder: Path, tokenizer: Tokenizer, own: Tokenizer | None, origin: str = "") -> Runtime:
     """CTranslate2 with an exported model, on the CPU; see `CTranslate2Runtime` for the arguments.
 
     Weights of 16 bits, with which few processors compute, are computed with in float32.
     """
     precision = compute_type(read_settings(folder).precision, "cpu")
-    return CTranslate2Runtime(folder, tokenizer, precision, codec=codec, origin=origin)
+    return CTranslate2Runtime(folder, tokenizer, precision, own=own, origin=origin)
 
 
 def ctranslate2_card(description: BundleDescription, precision: str, tokenizer: Tokenizer) -> str:
@@ -156,7 +147,7 @@ def ctranslate2_card(description: BundleDescription, precision: str, tokenizer: 
 
 def _make_specification(model: Transformer, num_positions: int) -> Any:  # noqa: ANN401 - of an optional package without types
     """The model as a CTranslate2 specification in float32, without vocabularies and other settings."""
-    specs = import_ctranslate2("exporting to CTranslate2").specs
+    specs = import_optional("ctranslate2", "exporting to CTranslate2").specs
     config = model.config
     settings = {
         "pre_norm": config.norm_order == "pre",
@@ -181,46 +172,33 @@ def _make_specification(model: Transformer, num_positions: int) -> Any:  # noqa:
     return spec
 
 
-@contextmanager
-def _open_folder(path: Path) -> Iterator[tuple[Path, Languages]]:
-    """The folder of the model, extracted from a package if necessary."""
-    if path.is_dir():
-        yield path, Languages()
-        return
-    with TemporaryDirectory() as temporary:
-        languages = unpack(path, Path(temporary))
-        yield Path(temporary) / "model", languages
-
-
-def _read(folder: Path, given: Path | None, languages: Languages) -> ImportedModel:
-    file = read_model_file(folder / MODEL_FILE)
-    if file.kind != "TransformerSpec":
-        raise BundleError(f"{folder}: is a {file.kind}, must be a TransformerSpec, with encoder and decoder")
-    variables, tokens = Variables(file, folder / MODEL_FILE), read_tokens(folder)
+def read_folder(folder: Path, given: Path | None, languages: Languages) -> ImportedModel:
+    """The model in `folder`; see `ImportFormat.read`. `languages` are those of a model that does not name them."""
+    variables = read_model_file(folder / MODEL_FILE)
+    if variables.kind != "TransformerSpec":
+        raise BundleError(f"{folder}: is a {variables.kind}, must be a TransformerSpec, with encoder and decoder")
+    tokens = read_tokens(folder)
     settings = _read_config(folder, variables)
     refuse_import(folder, [*_find_config_obstacles(settings, variables, tokens), *find_obstacles(variables)])
     tokens = tokens.without_pad() if _starts_with_pad(settings, variables, tokens) else tokens
     table = read_positions(variables)
     tokenizer = make_tokenizer(tokens, folder, given, ends_sources=_ends_sources(settings, variables))
     matrices = _read_token_matrices(variables, tokens, tokenizer)
-    exported = read_settings(folder) if SECTION in settings else _make_default_settings(languages, len(table.rows))
-    shape = {**read_network_settings(variables), "vocabulary": tokenizer.vocabulary, "dropout": exported.model.dropout}
-    shape |= {"tied_embeddings": _find_tying(matrices), "output_bias": OUTPUT_BIAS in matrices, "positions": table.kind}
-    shape |= {"max_positions": len(table.rows)} if table.kind == "learned" else {}
-    try:
-        config = TransformerConfig(**shape)
-    except ValidationError as error:
-        raise BundleError(f"{folder}: {first_problem(error)}") from None
+    if SECTION in settings:
+        exported = read_settings(folder)
+    else:
+        exported = ExportedSettings(model=TransformerConfig(), search=fit_search(len(table.rows)), languages=languages)
+    said = {"dropout": exported.model.dropout, "output_bias": exported.model.output_bias}
+    shape = {**read_network_settings(variables), **said}
+    config = make_config(shape, matrices, (table.kind, len(table.rows)), str(folder))
 
     def variable(name: str) -> Tensor:
-        if name in matrices:
-            return matrices[name]
         if name.endswith("/bias") and name not in variables:
             return torch.zeros(len(variables.raw(name.removesuffix("bias") + "weight")))
         return table.rows if name in POSITIONS else variables[name]
 
     try:
-        tensors = from_variables(config, variable)
+        tensors = from_variables(config, variable, matrices)
     except (RuntimeError, IndexError) as error:  # of torch
         raise BundleError(f"{folder}: its variables do not belong together: {error}") from None
     if not _starts_from_zero(variables):
@@ -240,7 +218,8 @@ def _read(folder: Path, given: Path | None, languages: Languages) -> ImportedMod
 
 def _load_runtime(folder: Path, tokenizer: Tokenizer) -> CTranslate2Runtime:
     try:
-        return CTranslate2Runtime(folder, tokenizer, "float32")
+        own = tokenizer if (folder / SOURCE_MODEL).is_file() else None
+        return CTranslate2Runtime(folder, tokenizer, "float32", own=own)
     except RuntimeError as error:  # of CTranslate2
         raise BundleError(f"{folder}: CTranslate2 itself cannot load it: {error}") from None
 
@@ -267,15 +246,6 @@ def _read_config(folder: Path, variables: Variables) -> dict[str, Any]:
     if not isinstance(found, dict):
         raise BundleError(f"{path}: is no JSON object; use an undamaged copy")
     return defaults | found
-
-
-def _make_default_settings(languages: Languages, num_positions: int) -> ExportedSettings:
-    """Defaults for the settings that only exports of Transduce have; no sentence is longer than the positions."""
-    usual = SearchConfig()
-    extra = min(usual.max_extra_length, max(1, num_positions // 2))
-    pieces = min(usual.max_pieces, max(8, num_positions - extra - 1))
-    search = usual.model_copy(update={"max_extra_length": extra, "max_pieces": pieces})
-    return ExportedSettings(model=TransformerConfig(), search=search, languages=languages, precision="float32")
 
 
 def _find_config_obstacles(
@@ -319,29 +289,15 @@ def _ends_sources(settings: Mapping[str, Any], variables: Variables) -> bool:
 
 
 def _read_token_matrices(variables: Variables, tokens: ForeignVocabulary, tokenizer: Tokenizer) -> dict[str, Tensor]:
-    """The matrices with a row for each token but `<pad>`, in the order of the tokenizer, scaled for a bundle."""
-    pieces = tokenizer.pieces(range(tokenizer.pad_id))
-    sources, targets = tokens.rows(pieces)
+    """The matrices with a row for each token, scaled for a bundle."""
     num_sources, num_targets = (len(side) + tokens.has_pad for side in (tokens.sources, tokens.targets))
-    found = {
-        EMBEDDINGS[0]: select_rows(variables.rows(EMBEDDINGS[0], num_sources), sources),
-        EMBEDDINGS[1]: select_rows(variables.rows(EMBEDDINGS[1], num_targets), targets),
-        PROJECTION: select_rows(variables.rows(PROJECTION, num_targets), targets),
-    }
-    for name in EMBEDDINGS:
-        found[name] *= read_embedding_scale(variables, name) / math.sqrt(variables.d_model)
-    if OUTPUT_BIAS in variables or -1 in targets:
-        bias = variables.rows(OUTPUT_BIAS, num_targets) if OUTPUT_BIAS in variables else torch.zeros(num_targets)
-        found[OUTPUT_BIAS] = select_rows(bias, targets, NEVER)
-        if tokens.has_pad and not found[OUTPUT_BIAS].any():  # it was there for `<pad>` alone
-            found.pop(OUTPUT_BIAS)
-    return found
-
-
-def _find_tying(matrices: Mapping[str, Tensor]) -> str:
-    if not torch.equal(matrices[EMBEDDINGS[1]], matrices[PROJECTION]):
-        return "none"
-    return "three_way" if torch.equal(*(matrices[name] for name in EMBEDDINGS)) else "two_way"
+    source, target = (
+        variables.rows(name, num_rows) * (read_embedding_scale(variables, name) / math.sqrt(variables.d_model))
+        for name, num_rows in zip(EMBEDDINGS, (num_sources, num_targets), strict=True)
+    )
+    output = variables.rows(PROJECTION, num_targets)
+    bias = variables.rows(OUTPUT_BIAS, num_targets) if OUTPUT_BIAS in variables else torch.zeros(num_targets)
+    return arrange_token_matrices(source, target, output, bias, tokens.rows(tokenizer))
 
 
 def _set_start_embedding(

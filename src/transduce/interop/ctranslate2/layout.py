@@ -1,4 +1,13 @@
-"""The network of a CTranslate2 model: which variables hold which tensors of a bundle, positions, and settings.
+"""The file `model.bin` of a CTranslate2 folder: its variables, and which tensors of a bundle and settings they hold.
+
+Little-endian, as `Model::load` in CTranslate2's src/models/model.cc reads it:
+
+    version of the file (4 bytes), kind of model (a text), revision of the kind (4)
+    number of variables (4), and of each: name (a text), number of axes (1), their lengths (4 each), type (1),
+        size in bytes (4), numbers
+    number of aliases (4), and of each: its name (a text), the name of the variable that it stands for (a text)
+
+A text is its length in bytes (2), its bytes, and a zero that counts in the length.
 
 Matrices have the same layout in both programs, [outputs, inputs], and both stack the projections of an attention in
 one matrix; CTranslate2 has two only for cross-attention, as it projects the memory once. Its vocabulary has no `<pad>`:
@@ -7,9 +16,12 @@ which is then the start symbol's.
 """
 
 import math
+import struct
 from collections.abc import Callable, Iterator, Mapping
 from itertools import count, product
-from typing import Any, NamedTuple
+from math import prod
+from pathlib import Path
+from typing import Any, NamedTuple, NoReturn
 
 import torch
 from jaxtyping import Float
@@ -17,17 +29,229 @@ from torch import Tensor
 
 from transduce.config import SearchConfig, TransformerConfig
 from transduce.errors import BundleError
-from transduce.interop.conversion import classify_positions, compute_tensor2tensor_sinusoids
-from transduce.interop.ctranslate2.model_file import Variables
+from transduce.interop.conversion import classify_positions, compute_tensor2tensor_sinusoids, gather_tensors, split_name
+
+MODEL_FILE = "model.bin"
+FILE_VERSIONS = (3, 4, 5, 6)
+TYPES = (torch.float32, torch.int8, torch.int16, torch.int32, torch.float16, torch.bfloat16)
+"""Types of numbers, by their code in the file."""
+
+_TYPES_BEFORE_4 = {4: torch.float32, 2: torch.int16, 1: torch.int8}
+"""Types of numbers in older files, by the number of bytes."""
+
+_MOST_AXES = 8
+
+
+def read_model_file(path: Path) -> "Variables":
+    """Read the file at `path`."""
+    try:
+        reader = _Reader(path.read_bytes(), path)
+    except OSError as error:
+        raise BundleError(f"{path}: cannot be read: {error.strerror}") from None
+    version = reader.number(4)
+    if version not in FILE_VERSIONS:
+        reader.refuse(f"has file version {version}, known are {FILE_VERSIONS[0]} to {FILE_VERSIONS[-1]}")
+    kind, revision = reader.text(), reader.number(4)
+    found: dict[str, Tensor] = {}
+    for _ in range(reader.number(4)):
+        name = reader.text()
+        if name in found:
+            reader.refuse(f"has the variable {name!r} twice")
+        found[name] = reader.tensor(name, version)
+    scales: dict[str, Tensor] = {}
+    for _ in range(reader.number(4)):
+        alias, name = reader.text(), reader.text()
+        if name not in found:
+            reader.refuse(f"says that {alias!r} is {name!r}, which it does not have")
+        if alias in found:
+            reader.refuse(f"has the variable {alias!r} twice")
+        found[alias] = found[name]
+        if (scale := found.get(f"{name}_scale", scales.get(f"{name}_scale"))) is not None:  # the alias stands for both
+            scales[f"{alias}_scale"] = scale
+    if reader.left:
+        reader.refuse(f"goes on for {reader.left:,} bytes behind its end")
+    return Variables(path, kind, revision, scales | found)
+
+
+class _Reader:
+    """Reads values from `data` one after the other, and never beyond its end."""
+
+    def __init__(self, data: bytes, path: Path) -> None:
+        self._data = data
+        self._path = path
+        self._place = 0
+
+    @property
+    def left(self) -> int:
+        """Bytes not yet taken."""
+        return len(self._data) - self._place
+
+    def number(self, num_bytes: int) -> int:
+        """The next bytes as a number that is not negative."""
+        return int.from_bytes(self._data[self._take(num_bytes)], "little")
+
+    def text(self) -> str:
+        """The next text."""
+        raw = self._data[self._take(self.number(2))]
+        try:
+            text = raw.removesuffix(b"\0").decode("utf-8")
+        except UnicodeDecodeError:
+            text = ""
+        if not text or not raw.endswith(b"\0") or not text.isprintable():
+            self.refuse(f"has {raw[:40]!r} where a name should stand")
+        return text
+
+    def tensor(self, name: str, version: int) -> Tensor:
+        """The next variable, whose `name` has been read."""
+        num_axes = self.number(1)
+        if num_axes > _MOST_AXES:
+            self.refuse(f"{name!r} has {num_axes} axes")
+        shape = struct.unpack(f"<{num_axes}I", self._data[self._take(4 * num_axes)])
+        if 0 in shape:
+            self.refuse(f"{name!r} has the shape {list(shape)}, with nothing in it")
+        code = self.number(1)
+        if version < 4:
+            kind = _TYPES_BEFORE_4.get(code)
+            num_bytes = self.number(4) * code
+        else:
+            kind = TYPES[code] if code < len(TYPES) else None
+            num_bytes = self.number(4)
+        if kind is None:
+            self.refuse(f"{name!r} has the unknown type {code}")
+        if num_bytes != prod(shape) * kind.itemsize:
+            self.refuse(
+                f"{name!r} has {num_bytes:,} bytes, its shape {list(shape)} needs {prod(shape) * kind.itemsize:,}"
+            )
+        numbers = bytearray(self._data[self._take(num_bytes)])
+        return torch.frombuffer(numbers, dtype=kind).view(shape)
+
+    def refuse(self, finding: str) -> NoReturn:
+        """Say what is wrong."""
+        raise BundleError(
+            f"{self._path}: {finding}: it is no model of CTranslate2, or is damaged; use an undamaged copy"
+        )
+
+    def _take(self, num_bytes: int) -> slice:
+        if num_bytes > self.left:
+            self.refuse(f"ends after {len(self._data):,} bytes, where {num_bytes - self.left:,} more should follow")
+        place = slice(self._place, self._place + num_bytes)
+        self._place = place.stop
+        return place
+
+
+_SCALE = "_scale"
+
+
+class Variables:
+    """The variables of a model file in float32, by their current names, with a record of which were read.
+
+    Integers are divided by the scale of their row.
+
+    Args:
+        path: the file, for error messages.
+        kind: the specification, as in "TransformerSpec".
+        revision: its version.
+        variables: numbers by name, as in "encoder/layer_0/ffn/linear_0/weight"; single numbers have no axes.
+    """
+
+    def __init__(self, path: Path, kind: str, revision: int, variables: Mapping[str, Tensor]) -> None:
+        self.kind = kind
+        self._path, self._revision, self._variables = path, revision, variables
+        self._read: set[str] = set()
+
+    def __contains__(self, name: str) -> bool:
+        return self._place(name) is not None
+
+    def _place(self, name: str) -> str | None:
+        """The name in this file; before revision 5, both stacks shared their settings, and embeddings had no number."""
+        places = [name, name.replace("embeddings_0/", "embeddings/")]
+        if self._revision < 5:
+            places.append(name.partition("/")[2])
+        return next((place for place in places if place in self._variables), None)
+
+    def raw(self, name: str) -> Tensor:
+        """The variable in its own type."""
+        place = self._place(name)
+        if place is None:
+            raise BundleError(
+                f"{self._path}: has no variable {name!r}, which such a model needs: it is of another kind"
+            )
+        self._read.add(place)
+        return self._variables[place]
+
+    def __getitem__(self, name: str) -> Tensor:
+        """The variable in float32: the numbers that CTranslate2 computes with in that precision."""
+        numbers = self.raw(name)
+        if numbers.is_floating_point():
+            return numbers.float()
+        scale = self.raw(name + _SCALE)
+        if scale.dtype != torch.float32 or scale.ndim > 1 or (scale.ndim and len(scale) != len(numbers)):
+            raise BundleError(
+                f"{self._path}: {name + _SCALE!r} has the shape {list(scale.shape)}, which scales no rows"
+            )
+        return numbers.float() / scale.view(-1, *(1,) * (numbers.ndim - 1))
+
+    def matrix(self, name: str) -> Tensor:
+        """A matrix in its own type."""
+        found = self.raw(name)
+        if found.ndim != 2 or not found.numel():
+            raise BundleError(f"{self._path}: {name!r} has the shape {list(found.shape)}, must be a matrix")
+        return found
+
+    def rows(self, name: str, num_rows: int) -> Tensor:
+        """A matrix with `num_rows` rows of the width of the network, or a vector of so many numbers, in float32."""
+        found = self[name]
+        if found.shape not in {(num_rows,), (num_rows, self.d_model)}:
+            raise BundleError(
+                f"{self._path}: {name!r} has the shape {list(found.shape)}, must have a row of {self.d_model} numbers "
+                f"for each of the {num_rows:,} tokens of the vocabulary"
+            )
+        return found
+
+    @property
+    def d_model(self) -> int:
+        """The width of the network, by its first normalisation."""
+        return self.raw("encoder/layer_0/self_attention/layer_norm/gamma").numel()
+
+    def number(self, name: str, default: float) -> float:
+        """A single number: a setting, or a switch that is 0 or 1."""
+        if name not in self:
+            return default
+        value = self.raw(name)
+        if value.numel() != 1 or not value.isfinite().all():
+            raise BundleError(f"{self._path}: {name!r} has the shape {list(value.shape)}, must be one number")
+        return float(value)
+
+    def unread(self) -> list[str]:
+        """Names of the variables that were not read, sorted."""
+        return sorted(self._variables.keys() - self._read)
+
 
 ROWS_ARE_TOKENS = ("source_embedding.weight", "target_embedding.weight", "projection.weight", "projection.bias")
+EMBEDDINGS = ("encoder/embeddings_0/weight", "decoder/embeddings/weight")
+PROJECTION = "decoder/projection/weight"
 POSITIONS = ("encoder/position_encodings/encodings", "decoder/position_encodings/encodings")
-
 OUTPUT_BIAS = "decoder/projection/bias"
 
-_LINEAR = (("weight", "weight"), ("bias", "bias"))
-_NORMALIZATION = (("gain", "gamma"), ("bias", "beta"))
-
+_PARTS = {
+    "self_attention.projection": ("self_attention/linear_0",),
+    "self_attention.output": ("self_attention/linear_1",),
+    "self_attention_residual.normalization": ("self_attention/layer_norm",),
+    "cross_attention.projection": ("attention/linear_0", "attention/linear_1"),
+    "cross_attention.output": ("attention/linear_2",),
+    "cross_attention_residual.normalization": ("attention/layer_norm",),
+    "feed_forward.inner": ("ffn/linear_0",),
+    "feed_forward.outer": ("ffn/linear_1",),
+    "feed_forward_residual.normalization": ("ffn/layer_norm",),
+    "final": ("layer_norm",),
+}
+_ALONE = {
+    "source_embedding.weight": EMBEDDINGS[0],
+    "target_embedding.weight": EMBEDDINGS[1],
+    "projection.weight": PROJECTION,
+    "projection.bias": OUTPUT_BIAS,
+    "positions.table": POSITIONS[0],
+}
 
 NUM_POSITIONS = 2048
 """The smallest number of rows of an exported table of sinusoids; CTranslate2 reads 1,024 unless told otherwise."""
@@ -40,27 +264,15 @@ def num_positions(config: TransformerConfig, search: SearchConfig) -> int:
     return max(NUM_POSITIONS, search.max_pieces + 1 + search.max_extra_length)
 
 
-def map_tensors_to_variables(config: TransformerConfig) -> dict[str, tuple[str, ...]]:
-    """For each tensor of a bundle, the variables whose rows, stacked, are its rows."""
-    found: dict[str, tuple[str, ...]] = {"source_embedding.weight": ("encoder/embeddings_0/weight",)}
-    if config.tied_embeddings != "three_way":
-        found["target_embedding.weight"] = ("decoder/embeddings/weight",)
-    if config.tied_embeddings == "none":
-        found["projection.weight"] = ("decoder/projection/weight",)
-    if config.output_bias:
-        found["projection.bias"] = (OUTPUT_BIAS,)
-    if config.positions == "learned":
-        found["positions.table"] = POSITIONS[:1]
-    for stack, num_layers in (("encoder", config.num_encoder_layers), ("decoder", config.num_decoder_layers)):
-        parts = list(_list_layer_parts(is_decoder=stack == "decoder"))
-        for layer, (ours, theirs) in product(range(num_layers), parts):
-            for our_name, their_name in _NORMALIZATION if ours.endswith("normalization") else _LINEAR:
-                found[f"{stack}.layers.{layer}.{ours}.{our_name}"] = tuple(
-                    f"{stack}/layer_{layer}/{part}/{their_name}" for part in theirs
-                )
-        if config.norm_order == "pre":
-            found |= {f"{stack}.final.{ours}": (f"{stack}/layer_norm/{theirs}",) for ours, theirs in _NORMALIZATION}
-    return found
+def list_variables(name: str) -> tuple[str, ...]:
+    """The variables whose rows, stacked, are the rows of the bundle's tensor."""
+    if name in _ALONE:
+        return (_ALONE[name],)
+    stack, layer, part, kind = split_name(name)
+    if part.endswith(("normalization", "final")):
+        kind = "gamma" if kind == "gain" else "beta"
+    place = stack if layer is None else f"{stack}/layer_{layer}"
+    return tuple(f"{place}/{one}/{kind}" for one in _PARTS[part])
 
 
 def map_copies(config: TransformerConfig) -> dict[str, str]:
@@ -84,44 +296,38 @@ def to_variables(config: TransformerConfig, tensors: Mapping[str, Tensor]) -> di
     """The variables of a model with these weights; a shared one is the same tensor under each of its names."""
     found: dict[str, Tensor] = {}
     tokens = slice(None, -1) if starts_from_zero(tensors) else slice(None)
-    for name, variables in map_tensors_to_variables(config).items():
-        tensor = tensors[name][tokens] if name in ROWS_ARE_TOKENS else tensors[name]
+    for name, whole in tensors.items():
+        variables, tensor = list_variables(name), whole[tokens] if name in ROWS_ARE_TOKENS else whole
         query_width = config.num_heads * config.d_k
         rows = [query_width, len(tensor) - query_width] if len(variables) == 2 else [len(tensor)]
         found |= zip(variables, torch.split(tensor, rows), strict=True)
     for variable, name in map_copies(config).items():
-        found[variable] = found[map_tensors_to_variables(config)[name][0]]
+        found[variable] = found[list_variables(name)[0]]
     if not starts_from_zero(tensors):  # and is never predicted
         bias = found.get(OUTPUT_BIAS, torch.zeros(config.vocabulary))
         found[OUTPUT_BIAS] = torch.cat([bias[:-1], torch.full((1,), -torch.inf)])
     return found
 
 
-def from_variables(config: TransformerConfig, variable: Callable[[str], Tensor]) -> dict[str, Tensor]:
-    """The tensors of a bundle from the function that returns a variable; a missing row of `<pad>` is zero."""
-    places = map_tensors_to_variables(config)
+def from_variables(
+    config: TransformerConfig, variable: Callable[[str], Tensor], matrices: Mapping[str, Tensor] | None = None
+) -> dict[str, Tensor]:
+    """The tensors of a bundle from the function that returns a variable; a missing row of `<pad>` is zero.
+
+    `matrices` are those with a row for each token, unless the rows of the variables are the bundle's.
+    """
+    given = matrices or {}
     for copy, name in map_copies(config).items():
-        if not torch.equal(variable(copy), variable(places[name][0])):
-            raise BundleError(f"{copy} and {places[name][0]} differ, and in this model they are one")
-    found = {}
-    for name, variables in places.items():
-        tensor = torch.cat([variable(one) for one in variables])
-        lacks_pad = name in ROWS_ARE_TOKENS and len(tensor) < config.vocabulary
-        found[name] = torch.cat([tensor, torch.zeros_like(tensor[:1])]) if lacks_pad else tensor
-    return found
+        (first,) = list_variables(name)
+        if name not in given and not torch.equal(variable(copy), variable(first)):
+            raise BundleError(f"{copy} and {first} differ, and in this model they are one")
 
+    def find_parts(name: str) -> list[Tensor]:
+        parts = [variable(one) for one in list_variables(name)]
+        lacks_pad = name in ROWS_ARE_TOKENS and len(parts[0]) < config.vocabulary
+        return [*parts, torch.zeros_like(parts[0][:1])] if lacks_pad else parts
 
-def _list_layer_parts(*, is_decoder: bool) -> Iterator[tuple[str, tuple[str, ...]]]:
-    yield "self_attention.projection", ("self_attention/linear_0",)
-    yield "self_attention.output", ("self_attention/linear_1",)
-    yield "self_attention_residual.normalization", ("self_attention/layer_norm",)
-    if is_decoder:
-        yield "cross_attention.projection", ("attention/linear_0", "attention/linear_1")
-        yield "cross_attention.output", ("attention/linear_2",)
-        yield "cross_attention_residual.normalization", ("attention/layer_norm",)
-    yield "feed_forward.inner", ("ffn/linear_0",)
-    yield "feed_forward.outer", ("ffn/linear_1",)
-    yield "feed_forward_residual.normalization", ("ffn/layer_norm",)
+    return gather_tensors(config, given, find_parts)
 
 
 _LENGTH = 2048
@@ -168,9 +374,6 @@ def has_shared_positions(variables: Variables) -> bool:
         return encoder is decoder
     return torch.equal(encoder, decoder)
 
-
-EMBEDDINGS = ("encoder/embeddings_0/weight", "decoder/embeddings/weight")
-PROJECTION = "decoder/projection/weight"
 
 _STACKS = ("encoder", "decoder")
 _ACTIVATIONS = {0: "relu", 2: "swish", 3: "gelu"}

@@ -3,31 +3,18 @@
 import json
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import torch
-from pydantic import ValidationError
 
-from transduce.bundle import Languages
-from transduce.config import SearchConfig, Settings, TransformerConfig
-from transduce.errors import BundleError, ConfigError, MissingExtraError
-from transduce.interop.conversion import SentencePieceCodec, number_pieces
+from transduce.config import SearchConfig
+from transduce.errors import BundleError, ConfigError
+from transduce.interop.conversion import number_pieces
 from transduce.interop.ctranslate2.layout import num_positions
+from transduce.interop.formats import SECTION, ExportedSettings, import_optional
 from transduce.search import Constraints, Hypothesis, Sampling, length_penalty
-from transduce.text import SOURCE_MODEL, TARGET_MODEL, Tokenizer
+from transduce.text import Tokenizer
 from transduce.translation import batch_by_length
-
-
-def import_ctranslate2(purpose: str) -> ModuleType:
-    """Import the optional package `ctranslate2`; `purpose` says in the error what needs it."""
-    try:
-        import ctranslate2  # noqa: PLC0415 - optional
-        import ctranslate2.specs  # noqa: PLC0415
-    except ImportError:
-        raise MissingExtraError("ctranslate2", "ctranslate2", purpose) from None
-    package: ModuleType = ctranslate2
-    return package
 
 
 def compute_type(precision: str, device: str) -> str:
@@ -35,44 +22,29 @@ def compute_type(precision: str, device: str) -> str:
 
     CTranslate2 would choose the same, with a warning on standard error.
     """
-    known = import_ctranslate2("running a model in CTranslate2").get_supported_compute_types(device)
+    known = import_optional("ctranslate2", "running a model in CTranslate2").get_supported_compute_types(device)
     return precision if precision in known else "float32"
 
 
 CONFIG_FILE = "config.json"
-SECTION = "transduce"
-
-
-class ExportedSettings(Settings):
-    """The section `transduce` of config.json, which CTranslate2 ignores."""
-
-    model: TransformerConfig
-    """The settings of the network."""
-
-    search: SearchConfig
-    """The settings of the search unless others are given."""
-
-    languages: Languages
-    """From which language to which."""
-
-    precision: str
-    """CTranslate2's name of the precision of the weights."""
 
 
 def read_settings(folder: Path) -> ExportedSettings:
     """Read the section `transduce` of the config.json of `folder`."""
     path = folder / CONFIG_FILE
     try:
-        section = json.loads(path.read_bytes())[SECTION]
-        # As JSON, in which pydantic's strict mode takes what Python's types would not let pass.
-        return ExportedSettings.model_validate_json(json.dumps(section))
+        content = json.loads(path.read_bytes())
     except OSError as error:
         raise BundleError(f"{path}: cannot be read ({error.strerror}): give a folder that was exported") from None
-    except (ValueError, KeyError, TypeError, RecursionError, ValidationError):
+    except (ValueError, RecursionError):
+        content = None
+    settings = ExportedSettings.of_section(content.get(SECTION)) if isinstance(content, dict) else None
+    if settings is None:
         raise BundleError(
             f"{path}: has no section {SECTION!r}, or not its settings: give a folder that "
             f"transduce export --to ctranslate2 has written"
-        ) from None
+        )
+    return settings
 
 
 def adds_source_end(folder: Path) -> bool:
@@ -88,7 +60,8 @@ class _Translator:
     """A translator of CTranslate2, which reads and writes pieces, and the tokenizer whose ids stand for them."""
 
     def __init__(self, folder: Path, tokenizer: Tokenizer, **options: Any) -> None:  # noqa: ANN401 - CTranslate2's
-        ctranslate2 = import_ctranslate2("running a model in CTranslate2")
+        ctranslate2 = import_optional("ctranslate2", "running a model in CTranslate2")
+        self.name = f"CTranslate2 {ctranslate2.__version__}"
         self._translator: Any = ctranslate2.Translator(str(folder), intra_threads=1, **options)
         self._tokenizer, self._ids = tokenizer, number_pieces(tokenizer)
         self._adds_source_end = adds_source_end(folder)
@@ -106,7 +79,7 @@ class CTranslate2Runtime(_Translator):
         folder: a CTranslate2 model, exported by Transduce or not.
         tokenizer: whose ids are read and returned; its pieces are the model's vocabulary.
         compute_type: CTranslate2's name of the arithmetic; "default" is that of the weights in the folder.
-        codec: the tokenizer that travels with the model; by default, the SentencePiece models in the folder, if any.
+        own: the tokenizer that travels with the model, if there is one.
         origin: what follows "CTranslate2 4.8.5" in the name of the program.
     """
 
@@ -116,22 +89,18 @@ class CTranslate2Runtime(_Translator):
         tokenizer: Tokenizer,
         compute_type: str = "default",
         *,
-        codec: SentencePieceCodec | None = None,
+        own: Tokenizer | None = None,
         origin: str = "",
     ) -> None:
         super().__init__(folder, tokenizer, device="cpu", compute_type=compute_type, inter_threads=1)
-        self.name = f"CTranslate2 {import_ctranslate2('running a model in CTranslate2').__version__}{origin}"
-        if codec is None and (folder / SOURCE_MODEL).is_file():  # used as the README.md of the folder uses them
-            source, target = folder / SOURCE_MODEL, folder / TARGET_MODEL
-            models = source.read_bytes(), (target if target.is_file() else source).read_bytes()
-            codec = SentencePieceCodec(models, tokenizer)
-        self._codec = codec
+        self.name += origin
+        self._own = own
 
     def encode(self, texts: Sequence[str]) -> list[list[int]] | None:
-        return None if self._codec is None else self._codec.encode(texts)
+        return None if self._own is None else list(map(self._own.as_source, self._own.encode_all(texts)))
 
     def decode(self, ids: Sequence[Sequence[int]]) -> list[str] | None:
-        return None if self._codec is None else self._codec.decode(ids)
+        return None if self._own is None else list(map(self._own.decode, ids))
 
     def forced_scores(self, sources: Sequence[Sequence[int]], targets: Sequence[Sequence[int]]) -> list[list[float]]:
         results = self._translator.score_batch(
@@ -183,7 +152,7 @@ class CTranslate2Engine(_Translator):
     """
 
     def __init__(self, folder: Path, device: str = "auto") -> None:
-        ctranslate2 = import_ctranslate2("the engine ctranslate2")
+        ctranslate2 = import_optional("ctranslate2", "the engine ctranslate2")
         settings, tokenizer = read_settings(folder), Tokenizer.load(folder)
         if device == "auto":
             device = "cuda" if ctranslate2.get_cuda_device_count() else "cpu"

@@ -2,24 +2,44 @@
 
 import json
 import math
+import warnings
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
+from types import ModuleType
+from typing import Any
 
 import torch
+from jaxtyping import Int
 from torch import Tensor
 from torch.nn import functional as F
 
 from transduce.bundle import Bundle, model_tensors
 from transduce.bundle.weights import read_tensors, write_tensors
-from transduce.config import SearchConfig, TransformerConfig
+from transduce.config import TransformerConfig
 from transduce.errors import BundleError, ParityError, UserError
-from transduce.interop.conversion import classify_positions, select_rows
-from transduce.interop.formats import ImportedModel, Runtime, refuse_import, render_card, source_obstacles
+from transduce.interop.conversion import (
+    TokenRows,
+    arrange_token_matrices,
+    classify_positions,
+    fit_search,
+    make_config,
+)
+from transduce.interop.formats import (
+    SECTION,
+    ExportedSettings,
+    ImportedModel,
+    Runtime,
+    import_optional,
+    network_obstacles,
+    piece_obstacles,
+    refuse_import,
+    render_card,
+    source_obstacles,
+)
 from transduce.interop.huggingface.layout import (
     OUTPUT_BIAS,
     POSITIONS,
-    SECTION,
-    ExportedSettings,
     from_huggingface,
     generation_settings,
     model_settings,
@@ -28,9 +48,137 @@ from transduce.interop.huggingface.layout import (
     to_huggingface,
     tokenizer_settings,
 )
-from transduce.interop.huggingface.runtime import Foreign, TokenIdMap, TransformersRuntime, load_folder
 from transduce.model import NEVER
 from transduce.text import Tokenizer
+from transduce.translation import batch_by_length
+
+Foreign = Any
+"""An object of Transformers, which has no types here."""
+
+
+@contextmanager
+def quiet(transformers: ModuleType) -> Iterator[None]:
+    """Transformers shows no progress bars and logs only errors within the block; the caller checks the rest."""
+    logging = transformers.utils.logging
+    verbosity, bars = logging.get_verbosity(), logging.is_progress_bar_enabled()
+    logging.set_verbosity_error()
+    logging.disable_progress_bar()
+    try:
+        with warnings.catch_warnings():
+            # Marian's tokenizer wants to have sacremoses for a method that it does not call.
+            warnings.filterwarnings("ignore", message="Recommended: pip install sacremoses")
+            yield
+    finally:
+        logging.set_verbosity(verbosity)
+        if bars:
+            logging.enable_progress_bar()
+
+
+BATCH_TOKENS = 4096
+MOST_LOGITS = 2**26
+"""Logits of a batch, padding included: a quarter of a gigabyte, and as much for their softmax."""
+
+Rows = Sequence[Sequence[int]]
+
+
+class TransformersRuntime:
+    """Transformers with its own model and tokenizer loaded, as `Runtime`; without `rows`, its ids are the bundle's."""
+
+    def __init__(self, model: Foreign, tokenizer: Foreign, rows: TokenRows | None = None) -> None:
+        transformers = import_optional("transformers", "running a model in Transformers")
+        self.name = f"Transformers {transformers.__version__}"
+        self._model, self._tokenizer, self._config = model, tokenizer, model.config
+        self._rows = rows or TokenRows(range(self._config.vocab_size), range(self._config.vocab_size))
+        self._source_ids, self._target_ids = ({theirs: ours for ours, theirs in enumerate(side)} for side in self._rows)
+        # What the folder says may ask for a beam, or force the last token.
+        self._model.generation_config = transformers.GenerationConfig(
+            eos_token_id=self._config.eos_token_id,
+            pad_token_id=self._config.pad_token_id,
+            decoder_start_token_id=self._config.decoder_start_token_id,
+            suppress_tokens=[self._config.pad_token_id],
+        )
+
+    def encode(self, texts: Sequence[str]) -> list[list[int]] | None:
+        rows = self._tokenizer(list(texts), verbose=False)["input_ids"] if texts else []
+        return [[self._source_ids[theirs] for theirs in row] for row in rows]
+
+    def decode(self, ids: Rows) -> list[str] | None:
+        theirs = ((self._rows.targets[ours] for ours in row) for row in ids)
+        rows = [[token for token in row if token >= 0] for row in theirs]
+        return [self._tokenizer.decode(row, skip_special_tokens=True) for row in rows]
+
+    def forced_scores(self, sources: Rows, targets: Rows) -> list[list[float]]:
+        """Scores without `<pad>` in the softmax; a token that targets do not have scores `NEVER`, as in Transduce."""
+        theirs = [[self._rows.targets[ours] for ours in target] for target in targets]
+        found: list[list[float]] = [[] for _ in sources]
+        for indices in self._batches([max(map(len, pair)) for pair in zip(sources, targets, strict=True)]):
+            scores = self._score(self._source(sources, indices), [theirs[index] for index in indices])
+            for index, row in zip(indices, scores, strict=True):
+                found[index] = [NEVER if token < 0 else score for token, score in zip(theirs[index], row, strict=True)]
+        return found
+
+    def greedy(self, sources: Rows, max_lengths: Sequence[int]) -> list[list[int]]:
+        found: list[list[int]] = [[] for _ in sources]
+        for indices in self._batches([max(pair) for pair in zip(map(len, sources), max_lengths, strict=True)]):
+            limit = max(max_lengths[index] for index in indices)
+            outputs = self._model.generate(**self._source(sources, indices), max_new_tokens=limit).tolist()
+            for index, output in zip(indices, outputs, strict=True):
+                row = output[1:]  # without the start symbol
+                end = row.index(self._config.eos_token_id) + 1 if self._config.eos_token_id in row else len(row)
+                # Greedy search does not look ahead: what a smaller limit leaves is the beginning.
+                found[index] = [self._target_ids[token] for token in row[: min(end, max_lengths[index])]]
+        return found
+
+    @torch.inference_mode()
+    def _score(self, source: dict[str, Tensor], targets: Rows) -> list[list[float]]:
+        """The log-probability of each token; any number for one that is -1."""
+        start, pad = self._config.decoder_start_token_id, self._config.pad_token_id
+        read = [[pad if token < 0 else token for token in row] for row in targets]
+        logits = self._model(**source, decoder_input_ids=self._pad([[start, *row[:-1]] for row in read])).logits
+        logits = logits.float().index_fill(-1, torch.tensor([pad]), -torch.inf)
+        scores = logits.log_softmax(dim=-1).gather(-1, self._pad(read)[..., None]).squeeze(-1).tolist()
+        return [row[: len(target)] for row, target in zip(scores, targets, strict=True)]
+
+    def _batches(self, lengths: Sequence[int]) -> Iterator[list[int]]:
+        longest, most = max(lengths, default=0), self._config.max_position_embeddings
+        if longest > most:
+            raise UserError(f"a sentence has {longest} tokens; {self.name} has positions for {most} of this model")
+        return batch_by_length(lengths, min(BATCH_TOKENS, MOST_LOGITS // self._config.vocab_size))
+
+    def _source(self, sources: Rows, indices: Sequence[int]) -> dict[str, Tensor]:
+        ids = self._pad([[self._rows.sources[ours] for ours in sources[index]] for index in indices])
+        return {"input_ids": ids, "attention_mask": (ids != self._config.pad_token_id).long()}
+
+    def _pad(self, rows: Rows) -> Int[Tensor, "rows length"]:
+        longest = max(map(len, rows))
+        return torch.tensor([[*row, *[self._config.pad_token_id] * (longest - len(row))] for row in rows])
+
+
+def load_folder(folder: Path, precision: str = "auto") -> tuple[Foreign, Foreign]:
+    """Load the model and the tokenizer of a folder by the `Auto` classes of Transformers, for evaluation.
+
+    Nothing outside the folder is read, and no code in it is run. `precision` "auto" is that of the file.
+    """
+    transformers = import_optional("transformers", f"loading {folder}")
+    place = {"pretrained_model_name_or_path": str(folder), "local_files_only": True, "trust_remote_code": False}
+    try:
+        with quiet(transformers):
+            model, found = transformers.AutoModelForSeq2SeqLM.from_pretrained(
+                **place, dtype=precision, weights_only=True, output_loading_info=True
+            )
+            tokenizer = transformers.AutoTokenizer.from_pretrained(**place)
+    except Exception as error:
+        if "weights_only" in str(error):  # of torch, which refuses such a pickle and says how to run it all the same
+            raise BundleError(
+                f"{folder}: its weights are a pickle (.bin) with something else in it than numbers, which could run "
+                f"any program; it was not read: get the model as model.safetensors, from whoever made it"
+            ) from error
+        raise BundleError(f"{folder}: Transformers cannot load it: {error}") from error
+    for name in ("missing_keys", "unexpected_keys", "mismatched_keys"):
+        if found[name]:
+            raise BundleError(f"{folder}: Transformers has {name.replace('_', ' ')}: {sorted(map(str, found[name]))}")
+    return model.eval(), tokenizer
+
 
 WEIGHTS = "model.safetensors"
 
@@ -95,20 +243,22 @@ class HuggingFaceFormat:
         state, theirs, beam = model.state_dict(), model.config, model.generation_config.num_beams
         problems = list(_find_unknown_settings(theirs)) or list(_find_unknown_weights(theirs, state))
         refuse_import(path, problems)
-        ours, ids = read_vocabulary(path, model, their_tokenizer)
-        tensors = _renumber_tokens(
-            _widen_feed_forward(state, max(theirs.encoder_ffn_dim, theirs.decoder_ffn_dim)), ids, theirs
-        )
+        ours, rows = read_vocabulary(path, model, their_tokenizer)
+        scale = 1.0 if theirs.scale_embedding else math.sqrt(theirs.d_model)
+        source, target = (state[f"model.{stack}.embed_tokens.weight"] / scale for stack in ("encoder", "decoder"))
+        matrices = arrange_token_matrices(source, target, state["lm_head.weight"], state[OUTPUT_BIAS][0], rows)
         exported = ExportedSettings.of_section(getattr(theirs, SECTION, None))
-        config = _make_config(theirs, tensors, ids, exported)
+        table = state[POSITIONS[0]]
+        positions = classify_positions(table), len(table)
+        config = make_config(_read_network_settings(theirs, exported), matrices, positions, str(path))
         return ImportedModel(
             config=config,
-            tensors=from_huggingface(config, tensors),
+            tensors=from_huggingface(config, _widen_feed_forward(state, config.d_ff), matrices),
             tokenizer=ours,
-            runtime=TransformersRuntime(model, their_tokenizer, ids),
+            runtime=TransformersRuntime(model, their_tokenizer, rows),
             source_language=their_tokenizer.source_lang or "",
             target_language=their_tokenizer.target_lang or "",
-            search=_make_search(beam, theirs.max_position_embeddings) if exported is None else exported.search,
+            search=fit_search(theirs.max_position_embeddings, beam) if exported is None else exported.search,
         )
 
 
@@ -120,21 +270,12 @@ def _classify_table(table: Tensor) -> str:
 
 
 def _find_obstacles(config: TransformerConfig, tokenizer: Tokenizer) -> Iterator[str]:
-    width = config.d_model / config.num_heads
-    if {config.d_k, config.d_v} != {width}:
-        yield (
-            f"d_k = {config.d_k}, d_v = {config.d_v}: in Transformers both are d_model / num_heads, "
-            f"{config.d_model} / {config.num_heads}"
-        )
-    if config.attention_score == "additive":
-        yield 'attention_score = "additive": Transformers compares queries and keys by products alone'
+    yield from network_obstacles(config, "Transformers", has_head_width=False)
     if math.frexp(query_scale(config))[0] != 0.5:
         yield (
             f'attention_score = "dot": Transformers divides by sqrt(d_k), and with d_k = {config.d_k} queries that '
             f"make up for it would be rounded"
         )
-    if config.normalization == "batch":
-        yield 'normalization = "batch": Transformers knows layer normalisation alone'
     if config.norm_order == "pre" and config.tied_embeddings != "three_way":
         yield (
             f'tied_embeddings = "{config.tied_embeddings}" and norm_order = "pre": the pre-norm model of Transformers, '
@@ -146,10 +287,7 @@ def _find_obstacles(config: TransformerConfig, tokenizer: Tokenizer) -> Iterator
             f"computes sinusoids and keeps no other table"
         )
     yield from source_obstacles(tokenizer, "its tokenizer")
-    pieces = tokenizer.pieces(range(tokenizer.vocabulary))
-    if len(set(pieces)) < len(pieces):
-        twice = next(piece for index, piece in enumerate(pieces) if piece in pieces[:index])
-        yield f"the tokenizer has two tokens {twice!r}: Transformers knows tokens by their names"
+    yield from piece_obstacles(tokenizer.pieces(range(tokenizer.vocabulary)), "Transformers")
 
 
 NORM_ORDERS = {"marian": "post", "pegasus": "pre"}
@@ -191,23 +329,11 @@ def _find_unknown_weights(theirs: Foreign, state: Mapping[str, Tensor]) -> Itera
         yield "the encoder's table of positions is not the decoder's: ours has one for both"
 
 
-def _make_search(beam: int | None, num_positions: int) -> SearchConfig:
-    """The beam of the model, without its length penalty, which is another formula, and lengths within its positions."""
-    default = SearchConfig()
-    max_extra_length = min(default.max_extra_length, num_positions // 3)
-    max_pieces = min(default.max_pieces, max(8, num_positions - max_extra_length - 1))
-    return SearchConfig(beam=beam or default.beam, max_extra_length=max_extra_length, max_pieces=max_pieces)
-
-
-def _make_config(
-    theirs: Foreign, tensors: Mapping[str, Tensor], ids: TokenIdMap, exported: ExportedSettings | None
-) -> TransformerConfig:
-    """The settings of the network; `tensors` are in the order of the bundle's tokenizer."""
+def _read_network_settings(theirs: Foreign, exported: ExportedSettings | None) -> dict[str, Any]:
+    """The fields of `TransformerConfig` that config.json decides."""
     # A bias of zeros, and queries that make up for a division, are no different from none.
     said = exported.model if exported else TransformerConfig()
-    table = tensors[POSITIONS[0]]
-    settings = {
-        "vocabulary": len(ids.sources),
+    return {
         "num_encoder_layers": theirs.encoder_layers,
         "num_decoder_layers": theirs.decoder_layers,
         "d_model": theirs.d_model,
@@ -216,22 +342,9 @@ def _make_config(
         "attention_score": "dot" if said.attention_score == "dot" else "scaled_dot",
         "activation": ACTIVATIONS[theirs.activation_function],
         "norm_order": NORM_ORDERS[theirs.model_type],
-        "tied_embeddings": _find_tying(theirs, ids),
-        "output_bias": said.output_bias or bool(tensors[OUTPUT_BIAS][0, :-1].any()),
-        "positions": classify_positions(table),
+        "output_bias": said.output_bias,
         "dropout": theirs.dropout,
     }
-    if settings["positions"] == "learned":
-        settings["max_positions"] = len(table)
-    return TransformerConfig(**settings)
-
-
-def _find_tying(theirs: Foreign, ids: TokenIdMap) -> str:
-    """Which matrices are shared; unscaled embeddings of Transformers differ from the output projection in a bundle."""
-    if not theirs.tie_word_embeddings or not theirs.scale_embedding:
-        return "none"
-    one_matrix = theirs.model_type == "pegasus" or theirs.share_encoder_decoder_embeddings
-    return "three_way" if one_matrix and ids.sources == ids.targets else "two_way"
 
 
 def _widen_feed_forward(state: Mapping[str, Tensor], d_ff: int) -> dict[str, Tensor]:
@@ -245,34 +358,11 @@ def _widen_feed_forward(state: Mapping[str, Tensor], d_ff: int) -> dict[str, Ten
     return found
 
 
-def _renumber_tokens(state: Mapping[str, Tensor], ids: TokenIdMap, theirs: Foreign) -> dict[str, Tensor]:
-    """The weights with a row for each token of the bundle, and embeddings before their scaling by sqrt(d_model)."""
-    scale = 1.0 if theirs.scale_embedding else math.sqrt(theirs.d_model)
-    sources, targets = ([-1 if one is None else one for one in side] for side in (ids.sources, ids.targets))
-    source, target = (
-        select_rows(state[f"model.{stack}.embed_tokens.weight"] / scale, rows)
-        for stack, rows in (("encoder", sources), ("decoder", targets))
-    )
-    return {
-        **state,
-        "model.shared.weight": source,
-        "model.encoder.embed_tokens.weight": source,
-        "model.decoder.embed_tokens.weight": target,
-        "lm_head.weight": select_rows(state["lm_head.weight"], targets),
-        OUTPUT_BIAS: select_rows(state[OUTPUT_BIAS][0], targets, NEVER)[None],
-    }
-
-
-def read_vocabulary(folder: Path, model: Foreign, tokenizer: Foreign) -> tuple[Tokenizer, TokenIdMap]:
-    """Make the bundle's tokenizer for a model of Transformers, and the map of token ids.
+def read_vocabulary(folder: Path, model: Foreign, tokenizer: Foreign) -> tuple[Tokenizer, TokenRows]:
+    """Make the bundle's tokenizer for a model and a tokenizer of Transformers, and the ids of its tokens there.
 
     The ids of the bundle are `<unk>`, `</s>`, the other pieces of both sides in their order in Transformers, those of
-    the source alone, those of the target alone, and `<pad>`.
-
-    Args:
-        folder: the folder of the model.
-        model: the model of Transformers.
-        tokenizer: the tokenizer of Transformers; ids without a piece get one.
+    the source alone, those of the target alone, and `<pad>`. Ids of `tokenizer` without a piece get one.
     """
     if type(tokenizer).__name__ != "MarianTokenizer":
         raise BundleError(
@@ -301,8 +391,7 @@ def read_vocabulary(folder: Path, model: Foreign, tokenizer: Foreign) -> tuple[T
         source_model, target_model, shared, str(folder), source_only=source_only, target_only=target_only
     )
     pieces = (*shared, *source_only, *target_only, "<pad>")
-    sources, targets = ([(side | special).get(piece) for piece in pieces] for side in (source, target))
-    return ours, TokenIdMap(sources, targets)
+    return ours, TokenRows(*([(side | special).get(piece, -1) for piece in pieces] for side in (source, target)))
 
 
 def _find_special_ids(folder: Path, config: Foreign, tokenizer: Foreign) -> dict[str, int]:

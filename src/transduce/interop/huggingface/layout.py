@@ -9,47 +9,23 @@ import json
 import math
 import re
 from collections.abc import Mapping, Sequence
-from typing import Optional
 
 import torch
 from pydantic import JsonValue
 from torch import Tensor
 
 from transduce.bundle import BundleDescription
-from transduce.bundle.weights import make_empty_tensors
-from transduce.config import SearchConfig, Settings, TransformerConfig
-from transduce.interop.conversion import interleave_channels, split_channels
+from transduce.config import TransformerConfig
+from transduce.interop.conversion import gather_tensors, interleave_channels, split_channels, split_name
+from transduce.interop.formats import SECTION, ExportedSettings
 from transduce.model import sinusoids
-from transduce.text import Tokenizer
-from transduce.text.pieces import VOCABULARY
+from transduce.text import VOCABULARY, Tokenizer
 
 NUM_POSITIONS = 512
 """The smallest number of rows of an exported table of sinusoids, as in Marian's models on the Hub. Transformers
 computes the table number by number whenever it loads such a model, which takes seconds already."""
 
-SECTION = "transduce"
-"""The section of Transduce in config.json, which Transformers ignores and keeps."""
-
 JsonObject = dict[str, JsonValue]
-
-
-class ExportedSettings(Settings):
-    """The settings in the section `transduce` of config.json."""
-
-    model: TransformerConfig
-    """The settings of the network."""
-
-    search: SearchConfig
-    """The settings of the search unless others are given."""
-
-    @classmethod
-    def of_section(cls, section: object) -> Optional["ExportedSettings"]:
-        """Parse the section; None if there is none, or it is damaged."""
-        try:
-            # As JSON, in which pydantic's strict mode takes what Python's types would not let pass.
-            return cls.model_validate_json(json.dumps(section))
-        except (TypeError, ValueError):
-            return None
 
 
 def num_positions(description: BundleDescription) -> int:
@@ -96,7 +72,9 @@ def model_settings(description: BundleDescription, end_id: int, precision: str) 
         "pad_token_id": pad_id,
         "decoder_start_token_id": pad_id,
         "forced_eos_token_id": None,
-        SECTION: ExportedSettings(model=config, search=description.search).model_dump(mode="json"),
+        SECTION: ExportedSettings(model=config, search=description.search).model_dump(
+            mode="json", include={"model", "search"}
+        ),
     }
 
 
@@ -189,6 +167,13 @@ _PARTS = {
     "feed_forward_residual.normalization": ("final_layer_norm",),
     "final": ("layer_norm",),
 }
+_ALONE = {
+    "source_embedding.weight": "model.encoder.embed_tokens.weight",
+    "target_embedding.weight": "model.decoder.embed_tokens.weight",
+    "projection.weight": "lm_head.weight",
+    "projection.bias": OUTPUT_BIAS,
+    "positions.table": POSITIONS[0],
+}
 _QUERIES = re.compile(r".*\.q_proj\.(weight|bias)")
 
 
@@ -200,10 +185,7 @@ def query_scale(config: TransformerConfig) -> float:
 def to_huggingface(config: TransformerConfig, tensors: Mapping[str, Tensor], num_positions: int) -> dict[str, Tensor]:
     """The tensors of a bundle in the layout of Transformers.
 
-    Args:
-        config: the network.
-        tensors: its tensors, by the names of a bundle.
-        num_positions: rows of the table of positions, where one is needed and there is none in `tensors`.
+    `num_positions` are the rows of the table of positions, where one is needed and there is none in `tensors`.
     """
     found: dict[str, Tensor] = {}
     table = sinusoids(num_positions, config.d_model)
@@ -224,36 +206,30 @@ def to_huggingface(config: TransformerConfig, tensors: Mapping[str, Tensor], num
     }
 
 
-def from_huggingface(config: TransformerConfig, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """The inverse of `to_huggingface`: the tensors of a bundle with this `config`, in float32."""
-    found: dict[str, Tensor] = {}
-    for name in make_empty_tensors(config):
-        match name:
-            case "positions.table":
-                found[name] = tensors[POSITIONS[0]]
-            case "projection.bias":
-                bias = tensors[OUTPUT_BIAS][0]
-                found[name] = torch.cat([bias[:-1], bias.new_zeros(1)])
-            case _:
-                parts = [(one, tensors[one]) for one in _transformers_names(config, name)]
-                scaled = [part / query_scale(config) if _QUERIES.fullmatch(one) else part for one, part in parts]
-                found[name] = torch.cat(scaled)
-    return interleave_channels({name: tensor.float() for name, tensor in found.items()})
+def from_huggingface(
+    config: TransformerConfig, tensors: Mapping[str, Tensor], matrices: Mapping[str, Tensor] | None = None
+) -> dict[str, Tensor]:
+    """The inverse of `to_huggingface`: the tensors of a bundle with this `config`, in float32.
+
+    `matrices` are those with a row for each token, unless the rows of `tensors` are the bundle's.
+    """
+
+    def read_part(name: str) -> Tensor:
+        tensor = tensors[name].float()
+        if name == OUTPUT_BIAS:
+            return torch.cat([tensor[0, :-1], torch.zeros(1)])
+        return tensor / query_scale(config) if _QUERIES.fullmatch(name) else tensor
+
+    found = gather_tensors(config, matrices or {}, lambda name: list(map(read_part, _transformers_names(config, name))))
+    return interleave_channels(found)
 
 
 def _transformers_names(config: TransformerConfig, name: str) -> tuple[str, ...]:
     """The names of the tensors whose rows, stacked, are the rows of the bundle's tensor."""
-    match name:
-        case "source_embedding.weight" if config.tied_embeddings == "three_way":
-            return ("model.shared.weight",)
-        case "source_embedding.weight":
-            return ("model.encoder.embed_tokens.weight",)
-        case "target_embedding.weight":
-            return ("model.decoder.embed_tokens.weight",)
-        case "projection.weight":
-            return ("lm_head.weight",)
-    found = re.fullmatch(r"((?:en|de)coder\.(?:layers\.\d+\.)?)(.+)\.(weight|gain|bias)", name)
-    if found is None:
-        raise KeyError(name)
-    stack_and_layer, part, kind = found.groups()
-    return tuple(f"model.{stack_and_layer}{one}.{'bias' if kind == 'bias' else 'weight'}" for one in _PARTS[part])
+    if name == "source_embedding.weight" and config.tied_embeddings == "three_way":
+        return ("model.shared.weight",)
+    if name in _ALONE:
+        return (_ALONE[name],)
+    stack, layer, part, kind = split_name(name)
+    place = f"model.{stack}" if layer is None else f"model.{stack}.layers.{layer}"
+    return tuple(f"{place}.{one}.{'bias' if kind == 'bias' else 'weight'}" for one in _PARTS[part])

@@ -18,7 +18,7 @@ from torch import Tensor
 from transduce.bundle import BundleDescription
 from transduce.config import TransformerConfig
 from transduce.errors import BundleError
-from transduce.text.pieces import open_model
+from transduce.text.tokenizer import open_model
 
 Value = str | list[str]
 
@@ -27,14 +27,10 @@ _PLAIN_TAGS = {"tag:yaml.org,2002:str", "tag:yaml.org,2002:seq", "tag:yaml.org,2
 
 
 def parse_settings(text: str, name: str) -> dict[str, Value]:
-    """Settings in YAML: names, each with a value or a list of values.
+    """Settings in YAML: names, each with a value or a list of values. Errors call the file `name`.
 
     Every value is the text that stands there, so that `no` is a language and not false. PyYAML composes nodes and
     constructs no objects from them.
-
-    Args:
-        text: the content of the file.
-        name: the name of the file in error messages.
     """
     if len(text) > _MOST_CHARACTERS:
         raise BundleError(f"{name}: has {len(text):,} characters, more than the {_MOST_CHARACTERS:,} of any settings")
@@ -70,14 +66,10 @@ def _node_text(node: yaml.Node, name: str) -> str:
 
 
 def read_numbered(text: str, name: str) -> Iterator[tuple[str, int]]:
-    """Pieces with their numbers, a line each, as Marian writes a vocabulary.
+    """Pieces with their numbers, a line each, as Marian writes a vocabulary. Errors call the file `name`.
 
     Lines are read one by one and not by PyYAML, which takes pieces such as "#" for comments and folds the line
     separators of Unicode within pieces; CTranslate2 reads vocabularies in the same way.
-
-    Args:
-        text: the content of the file.
-        name: the name of the file in error messages.
     """
     waiting: str | None = None  # a long piece has a line of its own, "? piece", and the next one has the number
     for number, raw in enumerate(text.split("\n"), start=1):
@@ -129,12 +121,7 @@ _NORMS = ("transformer-preprocess", "transformer-postprocess", "transformer-post
 
 @dataclass(frozen=True)
 class MarianSettings:
-    """Settings of Marian.
-
-    Args:
-        values: the settings by name.
-        name: the name of their file in error messages.
-    """
+    """Settings of Marian by name; `name` is that of their file in error messages."""
 
     values: Mapping[str, Value]
     name: str
@@ -179,12 +166,9 @@ class MarianSettings:
 
 
 def model_settings(config: TransformerConfig, num_positions: int, *, is_new: bool = False) -> str:
-    """The settings in a model of the type `transformer`, as YAML.
+    """The settings in a model of the type `transformer`, as YAML; `num_positions` are those of the longest sentence.
 
-    Args:
-        config: the network.
-        num_positions: tokens of the longest sentence.
-        is_new: of the type `transformer-new` instead, whose table of positions is among its weights.
+    `is_new`: of the type `transformer-new` instead, whose table of positions is among its weights.
     """
     orders = {order: norms for norms, order in NORM_ORDERS.items()}
     settings: dict[str, object] = {
@@ -364,9 +348,10 @@ def name_unnamed_row(number: int) -> str:
 
 
 def to_marian_order(model: bytes) -> bytes:
-    """A SentencePiece model of a bundle with `</s>` as 0 and `<unk>` as 1, which splits texts into the same pieces.
+    """A SentencePiece model of a bundle with `</s>` as 0 and `<unk>` as 1; of such a model, that of the bundle.
 
-    Pieces are messages one after the other, each behind a byte 10 and its length, and begin the file.
+    Both split texts into the same pieces, which are messages one after the other, each behind a byte 10 and its length,
+    and begin the file.
     """
     first = _end_of_piece(model, 0)
     second = _end_of_piece(model, first)

@@ -1,9 +1,15 @@
-"""Models of Marian: export with the files that `marian-decoder` needs; import of models that Marian has trained."""
+"""Models of Marian: export with the files that `marian-decoder` needs; import of models that Marian has trained.
+
+The program of a proof is Marian itself, or CTranslate2 with a converted model: on the CPU, on one thread.
+"""
 
 import json
+import os
 import re
-from collections import Counter
-from collections.abc import Mapping
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -14,11 +20,20 @@ from torch import Tensor
 
 from transduce.bundle import Bundle, model_tensors
 from transduce.config import SearchConfig, first_problem
-from transduce.errors import BundleError, ParityError
-from transduce.interop.conversion import MODELS, SPECIAL, ForeignVocabulary, SentencePieceCodec, make_tokenizer
+from transduce.errors import BundleError, ParityError, TransduceError
+from transduce.interop.conversion import MODELS, SPECIAL, ForeignVocabulary, TokenRows, make_tokenizer, number_pieces
 from transduce.interop.ctranslate2.layout import num_positions
 from transduce.interop.ctranslate2.runtime import CTranslate2Runtime
-from transduce.interop.formats import ImportedModel, Runtime, refuse_import, render_card, source_obstacles
+from transduce.interop.formats import (
+    ImportedModel,
+    Runtime,
+    import_optional,
+    network_obstacles,
+    piece_obstacles,
+    refuse_import,
+    render_card,
+    source_obstacles,
+)
 from transduce.interop.marian.files import (
     DECODER_FILE,
     MODEL_FILE,
@@ -39,20 +54,131 @@ from transduce.interop.marian.layout import (
     NEW_POSITIONS,
     OUTPUT_BIAS,
     POSITIONS,
-    Tokens,
     add_positions,
     find_obstacles,
     find_unknown_arrays,
     from_arrays,
-    make_config,
     marian_rows,
+    read_config,
     to_arrays,
     to_new_arrays,
     token_matrices,
 )
-from transduce.interop.marian.runtime import MarianRuntime, find_marian, load_converted
-from transduce.model import NEVER
-from transduce.text import SOURCE_MODEL, TARGET_MODEL, VOCABULARY, Tokenizer
+from transduce.text import VOCABULARY, Tokenizer
+
+
+def find_marian() -> Path | None:
+    """Find the command `pymarian`, beside this Python or on the PATH."""
+    places = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")])
+    found = shutil.which("pymarian", path=places)
+    return None if found is None else Path(found)
+
+
+class MarianRuntime:
+    """Marian as `Runtime`: started for every call, one sentence at a time, reading and writing pieces.
+
+    Its scores have five decimals.
+
+    Args:
+        marian: the command.
+        model: an .npz file of the type `transformer-new`, with a table of positions.
+        vocabularies: those of source and target, as YAML.
+        tokenizer: the tokenizer that travels with the model, whose ids are read and returned.
+    """
+
+    def __init__(self, marian: Path, model: Path, vocabularies: tuple[Path, Path], tokenizer: Tokenizer) -> None:
+        self._marian, self._model, self._vocabularies = marian, model, vocabularies
+        self._tokenizer, self._ids = tokenizer, number_pieces(tokenizer)
+        self._num_positions = read_archive(model).settings.number("max-length")
+        version = self._run(["--version"])
+        self._version = (version.stdout + version.stderr).split()[0].removeprefix("v")
+
+    @property
+    def name(self) -> str:
+        return f"Marian {self._version}"
+
+    def encode(self, texts: Sequence[str]) -> list[list[int]]:
+        return list(map(self._tokenizer.as_source, self._tokenizer.encode_all(texts)))
+
+    def decode(self, ids: Sequence[Sequence[int]]) -> list[str]:
+        return list(map(self._tokenizer.decode, ids))
+
+    def forced_scores(self, sources: Sequence[Sequence[int]], targets: Sequence[Sequence[int]]) -> list[list[float]]:
+        with TemporaryDirectory() as temporary:
+            texts = [Path(temporary) / side for side in ("source", "target")]
+            for path, rows in zip(texts, (sources, targets), strict=True):
+                self._write_pieces(path, rows)
+            lines = self._run_with_model("score", "--train-sets", *map(str, texts), "--word-scores")
+        return [[float(score) for score in line.partition("WordScores=")[2].split()] for line in lines]
+
+    def greedy(self, sources: Sequence[Sequence[int]], max_lengths: Sequence[int]) -> list[list[int]]:
+        found: list[list[int]] = [[] for _ in sources]
+        for indices, factor in self._group_by_factor(list(map(len, sources)), max_lengths):
+            with TemporaryDirectory() as temporary:
+                path = Path(temporary) / "source"
+                self._write_pieces(path, [sources[index] for index in indices])
+                options = ["--beam-size", "1", "--max-length-factor", str(factor), "--allow-unk", "--allow-special"]
+                lines = self._run_with_model("decode", "--input", str(path), *options)
+            for index, line in zip(indices, lines, strict=True):
+                # Greedy search does not look ahead: what a smaller limit leaves is the beginning.
+                found[index] = self._to_ids([*filter(None, line.split(" ")), "</s>"])[: max_lengths[index]]
+        return found
+
+    def _group_by_factor(self, lengths: Sequence[int], limits: Sequence[int]) -> Iterator[tuple[list[int], float]]:
+        """Groups of indices of sentences, each with the largest ratio of the lengths of translation and source.
+
+        Marian has one such factor for all that it translates, and fails where it comes to the end of its positions.
+        """
+        group: list[int] = []
+        factor = 0.0
+        for index in sorted(range(len(lengths)), key=lengths.__getitem__):
+            own = (limits[index] - 0.5) / lengths[index]  # Marian rounds up the number of tokens
+            if group and max(factor, own) * lengths[index] > self._num_positions:
+                yield group, factor
+                group, factor = [], 0.0
+            group.append(index)
+            factor = max(factor, own)
+        if group:
+            yield group, factor
+
+    def _run_with_model(self, *arguments: str) -> list[str]:
+        """The lines that Marian writes, for batches of one sentence: in larger ones it confuses masks."""
+        options = ["--models" if arguments[0] == "decode" else "--model", str(self._model)]
+        options += ["--vocabs", *map(str, self._vocabularies)]
+        options += ["--mini-batch", "1", "--maxi-batch", "1", "--cpu-threads", "1", "--workspace", "128"]
+        options += ["--log-level", "error"]
+        return self._run([*arguments, *options]).stdout.split("\n")[:-1]
+
+    def _run(self, arguments: Sequence[str]) -> subprocess.CompletedProcess[str]:
+        done = subprocess.run(
+            [str(self._marian), *arguments], capture_output=True, encoding="utf-8", errors="replace", check=False
+        )
+        if done.returncode:
+            said = [line for line in done.stderr.splitlines() if "Error" in line]
+            raise TransduceError(f"{self._marian} failed: {' '.join(said or done.stderr.splitlines()[-1:])}")
+        return done
+
+    def _write_pieces(self, path: Path, rows: Sequence[Sequence[int]]) -> None:
+        """Write a line of pieces for each row, without `</s>`, which Marian adds."""
+        lines = [" ".join(self._tokenizer.pieces(row)[:-1]) + "\n" for row in rows]
+        path.write_text("".join(lines), encoding="utf-8", newline="\n")
+
+    def _to_ids(self, pieces: Sequence[str]) -> list[int]:
+        return [self._ids.get(piece, self._tokenizer.unknown_id) for piece in pieces]
+
+
+def load_converted(model: Path, vocabularies: tuple[Path, Path], tokenizer: Tokenizer) -> CTranslate2Runtime:
+    """CTranslate2 with a Marian model, through CTranslate2's own converter; see `MarianRuntime` for the arguments."""
+    converters = import_optional("ctranslate2", f"running {model}").converters
+    with TemporaryDirectory() as temporary:
+        folder = Path(temporary) / "converted"
+        try:
+            converters.MarianConverter(str(model), [str(path) for path in vocabularies]).convert(str(folder))
+        except (ValueError, KeyError, RuntimeError) as error:
+            raise BundleError(f"{model}: CTranslate2 cannot convert it: {error}") from error
+        origin = ", through its converter of Marian models"
+        return CTranslate2Runtime(folder, tokenizer, "float32", own=tokenizer, origin=origin)
+
 
 VOCABULARY_FILE = "vocab.yml"
 VOCABULARY_FILES = ("source.vocab.yml", "target.vocab.yml")
@@ -70,24 +196,14 @@ class MarianFormat:
     suffix = ""
 
     def obstacles(self, bundle: Bundle) -> list[str]:
-        config, found = bundle.model_config, []
-        if {config.d_k, config.d_v} != {config.d_model / config.num_heads}:
-            found.append(
-                f"d_k = {config.d_k}, d_v = {config.d_v}: in Marian both are d_model / num_heads, "
-                f"{config.d_model} / {config.num_heads}"
-            )
-        if config.attention_score != "scaled_dot":
-            found.append(f'attention_score = "{config.attention_score}": Marian has "scaled_dot" alone')
-        if config.normalization == "batch":
-            found.append('normalization = "batch": Marian knows layer normalisation alone')
+        config, tokenizer = bundle.model_config, bundle.load_tokenizer()
+        found = list(network_obstacles(config, "Marian", has_head_width=False))
+        if config.attention_score == "dot":
+            found.append('attention_score = "dot": Marian divides by sqrt(d_k)')
         if config.activation == "gelu":
             found.append('activation = "gelu": it is the exact one in some Marians, and x * sigmoid(1.702 x) in others')
-        tokenizer = bundle.load_tokenizer()
-        found += source_obstacles(tokenizer, "Marian")
         pieces = tokenizer.pieces(range(tokenizer.pad_id))
-        twice, count = Counter(pieces).most_common(1)[0]
-        if count > 1:
-            found.append(f"the tokenizer has two tokens {twice!r}: Marian knows tokens by their names")
+        found += [*source_obstacles(tokenizer, "Marian"), *piece_obstacles(pieces, "Marian")]
         if divided := next((piece for piece in pieces if set(piece) & {" ", "\n", "\r"}), None):
             found.append(f"the tokenizer has the token {divided!r}: Marian takes spaces and lines for ends of tokens")
         return found
@@ -118,21 +234,20 @@ class MarianFormat:
 
     def load(self, path: Path, tokenizer: Tokenizer) -> Runtime:
         """Load Marian if the package `pymarian` is installed, otherwise CTranslate2 by its converter."""
-        models = [path / SENTENCEPIECE_FILE] * 2 if tokenizer.is_joint else [path / SOURCE_MODEL, path / TARGET_MODEL]
-        source_model, target_model = (model.read_bytes() for model in models)
         source, target = (path / name for name in _vocabulary_names(tokenizer))
-        known = read_vocabulary(source, tokenizer.pad_id)
-        pieces = SentencePieceCodec((source_model, target_model), tokenizer, known)
+        own = Tokenizer.load(path)
+        if own.is_joint:
+            own = Tokenizer.from_bytes(to_marian_order((path / SENTENCEPIECE_FILE).read_bytes()), SENTENCEPIECE_FILE)
         if (marian := find_marian()) is not None:
-            return MarianRuntime(marian, path / NEW_MODEL_FILE, (source, target), tokenizer, pieces)
-        return load_converted(path / MODEL_FILE, (source, target), tokenizer, pieces)
+            return MarianRuntime(marian, path / NEW_MODEL_FILE, (source, target), own)
+        return load_converted(path / MODEL_FILE, (source, target), own)
 
     def read_back(self, path: Path) -> Mapping[str, Tensor]:
         """The weights of `model.npz`, after a check that the other file has the same."""
         archive = read_archive(path / MODEL_FILE)
         rows = marian_rows(archive.arrays[OUTPUT_BIAS].size(1) + 1)
-        matrices = token_matrices(archive.settings, archive.arrays, rows, rows, NEVER)
-        config = make_config(archive, Tokens(rows, rows))
+        matrices = token_matrices(archive.settings, archive.arrays, TokenRows(rows, rows))
+        config = read_config(archive, matrices)
         newer = read_archive(path / NEW_MODEL_FILE).arrays
         for name, array in to_new_arrays(config, archive.arrays).items():
             # Embeddings are multiplied there, and in 16 bits rounded once more.
@@ -210,14 +325,10 @@ class ModelPaths:
 
 
 def find_model_paths(path: Path, tokenizer: Path | None = None) -> ModelPaths:
-    """Find the files of the model at `path`.
+    """Find the files of the model at `path`, an .npz file or the folder of one.
 
     Vocabularies are the files beside the model that decoder.yml names, or the only one with vocab in its name; if there
     is none, the SentencePiece model `tokenizer`, whose pieces then are the rows of the embeddings.
-
-    Args:
-        path: an .npz file, or the folder of one.
-        tokenizer: a SentencePiece model, or a folder with some, that is given beside the model.
     """
     folder = path if path.is_dir() else path.parent
     decoder = _read_decoder_settings(folder / DECODER_FILE)
@@ -286,12 +397,12 @@ def _read_model(archive: Archive, places: ModelPaths, given: Path | None) -> Imp
     theirs = _read_tokens(archive, places)
     if given is None and (places.model.parent / VOCABULARY).is_file():
         tokenizer = _load_exported_tokenizer(theirs, places)
-        tokens = Tokens(marian_rows(tokenizer.vocabulary), marian_rows(tokenizer.vocabulary))
+        rows = TokenRows(marian_rows(tokenizer.vocabulary), marian_rows(tokenizer.vocabulary))
     else:
         tokenizer = _make_tokenizer(theirs, places, given)
-        tokens = Tokens(*([*rows, -1] for rows in theirs.rows(tokenizer.pieces(range(tokenizer.pad_id)))))
-    matrices = token_matrices(archive.settings, archive.arrays, *tokens, NEVER)
-    config = make_config(archive, tokens)
+        rows = theirs.rows(tokenizer)
+    matrices = token_matrices(archive.settings, archive.arrays, rows)
+    config = read_config(archive, matrices)
     if unknown := find_unknown_arrays(config, archive.arrays):
         raise BundleError(f"{places.model}: ours has nothing like its arrays {', '.join(unknown[:5])}")
     return ImportedModel(
@@ -343,9 +454,7 @@ def _load_runtime(archive: Archive, tokens: ForeignVocabulary, tokenizer: Tokeni
         vocabularies = folder / "source.yml", folder / "target.yml"
         for path, side in zip(vocabularies, (tokens.sources, tokens.targets), strict=True):
             write_vocabulary(path, side)
-        models = tokenizer.model_bytes, tokenizer.target_model_bytes
-        pieces = SentencePieceCodec(models, tokenizer, tokens.sources)
-        return load_converted(folder / "model.npz", vocabularies, tokenizer, pieces)
+        return load_converted(folder / "model.npz", vocabularies, tokenizer)
 
 
 def _read_search(decoder: MarianSettings) -> SearchConfig:

@@ -12,22 +12,23 @@ the file, and apart from the output matrix.
 
 import math
 import re
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Iterator, Mapping
 
 import torch
-from pydantic import ValidationError
 from torch import Tensor
 
-from transduce.bundle import make_empty_model, model_tensors
-from transduce.config import TransformerConfig, first_problem
-from transduce.errors import BundleError
+from transduce.bundle.weights import make_empty_tensors
+from transduce.config import TransformerConfig
 from transduce.interop.conversion import (
+    TokenRows,
+    arrange_token_matrices,
     classify_positions,
     compute_tensor2tensor_sinusoids,
+    gather_tensors,
     interleave_channels,
-    select_rows,
+    make_config,
     split_channels,
+    split_name,
 )
 from transduce.interop.marian.files import Archive, MarianSettings
 
@@ -56,8 +57,6 @@ _ALONE = {
     "projection.bias": OUTPUT_BIAS,
     "positions.table": POSITIONS,
 }
-_IN_LAYER = re.compile(r"(encoder|decoder)\.layers\.(\d+)\.(.+)\.(weight|gain|bias)")
-_AT_THE_TOP = re.compile(r"(encoder|decoder)\.final\.(gain|bias)")
 
 
 def marian_rows(vocabulary: int) -> list[int]:
@@ -68,10 +67,7 @@ def marian_rows(vocabulary: int) -> list[int]:
 def to_arrays(config: TransformerConfig, tensors: Mapping[str, Tensor], table: Tensor) -> dict[str, Tensor]:
     """The arrays of a model with these weights, by name.
 
-    Args:
-        config: the network.
-        tensors: its tensors, by the names of a bundle.
-        table: its positions, which CTranslate2's converter reads and Marian itself ignores.
+    `table` are its positions, which CTranslate2's converter reads and Marian itself ignores.
     """
     bias = torch.zeros(config.vocabulary)
     found: dict[str, Tensor] = {}
@@ -86,41 +82,22 @@ def to_arrays(config: TransformerConfig, tensors: Mapping[str, Tensor], table: T
 def from_arrays(
     config: TransformerConfig, arrays: Mapping[str, Tensor], matrices: Mapping[str, Tensor]
 ) -> dict[str, Tensor]:
-    """The tensors of a bundle with this `config`.
+    """The tensors of a bundle with this `config`, from Marian's arrays and the matrices that `token_matrices` found."""
 
-    Args:
-        config: the network.
-        arrays: Marian's, by name.
-        matrices: the matrices with a row for each token, from `token_matrices`.
-    """
-    found: dict[str, Tensor] = {}
-    for name in model_tensors(make_empty_model(config)):
-        if name in ROWS_ARE_TOKENS:
-            found[name] = matrices[name]
-        else:
-            found[name] = torch.cat([_transpose_layout(name, arrays[one]) for one in _marian_names(config, name)])
-    return interleave_channels(found)
+    def find_parts(name: str) -> list[Tensor]:
+        return [_transpose_layout(name, arrays[one]) for one in _marian_names(config, name)]
+
+    return interleave_channels(gather_tensors(config, matrices, find_parts))
 
 
 def find_unknown_arrays(config: TransformerConfig, arrays: Mapping[str, Tensor]) -> list[str]:
     """Names of arrays of features that a bundle does not have."""
-    tensors = model_tensors(make_empty_model(config))
-    known = {one for name in tensors for one in _marian_names(config, name)}
+    known = {one for name in make_empty_tensors(config) for one in _marian_names(config, name)}
     return sorted(arrays.keys() - known - {"Wemb", "encoder_Wemb", OUTPUT, OLD_OUTPUT, *_ALONE.values()})
 
 
-def token_matrices(
-    settings: MarianSettings, arrays: Mapping[str, Tensor], sources: Sequence[int], targets: Sequence[int], never: float
-) -> dict[str, Tensor]:
-    """Embeddings, output projection and output bias, by their names in a bundle, with a row for each id.
-
-    Args:
-        settings: those of the model, which say which of these are shared.
-        arrays: Marian's, by name.
-        sources: the row of each id among source embeddings, -1 where it has none.
-        targets: the row of each id among target embeddings and outputs, -1 where it has none.
-        never: the output bias of an id without a row.
-    """
+def token_matrices(settings: MarianSettings, arrays: Mapping[str, Tensor], rows: TokenRows) -> dict[str, Tensor]:
+    """The matrices with a row for each id, see `arrange_token_matrices`; `settings` say which of them are shared."""
     is_one = settings.flag("tied-embeddings-all")
     inputs_are_one = is_one or settings.flag("tied-embeddings-src")
     source, target = (arrays["Wemb" if inputs_are_one else f"{stack}_Wemb"] for stack in ("encoder", "decoder"))
@@ -128,13 +105,12 @@ def token_matrices(
         output = target
     else:
         output = arrays[OUTPUT] if OUTPUT in arrays else arrays[OLD_OUTPUT].T
-    bias = arrays[OUTPUT_BIAS][0] if OUTPUT_BIAS in arrays else output.new_zeros(len(output))
-    return {
-        "source_embedding.weight": select_rows(source, sources),
-        "target_embedding.weight": select_rows(target, targets),
-        "projection.weight": select_rows(output, targets),
-        "projection.bias": select_rows(bias, targets, never),
-    }
+    bias = arrays[OUTPUT_BIAS][0] if _has_bias(settings, arrays) else output.new_zeros(len(output))
+    return arrange_token_matrices(source, target, output, bias, rows)
+
+
+def _has_bias(settings: MarianSettings, arrays: Mapping[str, Tensor]) -> bool:
+    return OUTPUT_BIAS in arrays and not settings.flag("output-omit-bias")
 
 
 def _marian_names(config: TransformerConfig, name: str) -> tuple[str, ...]:
@@ -143,18 +119,15 @@ def _marian_names(config: TransformerConfig, name: str) -> tuple[str, ...]:
         return ("Wemb" if config.tied_embeddings == "three_way" else "encoder_Wemb",)
     if name in _ALONE:
         return (_ALONE[name],)
-    if found := _AT_THE_TOP.fullmatch(name):
-        return (f"{found[1]}_top_ln_{'scale' if found[2] == 'gain' else 'bias'}",)
-    found = _IN_LAYER.fullmatch(name)
-    if found is None:
-        raise KeyError(name)
-    stack, layer, part, kind = found.groups()
+    stack, layer, part, kind = split_name(name)
+    of_norm = "scale" if kind == "gain" else "bias"
+    if layer is None:
+        return (f"{stack}_top_ln_{of_norm}",)
     if part.endswith("normalization"):
-        before = "_pre" if config.norm_order == "pre" else ""
-        kind = ("scale" if kind == "gain" else "bias") + before
+        kind = f"{of_norm}_pre" if config.norm_order == "pre" else of_norm
     else:
         kind = "W" if kind == "weight" else "b"
-    return tuple(f"{stack}_l{int(layer) + 1}_{one.format(kind)}" for one in _PARTS[part])
+    return tuple(f"{stack}_l{layer + 1}_{one.format(kind)}" for one in _PARTS[part])
 
 
 def _transpose_layout(name: str, part: Tensor) -> Tensor:
@@ -250,18 +223,6 @@ _NEVER_SET = (
 _EMPTY = ("transformer-tied-layers", "input-types")
 
 
-class Tokens(NamedTuple):
-    """For each id of a bundle, the row in matrices of Marian, -1 where it has none.
-
-    Args:
-        sources: rows of source embeddings.
-        targets: rows of target embeddings and outputs.
-    """
-
-    sources: list[int]
-    targets: list[int]
-
-
 def find_obstacles(archive: Archive) -> Iterator[str]:
     """Features of the model that a bundle cannot express."""
     settings, arrays = archive.settings, archive.arrays
@@ -283,13 +244,11 @@ def find_obstacles(archive: Archive) -> Iterator[str]:
         yield f"{name} has {arrays[name].ndim} axes: must have one or two"
 
 
-def make_config(archive: Archive, tokens: Tokens) -> TransformerConfig:
-    """The settings of the network in `archive`, which includes positions."""
+def read_config(archive: Archive, matrices: Mapping[str, Tensor]) -> TransformerConfig:
+    """The settings of the network in `archive`, which includes positions; `matrices` are from `token_matrices`."""
     settings, arrays = archive.settings, archive.arrays
-    inner = arrays["encoder_l1_ffn_W1"]
-    kind = classify_positions(arrays[POSITIONS])
-    shape: dict[str, Any] = {
-        "vocabulary": len(tokens.sources),
+    inner, table = arrays["encoder_l1_ffn_W1"], arrays[POSITIONS]
+    shape = {
         "num_encoder_layers": settings.number("enc-depth"),
         "num_decoder_layers": settings.number("dec-depth"),
         "d_model": inner.size(0),
@@ -297,16 +256,9 @@ def make_config(archive: Archive, tokens: Tokens) -> TransformerConfig:
         "num_heads": settings.number("transformer-heads"),
         "activation": settings.text("transformer-ffn-activation"),
         "norm_order": settings.norm_order(),
-        "tied_embeddings": _find_tying(settings, tokens),
-        "output_bias": _has_bias(archive, tokens),
-        "positions": kind,
+        "output_bias": _has_bias(settings, arrays),
     }
-    if kind == "learned":
-        shape["max_positions"] = len(arrays[POSITIONS])
-    try:
-        return TransformerConfig(**shape)
-    except ValidationError as error:
-        raise BundleError(f"{settings.name}: {first_problem(error)}") from None
+    return make_config(shape, matrices, (classify_positions(table), len(table)), settings.name)
 
 
 def add_positions(arrays: Mapping[str, Tensor]) -> dict[str, Tensor]:
@@ -323,17 +275,3 @@ def _find_other_values(settings: MarianSettings) -> Iterator[str]:
         yield f"{name} = true: ours has no such layers"
     for name in filter(settings.texts, _EMPTY):
         yield f"{name} = {settings.texts(name)}: must be an empty list"
-
-
-def _find_tying(settings: MarianSettings, tokens: Tokens) -> str:
-    is_one = settings.flag("tied-embeddings-all")
-    if not (is_one or settings.flag("tied-embeddings")):
-        return "none"
-    inputs_are_one = is_one or settings.flag("tied-embeddings-src")
-    return "three_way" if inputs_are_one and tokens.sources == tokens.targets else "two_way"
-
-
-def _has_bias(archive: Archive, tokens: Tokens) -> bool:
-    """Whether there is an output bias, or a token but `<pad>` that targets never have."""
-    has_own = OUTPUT_BIAS in archive.arrays and not archive.settings.flag("output-omit-bias")
-    return has_own or -1 in tokens.targets[:-1]

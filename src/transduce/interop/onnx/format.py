@@ -6,7 +6,6 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from types import ModuleType
 from typing import Any, Literal
 
 import numpy as np
@@ -20,8 +19,8 @@ from transduce import __version__
 from transduce.bundle import Bundle, BundleDescription, Languages
 from transduce.bundle.bundle import WEIGHTS
 from transduce.config import SearchConfig, Settings, TransformerConfig, first_problem
-from transduce.errors import BundleError, ConfigError, MissingExtraError, UserError
-from transduce.interop.formats import Runtime, render_card, source_obstacles
+from transduce.errors import BundleError, ConfigError, UserError
+from transduce.interop.formats import Runtime, import_optional, render_card, source_obstacles
 from transduce.interop.onnx.network import (
     CONSTANT,
     LAST_IDS,
@@ -32,7 +31,6 @@ from transduce.interop.onnx.network import (
     cache_names,
     decoder_step_graph,
     encoder_graph,
-    import_onnx,
 )
 from transduce.text import Tokenizer
 from transduce.translation import NetworkEngine, batch_by_length
@@ -142,25 +140,28 @@ Arrays = Mapping[str, NDArray[Any]]
 """By the names that they have in the graphs."""
 
 
-def import_onnxruntime(purpose: str) -> ModuleType:
-    """Import the optional package `onnxruntime`; `purpose` says in the error what needs it."""
-    try:
-        import onnxruntime  # noqa: PLC0415 - optional
-    except ImportError:
-        raise MissingExtraError("onnxruntime", "onnx", purpose) from None
-    package: ModuleType = onnxruntime
-    return package
+@dataclass(frozen=True)
+class _State:
+    memory: Arrays
+    past: Arrays
+    width: int
+
+    def select(self, sentences: Int[Tensor, " kept"] | None, parents: Int[Tensor, "kept width"]) -> "_State":
+        chosen = torch.arange(len(parents)) if sentences is None else sentences
+        rows = (chosen[:, None] * self.width + parents).flatten().numpy()
+        memory = self.memory if sentences is None else _select_rows(self.memory, sentences.numpy())
+        return _State(memory, _select_rows(self.past, rows), parents.size(1))
 
 
-class OnnxModel:
-    """Both graphs of an export, each computing on one thread; several threads may call them at a time.
+def _select_rows(arrays: Arrays, rows: Int[np.ndarray, " chosen"]) -> Arrays:
+    return {name: array.take(rows, axis=0) for name, array in arrays.items()}
 
-    Args:
-        folder: a folder that `transduce export --to onnx` has written.
-    """
+
+class OnnxNetwork:
+    """Both graphs of an export as `translation.Network`, each on one thread; several threads may call it at a time."""
 
     def __init__(self, folder: Path) -> None:
-        onnxruntime = import_onnxruntime("running a model in ONNX Runtime")
+        onnxruntime = import_optional("onnxruntime", "running a model in ONNX Runtime")
         self.runtime = f"ONNX Runtime {onnxruntime.__version__}"
         self.settings = read_settings(folder)
         self.longest = self.settings.max_positions or sys.maxsize
@@ -171,37 +172,31 @@ class OnnxModel:
             _open_session(onnxruntime, folder / graph.file, options)
             for graph in (self.settings.encoder, self.settings.decoder_step)
         )
-        num_layers = self.settings.model.num_decoder_layers
-        past, present = (cache_names(kind, num_layers) for kind in ("past", "present"))
-        self._past_of_present = {
-            after: before
-            for pair, grown in zip(past, present, strict=True)
-            for before, after in zip(pair, grown, strict=True)
-        }
 
-    def read(self, source_ids: Int64[np.ndarray, "sentences source"]) -> Arrays:
-        """Run the encoder: the source mask, and keys and values of the memory."""
-        self._check_length(source_ids.shape[1])
-        outputs = self._encoder.run(None, {SOURCE_IDS: source_ids})
-        return dict(zip(self.settings.encoder.outputs, outputs, strict=True))
-
-    def make_empty_past(self, rows: int) -> Arrays:
-        """Keys and values of targets without a token."""
+    def start(
+        self, source_ids: Int[Tensor, "sentences source"], source_mask: Bool[Tensor, "sentences source"]
+    ) -> _State:
+        """Run the encoder, which recognises `<pad>` by itself and needs no mask."""
+        del source_mask
+        self._check_length(source_ids.size(1))
+        outputs = self._encoder.run(None, {SOURCE_IDS: source_ids.numpy()})
+        memory = dict(zip(self.settings.encoder.outputs, outputs, strict=True))
         model = self.settings.model
-        return {
-            name: np.zeros((rows, model.num_heads, 0, width), np.float32)
+        past = {
+            name: np.zeros((len(source_ids), model.num_heads, 0, width), np.float32)
             for pair in cache_names("past", model.num_decoder_layers)
             for name, width in zip(pair, (model.d_k, model.d_v), strict=True)
         }
+        return _State(memory, past, 1)
 
     def step(
-        self, last_ids: Int64[np.ndarray, " rows"], memory: Arrays, past: Arrays
-    ) -> tuple[Float[np.ndarray, "rows vocabulary"], Arrays]:
-        """Run the decoder step: log-probabilities of the next ids, and the past with `last_ids`."""
-        self._check_length(next(iter(past.values())).shape[2] + 1)
-        outputs = self._decoder_step.run(None, {LAST_IDS: last_ids, **memory, **past})
-        found = dict(zip(self.settings.decoder_step.outputs, outputs, strict=True))
-        return found[LOG_PROBABILITIES], {before: found[after] for after, before in self._past_of_present.items()}
+        self, last_ids: Int[Tensor, "sentences width"], state: _State
+    ) -> tuple[Float[Tensor, "sentences width vocabulary"], _State]:
+        self._check_length(next(iter(state.past.values())).shape[2] + 1)
+        inputs = {LAST_IDS: last_ids.flatten().numpy(), **state.memory, **state.past}
+        log_probs, *present = self._decoder_step.run(None, inputs)
+        past = dict(zip(state.past, present, strict=True))  # both in the order of the layers, keys before values
+        return torch.from_numpy(log_probs).view(*last_ids.shape, -1), _State(state.memory, past, last_ids.size(1))
 
     def _check_length(self, length: int) -> None:
         if length > self.longest:
@@ -226,114 +221,60 @@ MOST_ROWS = 64
 
 
 class OnnxRuntime:
-    """Everything is computed by the step, token by token, as users will.
-
-    Args:
-        folder: what `transduce export --to onnx` has written.
-    """
+    """ONNX Runtime with an export loaded, as `Runtime`; everything is computed by the step, token by token."""
 
     def __init__(self, folder: Path) -> None:
-        self._model = OnnxModel(folder)
+        self._network = OnnxNetwork(folder)
+        self._engine = make_engine(self._network)
         self._tokenizer = Tokenizer.load(folder)
-        self._end_id, self._pad_id = self._model.settings.end_id, self._model.settings.pad_id
-
-    @property
-    def name(self) -> str:
-        return self._model.runtime
+        self.name = self._network.runtime
 
     def encode(self, texts: Sequence[str]) -> list[list[int]] | None:
-        return [[*ids, self._end_id] for ids in self._tokenizer.encode_all(texts)]
+        return list(map(self._tokenizer.as_source, self._tokenizer.encode_all(texts)))
 
     def decode(self, ids: Sequence[Sequence[int]]) -> list[str] | None:
-        return [self._tokenizer.decode(row) for row in ids]
+        return list(map(self._tokenizer.decode, ids))
 
     def forced_scores(self, sources: Sequence[Sequence[int]], targets: Sequence[Sequence[int]]) -> list[list[float]]:
         found: list[list[float]] = [[] for _ in sources]
         lengths = [max(len(source), len(target)) for source, target in zip(sources, targets, strict=True)]
         for indices in batch_by_length(lengths, BATCH_TOKENS, MOST_ROWS):
-            memory, past = self._start([sources[index] for index in indices])
-            last_ids = np.full(len(indices), self._pad_id, np.int64)
-            for next_ids in np.ascontiguousarray(self._pad([targets[index] for index in indices]).T):
-                log_probs, past = self._model.step(last_ids, memory, past)
-                last_ids = next_ids
-                for index, score in zip(indices, log_probs[np.arange(len(indices)), next_ids].tolist(), strict=True):
+            source_ids, target_ids = (self._pad([rows[index] for index in indices]) for rows in (sources, targets))
+            state = self._network.start(source_ids, source_ids != self._tokenizer.pad_id)
+            last_ids = torch.full((len(indices), 1), self._tokenizer.pad_id)
+            for next_ids in target_ids.T:
+                log_probs, state = self._network.step(last_ids, state)
+                last_ids = next_ids[:, None]
+                scores = log_probs.gather(-1, last_ids[..., None]).flatten().tolist()
+                for index, score in zip(indices, scores, strict=True):
                     found[index].append(score)
         return [scores[: len(target)] for scores, target in zip(found, targets, strict=True)]
 
     def greedy(self, sources: Sequence[Sequence[int]], max_lengths: Sequence[int]) -> list[list[int]]:
-        found: list[list[int]] = [[] for _ in sources]
-        for indices in batch_by_length([len(source) for source in sources], BATCH_TOKENS, MOST_ROWS):
-            memory, past = self._start([sources[index] for index in indices])
-            last_ids = np.full(len(indices), self._pad_id, np.int64)
-            waiting = set(indices)
-            while waiting:
-                log_probs, past = self._model.step(last_ids, memory, past)
-                last_ids = log_probs.argmax(axis=1)
-                for index, last in zip(indices, last_ids.tolist(), strict=True):
-                    if index in waiting:
-                        found[index].append(last)
-                        if last == self._end_id or len(found[index]) == max_lengths[index]:
-                            waiting.remove(index)
-        return found
+        most = max(max_lengths, default=1) + 1  # at its own limit, our search ends a translation
+        found = self._engine.search(sources, SearchConfig(beam=1, max_extra_length=most, max_length=most))
+        return [best.ids[:limit] for (best,), limit in zip(found, max_lengths, strict=True)]
 
-    def _start(self, sources: Sequence[Sequence[int]]) -> tuple[Arrays, Arrays]:
-        return self._model.read(self._pad(sources)), self._model.make_empty_past(len(sources))
-
-    def _pad(self, rows: Sequence[Sequence[int]]) -> Int64[np.ndarray, "rows length"]:
+    def _pad(self, rows: Sequence[Sequence[int]]) -> Int64[Tensor, "rows length"]:
         longest = max(map(len, rows))
-        return np.array([[*row, *[self._pad_id] * (longest - len(row))] for row in rows], np.int64)
+        return torch.tensor([[*row, *[self._tokenizer.pad_id] * (longest - len(row))] for row in rows])
+
+
+def make_engine(network: OnnxNetwork) -> NetworkEngine:
+    """Transduce's search with this network: as many batches at a time as PyTorch has threads, each on one of them."""
+    settings = network.settings
+    return NetworkEngine(network, settings.end_id, settings.model.vocabulary, longest=network.longest)
 
 
 def load(folder: Path, device: str = "cpu") -> NetworkEngine:
-    """Load the export in `folder` as an engine of Transduce's search; PyTorch computes nothing of the network.
-
-    As many batches are under way as PyTorch has threads, each on one of them.
+    """Load the export in `folder` as an engine; PyTorch computes nothing of the network.
 
     Raises:
         ConfigError: the device is another than the CPU.
     """
     if device not in {"auto", "cpu"}:
         raise ConfigError(f"device = {device!r}: the engine onnx computes on the cpu")
-    model = OnnxModel(folder)
-    settings = model.settings
-    return NetworkEngine(OnnxNetwork(model), settings.end_id, settings.model.vocabulary, longest=model.longest)
-
-
-@dataclass(frozen=True)
-class _State:
-    memory: Arrays
-    past: Arrays
-    width: int
-
-    def select(self, sentences: Int[Tensor, " kept"] | None, parents: Int[Tensor, "kept width"]) -> "_State":
-        chosen = torch.arange(len(parents)) if sentences is None else sentences
-        rows = (chosen[:, None] * self.width + parents).flatten().numpy()
-        memory = self.memory if sentences is None else _select_rows(self.memory, sentences.numpy())
-        return _State(memory, _select_rows(self.past, rows), parents.size(1))
-
-
-class OnnxNetwork:
-    """An exported model as `translation.Network`."""
-
-    def __init__(self, model: OnnxModel) -> None:
-        self._model = model
-
-    def start(
-        self, source_ids: Int[Tensor, "sentences source"], source_mask: Bool[Tensor, "sentences source"]
-    ) -> _State:
-        """Run the encoder, which recognises `<pad>` by itself and needs no mask."""
-        del source_mask
-        return _State(self._model.read(source_ids.numpy()), self._model.make_empty_past(len(source_ids)), 1)
-
-    def step(
-        self, last_ids: Int[Tensor, "sentences width"], state: _State
-    ) -> tuple[Float[Tensor, "sentences width vocabulary"], _State]:
-        log_probs, past = self._model.step(last_ids.flatten().numpy(), state.memory, state.past)
-        return torch.from_numpy(log_probs).view(*last_ids.shape, -1), _State(state.memory, past, last_ids.size(1))
-
-
-def _select_rows(arrays: Arrays, rows: Int[np.ndarray, " chosen"]) -> Arrays:
-    return {name: array.take(rows, axis=0) for name, array in arrays.items()}
+    return make_engine(OnnxNetwork(folder))
 
 
 _JOINT_TOKENIZER = """\
@@ -415,7 +356,7 @@ class OnnxFormat:
 
 
 def _read_weights(path: Path) -> Iterator[tuple[str, Tensor]]:
-    onnx = import_onnx("reading ONNX graphs")
+    onnx = import_optional("onnx", "reading ONNX graphs")
     for initializer in onnx.load(path).graph.initializer:
         if not initializer.name.startswith(CONSTANT):
             yield initializer.name, torch.from_numpy(onnx.numpy_helper.to_array(initializer).copy())

@@ -9,7 +9,6 @@ Every function of `Layers` adds operations to a graph and returns the name of th
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from types import ModuleType
 from typing import Any, Protocol, cast, runtime_checkable
 
 import numpy as np
@@ -20,7 +19,7 @@ from torch import Tensor
 from transduce import __version__
 from transduce.bundle import model_tensors
 from transduce.config import TransformerConfig
-from transduce.errors import MissingExtraError
+from transduce.interop.formats import import_optional
 from transduce.kernels.linear import Linear
 from transduce.model import (
     DecoderLayer,
@@ -38,20 +37,6 @@ from transduce.model import (
 from transduce.model.attention import AttentionScore
 from transduce.model.embeddings import Positions
 from transduce.model.sublayers import ACTIVATIONS, EPSILON, Normalization
-
-
-def import_onnx(purpose: str) -> ModuleType:
-    """Import the optional package `onnx`; `purpose` says in the error what needs it."""
-    try:
-        import onnx  # noqa: PLC0415 - optional
-        import onnx.checker  # noqa: PLC0415
-        import onnx.helper  # noqa: PLC0415
-        import onnx.numpy_helper  # noqa: PLC0415
-    except ImportError:
-        raise MissingExtraError("onnx", "onnx", purpose) from None
-    package: ModuleType = onnx
-    return package
-
 
 OPSET = 17
 """Version of ONNX's operators: the first with LayerNormalization."""
@@ -72,11 +57,12 @@ class Graph:
     Args:
         name: the name of the graph.
         weights: the model's tensors by their names in a bundle, which are those of their initializers.
+        opset: version of ONNX's operators.
     """
 
-    def __init__(self, name: str, weights: Mapping[str, Tensor]) -> None:
-        self._onnx = import_onnx("exporting to ONNX")
-        self._name = name
+    def __init__(self, name: str, weights: Mapping[str, Tensor], opset: int = OPSET) -> None:
+        self._onnx = import_optional("onnx", "writing an ONNX graph")
+        self._name, self._opset = name, opset
         self._weight_names = {id(tensor): name for name, tensor in weights.items()}
         self._inputs: list[Any] = []
         self._outputs: list[Any] = []
@@ -130,7 +116,7 @@ class Graph:
             self._initializers[name] = self._onnx.numpy_helper.from_array(array, name)
         return name
 
-    def to_bytes(self, description: str) -> bytes:
+    def to_bytes(self, description: str, metadata: Mapping[str, str] | None = None) -> bytes:
         """The content of the file, checked by ONNX's own checker; deterministic."""
         helper = self._onnx.helper
         initializers = list(self._initializers.values())
@@ -139,8 +125,9 @@ class Graph:
             producer_name="transduce",
             producer_version=__version__,
             ir_version=IR_VERSION,
-            opset_imports=[helper.make_opsetid("", OPSET)],
+            opset_imports=[helper.make_opsetid("", self._opset)],
         )
+        helper.set_model_props(model, dict(metadata or {}))
         self._onnx.checker.check_model(model, full_check=True)
         content: bytes = model.SerializeToString(deterministic=True)
         return content
