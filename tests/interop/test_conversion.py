@@ -10,6 +10,7 @@ from transduce.config import TransformerConfig
 from transduce.errors import BundleError, UserError
 from transduce.interop.conversion import (
     ForeignVocabulary,
+    SentencePieceCodec,
     classify_positions,
     interleave_channels,
     make_tokenizer,
@@ -169,3 +170,26 @@ def test_the_vocabulary_of_an_export_must_be_that_of_its_tokenizer(tokenizer: To
     for sources in (pieces[:-1], pieces[::-1]):
         with pytest.raises(BundleError, match="has other pieces than the vocabulary"):
             make_tokenizer(ForeignVocabulary(sources, pieces), tmp_path, None)
+
+
+def test_sentencepiece_alone_has_the_ids_of_one_model_for_both_sides(tokenizer: Tokenizer, texts: list[str]) -> None:
+    pieces = SentencePieceCodec(tokenizer)
+    odd = [*texts[:20], "", "☃ </s> é", "  sun   moon "]
+    ids = [[*row, 1] for row in tokenizer.encode_all(odd)]
+    assert pieces.encode(odd) == ids
+    assert pieces.encode([]) == []
+    assert pieces.decode(ids) == [tokenizer.decode(row) for row in ids]
+
+
+def test_what_the_source_lacks_is_unknown_to_sentencepiece_alone(tokenizer: Tokenizer) -> None:
+    known, model = tokenizer.pieces(range(tokenizer.pad_id)), tokenizer.model_bytes
+    sun = tokenizer.pieces(tokenizer.encode("sun"))
+    own = Tokenizer.with_vocabulary(
+        model, model, [piece for piece in known if piece not in sun], "test", source_only=[">>fra<<"], target_only=sun
+    )
+    pieces = SentencePieceCodec(own)
+    texts = [">>fra<< sun moon", "sun"]
+    assert pieces.encode(texts) == [[*row, 1] for row in own.encode_all(texts)]
+    assert pieces.encode(["sun"]) == [[0] * len(sun) + [1]]
+    ids = [*own.encode_targets(["moon sun"])[0], own.pieces(range(own.pad_id)).index("▁"), 1]
+    assert pieces.decode([ids]) == ["moon sun"]

@@ -6,6 +6,7 @@ network depends on the order of the d_model channels between the layers. With th
 writes or reads these channels reordered in the same way, both are the same model, and no number changes.
 """
 
+import json
 import math
 import re
 from collections.abc import Callable, Mapping, Sequence
@@ -16,6 +17,7 @@ from typing import Any, NamedTuple
 import torch
 from jaxtyping import Float, Int
 from pydantic import ValidationError
+from sentencepiece import SentencePieceProcessor
 from torch import Tensor
 
 from transduce.bundle.weights import make_empty_tensors
@@ -299,6 +301,40 @@ def _read_bytes(path: Path) -> bytes:
         return path.read_bytes()
     except OSError as error:
         raise UserError(f"{path}: cannot be read ({error.strerror}); give a SentencePiece model") from None
+
+
+class SentencePieceCodec:
+    """SentencePiece alone, used as the README of an export says, with the ids of a bundle.
+
+    A proof compares what `Tokenizer` makes of a text with it.
+
+    Args:
+        tokenizer: the tokenizer with the SentencePiece models that travel with the model of another program.
+    """
+
+    def __init__(self, tokenizer: Tokenizer) -> None:
+        models = tokenizer.model_bytes, tokenizer.target_model_bytes
+        self._source, self._target = (SentencePieceProcessor(model_proto=model) for model in models)
+        self._tokenizer = tokenizer
+        unknown = frozenset() if tokenizer.is_joint else frozenset(json.loads(tokenizer.files[VOCABULARY])["target"])
+        pieces = tokenizer.pieces(range(tokenizer.pad_id))
+        self._ids = {piece: index for index, piece in enumerate(pieces) if piece not in unknown}
+
+    def encode(self, texts: Sequence[str]) -> list[list[int]]:
+        """Ids of each text, `</s>` included."""
+        divided = [self._tokenizer.split_language(text) for text in texts]
+        rows = self._source.encode([rest for _, rest in divided], out_type=str)
+        unknown = self._tokenizer.unknown_id
+        return [
+            self._tokenizer.as_source([self._ids.get(piece, unknown) for piece in (*language.split(), *row)])
+            for (language, _), row in zip(divided, rows, strict=True)
+        ]
+
+    def decode(self, ids: Sequence[Sequence[int]]) -> list[str]:
+        """The text of each row of ids."""
+        texts = [self._target.decode_pieces(self._tokenizer.pieces(row)[:-1]) for row in ids]
+        # A piece that only sources have stands for itself.
+        return texts if self._tokenizer.is_joint else [text.replace("▁", " ").strip() for text in texts]
 
 
 def number_pieces(tokenizer: Tokenizer) -> dict[str, int]:

@@ -9,7 +9,7 @@ import torch
 
 from transduce.config import SearchConfig
 from transduce.errors import BundleError, ConfigError
-from transduce.interop.conversion import number_pieces
+from transduce.interop.conversion import SentencePieceCodec, number_pieces
 from transduce.interop.ctranslate2.layout import num_positions
 from transduce.interop.formats import SECTION, ExportedSettings, import_optional
 from transduce.search import Constraints, Hypothesis, Sampling, length_penalty
@@ -94,13 +94,13 @@ class CTranslate2Runtime(_Translator):
     ) -> None:
         super().__init__(folder, tokenizer, device="cpu", compute_type=compute_type, inter_threads=1)
         self.name += origin
-        self._own = own
+        self._codec = None if own is None else SentencePieceCodec(own)
 
     def encode(self, texts: Sequence[str]) -> list[list[int]] | None:
-        return None if self._own is None else list(map(self._own.as_source, self._own.encode_all(texts)))
+        return None if self._codec is None else self._codec.encode(texts)
 
     def decode(self, ids: Sequence[Sequence[int]]) -> list[str] | None:
-        return None if self._own is None else list(map(self._own.decode, ids))
+        return None if self._codec is None else self._codec.decode(ids)
 
     def forced_scores(self, sources: Sequence[Sequence[int]], targets: Sequence[Sequence[int]]) -> list[list[float]]:
         results = self._translator.score_batch(

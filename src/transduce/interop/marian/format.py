@@ -21,7 +21,15 @@ from torch import Tensor
 from transduce.bundle import Bundle, model_tensors
 from transduce.config import SearchConfig, first_problem
 from transduce.errors import BundleError, ParityError, TransduceError
-from transduce.interop.conversion import MODELS, SPECIAL, ForeignVocabulary, TokenRows, make_tokenizer, number_pieces
+from transduce.interop.conversion import (
+    MODELS,
+    SPECIAL,
+    ForeignVocabulary,
+    SentencePieceCodec,
+    TokenRows,
+    make_tokenizer,
+    number_pieces,
+)
 from transduce.interop.ctranslate2.layout import num_positions
 from transduce.interop.ctranslate2.runtime import CTranslate2Runtime
 from transduce.interop.formats import (
@@ -89,6 +97,7 @@ class MarianRuntime:
     def __init__(self, marian: Path, model: Path, vocabularies: tuple[Path, Path], tokenizer: Tokenizer) -> None:
         self._marian, self._model, self._vocabularies = marian, model, vocabularies
         self._tokenizer, self._ids = tokenizer, number_pieces(tokenizer)
+        self._codec = SentencePieceCodec(tokenizer)
         self._num_positions = read_archive(model).settings.number("max-length")
         version = self._run(["--version"])
         self._version = (version.stdout + version.stderr).split()[0].removeprefix("v")
@@ -98,10 +107,10 @@ class MarianRuntime:
         return f"Marian {self._version}"
 
     def encode(self, texts: Sequence[str]) -> list[list[int]]:
-        return list(map(self._tokenizer.as_source, self._tokenizer.encode_all(texts)))
+        return self._codec.encode(texts)
 
     def decode(self, ids: Sequence[Sequence[int]]) -> list[str]:
-        return list(map(self._tokenizer.decode, ids))
+        return self._codec.decode(ids)
 
     def forced_scores(self, sources: Sequence[Sequence[int]], targets: Sequence[Sequence[int]]) -> list[list[float]]:
         with TemporaryDirectory() as temporary:
