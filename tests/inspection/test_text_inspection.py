@@ -19,7 +19,7 @@ from transduce.inspection import (
     InspectionRequest,
     inspect_text,
 )
-from transduce.inspection.head_mask import list_heads
+from transduce.inspection.attention import list_heads
 from transduce.inspection.searches import SentenceSearches
 from transduce.inspection.text_inspection import locate_code, make_source_side, make_target_side, number_words
 from transduce.model import Transformer
@@ -341,7 +341,7 @@ def test_long_sides_are_refused(
     learned = make_translator(make_model("learned"), max_pieces=200)
     with pytest.raises(UserError, match=r"reference: has \d+ tokens, </s> included, and at most 60 "):
         inspect_text(learned, InspectionRequest(text=SENTENCE, reference="moon " * 70))
-    monkeypatch.setattr("transduce.inspection.request.MOST_TOKENS", 6)
+    monkeypatch.setattr("transduce.inspection.searches.MOST_TOKENS", 6)
     with pytest.raises(UserError, match=r"translation: has \d tokens, </s> included, and at most 6 can be looked at"):
         inspect_text(translator, InspectionRequest(text=SENTENCE, beam=1))
 

@@ -10,7 +10,7 @@ import pytest
 from transduce.bundle import list_checkpoints, load_checkpoint
 from transduce.config import RunConfig, TrainingConfig
 from transduce.training import learning_rate, train
-from transduce.training.schedule import TOLERANCE, Decay, adjust_decay, begin_decay, planned_decay
+from transduce.training.updater import TOLERANCE, Decay, adjust_decay, begin_decay, planned_decay
 
 
 def test_the_paper_by_hand() -> None:

@@ -18,38 +18,10 @@ from transduce.training.updater import (
     BatchLoss,
     ExponentialMovingAverage,
     autocast,
-    resolve_precision,
     use_deterministic_algorithms,
 )
 
 CPU = torch.device("cpu")
-
-
-@pytest.fixture
-def make_capabilities(monkeypatch: pytest.MonkeyPatch) -> Callable[[dict[str, bool]], None]:
-    """A processor that says it can do this."""
-    return lambda found: monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: found, raising=False)
-
-
-@pytest.mark.parametrize("capability", ["avx512_bf16", "amx_bf16"])
-def test_auto_is_bfloat16_where_the_processor_has_it(
-    capability: str, make_capabilities: Callable[[dict[str, bool]], None]
-) -> None:
-    make_capabilities({capability: True})
-    assert resolve_precision("auto", CPU, 128) == "bfloat16"
-    assert resolve_precision("auto", CPU, 64) == "float32"
-    make_capabilities({capability: False})
-    assert resolve_precision("auto", CPU, 128) == "float32"
-
-
-def test_auto_is_float32_where_nothing_is_known(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delattr(torch.cpu, "get_capabilities", raising=False)
-    assert resolve_precision("auto", CPU, 128) == "float32"
-
-
-@pytest.mark.parametrize("precision", ["float32", "bfloat16"])
-def test_what_is_asked_for_is_taken(precision: str) -> None:
-    assert resolve_precision(precision, CPU, 64) == precision
 
 
 @pytest.fixture
@@ -63,7 +35,7 @@ def test_bfloat16_is_close_to_float32_and_leaves_weights_and_gradients_in_float3
     batch = Batch.from_ids([[3, 4, 5, 1], [6, 1]], [[7, 1], [8, 9, 10, 1]], 29)
     model.eval()
     exact = model(batch.source_ids, batch.source_mask, batch.target_ids, batch.target_mask)
-    with autocast(model, "bfloat16"):
+    with autocast(model, torch.bfloat16):
         rough = model(batch.source_ids, batch.source_mask, batch.target_ids, batch.target_mask)
     assert rough.dtype == torch.bfloat16
     real = batch.target_mask
@@ -99,7 +71,7 @@ def test_no_gradient_of_many_positions_is_short_of_some(variant: dict[str, str])
 
 def test_afterwards_the_model_computes_as_before(small_model: Transformer) -> None:
     model = small_model
-    with pytest.raises(KeyError), autocast(model, "bfloat16"):
+    with pytest.raises(KeyError), autocast(model, torch.bfloat16):
         raise KeyError
     assert model.compute_dtype is None
 

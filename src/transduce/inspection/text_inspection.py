@@ -14,7 +14,17 @@ from torch import Tensor
 
 from transduce.bundle import Bundle
 from transduce.config import TransformerConfig
-from transduce.inspection.attention import AttentionRecord, Recorder, collect_head_arithmetic, make_all_maps
+from transduce.errors import ConfigError, UserError
+from transduce.inspection.attention import (
+    AttentionRecord,
+    Place,
+    Recorder,
+    collect_head_arithmetic,
+    list_heads,
+    log_probabilities,
+    make_all_maps,
+    run_forced,
+)
 from transduce.inspection.document import (
     Alternative,
     Choice,
@@ -22,6 +32,7 @@ from transduce.inspection.document import (
     Continuation,
     Head,
     InspectionDocument,
+    InspectionRequest,
     LayerPredictions,
     ModelFacts,
     PositionTable,
@@ -33,9 +44,7 @@ from transduce.inspection.document import (
     WordConfidence,
     pack_exact,
 )
-from transduce.inspection.head_mask import Place, list_heads, log_probabilities, run_forced
-from transduce.inspection.request import InspectionRequest, check_heads, check_length, get_single_model, make_searches
-from transduce.inspection.searches import SentenceSearches, make_search_tree
+from transduce.inspection.searches import SentenceSearches, check_length, make_search_tree, make_searches
 from transduce.model import (
     AdditiveScore,
     DecoderLayer,
@@ -55,7 +64,7 @@ from transduce.model import (
 from transduce.search import Hypothesis, length_penalty
 from transduce.search.beam import SentenceSearch
 from transduce.text import Tokenizer
-from transduce.translation import Confidence, Translator
+from transduce.translation import Confidence, NativeEngine, Translator
 from transduce.translation.confidence.words import score_words
 from transduce.translation.engines.inference_model import evaluation_mode
 
@@ -245,7 +254,7 @@ def locate_code(config: TransformerConfig) -> dict[str, CodePlace]:
         "residual": ResidualConnection.forward,
         "positions": positions[config.positions],
         "encoder_layer": EncoderLayer.forward,
-        "decoder_layer": DecoderLayer.apply_sublayers,
+        "decoder_layer": DecoderLayer.forward,
         "beam_search": SentenceSearch.advance,
         "length_penalty": length_penalty,
         "embedding": TokenEmbedding.forward,
@@ -283,6 +292,36 @@ class InspectedModel:
             BundleError: its calibration.json is damaged, or another model's.
         """
         return cls(name, bundle.digest, Confidence.load(bundle))
+
+
+def get_single_model(translator: Translator) -> Transformer:
+    """The network of a translator with the native engine and one model.
+
+    Raises:
+        ConfigError: the engine is not the native one, or has several models.
+    """
+    engine = translator.engine
+    if not isinstance(engine, NativeEngine):
+        raise ConfigError(f"{type(engine).__name__} does not show what it computes: use the engine native")
+    if len(engine.models) > 1:
+        raise ConfigError(f"an ensemble of {len(engine.models)} models: look into one model at a time")
+    return engine.model
+
+
+def check_heads(heads: Sequence[Head], model: Transformer) -> None:
+    """Check that the model has all of the heads.
+
+    Raises:
+        UserError: the model has no such head; names it.
+    """
+    config = model.config
+    known = set(list_heads(config))
+    for head in heads:
+        if head not in known:
+            raise UserError(
+                f"head {head} (from 1): this model has {config.num_encoder_layers} layers in the encoder, "
+                f"{config.num_decoder_layers} in the decoder, and {config.num_heads} heads in each attention"
+            )
 
 
 def inspect_text(

@@ -1,5 +1,8 @@
 """The encoder: a stack of N identical layers (paper 3.1, Figure 1, left)."""
 
+from collections.abc import Sequence
+from typing import cast
+
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
@@ -39,7 +42,8 @@ class Encoder(nn.Module):
 
     def __init__(self, config: TransformerConfig) -> None:
         super().__init__()
-        self.layers = nn.ModuleList(EncoderLayer(config) for _ in range(config.num_encoder_layers))
+        layers = nn.ModuleList(EncoderLayer(config) for _ in range(config.num_encoder_layers))
+        self.layers = cast("Sequence[EncoderLayer]", layers)  # of which nn.ModuleList does not know the type
         self.final = make_normalization(config) if config.norm_order == "pre" else None
 
     def forward(

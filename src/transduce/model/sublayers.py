@@ -8,8 +8,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from transduce.config import TransformerConfig
-from transduce.kernels.dropout import dropout
-from transduce.kernels.layer_normalization import layer_normalization
+from transduce.kernels.layers import dropout, layer_normalization
 from transduce.kernels.linear import Linear
 
 

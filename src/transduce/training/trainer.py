@@ -29,7 +29,6 @@ from transduce.training.memory import fit_into_memory
 from transduce.training.reporting.progress import Progress, Reporter, Throughput, describe_forecast
 from transduce.training.reporting.report import Trackers
 from transduce.training.run_folder import RunFolder
-from transduce.training.schedule import Decay, adjust_decay, begin_decay
 from transduce.training.stopping import (
     MOST_SKIPPED_IN_A_ROW,
     REMEDY,
@@ -39,7 +38,7 @@ from transduce.training.stopping import (
     make_divergence_error,
     should_stop_early,
 )
-from transduce.training.updater import UpdateFigures, Updater, UpdateStoppedError
+from transduce.training.updater import Decay, UpdateFigures, Updater, UpdateStoppedError, adjust_decay, begin_decay
 from transduce.training.validation import NO_AVERAGE, ModelSelection, WeightAverage
 
 

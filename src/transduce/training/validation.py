@@ -26,11 +26,11 @@ from transduce.config import RunConfig, SearchConfig, TransformerConfig
 from transduce.data import Batch, PreparedData
 from transduce.errors import BundleError, RunError, TrainingError, UserError
 from transduce.evaluation import Score, corpus_scores
-from transduce.kernels.threads import Workers
+from transduce.kernels.device import map_on_cores
 from transduce.model import Transformer
 from transduce.text import Tokenizer
 from transduce.training.checkpoints import RunState
-from transduce.training.diagnosis.checks import Diagnosis
+from transduce.training.checks import Diagnosis
 from transduce.training.loss import compute_losses
 from transduce.training.reporting.metrics import describe_environment
 from transduce.training.reporting.progress import Reporter, Sample, Validation
@@ -56,7 +56,6 @@ class Validator:
         self.pairs = pairs
         self.tokenizer = tokenizer
         self.config = config
-        self._workers = Workers()
 
     def validate(self, model: Transformer) -> Validation:
         """Compute all figures for the model, whose mode and weights stay as they are.
@@ -136,7 +135,7 @@ class Validator:
         # A batch a thread: threads that share one batch wait for each other, long beside other programs.
         num_threads = torch.get_num_threads() if device.type == "cpu" else 1
         one_by_one = num_threads == 1
-        sums = map(sums_over_tokens, parts) if one_by_one else self._workers.map(sums_over_tokens, parts, num_threads)
+        sums = map(sums_over_tokens, parts) if one_by_one else map_on_cores(sums_over_tokens, parts, num_threads)
         cross_entropy, num_correct, num_tokens = torch.stack(list(sums)).sum(dim=0).tolist()
         model.train(was_training)
         return cross_entropy / num_tokens, num_correct / num_tokens

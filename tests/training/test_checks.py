@@ -15,7 +15,7 @@ from transduce.config import RunConfig, load_run_config
 from transduce.config.presets import PRESETS
 from transduce.model import Transformer
 from transduce.training import train
-from transduce.training.diagnosis.checks import (
+from transduce.training.checks import (
     RunHistory,
     find_end_of_exposure_bias,
     find_end_of_ignored_source,
@@ -41,7 +41,7 @@ from transduce.training.diagnosis.checks import (
     new_findings,
     peak_rate,
 )
-from transduce.training.diagnosis.measurements import TextFigures
+from transduce.training.measurements import TextFigures
 
 HEALTHY_TEXT = {
     "unigram_loss": 6.0,

@@ -5,7 +5,6 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import astuple, dataclass
 from itertools import accumulate
-from typing import Literal
 
 import numpy as np
 import torch
@@ -195,9 +194,6 @@ def _in_common(counts: Counter[str], others: Counter[str]) -> float:
     return sum(min(count / total, others[key] / other_total) for key, count in counts.items())
 
 
-Precision = Literal["float32", "bfloat16"]
-
-
 MOST_PAIRS = 64
 
 
@@ -235,7 +231,7 @@ class SourceUse:
 class SourceProbe:
     """Measures the use of the source on a small sample of the validation text `pairs`, which is always the same."""
 
-    def __init__(self, pairs: Sequence[tuple[str, str]], tokenizer: Tokenizer, precision: Precision) -> None:
+    def __init__(self, pairs: Sequence[tuple[str, str]], tokenizer: Tokenizer, dtype: torch.dtype) -> None:
         step = max(1, len(pairs) // MOST_PAIRS)
         source_texts, target_texts = zip(*pairs[::step][:MOST_PAIRS], strict=True)
         sources = [tokenizer.as_source(ids) for ids in tokenizer.encode_all(source_texts)]
@@ -247,7 +243,7 @@ class SourceProbe:
         chosen.sort(key=lambda pair: (len(pair[0]), len(pair[1])))
         sources, targets = map(list, zip(*chosen, strict=True))
         self.batch = Batch.from_ids(sources, targets, tokenizer.pad_id)
-        self.precision = precision
+        self.dtype = dtype
 
     @torch.inference_mode()
     def measure(self, model: Transformer) -> SourceUse:
@@ -255,7 +251,7 @@ class SourceProbe:
         batch = self.batch.to(next(model.parameters()).device)
         was_training = model.training
         model.eval()
-        with autocast(model, self.precision):
+        with autocast(model, self.dtype):
             memory = model.encode(batch.source_ids, batch.source_mask)
             right = _losses(model, batch, memory, batch.source_mask)
             shuffled = _losses(model, batch, memory.roll(1, dims=0), batch.source_mask.roll(1, dims=0))
