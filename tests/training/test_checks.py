@@ -445,7 +445,7 @@ def test_a_decoder_that_sees_what_it_has_to_predict_is_noticed(
     def no_mask(length: int, device: torch.device) -> torch.Tensor:
         return torch.ones(1, 1, length, length, dtype=torch.bool, device=device)
 
-    monkeypatch.setattr("transduce.model.decoder.causal_attention_mask", no_mask)
+    monkeypatch.setattr("transduce.model.stacks.causal_attention_mask", no_mask)
     told = watcher()
     train(make_config(**LEARNING), told)
     assert any("see the token it has to predict" in text for text in warnings_of(told))

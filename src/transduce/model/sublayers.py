@@ -73,11 +73,10 @@ class BatchNormalization(nn.Module):
         self, inputs: Float[Tensor, "batch length d_model"], mask: Bool[Tensor, "batch length"]
     ) -> Float[Tensor, "batch length d_model"]:
         """Normalise every component by the statistics of the positions where `mask` is True, or by running ones."""
-        mean, variance = self._batch_statistics(inputs, mask) if self.training else self._running_statistics()
+        mean, variance = self.running_mean, self.running_variance
+        if self.training:
+            mean, variance = self._batch_statistics(inputs, mask)
         return (inputs - mean) * torch.rsqrt(variance + EPSILON) * self.gain + self.bias
-
-    def _running_statistics(self) -> tuple[Tensor, Tensor]:
-        return self.running_mean, self.running_variance
 
     def _batch_statistics(self, inputs: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
         real = mask.unsqueeze(-1)

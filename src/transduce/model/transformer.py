@@ -17,9 +17,8 @@ from transduce.model.attention import (
     causal_attention_mask,
     source_attention_mask,
 )
-from transduce.model.decoder import Decoder, DecoderState
 from transduce.model.embeddings import LearnedPositions, OutputProjection, TokenEmbedding, make_positions
-from transduce.model.encoder import Encoder
+from transduce.model.stacks import Decoder, DecoderState, Encoder
 from transduce.model.sublayers import Dropout, FeedForward
 
 

@@ -39,7 +39,7 @@ from transduce.training.stopping import (
     should_stop_early,
 )
 from transduce.training.updater import Decay, UpdateFigures, Updater, UpdateStoppedError, adjust_decay, begin_decay
-from transduce.training.validation import NO_AVERAGE, ModelSelection, WeightAverage
+from transduce.training.validation import NO_AVERAGE, ModelSelection
 
 
 @dataclass(frozen=True)
@@ -345,7 +345,7 @@ class Trainer:
         moving = self.updater.moving_average
         model = gather_model(self.model, self.ranks) if moving is None else moving.model
         if self.ranks.is_first:
-            average = NO_AVERAGE if moving is None else WeightAverage(ema_decay=moving.decay)
+            average = NO_AVERAGE if moving is None else {**NO_AVERAGE, "ema_decay": moving.decay}
             self.selection.validate(model, self.state, average)
         self._share_best()
         self._throughput.add_validation(time.perf_counter() - started, self._elapsed)

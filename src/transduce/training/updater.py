@@ -269,7 +269,33 @@ class Updater:
                 have to agree.
         """
         with self.limit_threads():
-            return self._update(number, batches, decay)
+            self._set_dropout(number)
+            self.model.train()
+            before = [tensor.clone() for tensor in self._running_statistics]
+            num_tokens = int(self.ranks.sum(torch.tensor(sum(batch.num_target_tokens for batch in batches))))
+            try:
+                sums = self.sum_gradients(number, batches, num_tokens)
+            except UpdateStoppedError:
+                self._forget_update(before)
+                raise
+            norm = nn.utils.get_total_norm([one.grad for one in self.model.parameters() if one.grad is not None])
+            if self.config.clip_norm:
+                nn.utils.clip_grads_with_norm_(self.model.parameters(), self.config.clip_norm, norm)
+            rate = learning_rate(self.config, self.model.config.d_model, number, decay)
+            for group in self.optimizer.param_groups:
+                group["lr"] = rate
+            loss, cross_entropy, accuracy = (self.ranks.sum(sums) / num_tokens).tolist()
+            own_padding = sum(batch.padding_share for batch in batches) / len(batches)
+            padding = float(self.ranks.sum(torch.tensor(own_padding, dtype=torch.float64))) / self.ranks.size
+            figures = UpdateFigures(loss, cross_entropy, accuracy, num_tokens, padding, float(full_tensor(norm)), rate)
+            if figures.is_skipped:
+                self._forget_update(before)
+            else:
+                self.optimizer.step()
+                if self.moving_average is not None:
+                    self.moving_average.update(self.model, number)
+            self.optimizer.zero_grad()
+            return figures
 
     @property
     def has_micro_batches(self) -> bool:
@@ -279,35 +305,6 @@ class Updater:
     def limit_threads(self) -> AbstractContextManager[None]:
         """Use one thread in each process that computes a micro-batch."""
         return use_one_thread() if self.has_micro_batches and can_fork() else nullcontext()
-
-    def _update(self, number: int, batches: Sequence[Batch], decay: Decay | None) -> UpdateFigures:
-        self._set_dropout(number)
-        self.model.train()
-        before = [tensor.clone() for tensor in self._running_statistics]
-        num_tokens = int(self.ranks.sum(torch.tensor(sum(batch.num_target_tokens for batch in batches))))
-        try:
-            sums = self.sum_gradients(number, batches, num_tokens)
-        except UpdateStoppedError:
-            self._forget_update(before)
-            raise
-        norm = nn.utils.get_total_norm([one.grad for one in self.model.parameters() if one.grad is not None])
-        if self.config.clip_norm:
-            nn.utils.clip_grads_with_norm_(self.model.parameters(), self.config.clip_norm, norm)
-        rate = learning_rate(self.config, self.model.config.d_model, number, decay)
-        for group in self.optimizer.param_groups:
-            group["lr"] = rate
-        loss, cross_entropy, accuracy = (self.ranks.sum(sums) / num_tokens).tolist()
-        own_padding = sum(batch.padding_share for batch in batches) / len(batches)
-        padding = float(self.ranks.sum(torch.tensor(own_padding, dtype=torch.float64))) / self.ranks.size
-        figures = UpdateFigures(loss, cross_entropy, accuracy, num_tokens, padding, float(full_tensor(norm)), rate)
-        if figures.is_skipped:
-            self._forget_update(before)
-        else:
-            self.optimizer.step()
-            if self.moving_average is not None:
-                self.moving_average.update(self.model, number)
-        self.optimizer.zero_grad()
-        return figures
 
     def _set_dropout(self, number: int) -> None:
         """Let dropout rise to `model.dropout` over the first `training.dropout_warmup` updates."""

@@ -1,6 +1,5 @@
-"""The decoder: a stack of N identical layers with one sub-layer more (paper 3.1, Figure 1, right), and its state."""
+"""The stacks of N identical layers, encoder and decoder (paper 3.1, Figure 1), and the state of decoding by token."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import cast
 
@@ -18,6 +17,54 @@ from transduce.model.attention import (
     source_attention_mask,
 )
 from transduce.model.sublayers import FeedForward, ResidualConnection, make_normalization
+
+
+class EncoderLayer(nn.Module):
+    """Self-attention, then the feed-forward network, each within a residual connection."""
+
+    def __init__(self, config: TransformerConfig) -> None:
+        super().__init__()
+        self.self_attention = MultiHeadAttention(config)
+        self.self_attention_residual = ResidualConnection(config)
+        self.feed_forward = FeedForward(config)
+        self.feed_forward_residual = ResidualConnection(config)
+
+    def forward(
+        self,
+        x: Float[Tensor, "batch source d_model"],
+        source_mask: Bool[Tensor, "batch source"],
+        attention_mask: Mask,
+        attend: Attend = MultiHeadAttention.attend,
+    ) -> Float[Tensor, "batch source d_model"]:
+        """The layer's output; both masks are of the real positions, in the shapes for sub-layers and for attention."""
+        attention = self.self_attention
+        x = self.self_attention_residual(
+            x, source_mask, lambda x: attend(attention, *attention.project(x), attention_mask)
+        )
+        x = self.feed_forward_residual(x, source_mask, self.feed_forward)
+        return x  # noqa: RET504 - the two lines are the layer
+
+
+class Encoder(nn.Module):
+    """N layers; with pre-norm, one more normalisation at the end."""
+
+    def __init__(self, config: TransformerConfig) -> None:
+        super().__init__()
+        layers = nn.ModuleList(EncoderLayer(config) for _ in range(config.num_encoder_layers))
+        self.layers = cast("list[EncoderLayer]", layers)  # of which nn.ModuleList does not know the type
+        self.final = make_normalization(config) if config.norm_order == "pre" else None
+
+    def forward(
+        self,
+        x: Float[Tensor, "batch source d_model"],
+        source_mask: Bool[Tensor, "batch source"],
+        attend: Attend = MultiHeadAttention.attend,
+    ) -> Float[Tensor, "batch source d_model"]:
+        """The memory, from the embedded source `x`."""
+        attention_mask = source_attention_mask(source_mask)
+        for layer in self.layers:
+            x = layer(x, source_mask, attention_mask, attend)
+        return x if self.final is None else self.final(x, source_mask)
 
 
 @dataclass(frozen=True)
@@ -109,7 +156,7 @@ class Decoder(nn.Module):
         super().__init__()
         self.num_heads, self.d_k, self.d_v = config.num_heads, config.d_k, config.d_v
         layers = nn.ModuleList(DecoderLayer(config) for _ in range(config.num_decoder_layers))
-        self.layers = cast("Sequence[DecoderLayer]", layers)  # of which nn.ModuleList does not know the type
+        self.layers = cast("list[DecoderLayer]", layers)  # of which nn.ModuleList does not know the type
         self.final = make_normalization(config) if config.norm_order == "pre" else None
 
     def forward(
