@@ -88,19 +88,10 @@ def make_target_side(
     ranks = (log_probs > chosen).sum(dim=1) + 1
     probabilities = log_probs.exp()
     entropies = torch.special.entr(probabilities.cpu().double()).sum(dim=1)
-    best, tokens = probabilities.topk(min(NUM_ALTERNATIVES, probabilities.size(1)), dim=1)
+    best = find_most_probable(probabilities, NUM_ALTERNATIVES, tokenizer)
     steps = [
-        Step(
-            chosen_rank=rank,
-            entropy=round(entropy, 6),
-            alternatives=[
-                Choice(token=token, piece=piece, probability=round(probability, 6))
-                for token, piece, probability in zip(row_tokens, tokenizer.pieces(row_tokens), row_best, strict=True)
-            ],
-        )
-        for rank, entropy, row_tokens, row_best in zip(
-            ranks.tolist(), entropies.tolist(), tokens.tolist(), best.tolist(), strict=True
-        )
+        Step(chosen_rank=rank, entropy=round(entropy, 6), alternatives=alternatives)
+        for rank, entropy, alternatives in zip(ranks.tolist(), entropies.tolist(), best, strict=True)
     ]
     return Side(
         text=text,
@@ -110,6 +101,20 @@ def make_target_side(
         log_probabilities=round_all(chosen.squeeze(1).tolist()),
         steps=steps,
     )
+
+
+def find_most_probable(
+    probabilities: Float[Tensor, "target vocabulary"], count: int, tokenizer: Tokenizer
+) -> list[list[Choice]]:
+    """The `count` most probable tokens of each position, best first."""
+    best, tokens = probabilities.topk(min(count, probabilities.size(1)), dim=1)
+    return [
+        [
+            Choice(token=token, piece=piece, probability=round(probability, 6))
+            for token, piece, probability in zip(ids, tokenizer.pieces(ids), row, strict=True)
+        ]
+        for ids, row in zip(tokens.tolist(), best.tolist(), strict=True)
+    ]
 
 
 def round_all(values: Sequence[float]) -> list[float]:
@@ -143,17 +148,8 @@ def predict_from_layers(
     """The logit lens (nostalgebraist 2020): the output projection, applied to the output of each decoder layer."""
     predictions, norms = [], []
     for output in outputs:
-        probabilities = log_probabilities(model, output)[0].exp()
-        best, tokens = probabilities.topk(min(NUM_PREDICTIONS, probabilities.size(1)), dim=1)
-        predictions.append(
-            [
-                [
-                    Prediction(piece=piece, probability=round(probability, 6))
-                    for piece, probability in zip(tokenizer.pieces(row), row_best, strict=True)
-                ]
-                for row, row_best in zip(tokens.tolist(), best.tolist(), strict=True)
-            ]
-        )
+        best = find_most_probable(log_probabilities(model, output)[0].exp(), NUM_PREDICTIONS, tokenizer)
+        predictions.append([[Prediction(piece=one.piece, probability=one.probability) for one in row] for row in best])
         norms.append([round(norm, 4) for norm in output[0].float().norm(dim=-1).tolist()])
     return LayerPredictions(predictions=predictions, norms=norms)
 

@@ -20,21 +20,16 @@ from transduce.training.updater import autocast
 BLOCK = 1000
 """Neighbouring training pairs that are measured together."""
 
-
 MOST_BLOCKS = 20
-
 
 COUNTED_TOKENS = 200
 """Tokens of each side, the most frequent ones, whose co-occurrence is counted."""
 
-
 FEWEST_SENTENCES = 5
 """Sentences of a block that have to contain a token, and that must not, for it to count."""
 
-
 LEAST_IN_COMMON = 0.1
 """Share of the trigrams' distribution that sentences of one text have in common with its others; less in tiny texts."""
-
 
 MOST_SENTENCES = 500
 """Sentences of the validation text that are compared with the training text."""
@@ -67,7 +62,6 @@ class TextFigures:
 UNRELATED = 1.3
 """`pair_association` below which the pairs of a block are unrelated. In blocks of 300 or 1,000 pairs of four corpora
 it was 0.97 to 1.03 for pairs put together at random, and 2.3 to 12 for translations."""
-
 
 FEWEST_PAIRS = 200
 """Of a block whose `pair_association` is measured."""
@@ -196,14 +190,11 @@ def _in_common(counts: Counter[str], others: Counter[str]) -> float:
 
 MOST_PAIRS = 64
 
-
 MOST_TOKENS = 1000
 """Of either side of the sample, so that a measurement takes less than an update."""
 
-
 TOKENS_AT_A_TIME = 256
 """Tokens whose logits are held at a time: 38 MB for the paper's vocabulary."""
-
 
 ATTENTION_PAIRS = 8
 """Pairs of the sample whose attention is measured."""

@@ -38,7 +38,7 @@ from transduce.training.stopping import (
     make_divergence_error,
     should_stop_early,
 )
-from transduce.training.updater import Decay, UpdateFigures, Updater, UpdateStoppedError, adjust_decay, begin_decay
+from transduce.training.updater import Decay, UpdateFigures, Updater, UpdateStoppedError, plan_decay
 from transduce.training.validation import NO_AVERAGE, ModelSelection
 
 
@@ -187,7 +187,7 @@ class Trainer:
             # Asked once: a request that comes now is granted after the next update.
             should_stop = self.ranks.any(stop.is_requested or self.ranks.is_orphan)
             # What the clock has decided is kept at once, so that a run that is killed goes on with the same decision.
-            is_due = self._checkpoint_is_due() or self._at_end() or should_stop or begins_to_end
+            is_due = self._due(training.checkpoint_every) or self._at_end() or should_stop or begins_to_end
             if self.state.update and is_due:
                 self._checkpoint()
             if should_stop:
@@ -255,10 +255,7 @@ class Trainer:
         num_validations += 2 * training.fit_length_penalty
         left = training.time_limit_seconds - self._elapsed - num_validations * self._throughput.validation_seconds
         per_update = self._throughput.seconds_remaining(1000, training.validate_every) / 1000
-        if before is None:
-            found = begin_decay(training, state.update, left, per_update)
-        else:
-            found = adjust_decay(training, before, state.update, left, per_update)
+        found = plan_decay(training, before, state.update, left, per_update)
         if training.time_limit is not None and self.ranks.size > 1:  # each has its own clock
             numbers = (0.0, 0.0, 0.0) if found is None else (found.start, found.end, found.factor)
             start, end, factor = self.ranks.broadcast(torch.tensor(numbers, dtype=torch.float64)).tolist()
@@ -274,9 +271,6 @@ class Trainer:
 
     def _due(self, every: int) -> bool:
         return self.state.update % every == 0
-
-    def _checkpoint_is_due(self) -> bool:
-        return self._due(self.config.training.checkpoint_every)
 
     def _finish(self) -> TrainingResult:
         if (cause := explain_early_stop(self.config.training, self.folder.metrics.read())) is not None:
@@ -379,7 +373,7 @@ class Trainer:
             )
         self.state.elapsed = self._elapsed
         self.state.superseded = self.state.stopgap
-        self.state.stopgap = 0 if self._checkpoint_is_due() else self.state.update
+        self.state.stopgap = 0 if self._due(self.config.training.checkpoint_every) else self.state.update
         self.state.save(self.folder, self.updater)
         self._remove_outdated()
 

@@ -74,42 +74,38 @@ TOLERANCE = 0.01
 """Share of the time limit by which the end of a run may be expected early or late before its decay is changed."""
 
 
-def begin_decay(config: TrainingConfig, update: int, seconds_left: float, seconds_per_update: float) -> Decay | None:
-    """The decay that has to begin after update number `update`; None as long as the rate stays constant.
+def plan_decay(
+    config: TrainingConfig, decay: Decay | None, update: int, seconds_left: float, seconds_per_update: float
+) -> Decay | None:
+    """The decay after update number `update` of a run with schedule = "warmup_stable_decay"; None before it begins.
+
+    One that would miss the time limit by more than `TOLERANCE` makes way for one that ends in time: the rate continues
+    from its present value on another straight line.
 
     Args:
-        config: of the run, with schedule = "warmup_stable_decay".
+        config: of the run.
+        decay: as it was planned after the update before; None if it has not begun.
         update: updates done.
         seconds_left: of the time limit for updates; infinite where there is none.
         seconds_per_update: mean, including what happens between updates.
     """
-    planned = planned_decay(config)
-    if update + 1 >= planned.start:  # above it where updates were lowered after a stop
-        return Decay(update + 1, max(update + 1, planned.end))
-    if config.time_limit is None or seconds_left > config.decay_share * config.time_limit_seconds:
-        return None
-    return Decay(update + 1, min(config.updates, update + _updates_within(seconds_left, seconds_per_update)))
-
-
-def adjust_decay(
-    config: TrainingConfig, decay: Decay, update: int, seconds_left: float, seconds_per_update: float
-) -> Decay:
-    """The same decay or, where it would miss the time limit by more than `TOLERANCE`, one that ends in time.
-
-    The rate continues from its present value on another straight line. The arguments are those of `begin_decay`.
-    """
-    if config.time_limit is None or update >= decay.end:
+    if decay is None:
+        planned = planned_decay(config)
+        if update + 1 >= planned.start:  # above it where updates were lowered after a stop
+            return Decay(update + 1, max(update + 1, planned.end))
+        if config.time_limit is None or seconds_left > config.decay_share * config.time_limit_seconds:
+            return None
+    elif (
+        config.time_limit is None
+        or update >= decay.end
+        or abs((decay.end - update) * seconds_per_update - seconds_left) <= TOLERANCE * config.time_limit_seconds
+    ):
         return decay
-    expected = (decay.end - update) * seconds_per_update
-    if abs(expected - seconds_left) <= TOLERANCE * config.time_limit_seconds:
-        return decay
-    end = min(config.updates, update + _updates_within(seconds_left, seconds_per_update))
+    # At least one update: a run whose time is over ends with the next.
+    end = min(config.updates, update + max(1, int(seconds_left / seconds_per_update)))
+    if decay is None:
+        return Decay(update + 1, end)
     return decay if end == decay.end else Decay(update + 1, end, decay.factor_at(update))
-
-
-def _updates_within(seconds: float, seconds_per_update: float) -> int:
-    """Number of updates in that time, at least one: a run whose time is over ends with the next update."""
-    return max(1, int(seconds / seconds_per_update))
 
 
 @contextmanager
