@@ -168,7 +168,7 @@ def repetition_share(sources: Sequence[str], translations: Sequence[str]) -> flo
     return sum(map(PROBLEMS["repetition"], sources, translations)) / len(sources)
 
 
-NO_AVERAGE: Mapping[str, object] = {"averaged_checkpoints": 1, "ema_decay": 0.0}
+NO_AVERAGE: Mapping[str, int | float] = {"averaged_checkpoints": 1, "ema_decay": 0.0}
 """What the weights of a model are the mean of: the last so many checkpoints, and all updates with such a decay."""
 
 
@@ -190,7 +190,7 @@ class ModelSelection:
         self._validator = Validator(self.prepared.validation, self.prepared.tokenizer, self.config)
         self.diagnosis = Diagnosis(self.config, self.prepared, self.folder.metrics, self.log, self.reporter.report)
 
-    def validate(self, model: Transformer, state: RunState, average: Mapping[str, object] = NO_AVERAGE) -> None:
+    def validate(self, model: Transformer, state: RunState, average: Mapping[str, int | float] = NO_AVERAGE) -> None:
         """Validate the model and save it as `last/`, and as `best/` if it is better than all before it."""
         validation = self._validator.validate(model)
         rank = validation.rank(self.config.training.best_by)
@@ -247,7 +247,7 @@ class ModelSelection:
             return True
         return False
 
-    def _averages(self, updater: Updater) -> Iterator[tuple[str, Mapping[str, object], Transformer]]:
+    def _averages(self, updater: Updater) -> Iterator[tuple[str, Mapping[str, int | float], Transformer]]:
         """The mean of the kept checkpoints, if there are several; and where validations measure a moving average, the
         weights themselves. Damaged checkpoints are reported and left out.
         """
@@ -271,7 +271,7 @@ class ModelSelection:
             yield "weights of the last update, not averaged", NO_AVERAGE, updater.model
 
     def _save_if_best(
-        self, model: Transformer, state: RunState, validation: Validation, average: Mapping[str, object]
+        self, model: Transformer, state: RunState, validation: Validation, average: Mapping[str, int | float]
     ) -> bool:
         """Whether the validation is better than all before it in this run; then the model becomes `best/`."""
         rank = validation.rank(self.config.training.best_by)
@@ -293,7 +293,12 @@ class ModelSelection:
         self.reporter.report_validation(state.update, validation, is_best=is_best)
 
     def _save(
-        self, folder: Path, model: Transformer, state: RunState, validation: Validation, average: Mapping[str, object]
+        self,
+        folder: Path,
+        model: Transformer,
+        state: RunState,
+        validation: Validation,
+        average: Mapping[str, int | float],
     ) -> None:
         config, prepared = self.config, self.prepared
         self.folder.set_aside_foreign(folder, self.reporter.report)
