@@ -184,8 +184,7 @@ def test_layers_and_their_lens(model: Transformer, make_translator: MakeTranslat
         expected = [{"piece": one["piece"], "probability": one["probability"]} for one in step["alternatives"][:3]]
         assert predictions[-1][position] == expected
     for layer, (of_layer, lengths) in enumerate(zip(predictions, norms, strict=True)):
-        output = seen[f"decoder.layers.{layer}"].outputs[0] if f"decoder.layers.{layer}" in seen else None
-        assert output is not None
+        output, _ = seen[f"decoder.layers.{layer}"].outputs[0]
         assert lengths == pytest.approx(output[0].norm(dim=-1).tolist(), abs=1e-3)
         final = model.decoder.final
         logits = model.projection(output if final is None else final(output, torch.ones(output.shape[:2]).bool()))

@@ -120,8 +120,8 @@ class DecoderLayer(nn.Module):
         attention_masks: tuple[Bool[Tensor, "#rows 1 #new visible"], Bool[Tensor, "rows 1 1 source"]],
         attend: Attend = MultiHeadAttention.attend,
         past: KeysAndValues | None = None,
-    ) -> tuple[Float[Tensor, "rows new d_model"], KeysAndValues]:
-        """The output at new positions after `past`, or at all positions, and keys and values of all so far.
+    ) -> tuple[Float[Tensor, "rows new d_model"], KeysAndValues | None]:
+        """The output at all positions and None, or at new positions after `past`, and keys and values of all so far.
 
         Args:
             x: input at the new positions.
@@ -133,13 +133,14 @@ class DecoderLayer(nn.Module):
         """
         visible_mask, source_mask = attention_masks
         of_memory = memory if isinstance(memory, KeysAndValues) else self.cross_attention.project_memory(memory)
-        present = of_memory  # until self-attention has its own
+        present: KeysAndValues | None = None
 
         def attend_to_target(x: Tensor) -> Tensor:
             nonlocal present
-            queries, new = self.self_attention.project(x)
-            present = new if past is None else _append(past, new)
-            return attend(self.self_attention, queries, present, visible_mask)
+            queries, visible = self.self_attention.project(x)
+            if past is not None:
+                visible = present = _append(past, visible)
+            return attend(self.self_attention, queries, visible, visible_mask)
 
         def attend_to_memory(x: Tensor) -> Tensor:
             return attend(self.cross_attention, self.cross_attention.project_queries(x), of_memory, source_mask)
