@@ -21,12 +21,10 @@ import torch
 from transduce.config import load_run_config, to_toml
 from transduce.training import RunFolder
 from transduce.training.verification import (
-    Kill,
+    WHILE_WRITING,
     find_differences,
-    kill_while_writing,
-    reach_update,
-    train_and_kill,
-    train_to_end,
+    kill_training,
+    train_in_subprocess,
 )
 
 WORDS = ("sun", "moon", "river", "stone", "bird", "tree", "wind", "salt", "road", "lamp", "fish", "door")
@@ -68,15 +66,6 @@ def make_run(folder: Path, name: str, updates: int) -> RunFolder:
     return RunFolder(folder / name)
 
 
-def kill(run: RunFolder, updates: int, random: np.random.Generator, *, writing: bool) -> list[Kill]:
-    """Kill the run at a random moment, or while it writes a checkpoint."""
-    update = int(random.integers(1, updates - 1))
-    if writing:
-        return list(kill_while_writing(run, update, random))
-    killed = train_and_kill(run, reach_update(run, update), random.uniform(0, 0.05))
-    return [killed] if killed else []
-
-
 def main() -> None:
     """Make the runs, kill, compare, print; exit code 1 if one of them is not the same."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -91,17 +80,18 @@ def main() -> None:
         folder = Path(name)
         write_text(folder)
         unbroken = make_run(folder, "unbroken", given.updates)
-        train_to_end(unbroken)
+        train_in_subprocess(unbroken)
         print("trial  killed                                                     compared with the unbroken run")
         for trial in range(1, given.kills + 1):
             run = make_run(folder, f"killed-{trial}", given.updates)
-            kills = kill(run, given.updates, random, writing=trial <= given.while_writing)
-            train_to_end(run)
+            update, is_writing = int(random.integers(1, given.updates - 1)), trial <= given.while_writing
+            kills = list(kill_training(run, update, 0.05, random, while_writing=is_writing))
+            train_in_subprocess(run)
             found = find_differences(run, unbroken)
-            when = ", ".join(map(str, kills)) or "not at all"
+            when = ", ".join(kills) or "not at all"
             print(f"{trial:5}  {when:57}  {'; '.join(found) or 'equal'}", flush=True)
             num_killed += bool(kills)
-            num_writing += any(one.is_writing for one in kills)
+            num_writing += any(WHILE_WRITING in one for one in kills)
             num_equal += bool(kills) and not found
     result = {
         "trials": given.kills,

@@ -25,11 +25,11 @@ from peers import PEERS
 
 from transduce.config import RunConfig, load_run_config
 from transduce.data import Batch, PreparedData, plan_batches, prepare, read_batches
-from transduce.kernels.device import find_device
+from transduce.kernels.device import find_device, resolve_precision
 from transduce.kernels.memory import keep_few_kernels, keep_freed_memory
 from transduce.model import Transformer
 from transduce.training import Updater
-from transduce.training.updater import resolve_precision, use_deterministic_algorithms
+from transduce.training.updater import use_deterministic_algorithms
 
 Trainer = Callable[[int, Batch], float]
 
@@ -60,7 +60,8 @@ def main() -> None:
             return updater.update(number, [batch]).loss
 
     trainers["transduce"] = update
-    own_precision = resolve_precision(config.training.precision, device, config.model.d_model)
+    dtype = resolve_precision(config.training.precision, device, config.model.d_model).compute_dtype
+    own_precision = str(dtype).removeprefix("torch.")
     precisions = dict.fromkeys(trainers, arguments.peer_precision) | {"transduce": own_precision}
 
     seconds, losses = race(trainers, stream, arguments.updates, device)

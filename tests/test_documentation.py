@@ -16,9 +16,9 @@ from rich.console import Console
 from transduce import __version__
 from transduce.cli.app import COMMANDS, app
 from transduce.config import RunConfig, load_run_config
-from transduce.config.loading import sections
+from transduce.config.run import sections
 from transduce.config.text import CorpusConfig
-from transduce.training.expectations import MEASURED_RUNS
+from transduce.training.automatic_settings import MEASURED_RUNS
 
 PROJECT = Path(__file__).parents[1]
 MADE = {"build", "dist", "runs", "__pycache__"}

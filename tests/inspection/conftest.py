@@ -116,7 +116,8 @@ class Watched:
     """Inputs and outputs of a module, each time it was called."""
 
     inputs: list[Tensor] = field(default_factory=list)
-    outputs: list[Tensor] = field(default_factory=list)
+    outputs: list[Any] = field(default_factory=list)
+    """Tensors; of a decoder layer, a tensor with what it keeps of earlier positions."""
 
 
 @pytest.fixture(scope="session")

@@ -19,7 +19,7 @@ from transduce.inspection import (
     InspectionRequest,
     inspect_text,
 )
-from transduce.inspection.head_mask import list_heads
+from transduce.inspection.attention import list_heads
 from transduce.inspection.searches import SentenceSearches
 from transduce.inspection.text_inspection import locate_code, make_source_side, make_target_side, number_words
 from transduce.model import Transformer
@@ -184,8 +184,7 @@ def test_layers_and_their_lens(model: Transformer, make_translator: MakeTranslat
         expected = [{"piece": one["piece"], "probability": one["probability"]} for one in step["alternatives"][:3]]
         assert predictions[-1][position] == expected
     for layer, (of_layer, lengths) in enumerate(zip(predictions, norms, strict=True)):
-        output = seen[f"decoder.layers.{layer}"].outputs[0] if f"decoder.layers.{layer}" in seen else None
-        assert output is not None
+        output, _ = seen[f"decoder.layers.{layer}"].outputs[0]
         assert lengths == pytest.approx(output[0].norm(dim=-1).tolist(), abs=1e-3)
         final = model.decoder.final
         logits = model.projection(output if final is None else final(output, torch.ones(output.shape[:2]).bool()))
@@ -341,7 +340,7 @@ def test_long_sides_are_refused(
     learned = make_translator(make_model("learned"), max_pieces=200)
     with pytest.raises(UserError, match=r"reference: has \d+ tokens, </s> included, and at most 60 "):
         inspect_text(learned, InspectionRequest(text=SENTENCE, reference="moon " * 70))
-    monkeypatch.setattr("transduce.inspection.request.MOST_TOKENS", 6)
+    monkeypatch.setattr("transduce.inspection.searches.MOST_TOKENS", 6)
     with pytest.raises(UserError, match=r"translation: has \d tokens, </s> included, and at most 6 can be looked at"):
         inspect_text(translator, InspectionRequest(text=SENTENCE, beam=1))
 

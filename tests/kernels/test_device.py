@@ -1,10 +1,13 @@
 import os
+import threading
+import time
+from collections.abc import Callable, Iterator
 
 import pytest
 import torch
 
 from transduce.errors import ConfigError
-from transduce.kernels.device import find_device
+from transduce.kernels.device import ComputePrecision, find_device, map_on_cores, resolve_precision
 
 
 def test_the_processor_is_always_there() -> None:
@@ -49,3 +52,83 @@ def test_a_gpu_is_told_to_sum_products_in_the_same_order(
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 def test_a_gpu_that_is_there() -> None:
     assert find_device("cuda:0").index == 0
+
+
+CPU = torch.device("cpu")
+
+
+@pytest.fixture
+def make_capabilities(monkeypatch: pytest.MonkeyPatch) -> Callable[[dict[str, bool]], None]:
+    """A processor that says it can do this."""
+    monkeypatch.setattr("transduce.kernels.device.has_packed_bfloat16", lambda: True)
+    return lambda found: monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: found, raising=False)
+
+
+@pytest.mark.parametrize("capability", ["avx512_bf16", "amx_bf16"])
+def test_auto_is_what_is_fastest(capability: str, make_capabilities: Callable[[dict[str, bool]], None]) -> None:
+    make_capabilities({capability: True})
+    assert resolve_precision("auto", CPU, 128) == ComputePrecision(torch.bfloat16)
+    assert resolve_precision("auto", CPU, 128, is_few=True) == ComputePrecision(torch.float32, is_mixed=True)
+    assert resolve_precision("auto", CPU, 64) == ComputePrecision(torch.float32)
+    make_capabilities({capability: False})
+    for is_few in (True, False):
+        assert resolve_precision("auto", CPU, 512, is_few=is_few) == ComputePrecision(torch.float32)
+
+
+def test_auto_is_float32_where_nothing_is_known(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delattr(torch.cpu, "get_capabilities", raising=False)
+    assert resolve_precision("auto", CPU, 128) == ComputePrecision(torch.float32)
+
+
+@pytest.mark.parametrize("is_few", [True, False])
+def test_what_is_asked_for_is_taken(*, is_few: bool) -> None:
+    assert resolve_precision("float32", CPU, 512, is_few=is_few) == ComputePrecision(
+        torch.float32, is_batch_invariant=True
+    )
+    assert resolve_precision("bfloat16", CPU, 64, is_few=is_few) == ComputePrecision(torch.bfloat16)
+
+
+@pytest.fixture(autouse=True)
+def two_threads() -> Iterator[None]:
+    torch.set_num_threads(2)
+    yield
+    torch.set_num_threads(1)
+
+
+def test_each_computes_on_one_core_and_all_others_as_before() -> None:
+    seen = []
+
+    def look(_: int) -> int:
+        torch.ones(4).sum()
+        return torch.get_num_threads()
+
+    assert map_on_cores(look, range(8), 2) == [1] * 8
+    assert torch.get_num_threads() == 2
+    other = threading.Thread(target=lambda: seen.append(look(0)))
+    other.start()
+    other.join()
+    assert seen == [2]
+
+
+def test_results_are_in_order_and_several_are_under_way() -> None:
+    both = threading.Barrier(2)
+
+    def meet(number: int) -> int:
+        both.wait(timeout=30)
+        return number
+
+    assert map_on_cores(meet, range(6), 2) == list(range(6))
+
+
+def test_an_error_cancels_what_has_not_begun() -> None:
+    begun = []
+
+    def fail(number: int) -> None:
+        begun.append(number)
+        time.sleep(0.01)
+        raise ValueError(str(number))
+
+    with pytest.raises(ValueError, match="0"):
+        map_on_cores(fail, range(1000), 2)
+    assert len(begun) < 1000
+    assert map_on_cores(abs, [-1, -2], 2) == [1, 2]

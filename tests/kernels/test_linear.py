@@ -6,10 +6,9 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from transduce.kernels import linear as linear_module
-from transduce.kernels.device import has_packed_bfloat16
+from transduce.kernels.device import ComputePrecision, has_packed_bfloat16
 from transduce.kernels.linear import LARGE, FrozenLinear, Linear, MixedPrecisionLinear, PackedLinear
 from transduce.kernels.linear import linear as linear_function
-from transduce.kernels.precision import ComputePrecision
 
 
 @pytest.fixture

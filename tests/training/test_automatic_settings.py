@@ -8,7 +8,7 @@ from transduce.config import PRESETS, RunConfig, load_run_config
 from transduce.errors import CorpusError
 from transduce.text import CorpusSize
 from transduce.training import RunFolder, automatic_settings_for
-from transduce.training.automatic_settings import SIZES, UNLIMITED, automatic_settings
+from transduce.training.automatic_settings import MEASURED_RUNS, SIZES, UNLIMITED, automatic_settings, expected_quality
 
 
 def news(num_pairs: int) -> CorpusSize:
@@ -132,3 +132,18 @@ def test_every_corpus_can_be_trained_on_for_a_given_time(num_pairs: int) -> None
     config, _ = load_run_config(None, automatic=settings, arguments={"training.time_limit": "3h"})
     assert config.training.time_limit_seconds == 3 * 3600
     assert config.training.schedule == "warmup_stable_decay"
+
+
+def test_the_nearest_corpus_of_each_kind_is_named() -> None:
+    said = expected_quality(7_000)
+    assert said is not None
+    for text in {run.text for run in MEASURED_RUNS}:
+        nearest = min((run for run in MEASURED_RUNS if run.text == text), key=lambda run: abs(run.num_pairs - 7_000))
+        assert f"{text}, {nearest.num_pairs:,} pairs" in said
+        assert f"BLEU {nearest.bleu:g}, chrF {nearest.chrf:g}" in said
+        assert said.count(text) == 1
+
+
+def test_nothing_is_said_of_sizes_that_were_not_measured() -> None:
+    assert expected_quality(0) is None
+    assert expected_quality(10_000_000) is None

@@ -8,7 +8,6 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -194,7 +193,7 @@ import torch
 from transduce.config import TrainingConfig, TransformerConfig
 from transduce.errors import TrainingError
 from transduce.model import Transformer
-from transduce.kernels.memory import get_used_memory, give_back_freed_memory, keep_freed_memory
+from transduce.kernels.memory import get_available_memory, get_used_memory, give_back_freed_memory, keep_freed_memory
 from transduce.training import Updater, memory
 
 CPU = torch.device("cpu")
@@ -214,7 +213,10 @@ def allow_more(number: int) -> None:
 
 
 def micro_batches(free: int, safe_share: float = memory.SAFE_SHARE) -> int:
-    return memory.probe_memory(make_updater(4000), LENGTHS, 4000, 1, safe_share, lambda _: free).micro_batches
+    memory.get_available_memory = lambda _: free
+    found = memory.probe_memory(make_updater(4000), LENGTHS, 4000, 1, safe_share).micro_batches
+    memory.get_available_memory = get_available_memory
+    return found
 
 
 def refuse_the_first(updater: Updater, shapes: list[memory.Shape]) -> float:
@@ -380,7 +382,8 @@ def test_a_run_stays_with_the_parts_it_began_with(
     with monkeypatch.context() as patch:
         # What a batch this small takes, in whole pages, is a matter of luck.
         patch.setattr("transduce.training.memory._estimate_bytes", lambda _, shape: shape.num_tokens)
-        patch.setattr("transduce.training.memory.probe_memory", partial(probe_memory, free=lambda _: 300))
+        patch.setattr("transduce.training.run.check_model_memory", lambda *_: None)
+        patch.setattr(memory, "get_available_memory", lambda _: 300)
         told = watcher(3, signal.SIGTERM)
         train(unbroken)
         with pytest.raises(Interrupted):

@@ -17,8 +17,8 @@ from transduce.config import RunConfig, TrainingConfig, TransformerConfig
 from transduce.data import Batch, PreparedData
 from transduce.errors import Interrupted, TrainingError
 from transduce.model import Transformer
-from transduce.training import RunFolder, Trainer, Updater, catch_stop_signals, stopping, train
-from transduce.training.stopping import StopRequest, explain_early_stop, is_finite, should_skip
+from transduce.training import RunFolder, Trainer, UpdateFigures, Updater, catch_stop_signals, stopping, train
+from transduce.training.stopping import StopRequest, explain_early_stop, is_finite
 
 
 def validations(*chrf: float, average: float = 99.0) -> list[dict[str, Any]]:
@@ -76,7 +76,7 @@ UNTIED = {"model__tied_embeddings": "none"}
     [(1.0, 2.0, False), (0.0, 0.0, False), (math.nan, 1.0, True), (1.0, math.inf, True), (-math.inf, math.nan, True)],
 )
 def test_what_is_skipped(loss: float, norm: float, skipped: bool) -> None:
-    assert should_skip(loss, norm) == skipped
+    assert UpdateFigures(loss, 1.0, 0.5, 10, 0.0, norm, 1e-3).is_skipped == skipped
 
 
 def updater(normalization: str) -> Updater:

@@ -240,6 +240,25 @@ def test_the_length_penalty_of_best_is_fitted_once(
     assert further.scores[1].value >= before
 
 
+def test_files_in_best_are_kept_when_its_length_penalty_is_fitted(
+    make_config: MakeConfig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = make_config(
+        training__updates=2, training__best_by="chrf", training__fit_length_penalty=True, search__length_penalty=0.5
+    )
+    best = Path(config.output) / "best"
+
+    def shortened(self: Validator, _model: Transformer, search: SearchConfig) -> list[str]:
+        if best.is_dir():
+            (best / "notes").write_text("of the user", encoding="utf-8")
+        return [target[: round(len(target) * (1 + search.length_penalty) / 4)] for _, target in self.pairs]
+
+    monkeypatch.setattr(Validator, "_translate", shortened)
+    train(config)
+    assert Bundle.open(best).description.search.length_penalty > 0.5
+    assert list(best.parent.glob("best.kept-*/notes"))
+
+
 def test_without_other_checkpoints_there_is_no_average(make_config: MakeConfig, metrics_of: MetricsOf) -> None:
     result = train(make_config(training__updates=3, training__keep_checkpoints=1, training__checkpoint_every=1))
     assert "average" not in {line["kind"] for line in metrics_of(result.folder)}

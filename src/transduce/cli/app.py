@@ -75,7 +75,8 @@ app = App(
 )
 _MODULES = {
     **dict.fromkeys(("average", "export", "import"), "bundles"),
-    **dict.fromkeys(("score", "calibrate"), "evaluate"),
+    **dict.fromkeys(("score", "calibrate", "align"), "evaluate"),
+    "demo": "train",
     "info": "overview",
 }
 """Modules of several commands; every other command has a module of its own name."""

@@ -1,4 +1,4 @@
-"""`transduce train`."""
+"""`transduce train` and `demo`."""
 
 import os
 import sys
@@ -11,8 +11,9 @@ from typing import Annotated
 from cyclopts import Parameter
 
 from transduce.cli.console import ConsoleReporter, duration, standard_input
-from transduce.cli.standard_streams import print_message
+from transduce.cli.standard_streams import print_json, print_message
 from transduce.config import RunConfig, load_run_config, parse_duration
+from transduce.demo import demonstrate
 from transduce.errors import TrainingError, UserError
 from transduce.training import automatic_settings_for, connect_ranks, verify_resume
 from transduce.training import train as train_run
@@ -101,7 +102,7 @@ def train(
 
 def _verify(config: RunConfig) -> None:
     proof = verify_resume(config, print_message)
-    how = f"{proof.updates} updates, killed {', '.join(map(str, proof.kills)) or 'never'}, and started again each time"
+    how = f"{proof.updates} updates, killed {', '.join(proof.kills) or 'never'}, and started again each time"
     if proof.differences:
         differences = "\n".join(f"  {difference}" for difference in proof.differences)
         print(f"DIFFERENT: {how}, are not those of a run that was never stopped. What differs:\n{differences}")
@@ -120,3 +121,32 @@ def _locate_run(given: Mapping[str, str], settings: Sequence[str]) -> dict[str, 
     about_text = [setting for setting in settings if setting.lstrip().startswith(("data.", "output"))]
     config, _ = load_run_config(None, settings=about_text, environment=environment, arguments=given)
     return {"output": config.output} | {f"data.{key}": value for key, value in config.data}
+
+
+def demo(
+    *,
+    output: Path = Path("runs/demo"),
+    updates: int | None = None,
+    restart: bool = False,
+    json: bool = False,
+) -> None:
+    """Make data, train a small model on it, and test it on what it has never seen.
+
+    Args:
+        output: folder of the run; the text that is made lies in it, as data/text.tsv.
+        updates: train for fewer updates than it takes to learn the task.
+        restart: delete what the folder holds of an earlier demonstration and start over.
+        json: print one JSON object.
+    """
+    with ConsoleReporter() as reporter:
+        result = demonstrate(output, reporter, updates=updates, restart=restart)
+    if json:
+        print_json(result.as_json())
+        return
+    for sample in result.samples:
+        correction = "" if sample.is_right else f"   (should be {sample.reference})"
+        print(f"{sample.source}\n  -> {sample.translation}{correction}")
+    print(
+        f"exact matches: {result.exact_match:.1%} of {result.num_tested:,} inputs never seen in training; "
+        f"trained in {result.seconds:.0f} s; bundle: {result.bundle}"
+    )

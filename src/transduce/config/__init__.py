@@ -1,13 +1,11 @@
 """What a run is made of: frozen, validated, documented settings, named presets, and reading and writing TOML."""
 
-from transduce.config.loading import first_problem, flatten, load_run_config, remove_settings, to_toml
+from transduce.config.model import SearchConfig, TransformerConfig
 from transduce.config.presets import PRESETS, Preset
-from transduce.config.run import RunConfig
-from transduce.config.search import SearchConfig
+from transduce.config.run import RunConfig, first_problem, flatten, load_run_config, remove_settings, to_toml
 from transduce.config.settings import Settings, setting_problem
 from transduce.config.text import CorpusConfig, DataConfig, TextConfig
 from transduce.config.training import TrainingConfig, parse_duration
-from transduce.config.transformer import TransformerConfig
 
 __all__ = [
     "PRESETS",

@@ -15,7 +15,6 @@ _BIG: Preset = {
     "training": {"updates": 300_000, "keep_checkpoints": 20},
 }
 
-
 _ANYTIME: dict[str, Any] = {
     "schedule": "warmup_stable_decay",
     "warmup": 400,

@@ -1,13 +1,24 @@
-"""Everything that decides a run, in one value."""
+"""Everything that decides a run, from a recipe (defaults < preset < file < environment < command line), and to TOML.
 
-from pydantic import Field, model_validator
+Settings are named "section.key", as in "training.updates", wherever they are given.
+"""
 
+import difflib
+import json
+import tomllib
+from collections.abc import Mapping, Sequence
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from pydantic import Field, ValidationError, model_validator
+
+from transduce.config.model import SearchConfig, TransformerConfig
 from transduce.config.presets import PRESETS
-from transduce.config.search import SearchConfig
-from transduce.config.settings import Section
+from transduce.config.settings import Section, Settings
 from transduce.config.text import DataConfig, TextConfig
 from transduce.config.training import TrainingConfig
-from transduce.config.transformer import TransformerConfig
+from transduce.errors import ConfigError
 
 
 class RunConfig(Section):
@@ -43,3 +54,322 @@ class RunConfig(Section):
     def with_vocabulary(self, vocabulary: int) -> "RunConfig":
         """The run with a network for `vocabulary` token ids, which are known once there is a tokenizer."""
         return self.model_copy(update={"model": self.model.model_copy(update={"vocabulary": vocabulary})})
+
+
+ENVIRONMENT_PREFIX = "TRANSDUCE_"
+TRACEBACK = "TRANSDUCE_TRACEBACK"
+"""Not a setting: it turns on tracebacks."""
+
+
+@cache
+def known_keys() -> dict[str, Any]:
+    """Every setting by dotted key, with its type."""
+    keys: dict[str, Any] = {}
+    for name, info in RunConfig.model_fields.items():
+        if name in sections():
+            keys |= {f"{name}.{key}": inner.annotation for key, inner in sections()[name].model_fields.items()}
+        else:
+            keys[name] = info.annotation
+    return keys
+
+
+@cache
+def sections() -> dict[str, type[Settings]]:
+    """The tables of a recipe, by name."""
+    annotations = {name: info.annotation for name, info in RunConfig.model_fields.items()}
+    return {name: kind for name, kind in annotations.items() if isinstance(kind, type) and issubclass(kind, Settings)}
+
+
+def check_key(key: str, origin: str) -> None:
+    """Check that a setting `key` exists.
+
+    Raises:
+        ConfigError: it does not; names the nearest one that does.
+    """
+    if key in known_keys():
+        return
+    if key in sections():
+        example = list(sections()[key].model_fields)[-1]
+        raise ConfigError(f"{origin}: {key!r} is a section; give a setting of it, as in {key}.{example}")
+    raise ConfigError(f"{origin}: there is no setting {key!r}; {_hint(key)}")
+
+
+def _hint(key: str) -> str:
+    section, _, name = key.rpartition(".")
+    names = {known: known.rpartition(".")[2] for known in known_keys()}
+    own = {known: last for known, last in names.items() if section and known.startswith(f"{section}.")}
+    same = {known: last for known, last in names.items() if last == name}  # a setting of another section
+    for among in (same, own, names):
+        if near := difflib.get_close_matches(name, among.values(), n=1, cutoff=0.6):
+            return f"did you mean {next(known for known, last in among.items() if last == near[0])!r}?"
+    return f"[{section}] has {', '.join(own.values())}" if own else "`transduce config schema` lists all of them"
+
+
+def environment_settings(environment: Mapping[str, str]) -> dict[str, str]:
+    """The variables in `environment` that are settings, by dotted key, in order of their names.
+
+    Raises:
+        ConfigError: a variable with the prefix names no setting.
+    """
+    by_name = {ENVIRONMENT_PREFIX + key.replace(".", "_").upper(): key for key in known_keys()}
+    settings = {}
+    for name in sorted(filter(_is_setting, environment)):
+        if name not in by_name:
+            near = difflib.get_close_matches(name, by_name, n=1, cutoff=0.7)
+            hint = f"; did you mean {near[0]}?" if near else ""
+            raise ConfigError(f"environment variable {name}: there is no such setting{hint}")
+        settings[by_name[name]] = name
+    return settings
+
+
+def remove_settings(environment: Mapping[str, str]) -> dict[str, str]:
+    """A copy of `environment` without settings, for a process whose settings are all in its recipe."""
+    return {name: value for name, value in environment.items() if not _is_setting(name)}
+
+
+def _is_setting(variable: str) -> bool:
+    return variable.startswith(ENVIRONMENT_PREFIX) and variable != TRACEBACK
+
+
+def parse_value(key: str, text: str) -> Any:  # noqa: ANN401 - a setting may have any type
+    """The value of `text` for the setting `key`: TOML, but words need no quotes."""
+    if known_keys().get(key) in (str, str | None):
+        return text[1:-1] if len(text) > 1 and text[0] == text[-1] and text[0] in "\"'" else text
+    try:
+        found = tomllib.loads(f"value = {text}")
+    except tomllib.TOMLDecodeError:
+        return text
+    return found["value"] if len(found) == 1 else text  # a second line would be another setting, and be lost
+
+
+def flatten(nested: Mapping[str, Any]) -> dict[str, Any]:
+    """The dotted settings of a recipe's sections; values that are tables themselves stay as they are."""
+    flat: dict[str, Any] = {}
+    for name, value in nested.items():
+        is_section = isinstance(value, Mapping) and name not in known_keys()
+        if is_section and (value or name in sections()):
+            flat |= {f"{name}.{key}": inner for key, inner in value.items()}
+        else:
+            flat[name] = value
+    return flat
+
+
+def nest(flat: Mapping[str, Any]) -> dict[str, Any]:
+    """The opposite of `flatten`."""
+    nested: dict[str, Any] = {}
+    for key, value in flat.items():
+        section, dot, name = key.partition(".")
+        if dot:
+            nested.setdefault(section, {})[name] = value
+        else:
+            nested[key] = value
+    return nested
+
+
+def read_toml(path: Path) -> dict[str, Any]:
+    """Read a TOML file without checking its settings.
+
+    Raises:
+        ConfigError: the file cannot be read, is not UTF-8, or is not TOML; with the line where it stops being so.
+    """
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8-sig"))
+    except FileNotFoundError:
+        raise ConfigError(f"{path}: there is no such file; give the path of a recipe (.toml)") from None
+    except IsADirectoryError:
+        raise ConfigError(f"{path}: is a folder; give the path of a recipe (.toml)") from None
+    except OSError as error:
+        raise ConfigError(f"{path}: cannot be read ({error.strerror}); a recipe must be a readable file") from None
+    except UnicodeDecodeError as error:
+        raise ConfigError(f"{path}: byte {error.start} is not UTF-8; a recipe is a TOML file in UTF-8") from None
+    except tomllib.TOMLDecodeError as error:
+        raise ConfigError(f"{path}: not valid TOML: {error}") from None
+
+
+def to_toml(config: RunConfig, origins: Mapping[str, str] | None = None) -> str:
+    """Write every setting that has a value, by section; with `origins`, a comment says where each came from.
+
+    Reading the text back gives an equal `RunConfig`.
+    """
+    top, sections = [], []
+    for name, value in config.model_dump().items():
+        if isinstance(value, dict):
+            lines = [_line(key, inner, f"{name}.{key}", origins) for key, inner in value.items() if inner is not None]
+            sections.append("\n".join([f"[{name}]", *lines]))
+        else:
+            top.append(_line(name, value, name, origins))
+    return "\n\n".join(["\n".join(top), *sections]) + "\n"
+
+
+def _line(name: str, value: Any, key: str, origins: Mapping[str, str] | None) -> str:  # noqa: ANN401 - of any type
+    origin = (origins or {}).get(key, "")
+    # The name of a file may hold a line end, which would end the comment.
+    comment = origin if origin.isprintable() else ascii(origin)
+    return f"{name} = {_value(value)}" + (f"  # {comment}" if comment else "")
+
+
+def _value(value: Any) -> str:  # noqa: ANN401 - a setting may have any type
+    if isinstance(value, list | tuple):
+        return "[" + ", ".join(_value(item) for item in value) + "]"
+    if isinstance(value, dict):
+        return "{" + ", ".join(f"{key} = {_value(inner)}" for key, inner in value.items() if inner is not None) + "}"
+    if isinstance(value, float):
+        return repr(value)
+    # JSON's strings, numbers and booleans are TOML's, but for the one control character JSON leaves bare.
+    return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
+
+
+LIST_RULES = {
+    "missing": "longer",
+    "too_long": "shorter",
+    "tuple_type": "a list",
+    "model_type": "a table",
+    "extra_forbidden": "left out, as there is no such setting",
+}
+"""What a list and its items must be, by pydantic's name of the error."""
+
+
+def first_problem(error: ValidationError) -> str:
+    """The first error in a file that is not a recipe, as in "model.num_heads: Input should be greater than 0"."""
+    first = error.errors(include_url=False)[0]
+    return f"{'.'.join(map(str, first['loc'])) or 'it'}: {first['msg'].removeprefix('Value error, ')}"
+
+
+def describe_errors(error: ValidationError, values: Mapping[str, Any], origins: Mapping[str, str]) -> str:
+    """One line for each of the `values` that is not allowed, and for each contradiction between values.
+
+    A default has no origin and no line: it is wrong only because another value is.
+    """
+    contradictions, rules = [], dict[str, list[str]]()
+    for problem in error.errors(include_url=False):
+        key = _key(problem["loc"])
+        if problem["type"] == "value_error":
+            rule = problem["msg"].removeprefix("Value error, ")
+            place = key + "".join(f", number {index + 1}" for index in problem["loc"][2:] if isinstance(index, int))
+            contradictions.append(f"{place}: {rule}" if place else rule)
+        elif key in origins:
+            rule = LIST_RULES.get(problem["type"], problem["msg"].removeprefix("Input should be "))
+            rules.setdefault(f"{origins[key]}: {_found(problem['loc'], key, values[key])}", []).append(rule)
+    lines = [f"{found}: must be {' or '.join(dict.fromkeys(alternatives))}" for found, alternatives in rules.items()]
+    return "\n".join([*lines, *contradictions])
+
+
+def _key(location: tuple[int | str, ...]) -> str:
+    """The setting or section; the rest of `location` is an item of a list or one of several allowed types."""
+    key = ".".join(map(str, location[:2]))
+    return key if key in known_keys() else ".".join(map(str, location[:1]))
+
+
+def _found(location: tuple[int | str, ...], key: str, value: Any) -> str:  # noqa: ANN401 - a setting may have any type
+    """The setting and its value; for a table in a list, as of `data.corpora`, the key in the table and its value."""
+    match location[2:]:
+        case [int(index), str(name), *_]:
+            return f"{key}, number {index + 1}: {name} = {value[index][name]!r}"
+        case _:
+            return f"{key} = {value!r}"
+
+
+ALTERNATIVES = [
+    [{"data.source", "data.target"}, {"data.pairs"}, {"data.corpora"}],
+    [{"data.validation_source", "data.validation_target"}, {"data.validation_pairs"}],
+    [{"training.updates"}, {"training.epochs"}],
+]
+"""Groups of settings that exclude each other."""
+
+FITTED = "size of the corpus"
+"""Origin of the settings that were chosen by the size of the corpus."""
+
+
+def _alternatives(key: str) -> set[str]:
+    for ways in ALTERNATIVES:
+        if any(key in way for way in ways):
+            return {other for way in ways if key not in way for other in way}
+    return set()
+
+
+def _decided_vocabulary(values: Mapping[str, Any]) -> dict[str, int]:
+    """The size of the network's vocabulary, if that of the tokenizer is known."""
+    size = values.get("text.vocabulary", TextConfig().vocabulary)
+    # A size that fits the corpus, or that of a tokenizer made elsewhere, shows later. A bool is an int to Python.
+    if type(size) is not int or values.get("text.tokenizer") is not None:
+        return {}
+    if values.get("model.vocabulary", size) != size:
+        raise ConfigError(
+            f"model.vocabulary = {values['model.vocabulary']!r} differs from text.vocabulary = {size}: "
+            f"leave model.vocabulary out, the tokenizer decides it"
+        )
+    return {"model.vocabulary": size}
+
+
+def load_run_config(
+    recipe: Path | None,
+    *,
+    settings: Sequence[str] = (),
+    environment: Mapping[str, str] | None = None,
+    arguments: Mapping[str, Any] | None = None,
+    automatic: Mapping[str, Any] | None = None,
+) -> tuple[RunConfig, dict[str, str]]:
+    """The run that a recipe describes, and the origin of each value that is not a default.
+
+    Args:
+        recipe: a TOML file, or None.
+        settings: `key=value` strings, as `--set` gives them; they override everything else.
+        environment: variables, of which `TRANSDUCE_<SECTION>_<KEY>` are settings.
+        arguments: dotted settings from the command's own options.
+        automatic: dotted settings chosen by the size of the corpus; everything else overrides them.
+
+    Raises:
+        ConfigError: a setting does not exist, or its value is not allowed; or the file cannot be read or is not TOML.
+    """
+    values: dict[str, Any] = {}
+    origins: dict[str, str] = {}
+
+    def add(layer: Mapping[str, Any], origin: str) -> None:
+        """Override earlier layers, and remove the settings of theirs that these exclude."""
+        for key, value in layer.items():
+            check_key(key, origin)
+            for other in _alternatives(key):
+                if origins.get(other, origin) != origin:
+                    del values[other], origins[other]
+            values[key], origins[key] = value, origin
+
+    add(automatic or {}, FITTED)
+    if recipe is not None:
+        add({"output": f"runs/{recipe.stem}"}, "name of the recipe")
+        add(flatten(read_toml(recipe)), str(recipe))
+    for key, name in environment_settings(environment or {}).items():
+        add({key: parse_value(key, (environment or {})[name])}, f"environment variable {name}")
+    add(arguments or {}, "command line")
+    for setting in settings:
+        key, equals, value = setting.partition("=")
+        if not equals:
+            raise ConfigError(f"--set {setting}: must be key=value, as in --set training.updates=2000")
+        add({key.strip(): parse_value(key.strip(), value.strip())}, "--set")
+    return _resolve(values, origins)
+
+
+def _resolve(given: dict[str, Any], origins: dict[str, str]) -> tuple[RunConfig, dict[str, str]]:
+    """The run of these settings over the preset that they name over the defaults, and the origins of its values."""
+    preset = given.get("preset", "base")
+    below = flatten(PRESETS.get(preset, {})) if isinstance(preset, str) else {}
+    if given.get("training.schedule") == "paper":
+        # The paper's schedule has a peak of its own, and TOML cannot unset the preset's.
+        below.pop("training.learning_rate", None)
+    for key in given:
+        for other in _alternatives(key):
+            below.pop(other, None)
+    if given.get("training.start_from") is not None:
+        # The network is that of the bundle; what is given beside it is compared with it.
+        below = {key: value for key, value in below.items() if not key.startswith("model.")}
+        fitted = {key for key in given if key.startswith("model.") and origins[key] == FITTED}
+        given = {key: value for key, value in given.items() if key not in fitted}
+    values = below | given
+    origins = dict.fromkeys(below, f'preset "{preset}"') | origins
+    decided = _decided_vocabulary(values)
+    try:
+        config = RunConfig.model_validate(nest(values | decided))
+    except ValidationError as error:
+        raise ConfigError(describe_errors(error, values, origins)) from None
+    if "text.vocabulary" in origins:
+        origins = dict.fromkeys(decided, "text.vocabulary") | origins
+    return config, origins

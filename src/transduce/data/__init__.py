@@ -2,15 +2,17 @@
 dealt out in batches whose order is a pure function of seed and epoch.
 """
 
-from transduce.data.batch import Batch, measure_longest_sides, plan_batches
-from transduce.data.cache import compute_file_digest, scratch_folder
-from transduce.data.epochs import (
+from transduce.data.batch import (
+    Batch,
     count_max_repetitions,
+    measure_longest_sides,
     open_epoch_store,
+    plan_batches,
     read_batches,
     remove_epochs,
     select_epoch_pairs,
 )
+from transduce.data.cache import compute_file_digest, scratch_folder
 from transduce.data.inputs import open_corpus
 from transduce.data.preparation import PreparedCorpus, PreparedData, find_prepared_tokenizer, prepare
 from transduce.data.store import TokenStore, TokenStoreWriter, create_store

@@ -13,9 +13,17 @@ from pydantic import ValidationError
 
 from transduce.config import DataConfig, Settings, TextConfig
 from transduce.data.cache import KnownDigests, complete_folder, compute_file_digest, scratch_folder, writable_cache
-from transduce.data.inputs import Inputs, open_inputs
+from transduce.data.inputs import (
+    Inputs,
+    Pair,
+    RepetitionFinder,
+    TrainingText,
+    choose_held_out,
+    is_blank,
+    iterate_chunks,
+    open_inputs,
+)
 from transduce.data.store import TokenStore, create_store
-from transduce.data.training_text import Pair, RepetitionFinder, TrainingText, choose_held_out, is_blank, iterate_chunks
 from transduce.errors import CorpusError, RunError
 from transduce.text import SOURCE_MODEL, Cleaner, ParallelCorpus, Tokenizer, find_tokenizer_files, fit_vocabulary_size
 

@@ -9,7 +9,7 @@ from transduce.bundle import check_writable, make_write_error, replace_file
 from transduce.config import RunConfig, load_run_config
 from transduce.demo.sentences import check_unseen_pairs, training_pairs, unseen_pairs
 from transduce.errors import OutputError
-from transduce.training import Reporter, RunFolder, train
+from transduce.training import Reporter, RunFolder, Sample, train
 from transduce.translation import Translator
 
 NUM_TRAINING_PAIRS = 60_000
@@ -39,20 +39,6 @@ SETTINGS: dict[str, Any] = {
 
 
 @dataclass(frozen=True)
-class Answer:
-    """An unseen input, its translation by the model, and its reference."""
-
-    source: str
-    translation: str
-    reference: str
-
-    @property
-    def is_right(self) -> bool:
-        """Whether translation and reference are the same to the letter."""
-        return self.translation == self.reference
-
-
-@dataclass(frozen=True)
 class DemonstrationResult:
     """The test of the trained model on unseen inputs."""
 
@@ -63,9 +49,9 @@ class DemonstrationResult:
     """Of training."""
     bundle: Path
     """The trained model."""
-    samples: tuple[Answer, ...]
+    samples: tuple[Sample, ...]
     """Some of the unseen inputs."""
-    wrong: tuple[Answer, ...]
+    wrong: tuple[Sample, ...]
     """All unseen inputs that were translated wrong."""
 
     def as_json(self) -> dict[str, Any]:
@@ -102,7 +88,7 @@ def demonstrate(
     reporter.report(f"translating {len(unseen):,} inputs that were never seen in training")
     sources, references = zip(*unseen, strict=True)
     translations = Translator.load(bundle).translate(sources, beam=1)
-    tested = [Answer(*triple) for triple in zip(sources, translations, references, strict=True)]
+    tested = [Sample(*triple) for triple in zip(sources, translations, references, strict=True)]
     wrong = tuple(pair for pair in tested if not pair.is_right)
     return DemonstrationResult(
         exact_match=1 - len(wrong) / len(tested),

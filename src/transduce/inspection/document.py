@@ -1,4 +1,5 @@
-"""The inspection document: one JSON object, which the page draws and `/v1/inspect` answers with.
+"""The request for an inspection, and the inspection document: one JSON object, which the page draws and `/v1/inspect`
+answers with.
 
 Layers, heads and positions count from 0. Row t of the decoder belongs to the position that reads token t - 1 and
 predicts token t; row 0 reads the zero vector. Log-probabilities are natural. Large arrays of numbers are `PackedArray`.
@@ -6,14 +7,14 @@ predicts token t; row 0 reads the zero vector. Log-probabilities are natural. La
 
 import re
 from base64 import b64encode
-from typing import Any, Literal, cast
+from typing import Annotated, Any, Literal, TypeVar, cast
 
 import numpy as np
 from jaxtyping import Float
-from pydantic import Field
+from pydantic import Field, ValidationError
 from torch import Tensor
 
-from transduce.config import Settings
+from transduce.config import Settings, first_problem
 from transduce.errors import ConfigError
 
 AttentionName = Literal["encoder", "decoder", "encoder_decoder"]
@@ -336,6 +337,74 @@ class InspectionDocument(Settings):
 
     continuations: list[Continuation]
     code: dict[str, CodePlace]
+
+
+MOST_TOKENS = 128
+"""Tokens of a source and of a target, `</s>` included: matrices of more are too large to be drawn, and to be sent."""
+
+MOST_BEAM = 16
+"""Hypotheses of a search whose tree is drawn."""
+
+MOST_CHARACTERS = 10_000
+"""Characters of a text; 128 tokens never have as many."""
+
+Part = Literal["attention", "search", "layers", "positions", "arithmetic", "heads_off", "continuations"]
+QUICK: tuple[Part, ...] = ("attention", "search", "layers", "positions")
+"""Parts that take no search of their own, and are not large."""
+
+EVERYTHING: tuple[Part, ...] = (*QUICK, "arithmetic", "heads_off", "continuations")
+"""All parts."""
+
+Text = Annotated[str, Field(max_length=MOST_CHARACTERS)]
+_T = TypeVar("_T")
+_List = Annotated[list[_T], Field(fail_fast=True)]
+"""A list that is refused at its first wrong item."""
+
+
+class InspectionRequest(Settings):
+    """A sentence, and what is to be seen of its translation."""
+
+    text: Text
+    """The source: one sentence."""
+
+    source: str | None = None
+    """Language code of the text; decides between loaded models."""
+
+    target: str | None = None
+    """Language code of the translation; likewise."""
+
+    reference: Text | None = None
+    """A translation by people, which the model then judges token by token."""
+
+    prefix: _List[int] = Field(default_factory=list, max_length=MOST_TOKENS)
+    """Ids with which the translation is made to begin; `</s>` at their end ends it."""
+
+    beam: int | None = Field(default=None, ge=1, le=MOST_BEAM)
+    """Hypotheses kept; the model's own number unless given."""
+
+    arithmetic: _List[Head] = Field(default_factory=list, max_length=64)
+    """Heads whose every number is wanted; with "arithmetic" in `include`, as many others besides as fit."""
+
+    heads_off: _List[Head] = Field(default_factory=list, max_length=4096)
+    """Heads that are switched off, all at once, in everything that is computed."""
+
+    without_each: _List[Head] = Field(default_factory=list, max_length=4096)
+    """Heads without each of which it is tried what happens, one at a time; with "heads_off" in `include`, all heads."""
+
+    include: _List[Part] = Field(default=list(QUICK))
+    """The parts that are wanted; "heads_off" tries what happens without each single head."""
+
+    @classmethod
+    def checked(cls, **values: Any) -> "InspectionRequest":  # noqa: ANN401 - a value may be anything before it is checked
+        """The request with these values.
+
+        Raises:
+            ConfigError: one is unknown, or breaks a rule; says which.
+        """
+        try:
+            return cls.model_validate(values)
+        except ValidationError as error:
+            raise ConfigError(first_problem(error)) from None
 
 
 _FINEST_SHARE = 65_535

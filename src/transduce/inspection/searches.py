@@ -11,10 +11,9 @@ from torch import Tensor
 
 from transduce.config import SearchConfig
 from transduce.errors import UserError
-from transduce.inspection.document import Head, Node, SearchTree
-from transduce.inspection.head_mask import HeadMask, HeadMaskedNetwork
-from transduce.kernels.precision import ComputePrecision
-from transduce.kernels.threads import Workers
+from transduce.inspection.attention import HeadMask, HeadMaskedNetwork
+from transduce.inspection.document import MOST_TOKENS, Head, InspectionRequest, Node, SearchTree
+from transduce.kernels.device import ComputePrecision, map_on_cores
 from transduce.model import Transformer
 from transduce.search import (
     Constraints,
@@ -29,7 +28,7 @@ from transduce.search.beam import Candidate, SentenceSearch, search_sentences
 from transduce.search.constraints import Automaton
 from transduce.search.interface import read_back
 from transduce.text import Tokenizer
-from transduce.translation import Network
+from transduce.translation import Network, Translator
 from transduce.translation.engines.engine import MOST_PROBABILITIES, make_logits_processor
 from transduce.translation.engines.inference_model import make_network
 from transduce.translation.translator import make_single_line
@@ -95,8 +94,6 @@ _TaskT = TypeVar("_TaskT")
 
 MOST_SENTENCES = 32
 """Sentences in a batch: with more, its first step would take long between two checkpoints."""
-
-_WORKERS = Workers()
 
 
 @dataclass(frozen=True)
@@ -177,7 +174,7 @@ class SentenceSearches:
         if num_threads == 1 or len(batches) == 1:
             found = list(map(search, batches))
         else:
-            found = _WORKERS.map(torch.inference_mode()(search), batches, num_threads)
+            found = map_on_cores(torch.inference_mode()(search), batches, num_threads)
         return list(chain.from_iterable(found))
 
     def best(self, network: Network[Any], prefixes: Sequence[tuple[int, ...]], *, beam: int) -> list[Hypothesis]:
@@ -235,6 +232,46 @@ class SentenceSearches:
             return HeadMaskedNetwork(self.model, self.make_head_mask([[]] * rows))
         precision = ComputePrecision(torch.float32, is_batch_invariant=self.device.type == "cpu")
         return make_network(self.model, precision)
+
+
+def make_searches(
+    translator: Translator, model: Transformer, request: InspectionRequest, checkpoint: Callable[[], None]
+) -> SentenceSearches:
+    """The searches for a request.
+
+    Raises:
+        UserError: the text is blank or too long, or the prefix is none that this model has.
+    """
+    tokenizer = translator.tokenizer
+    given = translator if request.beam is None else translator.with_search({"beam": request.beam})
+    ids = tokenizer.encode(request.text)
+    if not request.text.strip() or not ids:
+        raise UserError("text: is blank; give a sentence")
+    if len(ids) > given.search.max_pieces:
+        raise UserError(
+            f"text: has {len(ids)} pieces, and this model reads {given.search.max_pieces} at a time: give one sentence"
+        )
+    source, prefix = tokenizer.as_source(ids), tuple(request.prefix)
+    check_length("text", len(source), MOST_TOKENS)
+    if any(not 0 <= token < tokenizer.pad_id for token in prefix):
+        raise UserError(f"prefix: {list(prefix)} must be ids of this model's tokens, from 0 to {tokenizer.pad_id - 1}")
+    if tokenizer.end_id in prefix[:-1]:
+        raise UserError(f"prefix: {list(prefix)} goes on behind {tokenizer.end_id}, </s>: leave out what follows it")
+    check_length("prefix", len(prefix), model.longest)
+    return SentenceSearches(model, tokenizer, given.search, source, prefix, tuple(request.heads_off), checkpoint)
+
+
+def check_length(name: str, length: int, longest: int) -> None:
+    """Check that a side is short enough for an inspection.
+
+    Raises:
+        UserError: it has more tokens than are shown, or than the model reads.
+    """
+    if length > min(MOST_TOKENS, longest):
+        raise UserError(
+            f"{name}: has {length} tokens, </s> included, and at most {min(MOST_TOKENS, longest)} can be looked at: "
+            f"give a shorter sentence"
+        )
 
 
 def make_search_tree(traced: TracedSearch, greedy: Hypothesis, searches: SentenceSearches) -> SearchTree:

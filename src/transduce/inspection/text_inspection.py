@@ -14,7 +14,17 @@ from torch import Tensor
 
 from transduce.bundle import Bundle
 from transduce.config import TransformerConfig
-from transduce.inspection.attention import AttentionRecord, Recorder, collect_head_arithmetic, make_all_maps
+from transduce.errors import ConfigError, UserError
+from transduce.inspection.attention import (
+    AttentionRecord,
+    Place,
+    Recorder,
+    collect_head_arithmetic,
+    list_heads,
+    log_probabilities,
+    make_all_maps,
+    run_forced,
+)
 from transduce.inspection.document import (
     Alternative,
     Choice,
@@ -22,6 +32,7 @@ from transduce.inspection.document import (
     Continuation,
     Head,
     InspectionDocument,
+    InspectionRequest,
     LayerPredictions,
     ModelFacts,
     PositionTable,
@@ -33,9 +44,7 @@ from transduce.inspection.document import (
     WordConfidence,
     pack_exact,
 )
-from transduce.inspection.head_mask import Place, list_heads, log_probabilities, run_forced
-from transduce.inspection.request import InspectionRequest, check_heads, check_length, get_single_model, make_searches
-from transduce.inspection.searches import SentenceSearches, make_search_tree
+from transduce.inspection.searches import SentenceSearches, check_length, make_search_tree, make_searches
 from transduce.model import (
     AdditiveScore,
     DecoderLayer,
@@ -55,7 +64,7 @@ from transduce.model import (
 from transduce.search import Hypothesis, length_penalty
 from transduce.search.beam import SentenceSearch
 from transduce.text import Tokenizer
-from transduce.translation import Confidence, Translator
+from transduce.translation import Confidence, NativeEngine, Translator
 from transduce.translation.confidence.calibration import score_words
 from transduce.translation.engines.inference_model import evaluation_mode
 
@@ -79,19 +88,10 @@ def make_target_side(
     ranks = (log_probs > chosen).sum(dim=1) + 1
     probabilities = log_probs.exp()
     entropies = torch.special.entr(probabilities.cpu().double()).sum(dim=1)
-    best, tokens = probabilities.topk(min(NUM_ALTERNATIVES, probabilities.size(1)), dim=1)
+    best = find_most_probable(probabilities, NUM_ALTERNATIVES, tokenizer)
     steps = [
-        Step(
-            chosen_rank=rank,
-            entropy=round(entropy, 6),
-            alternatives=[
-                Choice(token=token, piece=piece, probability=round(probability, 6))
-                for token, piece, probability in zip(row_tokens, tokenizer.pieces(row_tokens), row_best, strict=True)
-            ],
-        )
-        for rank, entropy, row_tokens, row_best in zip(
-            ranks.tolist(), entropies.tolist(), tokens.tolist(), best.tolist(), strict=True
-        )
+        Step(chosen_rank=rank, entropy=round(entropy, 6), alternatives=alternatives)
+        for rank, entropy, alternatives in zip(ranks.tolist(), entropies.tolist(), best, strict=True)
     ]
     return Side(
         text=text,
@@ -101,6 +101,20 @@ def make_target_side(
         log_probabilities=round_all(chosen.squeeze(1).tolist()),
         steps=steps,
     )
+
+
+def find_most_probable(
+    probabilities: Float[Tensor, "target vocabulary"], count: int, tokenizer: Tokenizer
+) -> list[list[Choice]]:
+    """The `count` most probable tokens of each position, best first."""
+    best, tokens = probabilities.topk(min(count, probabilities.size(1)), dim=1)
+    return [
+        [
+            Choice(token=token, piece=piece, probability=round(probability, 6))
+            for token, piece, probability in zip(ids, tokenizer.pieces(ids), row, strict=True)
+        ]
+        for ids, row in zip(tokens.tolist(), best.tolist(), strict=True)
+    ]
 
 
 def round_all(values: Sequence[float]) -> list[float]:
@@ -134,17 +148,8 @@ def predict_from_layers(
     """The logit lens (nostalgebraist 2020): the output projection, applied to the output of each decoder layer."""
     predictions, norms = [], []
     for output in outputs:
-        probabilities = log_probabilities(model, output)[0].exp()
-        best, tokens = probabilities.topk(min(NUM_PREDICTIONS, probabilities.size(1)), dim=1)
-        predictions.append(
-            [
-                [
-                    Prediction(piece=piece, probability=round(probability, 6))
-                    for piece, probability in zip(tokenizer.pieces(row), row_best, strict=True)
-                ]
-                for row, row_best in zip(tokens.tolist(), best.tolist(), strict=True)
-            ]
-        )
+        best = find_most_probable(log_probabilities(model, output)[0].exp(), NUM_PREDICTIONS, tokenizer)
+        predictions.append([[Prediction(piece=one.piece, probability=one.probability) for one in row] for row in best])
         norms.append([round(norm, 4) for norm in output[0].float().norm(dim=-1).tolist()])
     return LayerPredictions(predictions=predictions, norms=norms)
 
@@ -245,7 +250,7 @@ def locate_code(config: TransformerConfig) -> dict[str, CodePlace]:
         "residual": ResidualConnection.forward,
         "positions": positions[config.positions],
         "encoder_layer": EncoderLayer.forward,
-        "decoder_layer": DecoderLayer.apply_sublayers,
+        "decoder_layer": DecoderLayer.forward,
         "beam_search": SentenceSearch.advance,
         "length_penalty": length_penalty,
         "embedding": TokenEmbedding.forward,
@@ -283,6 +288,36 @@ class InspectedModel:
             BundleError: its calibration.json is damaged, or another model's.
         """
         return cls(name, bundle.digest, Confidence.load(bundle))
+
+
+def get_single_model(translator: Translator) -> Transformer:
+    """The network of a translator with the native engine and one model.
+
+    Raises:
+        ConfigError: the engine is not the native one, or has several models.
+    """
+    engine = translator.engine
+    if not isinstance(engine, NativeEngine):
+        raise ConfigError(f"{type(engine).__name__} does not show what it computes: use the engine native")
+    if len(engine.models) > 1:
+        raise ConfigError(f"an ensemble of {len(engine.models)} models: look into one model at a time")
+    return engine.model
+
+
+def check_heads(heads: Sequence[Head], model: Transformer) -> None:
+    """Check that the model has all of the heads.
+
+    Raises:
+        UserError: the model has no such head; names it.
+    """
+    config = model.config
+    known = set(list_heads(config))
+    for head in heads:
+        if head not in known:
+            raise UserError(
+                f"head {head} (from 1): this model has {config.num_encoder_layers} layers in the encoder, "
+                f"{config.num_decoder_layers} in the decoder, and {config.num_heads} heads in each attention"
+            )
 
 
 def inspect_text(

@@ -46,7 +46,7 @@ from transduce.interop.parity import (
     record_export,
 )
 from transduce.interop.probe import NUM_SENTENCES, Probe, make_probe
-from transduce.kernels.precision import Precision
+from transduce.kernels.device import Precision
 from transduce.model import Transformer
 from transduce.text import Tokenizer
 from transduce.translation import Engine, ForcedDecoder, Translator

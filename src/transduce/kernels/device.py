@@ -1,10 +1,18 @@
-"""The devices of this machine, and whether they compute in bfloat16."""
+"""The devices of this machine: which there are, the types that are fastest on them, and threads of one core each."""
 
 import os
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import cache
+from threading import Barrier
+from typing import Literal, TypeVar
 
 import torch
+from torch import Tensor
 
 from transduce.errors import ConfigError
+from transduce.kernels.linear import LARGE, FrozenLinear, MixedPrecisionLinear, PackedLinear
 
 
 def find_device(name: str) -> torch.device:
@@ -48,3 +56,100 @@ def has_packed_bfloat16() -> bool:
         return False
     is_supported = getattr(torch.ops.mkldnn, "_is_mkldnn_bf16_supported", None)
     return is_supported is None or bool(is_supported())
+
+
+Precision = Literal["auto", "float32", "bfloat16"]
+COMPUTE_DTYPES: dict[str, torch.dtype] = {"float32": torch.float32, "bfloat16": torch.bfloat16}
+
+NARROWEST = 128
+"""d_model from which bfloat16 is faster on a processor that has it, for many sentences at a time."""
+
+
+@dataclass(frozen=True)
+class ComputePrecision:
+    """The types that a model computes in.
+
+    Args:
+        compute_dtype: of everything but, perhaps, large linear layers.
+        is_mixed: whether linear layers with at least `LARGE` weights compute in bfloat16 all the same.
+        is_batch_invariant: whether the results for a sentence must not depend on its batch, to the last bit; for
+            float32 on a processor.
+    """
+
+    compute_dtype: torch.dtype
+    is_mixed: bool = False
+    is_batch_invariant: bool = False
+
+    def make_linear(self, weight: Tensor, bias: Tensor | None) -> FrozenLinear:
+        """The fastest linear layer with these weights on their device."""
+        has_operators = weight.device.type == "cpu" and has_packed_bfloat16()
+        if has_operators and self.is_mixed and weight.numel() >= LARGE:
+            return MixedPrecisionLinear(weight, bias)
+        if has_operators and self.compute_dtype == torch.bfloat16:
+            return PackedLinear(weight, bias, self.compute_dtype)
+        return FrozenLinear(weight, bias, self.compute_dtype, is_batch_invariant=self.is_batch_invariant)
+
+
+def resolve_precision(
+    precision: Precision, device: torch.device, d_model: int, *, is_few: bool = False
+) -> ComputePrecision:
+    """The types that `precision` stands for on a device, in training and for translation.
+
+    float32 on a processor gives the same in every batch. `auto` is what is fastest: bfloat16 on a GPU that has it, or
+    on a processor with AVX-512 BF16 or AMX if d_model is at least `NARROWEST`; else float32.
+
+    Args:
+        precision: as a user names it.
+        device: where the model computes.
+        d_model: width of the model.
+        is_few: whether a few sentences are translated at a time. On a processor, starting a small product in bfloat16
+            then takes longer than computing it in float32.
+    """
+    is_cpu = device.type == "cpu"
+    if precision != "auto":
+        return ComputePrecision(COMPUTE_DTYPES[precision], is_batch_invariant=precision == "float32" and is_cpu)
+    if not has_fast_bfloat16(device) or (is_cpu and d_model < NARROWEST):
+        return ComputePrecision(torch.float32)
+    is_mixed = is_few and is_cpu
+    return ComputePrecision(torch.float32 if is_mixed else torch.bfloat16, is_mixed=is_mixed)
+
+
+_TaskT = TypeVar("_TaskT")
+_ResultT = TypeVar("_ResultT")
+
+
+def map_on_cores(function: Callable[[_TaskT], _ResultT], tasks: Sequence[_TaskT], num_threads: int) -> list[_ResultT]:
+    """The result of `function` for each task, computed by so many threads; an exception cancels tasks not begun.
+
+    Operators of PyTorch release Python's lock while they compute.
+    """
+    futures = [_shared_executor(num_threads).submit(function, task) for task in tasks]
+    try:
+        return [future.result() for future in futures]
+    except BaseException:  # Ctrl-C, too
+        for future in futures:
+            future.cancel()
+        raise
+
+
+def make_single_core_executor(count: int) -> ThreadPoolExecutor:
+    """An executor of `count` threads, for each of which PyTorch's number of threads is 1; others keep theirs.
+
+    The number is a thread's own once it was read, but setting it also sets what threads find that read it later: so all
+    of these threads read it now, and then it is set back.
+    """
+    before = torch.get_num_threads()
+    all_started = Barrier(count)
+    executor = ThreadPoolExecutor(count, initializer=_use_one_core)
+    for future in [executor.submit(all_started.wait) for _ in range(count)]:
+        future.result()
+    torch.set_num_threads(before)
+    return executor
+
+
+_shared_executor = cache(make_single_core_executor)
+
+
+def _use_one_core() -> None:
+    torch.set_num_threads(1)
+    torch.get_num_threads()

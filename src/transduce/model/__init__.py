@@ -9,7 +9,6 @@ from transduce.model.attention import (
     causal_attention_mask,
     source_attention_mask,
 )
-from transduce.model.decoder import Decoder, DecoderLayer, DecoderState
 from transduce.model.embeddings import (
     NEVER,
     LearnedPositions,
@@ -19,7 +18,7 @@ from transduce.model.embeddings import (
     TokenEmbedding,
     sinusoids,
 )
-from transduce.model.encoder import Encoder, EncoderLayer
+from transduce.model.stacks import Decoder, DecoderLayer, DecoderState, Encoder, EncoderLayer
 from transduce.model.sublayers import BatchNormalization, Dropout, FeedForward, LayerNormalization, ResidualConnection
 from transduce.model.transformer import Transformer, cross_attention_weights
 

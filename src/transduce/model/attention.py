@@ -5,14 +5,15 @@ A mask is True where a query may look at a key; no row of it is ever all False.
 """
 
 from collections.abc import Callable
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
+from torch.nn import functional as F
 
 from transduce.config import TransformerConfig
-from transduce.kernels.attention import MOST_PLAIN_KEYS, pad_keys, plain_attention, reference_attention
+from transduce.kernels.layers import MOST_PLAIN_KEYS, pad_keys, plain_attention
 from transduce.kernels.linear import Linear, linear
 
 Mask = Bool[Tensor, "#batch #heads #query key"]
@@ -61,7 +62,7 @@ class DotScore(nn.Module):
         """Scores, softmax and weighted sum; with gradients on a CPU, by plain products where they are faster."""
         if torch.is_grad_enabled() and queries.device.type == "cpu" and keys.size(2) <= MOST_PLAIN_KEYS:
             return plain_attention(queries, keys, values, mask, self.scale)
-        return reference_attention(queries, keys, values, mask, self.scale)
+        return F.scaled_dot_product_attention(queries, keys, values, attn_mask=mask, scale=self.scale)
 
 
 class AdditiveScore(nn.Module):
@@ -101,10 +102,6 @@ def attention_weights(score: AttentionScore, queries: Queries, keys: Keys, mask:
     return scores.masked_fill(~mask, -torch.inf).softmax(dim=-1)
 
 
-def _attention_score(kind: Literal["scaled_dot", "dot", "additive"], d_k: int) -> AttentionScore:
-    return AdditiveScore(d_k) if kind == "additive" else DotScore(d_k, scaled=kind == "scaled_dot")
-
-
 class MultiHeadAttention(nn.Module):
     """MultiHead(Q, K, V) = Concat(head_1, ..., head_h) W^O (paper 3.2.2).
 
@@ -118,7 +115,10 @@ class MultiHeadAttention(nn.Module):
         self.num_heads, self.d_k, self.d_v = config.num_heads, config.d_k, config.d_v
         self.query_width = config.num_heads * config.d_k
         self.projection = Linear(config.d_model, 2 * self.query_width + config.num_heads * config.d_v)
-        self.score = _attention_score(config.attention_score, config.d_k)
+        kind = config.attention_score
+        self.score: AttentionScore = (
+            AdditiveScore(config.d_k) if kind == "additive" else DotScore(config.d_k, scaled=kind == "scaled_dot")
+        )
         self.output = Linear(config.num_heads * config.d_v, config.d_model)
 
     def project(self, inputs: Float[Tensor, "batch query d_model"]) -> tuple[Queries, KeysAndValues]:

@@ -8,8 +8,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from transduce.config import TransformerConfig
-from transduce.kernels.dropout import dropout
-from transduce.kernels.layer_normalization import layer_normalization
+from transduce.kernels.layers import dropout, layer_normalization
 from transduce.kernels.linear import Linear
 
 
@@ -74,11 +73,10 @@ class BatchNormalization(nn.Module):
         self, inputs: Float[Tensor, "batch length d_model"], mask: Bool[Tensor, "batch length"]
     ) -> Float[Tensor, "batch length d_model"]:
         """Normalise every component by the statistics of the positions where `mask` is True, or by running ones."""
-        mean, variance = self._batch_statistics(inputs, mask) if self.training else self._running_statistics()
+        mean, variance = self.running_mean, self.running_variance
+        if self.training:
+            mean, variance = self._batch_statistics(inputs, mask)
         return (inputs - mean) * torch.rsqrt(variance + EPSILON) * self.gain + self.bias
-
-    def _running_statistics(self) -> tuple[Tensor, Tensor]:
-        return self.running_mean, self.running_variance
 
     def _batch_statistics(self, inputs: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
         real = mask.unsqueeze(-1)

@@ -1,14 +1,13 @@
 """The Transformer (paper, Figure 1)."""
 
-from collections.abc import Iterable, Iterator
-from typing import cast
+from collections.abc import Iterator
 
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from transduce.config import TransformerConfig
-from transduce.kernels.attention import pad_keys
+from transduce.kernels.layers import pad_keys
 from transduce.model.attention import (
     AdditiveScore,
     Attend,
@@ -18,9 +17,8 @@ from transduce.model.attention import (
     causal_attention_mask,
     source_attention_mask,
 )
-from transduce.model.decoder import Decoder, DecoderLayer, DecoderState
 from transduce.model.embeddings import LearnedPositions, OutputProjection, TokenEmbedding, make_positions
-from transduce.model.encoder import Encoder
+from transduce.model.stacks import Decoder, DecoderState, Encoder
 from transduce.model.sublayers import Dropout, FeedForward
 
 
@@ -116,7 +114,7 @@ class Transformer(nn.Module):
         masks = causal_attention_mask(target_ids.size(1), target_ids.device), source_attention_mask(source_mask)
         x = self._embed(self.target_embedding, self.shift_right(target_ids))
         for layer in self.decoder.layers:
-            x = layer(x, target_mask, memory, masks, attend)
+            x, _ = layer(x, target_mask, memory, masks, attend)
             yield x
 
     def start(
@@ -203,7 +201,7 @@ def cross_attention_weights(
             seen[attention] = attention_weights(attention.score, queries, keys, padded_mask)[..., : mask.size(-1)]
         return attention.attend(queries, memory, mask)
 
-    cross_attentions = [layer.cross_attention for layer in cast("Iterable[DecoderLayer]", model.decoder.layers)]
+    cross_attentions = [layer.cross_attention for layer in model.decoder.layers]
     memory = model.encode(source_ids, source_mask)
     outputs = model.decode_layers(target_ids, target_mask, memory, source_mask, attend)
     for attention, _ in zip(cross_attentions, outputs, strict=True):

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from transduce.errors import ConfigError, TransduceError
-from transduce.kernels.continuations import find_best_continuations
+from transduce.kernels.token_choice import find_best_continuations
 from transduce.search.constraints import Automaton, LogitsProcessor, Progress
 from transduce.search.interface import (
     Constraints,

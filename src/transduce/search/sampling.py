@@ -10,7 +10,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from transduce.errors import ConfigError, TransduceError
-from transduce.kernels.token_sampling import draw_nucleus_tokens, draw_tokens
+from transduce.kernels.token_choice import draw_nucleus_tokens, draw_tokens
 from transduce.search.interface import Hypothesis, SearchTask, StateT, StepFunction, compact_batch
 
 

@@ -11,10 +11,9 @@ from transduce.training.reporting.progress import Progress, Reporter, Sample, Si
 from transduce.training.reporting.report import write_report
 from transduce.training.run import train
 from transduce.training.run_folder import RunFolder
-from transduce.training.schedule import learning_rate
 from transduce.training.stopping import StopRequest, catch_stop_signals
 from transduce.training.trainer import Trainer, TrainingResult
-from transduce.training.updater import UpdateFigures, Updater
+from transduce.training.updater import UpdateFigures, Updater, learning_rate
 from transduce.training.validation import Validator, average_run
 from transduce.training.verification import ResumeProof, verify_resume
 

@@ -19,8 +19,7 @@ from transduce.errors import RunError
 from transduce.training.distributed.batches import BatchPosition
 from transduce.training.distributed.ranks import ALONE, Ranks, distribute_like, full_tensor, gather_full_tensors
 from transduce.training.run_folder import RunFolder
-from transduce.training.schedule import Decay
-from transduce.training.updater import Updater
+from transduce.training.updater import Decay, Updater
 
 
 def batches_digest(before: str, batches: Iterable[Batch], ranks: Ranks = ALONE) -> str:

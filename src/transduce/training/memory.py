@@ -155,7 +155,6 @@ def probe_memory(
     share: int,
     micro_batches: int = 1,
     safe_share: float = SAFE_SHARE,
-    free: Callable[[torch.device], int | None] = get_available_memory,
     times: Int[np.ndarray, "pairs"] | None = None,
 ) -> Fit:
     """Try the largest batches, forward and backward with the real loss, in smaller and smaller micro-batches.
@@ -172,7 +171,6 @@ def probe_memory(
         share: tokens of a batch, on either side, that each rank takes; it may take a pair more.
         micro_batches: where to begin; doubled until they fit.
         safe_share: of what is free, how much a batch may take by forecast to be tried.
-        free: bytes that can still be taken.
         times: how often an epoch has each pair at most; once unless given.
 
     Raises:
@@ -182,7 +180,7 @@ def probe_memory(
     with _restore_afterwards(updater), no_sync(updater.batch_loss), updater.limit_threads():
         while True:
             shapes = find_largest_shapes(lengths, ranks.size * share // micro_batches, ranks.size, times)
-            if (seconds := _measure_seconds(updater, shapes, safe_share, free)) is not None:
+            if (seconds := _measure_seconds(updater, shapes, safe_share)) is not None:
                 break
             if share // micro_batches <= int(lengths.max()):
                 raise TrainingError(
@@ -190,7 +188,7 @@ def probe_memory(
                     f"text.max_pieces, or take a smaller model"
                 )
             micro_batches *= 2
-        used, still_free = get_used_memory(updater.device), _free_memory_per_rank(updater, free)
+        used, still_free = get_used_memory(updater.device), _free_memory_per_rank(updater)
         addresses = get_available_addresses(updater.device)
     available = None
     if used is not None and still_free is not None:
@@ -251,9 +249,7 @@ def _restore_afterwards(updater: Updater) -> Iterator[None]:
             moments.clear()
 
 
-def _measure_seconds(
-    updater: Updater, shapes: list[Shape], safe_share: float, free: Callable[[torch.device], int | None]
-) -> float | None:
+def _measure_seconds(updater: Updater, shapes: list[Shape], safe_share: float) -> float | None:
     """Seconds that the first of `shapes` takes once memory is allocated as in training; None if they do not all fit."""
     ranks = updater.ranks
     if is_sharded(updater.model):
@@ -262,7 +258,7 @@ def _measure_seconds(
     # Asked even without need: no rank tries a whole batch while another measures.
     if ranks.any(expected is None):
         return None
-    there = _free_memory_per_rank(updater, free)
+    there = _free_memory_per_rank(updater)
     if ranks.any(there is not None and expected is not None and expected > safe_share * there):
         return None
     held = get_used_memory(updater.device) or 0
@@ -276,9 +272,9 @@ def _measure_seconds(
     return None
 
 
-def _free_memory_per_rank(updater: Updater, free: Callable[[torch.device], int | None]) -> int | None:
+def _free_memory_per_rank(updater: Updater) -> int | None:
     """Bytes that this rank can still allocate: ranks have a GPU each, but share the memory of a machine's CPU."""
-    there = free(updater.device)
+    there = get_available_memory(updater.device)
     return there if there is None or updater.device.type != "cpu" else there // updater.ranks.local_size
 
 

@@ -23,12 +23,12 @@ from transduce.errors import (
     WriteError,
     is_out_of_memory,
 )
-from transduce.kernels.device import find_device
+from transduce.kernels.device import find_device, resolve_precision
 from transduce.kernels.memory import keep_few_kernels, keep_freed_memory
 from transduce.text import Tokenizer
-from transduce.training.diagnosis.measurements import measure_text
+from transduce.training.automatic_settings import expected_quality
 from transduce.training.distributed.ranks import Ranks, can_restart, connect_ranks
-from transduce.training.expectations import expected_quality
+from transduce.training.measurements import measure_text
 from transduce.training.memory import check_model_memory
 from transduce.training.reporting.metrics import describe_environment, length_histogram
 from transduce.training.reporting.progress import Reporter, SilentReporter
@@ -36,7 +36,7 @@ from transduce.training.reporting.report import check_tensorboard
 from transduce.training.run_folder import RunFolder, settings_digest
 from transduce.training.stopping import catch_stop_signals
 from transduce.training.trainer import Trainer, TrainingResult
-from transduce.training.updater import resolve_precision, use_deterministic_algorithms
+from transduce.training.updater import use_deterministic_algorithms
 
 SMALLEST_VOCABULARY = 264
 """Of a tokenizer that is trained: 256 bytes, the special symbols and a few letters."""
@@ -233,7 +233,8 @@ def _explain_failures(folder: RunFolder, again: str) -> Iterator[None]:
 
 def _set_precision(config: RunConfig, device: torch.device) -> RunConfig:
     """The run with the precision that `auto` means on this machine, which must stay the same when it is resumed."""
-    precision = resolve_precision(config.training.precision, device, config.model.d_model)
+    dtype = resolve_precision(config.training.precision, device, config.model.d_model).compute_dtype
+    precision = str(dtype).removeprefix("torch.")
     return config.model_copy(update={"training": config.training.model_copy(update={"precision": precision})})
 
 

@@ -61,15 +61,6 @@ def _quality(line: Line, best_by: str) -> float:
     return next(values, math.nan)
 
 
-def should_skip(loss: float, gradient_norm: float) -> bool:
-    """Whether an update with this loss and this norm of the gradient must leave weights and optimiser alone.
-
-    A step along a gradient that is infinite or NaN would make every weight so, for good. Loss scaling skips such steps
-    (Micikevicius et al. 2018); here every precision does.
-    """
-    return not (math.isfinite(loss) and math.isfinite(gradient_norm))
-
-
 def is_finite(model: nn.Module) -> bool:
     """Whether all parameters and running statistics are finite; of a sharded model, all ranks call this together."""
     return all(bool(full_tensor(tensor).isfinite().all()) for tensor in model_tensors(model).values())

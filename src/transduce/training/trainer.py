@@ -29,7 +29,6 @@ from transduce.training.memory import fit_into_memory
 from transduce.training.reporting.progress import Progress, Reporter, Throughput, describe_forecast
 from transduce.training.reporting.report import Trackers
 from transduce.training.run_folder import RunFolder
-from transduce.training.schedule import Decay, adjust_decay, begin_decay
 from transduce.training.stopping import (
     MOST_SKIPPED_IN_A_ROW,
     REMEDY,
@@ -39,8 +38,8 @@ from transduce.training.stopping import (
     make_divergence_error,
     should_stop_early,
 )
-from transduce.training.updater import UpdateFigures, Updater, UpdateStoppedError
-from transduce.training.validation import NO_AVERAGE, ModelSelection, WeightAverage
+from transduce.training.updater import Decay, UpdateFigures, Updater, UpdateStoppedError, plan_decay
+from transduce.training.validation import NO_AVERAGE, ModelSelection
 
 
 @dataclass(frozen=True)
@@ -188,7 +187,7 @@ class Trainer:
             # Asked once: a request that comes now is granted after the next update.
             should_stop = self.ranks.any(stop.is_requested or self.ranks.is_orphan)
             # What the clock has decided is kept at once, so that a run that is killed goes on with the same decision.
-            is_due = self._checkpoint_is_due() or self._at_end() or should_stop or begins_to_end
+            is_due = self._due(training.checkpoint_every) or self._at_end() or should_stop or begins_to_end
             if self.state.update and is_due:
                 self._checkpoint()
             if should_stop:
@@ -256,10 +255,7 @@ class Trainer:
         num_validations += 2 * training.fit_length_penalty
         left = training.time_limit_seconds - self._elapsed - num_validations * self._throughput.validation_seconds
         per_update = self._throughput.seconds_remaining(1000, training.validate_every) / 1000
-        if before is None:
-            found = begin_decay(training, state.update, left, per_update)
-        else:
-            found = adjust_decay(training, before, state.update, left, per_update)
+        found = plan_decay(training, before, state.update, left, per_update)
         if training.time_limit is not None and self.ranks.size > 1:  # each has its own clock
             numbers = (0.0, 0.0, 0.0) if found is None else (found.start, found.end, found.factor)
             start, end, factor = self.ranks.broadcast(torch.tensor(numbers, dtype=torch.float64)).tolist()
@@ -275,9 +271,6 @@ class Trainer:
 
     def _due(self, every: int) -> bool:
         return self.state.update % every == 0
-
-    def _checkpoint_is_due(self) -> bool:
-        return self._due(self.config.training.checkpoint_every)
 
     def _finish(self) -> TrainingResult:
         if (cause := explain_early_stop(self.config.training, self.folder.metrics.read())) is not None:
@@ -346,7 +339,7 @@ class Trainer:
         moving = self.updater.moving_average
         model = gather_model(self.model, self.ranks) if moving is None else moving.model
         if self.ranks.is_first:
-            average = NO_AVERAGE if moving is None else WeightAverage(ema_decay=moving.decay)
+            average = NO_AVERAGE if moving is None else {**NO_AVERAGE, "ema_decay": moving.decay}
             self.selection.validate(model, self.state, average)
         self._share_best()
         self._throughput.add_validation(time.perf_counter() - started, self._elapsed)
@@ -380,7 +373,7 @@ class Trainer:
             )
         self.state.elapsed = self._elapsed
         self.state.superseded = self.state.stopgap
-        self.state.stopgap = 0 if self._checkpoint_is_due() else self.state.update
+        self.state.stopgap = 0 if self._due(self.config.training.checkpoint_every) else self.state.update
         self.state.save(self.folder, self.updater)
         self._remove_outdated()
 

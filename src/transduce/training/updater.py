@@ -1,10 +1,13 @@
-"""One update of the weights: gradients of one or more batches, and a step of Adam (paper 5.3). No files, no clock."""
+"""One update of the weights (paper 5.3): its learning rate, the gradients of its batches, and a step of Adam.
+
+No files, no clock.
+"""
 
 import copy
+import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
-from typing import Literal
 
 import numpy as np
 import torch
@@ -16,39 +19,103 @@ from torch.utils import deterministic
 from transduce.bundle import model_tensors
 from transduce.config import TrainingConfig
 from transduce.data import Batch
-from transduce.kernels.device import has_fast_bfloat16
+from transduce.kernels.device import resolve_precision
 from transduce.model import Dropout, Transformer
 from transduce.training.distributed.batches import MicroBatchProcesses, can_fork, use_one_thread
 from transduce.training.distributed.ranks import ALONE, Ranks, full_tensor, no_sync, wrap_for_distributed
 from transduce.training.loss import TokenLosses, compute_losses
-from transduce.training.schedule import Decay, learning_rate
-from transduce.training.stopping import should_skip
-
-NARROWEST_BFLOAT16 = 128
-"""d_model from which products in bfloat16 are large enough on a CPU to gain more than their preparation costs."""
 
 
-def resolve_precision(
-    precision: Literal["auto", "float32", "bfloat16"], device: torch.device, d_model: int
-) -> Literal["float32", "bfloat16"]:
-    """The precision that `auto` means on this device for a network of this width: bfloat16 where it is faster.
+@dataclass(frozen=True)
+class Decay:
+    """The last part of schedule = "warmup_stable_decay": a straight line down to zero after the last update."""
 
-    That is on a GPU with bfloat16, or on a processor with AVX-512 BF16 or AMX if d_model is at least 128.
+    start: int
+    """The first update whose rate is lower than the one before."""
+    end: int
+    """The last update."""
+    factor: float = 1.0
+    """Of the constant rate before `start`; below 1 where an earlier decay is continued on another line, because the
+    remaining time has turned out to be longer or shorter."""
+
+    def factor_at(self, update: int) -> float:
+        """Factor of the constant rate at update number `update`."""
+        if update < self.start:
+            return self.factor
+        return self.factor * max(self.end + 1 - update, 0) / (self.end + 2 - self.start)
+
+
+def planned_decay(config: TrainingConfig) -> Decay:
+    """The decay of a run that ends with update `config.updates`."""
+    return Decay(config.updates + 1 - max(1, round(config.decay_share * config.updates)), config.updates)
+
+
+def learning_rate(config: TrainingConfig, d_model: int, update: int, decay: Decay | None = None) -> float:
+    """The learning rate of update number `update`, counted from 1.
+
+    - "paper": d_model^-0.5 · min(update^-0.5, update · warmup^-1.5)  (eq. 3)
+    - "inverse_square_root": the same curve scaled to peak at `learning_rate`
+    - "linear": up to `learning_rate` over `warmup` updates, then in a straight line to zero after the last update
+    - "warmup_stable_decay": up to `learning_rate` over `warmup` updates, constant, then `decay`, which is that of
+      `config.updates` unless given (Hägele et al. 2024, "Scaling Laws and Compute-Optimal Training Beyond Fixed
+      Training Durations")
     """
-    if precision != "auto":
-        return precision
-    wide_enough = device.type != "cpu" or d_model >= NARROWEST_BFLOAT16
-    return "bfloat16" if wide_enough and has_fast_bfloat16(device) else "float32"
+    peak = config.learning_rate if config.learning_rate is not None else (d_model * config.warmup) ** -0.5
+    if config.schedule == "warmup_stable_decay":
+        return peak * min(1.0, update / config.warmup) * (decay or planned_decay(config)).factor_at(update)
+    if update < config.warmup:
+        return peak * update / config.warmup
+    if config.schedule == "linear":
+        return peak * (config.updates + 1 - update) / (config.updates + 1 - config.warmup)
+    return float(peak * (config.warmup / update) ** 0.5)
+
+
+TOLERANCE = 0.01
+"""Share of the time limit by which the end of a run may be expected early or late before its decay is changed."""
+
+
+def plan_decay(
+    config: TrainingConfig, decay: Decay | None, update: int, seconds_left: float, seconds_per_update: float
+) -> Decay | None:
+    """The decay after update number `update` of a run with schedule = "warmup_stable_decay"; None before it begins.
+
+    One that would miss the time limit by more than `TOLERANCE` makes way for one that ends in time: the rate continues
+    from its present value on another straight line.
+
+    Args:
+        config: of the run.
+        decay: as it was planned after the update before; None if it has not begun.
+        update: updates done.
+        seconds_left: of the time limit for updates; infinite where there is none.
+        seconds_per_update: mean, including what happens between updates.
+    """
+    if decay is None:
+        planned = planned_decay(config)
+        if update + 1 >= planned.start:  # above it where updates were lowered after a stop
+            return Decay(update + 1, max(update + 1, planned.end))
+        if config.time_limit is None or seconds_left > config.decay_share * config.time_limit_seconds:
+            return None
+    elif (
+        config.time_limit is None
+        or update >= decay.end
+        or abs((decay.end - update) * seconds_per_update - seconds_left) <= TOLERANCE * config.time_limit_seconds
+    ):
+        return decay
+    # At least one update: a run whose time is over ends with the next.
+    end = min(config.updates, update + max(1, int(seconds_left / seconds_per_update)))
+    if decay is None:
+        return Decay(update + 1, end)
+    return decay if end == decay.end else Decay(update + 1, end, decay.factor_at(update))
 
 
 @contextmanager
-def autocast(model: Transformer, precision: Literal["float32", "bfloat16"]) -> Iterator[None]:
-    """Let `model` compute activations in this precision; its weights and their gradients keep their type.
+def autocast(model: Transformer, dtype: torch.dtype) -> Iterator[None]:
+    """Let `model` compute activations in float32 or bfloat16; its weights and their gradients keep their type.
 
     Mixed precision after Micikevicius et al. 2018; bfloat16 has the range of float32, so the loss needs no scaling.
     """
     before = model.compute_dtype
-    model.compute_dtype = torch.bfloat16 if precision == "bfloat16" else None
+    model.compute_dtype = dtype if dtype == torch.bfloat16 else None
     try:
         yield
     finally:
@@ -125,8 +192,12 @@ class UpdateFigures:
 
     @property
     def is_skipped(self) -> bool:
-        """Whether the model was left as it was: loss or gradient are not finite."""
-        return should_skip(self.loss, self.gradient_norm)
+        """Whether the model was left as it was, because loss or gradient are not finite.
+
+        A step along a gradient that is infinite or NaN would make every weight so, for good. Loss scaling skips such
+        steps (Micikevicius et al. 2018); here every precision does.
+        """
+        return not (math.isfinite(self.loss) and math.isfinite(self.gradient_norm))
 
 
 class UpdateStoppedError(Exception):
@@ -140,11 +211,11 @@ class BatchLoss(nn.Module):
         super().__init__()
         self.model = model
         self.smoothing = config.label_smoothing
-        self.precision = resolve_precision(config.precision, device, model.config.d_model)
+        self.dtype = resolve_precision(config.precision, device, model.config.d_model).compute_dtype
 
     def forward(self, batch: Batch) -> TokenLosses:
         """The losses of the batch."""
-        with autocast(self.model, self.precision):
+        with autocast(self.model, self.dtype):
             return compute_losses(self.model, batch, self.smoothing)
 
 
@@ -194,7 +265,33 @@ class Updater:
                 have to agree.
         """
         with self.limit_threads():
-            return self._update(number, batches, decay)
+            self._set_dropout(number)
+            self.model.train()
+            before = [tensor.clone() for tensor in self._running_statistics]
+            num_tokens = int(self.ranks.sum(torch.tensor(sum(batch.num_target_tokens for batch in batches))))
+            try:
+                sums = self.sum_gradients(number, batches, num_tokens)
+            except UpdateStoppedError:
+                self._forget_update(before)
+                raise
+            norm = nn.utils.get_total_norm([one.grad for one in self.model.parameters() if one.grad is not None])
+            if self.config.clip_norm:
+                nn.utils.clip_grads_with_norm_(self.model.parameters(), self.config.clip_norm, norm)
+            rate = learning_rate(self.config, self.model.config.d_model, number, decay)
+            for group in self.optimizer.param_groups:
+                group["lr"] = rate
+            loss, cross_entropy, accuracy = (self.ranks.sum(sums) / num_tokens).tolist()
+            own_padding = sum(batch.padding_share for batch in batches) / len(batches)
+            padding = float(self.ranks.sum(torch.tensor(own_padding, dtype=torch.float64))) / self.ranks.size
+            figures = UpdateFigures(loss, cross_entropy, accuracy, num_tokens, padding, float(full_tensor(norm)), rate)
+            if figures.is_skipped:
+                self._forget_update(before)
+            else:
+                self.optimizer.step()
+                if self.moving_average is not None:
+                    self.moving_average.update(self.model, number)
+            self.optimizer.zero_grad()
+            return figures
 
     @property
     def has_micro_batches(self) -> bool:
@@ -204,35 +301,6 @@ class Updater:
     def limit_threads(self) -> AbstractContextManager[None]:
         """Use one thread in each process that computes a micro-batch."""
         return use_one_thread() if self.has_micro_batches and can_fork() else nullcontext()
-
-    def _update(self, number: int, batches: Sequence[Batch], decay: Decay | None) -> UpdateFigures:
-        self._set_dropout(number)
-        self.model.train()
-        before = [tensor.clone() for tensor in self._running_statistics]
-        num_tokens = int(self.ranks.sum(torch.tensor(sum(batch.num_target_tokens for batch in batches))))
-        try:
-            sums = self.sum_gradients(number, batches, num_tokens)
-        except UpdateStoppedError:
-            self._forget_update(before)
-            raise
-        norm = nn.utils.get_total_norm([one.grad for one in self.model.parameters() if one.grad is not None])
-        if self.config.clip_norm:
-            nn.utils.clip_grads_with_norm_(self.model.parameters(), self.config.clip_norm, norm)
-        rate = learning_rate(self.config, self.model.config.d_model, number, decay)
-        for group in self.optimizer.param_groups:
-            group["lr"] = rate
-        loss, cross_entropy, accuracy = (self.ranks.sum(sums) / num_tokens).tolist()
-        own_padding = sum(batch.padding_share for batch in batches) / len(batches)
-        padding = float(self.ranks.sum(torch.tensor(own_padding, dtype=torch.float64))) / self.ranks.size
-        figures = UpdateFigures(loss, cross_entropy, accuracy, num_tokens, padding, float(full_tensor(norm)), rate)
-        if figures.is_skipped:
-            self._forget_update(before)
-        else:
-            self.optimizer.step()
-            if self.moving_average is not None:
-                self.moving_average.update(self.model, number)
-        self.optimizer.zero_grad()
-        return figures
 
     def _set_dropout(self, number: int) -> None:
         """Let dropout rise to `model.dropout` over the first `training.dropout_warmup` updates."""

@@ -26,11 +26,11 @@ from transduce.config import RunConfig, SearchConfig, TransformerConfig
 from transduce.data import Batch, PreparedData
 from transduce.errors import BundleError, RunError, TrainingError, UserError
 from transduce.evaluation import Score, corpus_scores
-from transduce.kernels.threads import Workers
+from transduce.kernels.device import map_on_cores
 from transduce.model import Transformer
 from transduce.text import Tokenizer
 from transduce.training.checkpoints import RunState
-from transduce.training.diagnosis.checks import Diagnosis
+from transduce.training.checks import Diagnosis
 from transduce.training.loss import compute_losses
 from transduce.training.reporting.metrics import describe_environment
 from transduce.training.reporting.progress import Reporter, Sample, Validation
@@ -56,7 +56,6 @@ class Validator:
         self.pairs = pairs
         self.tokenizer = tokenizer
         self.config = config
-        self._workers = Workers()
 
     def validate(self, model: Transformer) -> Validation:
         """Compute all figures for the model, whose mode and weights stay as they are.
@@ -136,7 +135,7 @@ class Validator:
         # A batch a thread: threads that share one batch wait for each other, long beside other programs.
         num_threads = torch.get_num_threads() if device.type == "cpu" else 1
         one_by_one = num_threads == 1
-        sums = map(sums_over_tokens, parts) if one_by_one else self._workers.map(sums_over_tokens, parts, num_threads)
+        sums = map(sums_over_tokens, parts) if one_by_one else map_on_cores(sums_over_tokens, parts, num_threads)
         cross_entropy, num_correct, num_tokens = torch.stack(list(sums)).sum(dim=0).tolist()
         model.train(was_training)
         return cross_entropy / num_tokens, num_correct / num_tokens
@@ -169,24 +168,8 @@ def repetition_share(sources: Sequence[str], translations: Sequence[str]) -> flo
     return sum(map(PROBLEMS["repetition"], sources, translations)) / len(sources)
 
 
-@dataclass(frozen=True)
-class WeightAverage:
-    """Which weights those of a model are the mean of."""
-
-    averaged_checkpoints: int = 1
-    """Of the last checkpoints; 1 is no average."""
-    ema_decay: float = 0.0
-    """Decay of the moving average over all updates; 0 is no average."""
-
-    def __str__(self) -> str:
-        if self.ema_decay:
-            return f"moving average of the weights with decay {self.ema_decay}"
-        if self.averaged_checkpoints == 1:
-            return "weights of the last update, not averaged"
-        return f"average of the last {self.averaged_checkpoints} checkpoints"
-
-
-NO_AVERAGE = WeightAverage()
+NO_AVERAGE: Mapping[str, int | float] = {"averaged_checkpoints": 1, "ema_decay": 0.0}
+"""What the weights of a model are the mean of: the last so many checkpoints, and all updates with such a decay."""
 
 
 @dataclass
@@ -207,7 +190,7 @@ class ModelSelection:
         self._validator = Validator(self.prepared.validation, self.prepared.tokenizer, self.config)
         self.diagnosis = Diagnosis(self.config, self.prepared, self.folder.metrics, self.log, self.reporter.report)
 
-    def validate(self, model: Transformer, state: RunState, average: WeightAverage = NO_AVERAGE) -> None:
+    def validate(self, model: Transformer, state: RunState, average: Mapping[str, int | float] = NO_AVERAGE) -> None:
         """Validate the model and save it as `last/`, and as `best/` if it is better than all before it."""
         validation = self._validator.validate(model)
         rank = validation.rank(self.config.training.best_by)
@@ -222,41 +205,36 @@ class ModelSelection:
 
     def try_averages(self, updater: Updater, state: RunState) -> None:
         """Validate every average of the weights when a run ends; one becomes `best/` only if it is better than all."""
-        for average, model in self._averages(updater):
+        for name, average, model in self._averages(updater):
             validation = self._validator.validate(model)
             is_best = self._save_if_best(model, state, validation, average)
-            self.reporter.report(f"{average}:")
-            self._record("average", validation, state, is_best=is_best, **asdict(average))
+            self.reporter.report(f"{name}:")
+            self._record("average", validation, state, is_best=is_best, **average)
 
     def fit_length_penalty(self, device: torch.device) -> None:
         """Set the length penalty of `best/` to the one that translates the validation text best."""
         bundle, given = Bundle.open(self.folder.best), self.config.search.length_penalty
-        if bundle.description.search.length_penalty == given:  # else it was fitted before this run was stopped
-            bundle = self._fit(bundle, device)
         fitted = bundle.description
-        if fitted.search.length_penalty == given:
-            return
+        if fitted.search.length_penalty == given:  # else it was fitted before this run was stopped
+            model = bundle.load_model().to(device)
+            recorded = [Score(**score.model_dump(exclude={"data"})) for score in fitted.scores]
+            penalty, found = self._validator.fit_length_penalty(model, recorded)
+            if penalty == given:
+                return
+            changed = {
+                "search": fitted.search.model_copy(update={"length_penalty": penalty}),
+                "scores": [RecordedScore(**asdict(score), data="validation") for score in found],
+                "training": {**fitted.training, "fitted_length_penalty": penalty},
+            }
+            fitted, tokenizer = fitted.model_copy(update=changed), bundle.load_tokenizer()
+            self.folder.set_aside_foreign(self.folder.best, self.reporter.report)
+            save_bundle(self.folder.best, model, tokenizer, fitted)
         scores = [score.model_dump(exclude={"data"}) for score in fitted.scores]
         self.log("length_penalty", {"length_penalty": fitted.search.length_penalty, "scores": scores})
         self.reporter.report(
             f"length penalty {fitted.search.length_penalty:g} instead of {given:g} for {self.folder.best}, fitted on "
             f"the validation text: " + ", ".join(f"{score.metric} {score.value:.2f}" for score in fitted.scores)
         )
-
-    def _fit(self, bundle: Bundle, device: torch.device) -> Bundle:
-        before, model = bundle.description, bundle.load_model().to(device)
-        recorded = [Score(**score.model_dump(exclude={"data"})) for score in before.scores]
-        penalty, scores = self._validator.fit_length_penalty(model, recorded)
-        if penalty == before.search.length_penalty:
-            return bundle
-        changed = {
-            "search": before.search.model_copy(update={"length_penalty": penalty}),
-            "scores": [RecordedScore(**asdict(score), data="validation") for score in scores],
-            "training": {**before.training, "fitted_length_penalty": penalty},
-        }
-        self.folder.set_aside_foreign(self.folder.best, self.reporter.report)
-        save_bundle(self.folder.best, model, bundle.load_tokenizer(), before.model_copy(update=changed))
-        return Bundle.open(self.folder.best)
 
     def is_best_lost(self, state: RunState) -> bool:
         """Whether `best/` is missing or damaged though there was one, which is reported."""
@@ -269,7 +247,7 @@ class ModelSelection:
             return True
         return False
 
-    def _averages(self, updater: Updater) -> Iterator[tuple[WeightAverage, Transformer]]:
+    def _averages(self, updater: Updater) -> Iterator[tuple[str, Mapping[str, int | float], Transformer]]:
         """The mean of the kept checkpoints, if there are several; and where validations measure a moving average, the
         weights themselves. Damaged checkpoints are reported and left out.
         """
@@ -282,18 +260,18 @@ class ModelSelection:
             else:
                 updates.append(update)
         if len(updates) > 1:
-            average = WeightAverage(averaged_checkpoints=len(updates))
+            name = f"average of the last {len(updates)} checkpoints"
             try:
                 model = average_checkpoints(self.folder, updates, updater.model.config).to(updater.device)
             except BundleError as error:
-                self.reporter.report(f"there is no {average}: {error}")
+                self.reporter.report(f"there is no {name}: {error}")
             else:
-                yield average, model
+                yield name, {**NO_AVERAGE, "averaged_checkpoints": len(updates)}, model
         if updater.moving_average is not None:
-            yield NO_AVERAGE, updater.model
+            yield "weights of the last update, not averaged", NO_AVERAGE, updater.model
 
     def _save_if_best(
-        self, model: Transformer, state: RunState, validation: Validation, average: WeightAverage
+        self, model: Transformer, state: RunState, validation: Validation, average: Mapping[str, int | float]
     ) -> bool:
         """Whether the validation is better than all before it in this run; then the model becomes `best/`."""
         rank = validation.rank(self.config.training.best_by)
@@ -315,7 +293,12 @@ class ModelSelection:
         self.reporter.report_validation(state.update, validation, is_best=is_best)
 
     def _save(
-        self, folder: Path, model: Transformer, state: RunState, validation: Validation, average: WeightAverage
+        self,
+        folder: Path,
+        model: Transformer,
+        state: RunState,
+        validation: Validation,
+        average: Mapping[str, int | float],
     ) -> None:
         config, prepared = self.config, self.prepared
         self.folder.set_aside_foreign(folder, self.reporter.report)
@@ -333,7 +316,7 @@ class ModelSelection:
                 "epochs": round(state.place.epochs, 2),
                 "seconds": round(state.seconds, 1),
                 "seed": config.training.seed,
-                **asdict(average),
+                **average,
                 "validation_loss": validation.loss,
                 "pairs": len(prepared.train),
                 "validation_pairs": len(prepared.validation),

@@ -28,20 +28,8 @@ MOST_UPDATES = 40
 NUM_KILLS = 4
 """Times that its process is killed, one of them while it writes a checkpoint."""
 
-Moment = Callable[[int], bool]
-"""Whether the process of this id is to be killed now."""
-
-
-@dataclass(frozen=True)
-class Kill:
-    """The moment at which a process was killed: the last update in metrics.jsonl."""
-
-    update: int
-    is_writing: bool
-    """Whether a checkpoint was left unfinished."""
-
-    def __str__(self) -> str:
-        return f"after update {self.update}" + (" while a checkpoint was being written" if self.is_writing else "")
+WHILE_WRITING = " while a checkpoint was being written"
+"""In the description of a kill that left a checkpoint unfinished."""
 
 
 @dataclass(frozen=True)
@@ -50,7 +38,8 @@ class ResumeProof:
 
     updates: int
     """Of the run that was verified."""
-    kills: tuple[Kill, ...]
+    kills: tuple[str, ...]
+    """When its process was killed, as in "after update 7"."""
     num_lines: int
     """Lines of metrics that were compared, digests included."""
     differences: tuple[str, ...]
@@ -86,65 +75,75 @@ def verify_resume(config: RunConfig, report: Callable[[str], None]) -> ResumePro
     with scratch_folder(output.parent, f"{output.name}-verification") as scratch:
         unbroken, broken = (_write_recipe(short, scratch / name) for name in ("unbroken", "killed"))
         report(f"training {short.training.updates} updates without a stop")
-        train_to_end(unbroken)
+        train_in_subprocess(unbroken)
         report("training them again, killed and started anew")
         kills = []
-        for kill in _kills(broken, unbroken, np.random.default_rng()):
-            report(f"killed {kill}")
-            kills.append(kill)
-        train_to_end(broken)
+        last, random = unbroken.metrics.read()[-1], np.random.default_rng()
+        updates = sorted(random.choice(last["update"], size=min(NUM_KILLS, last["update"]), replace=False).tolist())
+        chosen = random.choice(updates) if updates else None
+        for update in updates:
+            for kill in kill_training(
+                broken, update, last["seconds"] / last["update"], random, while_writing=update == chosen
+            ):
+                report(f"killed {kill}")
+                kills.append(kill)
+        train_in_subprocess(broken)
         found, kept = find_differences(broken, unbroken), None
         if found:
             kept = scratch.rename(scratch.with_suffix(".differing"))
         return ResumeProof(short.training.updates, tuple(kills), len(unbroken.metrics.read()), tuple(found), kept)
 
 
-def train_to_end(run: RunFolder) -> None:
-    """Train in a subprocess without a stop.
+def kill_training(
+    run: RunFolder, update: int, longest_pause: float, random: np.random.Generator, *, while_writing: bool
+) -> Iterator[str]:
+    """Train in a subprocess and kill it, at most `longest_pause` seconds after `update`; yields when it was killed.
 
-    Raises:
-        UserError, TrainingError: it ended with an error.
+    With `while_writing`, that is while a later checkpoint is being written, and it is done again where writing has
+    ended before the signal. Nothing is yielded if the run ends before.
     """
-    with _start_training(run) as process:
-        process.wait()
-    _raise_failure(process, run)
-
-
-def train_and_kill(run: RunFolder, moment: Moment, pause: float) -> Kill | None:
-    """Train in a subprocess, and kill it `pause` seconds after `moment`; None if the run ended before.
-
-    Raises:
-        UserError, TrainingError: it ended with an error.
-    """
-    with _start_training(run) as process:
-        while process.poll() is None and not moment(process.pid):
-            time.sleep(0.0005)
-        time.sleep(pause)
-        killed = process.poll() is None
-        process.kill()
-    if killed:
-        return Kill(read_last_update(run), _is_writing(run, process.pid))
-    _raise_failure(process, run)
-    return None
-
-
-def kill_while_writing(run: RunFolder, update: int, random: np.random.Generator) -> Iterator[Kill]:
-    """Train and kill while a checkpoint after `update` is being written; again, if writing ended before the signal."""
-
-    def moment(process: int) -> bool:
-        return _is_writing(run, process) and read_last_update(run) >= update
-
-    for _ in range(5):
-        if (kill := train_and_kill(run, moment, random.uniform(0, 0.002))) is None:
+    for _ in range(5 if while_writing else 1):
+        pause = random.uniform(0, 0.002 if while_writing else longest_pause)
+        if not (kill := train_in_subprocess(run, update, pause, while_writing=while_writing)):
             return
         yield kill
-        if kill.is_writing:
+        if WHILE_WRITING in kill:
             return
 
 
-def reach_update(run: RunFolder, update: int) -> Moment:
-    """The moment at which `update` is in metrics.jsonl; `training.log_every` has to be 1."""
-    return lambda _: read_last_update(run) >= update
+def train_in_subprocess(
+    run: RunFolder, kill_at: int | None = None, pause: float = 0.0, *, while_writing: bool = False
+) -> str:
+    """Train in a subprocess, to its end or until it is killed `pause` seconds after update `kill_at`.
+
+    The update has to be in metrics.jsonl, so that `training.log_every` has to be 1. With `while_writing`, the process
+    is killed while a checkpoint after that update is being written.
+
+    Returns:
+        When it was killed, as in "after update 7"; "" if it ended before.
+
+    Raises:
+        UserError, TrainingError: it ended with an error.
+    """
+    is_killed = False
+    with _start_training(run) as process:
+        while kill_at is not None and process.poll() is None:
+            if (not while_writing or _is_writing(run, process.pid)) and read_last_update(run) >= kill_at:
+                time.sleep(pause)
+                is_killed = process.poll() is None
+                process.kill()
+                break
+            time.sleep(0.0005)
+        process.wait()
+    if is_killed:
+        return f"after update {read_last_update(run)}" + (WHILE_WRITING if _is_writing(run, process.pid) else "")
+    if process.returncode:
+        words = run.path.with_suffix(".log").read_text(encoding="utf-8", errors="replace").strip()
+        kind = UserError if process.returncode == UserError.exit_code else TrainingError
+        raise kind(
+            f"training ended by itself, with exit code {process.returncode}: {words.rpartition('transduce: ')[2]}"
+        )
+    return ""
 
 
 def read_last_update(run: RunFolder) -> int:
@@ -196,19 +195,6 @@ def _write_recipe(config: RunConfig, folder: Path) -> RunFolder:
     return RunFolder(folder)
 
 
-def _kills(run: RunFolder, unbroken: RunFolder, random: np.random.Generator) -> Iterator[Kill]:
-    last = unbroken.metrics.read()[-1]
-    updates = sorted(random.choice(last["update"], size=min(NUM_KILLS, last["update"]), replace=False).tolist())
-    chosen = random.choice(updates) if updates else None
-    for update in updates:
-        if update == chosen:
-            yield from kill_while_writing(run, update, random)
-        elif kill := train_and_kill(
-            run, reach_update(run, update), random.uniform(0, last["seconds"] / last["update"])
-        ):
-            yield kill
-
-
 def _is_writing(run: RunFolder, process: int) -> bool:
     return any(run.checkpoints.glob(f"*.transduce-tmp-{process}"))
 
@@ -228,15 +214,6 @@ def _start_training(run: RunFolder) -> Iterator[subprocess.Popen[bytes]]:
             yield process
         finally:
             process.kill()
-
-
-def _raise_failure(process: subprocess.Popen[bytes], run: RunFolder) -> None:
-    if process.returncode:
-        words = run.path.with_suffix(".log").read_text(encoding="utf-8", errors="replace").strip()
-        kind = UserError if process.returncode == UserError.exit_code else TrainingError
-        raise kind(
-            f"training ended by itself, with exit code {process.returncode}: {words.rpartition('transduce: ')[2]}"
-        )
 
 
 def _differing_names(one: dict[str, Any], other: dict[str, Any]) -> list[str]:

@@ -10,9 +10,8 @@ from typing import Any
 from transduce.bundle import Bundle, Languages, find_bundle
 from transduce.config import SearchConfig
 from transduce.errors import ConfigError, UserError
-from transduce.kernels.device import find_device
+from transduce.kernels.device import Precision, find_device
 from transduce.kernels.memory import KERNELS_OF_TRANSLATION, keep_few_kernels, keep_freed_memory
-from transduce.kernels.precision import Precision
 from transduce.search import Constraints, Hypothesis, Sampling
 from transduce.text import Tokenizer, split_segments
 from transduce.translation.confidence.scoring import ForcedDecoder

@@ -8,9 +8,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from transduce.kernels import precision
-from transduce.kernels.device import has_packed_bfloat16
-from transduce.kernels.precision import ComputePrecision
+from transduce.kernels import device as device_module
+from transduce.kernels.device import ComputePrecision, has_packed_bfloat16
 from transduce.model import Transformer
 from transduce.translation.engines.inference_model import ModelNetwork, Network, has_inference_model, make_network
 
@@ -87,7 +86,7 @@ def test_large_products_alone_in_bfloat16_are_closer(
 ) -> None:
     model = make_model(seed=3, num_decoder_layers=2)
     for least in (0, 5000):  # all products, and the projection alone
-        monkeypatch.setattr(precision, "LARGE", least)
+        monkeypatch.setattr(device_module, "LARGE", least)
         network = make_network(model, ComputePrecision(torch.float32, is_mixed=True))
         walk(model, network, 24, tolerance=0.1)
         # Where no large product in bfloat16 can be had, all are in float32.

@@ -8,8 +8,8 @@ Every function of `Layers` adds operations to a graph and returns the name of th
 """
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any, Protocol, cast, runtime_checkable
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 import torch
@@ -381,13 +381,13 @@ def encoder_graph(model: Transformer, precision: str) -> bytes:
     places = graph.operation("Range", graph.constant(0, np.int64), length, graph.constant(1, np.int64))
     embedded = layers.embed(model.source_embedding, model.positions, source_ids, places)
     x = layers.reshape(embedded, -1, model.config.d_model)
-    for layer in cast("Iterable[EncoderLayer]", model.encoder.layers):
+    for layer in model.encoder.layers:
         x = _add_encoder_layer(layers, layer, x, mask)
     if model.encoder.final is not None:
         x = layers.normalize(model.encoder.final, x)
     graph.output(source_mask, SOURCE_MASK, np.bool_, ["sentences", "source"])
     names = cache_names("memory", model.config.num_decoder_layers)
-    for decoder_layer, pair in zip(_decoder_layers(model), names, strict=True):
+    for decoder_layer, pair in zip(model.decoder.layers, names, strict=True):
         found = layers.project_memory(decoder_layer.cross_attention, x, layers.size(mask, 0))
         for value, name, axes in zip(found, pair, _list_cache_axes(model.config, "sentences", "source"), strict=True):
             graph.output(value, name, np.float32, axes)
@@ -404,7 +404,7 @@ def decoder_step_graph(model: Transformer, precision: str) -> bytes:
     place = layers.size(past[0][0], 2)
     x = layers.embed(model.target_embedding, model.positions, last_ids, place)
     present = []
-    for layer, old, remembered in zip(_decoder_layers(model), past, memory, strict=True):
+    for layer, old, remembered in zip(model.decoder.layers, past, memory, strict=True):
         x, grown = _add_decoder_layer(layers, layer, x, old, remembered, mask)
         present.append(grown)
     if model.decoder.final is not None:
@@ -421,10 +421,6 @@ def decoder_step_graph(model: Transformer, precision: str) -> bytes:
 def _start_graph(name: str, model: Transformer, precision: str) -> tuple[Graph, Layers]:
     graph = Graph(name, model_tensors(model))
     return graph, Layers(graph, make_weights(graph, precision))
-
-
-def _decoder_layers(model: Transformer) -> Iterable[DecoderLayer]:
-    return cast("Iterable[DecoderLayer]", model.decoder.layers)
 
 
 def _list_cache_axes(config: TransformerConfig, rows: str, length: str) -> list[list[str | int]]:

@@ -12,7 +12,7 @@ from itertools import accumulate, chain, islice
 from typing import Any, Protocol, runtime_checkable
 
 from transduce.config import SearchConfig
-from transduce.kernels.threads import make_single_core_executor
+from transduce.kernels.device import make_single_core_executor
 from transduce.serving.errors import Draining, QueueFull, TooLong
 from transduce.serving.limits import Limits
 from transduce.serving.monitoring import Metrics

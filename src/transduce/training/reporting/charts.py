@@ -22,7 +22,6 @@ MOST_POINTS = 120
 CLASSES = ("one", "two", "three")
 """What tells the series of a chart apart: colour, and kind of line."""
 
-
 FOLDER = Path(__file__).parent
 TEMPLATES = Environment(
     loader=FileSystemLoader(FOLDER), autoescape=True, trim_blocks=True, lstrip_blocks=True, undefined=StrictUndefined

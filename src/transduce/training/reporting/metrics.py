@@ -113,21 +113,16 @@ def length_histogram(lengths: Integer[np.ndarray, "pairs 2"]) -> dict[str, Any]:
     Args:
         lengths: tokens of source and target of every pair, `</s>` included.
     """
-    counts = {name: np.bincount(lengths[:, side]) for side, name in enumerate(("source", "target"))}
-    usual = max(_quantile(count, 0.995) for count in counts.values())
-    width = usual // NUM_BINS + 1
+    sides = dict(zip(("source", "target"), lengths.T, strict=True))
+    width = max(_quantile(side, 0.995) for side in sides.values()) // NUM_BINS + 1
+    bins = {name: np.minimum(side // width, NUM_BINS - 1) for name, side in sides.items()}
     return {
         "width": width,
-        **{name: _bin_counts(count, width) for name, count in counts.items()},
-        "median": {name: _quantile(count, 0.5) for name, count in counts.items()},
-        "longest": {name: len(count) - 1 for name, count in counts.items()},
+        **{name: np.bincount(places, minlength=NUM_BINS).tolist() for name, places in bins.items()},
+        "median": {name: _quantile(side, 0.5) for name, side in sides.items()},
+        "longest": {name: int(side.max()) for name, side in sides.items()},
     }
 
 
-def _quantile(counts: Integer[np.ndarray, "lengths"], share: float) -> int:
-    return int(np.searchsorted(np.cumsum(counts), share * counts.sum()))
-
-
-def _bin_counts(counts: Integer[np.ndarray, "lengths"], width: int) -> list[int]:
-    bins = np.minimum(np.arange(len(counts)) // width, NUM_BINS - 1)
-    return [int(count) for count in np.bincount(bins, counts, NUM_BINS)]
+def _quantile(lengths: Integer[np.ndarray, "pairs"], share: float) -> int:
+    return int(np.quantile(lengths, share, method="inverted_cdf"))

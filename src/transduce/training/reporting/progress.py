@@ -43,11 +43,16 @@ class Progress:
 
 @dataclass(frozen=True)
 class Sample:
-    """A validation sentence, its translation by the model, and its reference."""
+    """A sentence, its translation by the model, and its reference."""
 
     source: str
     translation: str
     reference: str
+
+    @property
+    def is_right(self) -> bool:
+        """Whether translation and reference are the same to the letter."""
+        return self.translation == self.reference
 
 
 @dataclass(frozen=True)

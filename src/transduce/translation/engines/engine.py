@@ -12,9 +12,8 @@ from torch import Tensor
 
 from transduce.config import SearchConfig
 from transduce.errors import ConfigError
+from transduce.kernels.device import Precision, map_on_cores, resolve_precision
 from transduce.kernels.memory import get_available_memory
-from transduce.kernels.precision import Precision, resolve_precision
-from transduce.kernels.threads import Workers
 from transduce.model import Transformer
 from transduce.search import (
     Constraints,
@@ -134,7 +133,6 @@ class NetworkEngine:
         self.device = device
         self._longest, self._count_token_bytes = longest, count_token_bytes
         self._for_many, self._for_few = network, for_few or network
-        self._workers = Workers()
 
     def search(
         self,
@@ -221,7 +219,7 @@ class NetworkEngine:
             if num_threads == 1:
                 results = [search_batch(batch) for batch in batches]
             else:
-                results = self._workers.map(search_batch, batches, num_threads)
+                results = map_on_cores(search_batch, batches, num_threads)
         found: list[list[Hypothesis]] = [[] for _ in sources]
         for indices, hypotheses in zip(batches, results, strict=True):
             for index, of_source in zip(indices, hypotheses, strict=True):

@@ -8,7 +8,7 @@ Axes: `rows` are the hypotheses of one sentence after the other, `sentences` tim
 """
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Protocol, cast, runtime_checkable
@@ -19,9 +19,9 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from transduce.config import TransformerConfig
+from transduce.kernels.device import ComputePrecision
 from transduce.kernels.key_value_cache import BeamDecoderState, KeyValueCache, compute_source_capacity
 from transduce.kernels.linear import pad_to_whole_rows
-from transduce.kernels.precision import ComputePrecision
 from transduce.model import (
     DecoderLayer,
     DecoderState,
@@ -324,12 +324,8 @@ class InferenceModel:
         self.source_embedding, self.target_embedding = model.source_embedding.weight, model.target_embedding.weight
         self.scale = model.source_embedding.scale
         self.positions = model.positions
-        self.encoder = [
-            _EncoderLayer(layer, precision) for layer in cast("Iterable[EncoderLayer]", model.encoder.layers)
-        ]
-        self.decoder = [
-            _DecoderLayer(layer, precision) for layer in cast("Iterable[DecoderLayer]", model.decoder.layers)
-        ]
+        self.encoder = [_EncoderLayer(layer, precision) for layer in model.encoder.layers]
+        self.decoder = [_DecoderLayer(layer, precision) for layer in model.decoder.layers]
         self.after_encoder, self.after_decoder = (
             None if stack.final is None else _Normalization(cast("LayerNormalization", stack.final), self.compute_dtype)
             for stack in (model.encoder, model.decoder)

@@ -1,6 +1,5 @@
-"""The decoder: a stack of N identical layers with one sub-layer more (paper 3.1, Figure 1, right), and its state."""
+"""The stacks of N identical layers, encoder and decoder (paper 3.1, Figure 1), and the state of decoding by token."""
 
-from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import cast
 
@@ -18,6 +17,54 @@ from transduce.model.attention import (
     source_attention_mask,
 )
 from transduce.model.sublayers import FeedForward, ResidualConnection, make_normalization
+
+
+class EncoderLayer(nn.Module):
+    """Self-attention, then the feed-forward network, each within a residual connection."""
+
+    def __init__(self, config: TransformerConfig) -> None:
+        super().__init__()
+        self.self_attention = MultiHeadAttention(config)
+        self.self_attention_residual = ResidualConnection(config)
+        self.feed_forward = FeedForward(config)
+        self.feed_forward_residual = ResidualConnection(config)
+
+    def forward(
+        self,
+        x: Float[Tensor, "batch source d_model"],
+        source_mask: Bool[Tensor, "batch source"],
+        attention_mask: Mask,
+        attend: Attend = MultiHeadAttention.attend,
+    ) -> Float[Tensor, "batch source d_model"]:
+        """The layer's output; both masks are of the real positions, in the shapes for sub-layers and for attention."""
+        attention = self.self_attention
+        x = self.self_attention_residual(
+            x, source_mask, lambda x: attend(attention, *attention.project(x), attention_mask)
+        )
+        x = self.feed_forward_residual(x, source_mask, self.feed_forward)
+        return x  # noqa: RET504 - the two lines are the layer
+
+
+class Encoder(nn.Module):
+    """N layers; with pre-norm, one more normalisation at the end."""
+
+    def __init__(self, config: TransformerConfig) -> None:
+        super().__init__()
+        layers = nn.ModuleList(EncoderLayer(config) for _ in range(config.num_encoder_layers))
+        self.layers = cast("list[EncoderLayer]", layers)  # of which nn.ModuleList does not know the type
+        self.final = make_normalization(config) if config.norm_order == "pre" else None
+
+    def forward(
+        self,
+        x: Float[Tensor, "batch source d_model"],
+        source_mask: Bool[Tensor, "batch source"],
+        attend: Attend = MultiHeadAttention.attend,
+    ) -> Float[Tensor, "batch source d_model"]:
+        """The memory, from the embedded source `x`."""
+        attention_mask = source_attention_mask(source_mask)
+        for layer in self.layers:
+            x = layer(x, source_mask, attention_mask, attend)
+        return x if self.final is None else self.final(x, source_mask)
 
 
 @dataclass(frozen=True)
@@ -67,52 +114,36 @@ class DecoderLayer(nn.Module):
 
     def forward(
         self,
-        x: Float[Tensor, "batch target d_model"],
-        target_mask: Bool[Tensor, "batch target"],
-        memory: Float[Tensor, "batch source d_model"],
-        attention_masks: tuple[Bool[Tensor, "1 1 target target"], Bool[Tensor, "batch 1 1 source"]],
-        attend: Attend = MultiHeadAttention.attend,
-    ) -> Float[Tensor, "batch target d_model"]:
-        """The layer's output at all positions; the two attention masks are the causal one and that of the source."""
-        memory_keys_and_values = self.cross_attention.project_memory(memory)
-        return self.apply_sublayers(x, target_mask, None, memory_keys_and_values, attention_masks, attend)[0]
-
-    def step(
-        self,
-        x: Float[Tensor, "rows new d_model"],
-        past: KeysAndValues,
-        memory: KeysAndValues,
-        attention_masks: tuple[Bool[Tensor, "#rows 1 #new visible"], Bool[Tensor, "rows 1 1 source"]],
-        attend: Attend = MultiHeadAttention.attend,
-    ) -> tuple[Float[Tensor, "rows new d_model"], KeysAndValues]:
-        """The output at new positions after `past`, and the keys and values that include them.
-
-        The two attention masks are that of all target positions, the new ones last, and that of the source.
-        """
-        real = torch.ones(x.shape[:2], dtype=torch.bool, device=x.device)
-        return self.apply_sublayers(x, real, past, memory, attention_masks, attend)
-
-    def apply_sublayers(
-        self,
         x: Float[Tensor, "rows new d_model"],
         target_mask: Bool[Tensor, "rows new"],
-        past: KeysAndValues | None,
-        memory: KeysAndValues,
+        memory: Float[Tensor, "rows source d_model"] | KeysAndValues,
         attention_masks: tuple[Bool[Tensor, "#rows 1 #new visible"], Bool[Tensor, "rows 1 1 source"]],
-        attend: Attend,
-    ) -> tuple[Float[Tensor, "rows new d_model"], KeysAndValues]:
-        """The output of `forward` and `step`, and keys and values of all target positions so far."""
+        attend: Attend = MultiHeadAttention.attend,
+        past: KeysAndValues | None = None,
+    ) -> tuple[Float[Tensor, "rows new d_model"], KeysAndValues | None]:
+        """The output at all positions and None, or at new positions after `past`, and keys and values of all so far.
+
+        Args:
+            x: input at the new positions.
+            target_mask: True at the real ones among them.
+            memory: the encoder's output, or keys and values of it, where they are already known.
+            attention_masks: of all target positions, the new ones last, and of the source.
+            attend: computes both attentions.
+            past: keys and values of earlier target positions.
+        """
         visible_mask, source_mask = attention_masks
-        present = memory  # until self-attention has its own
+        of_memory = memory if isinstance(memory, KeysAndValues) else self.cross_attention.project_memory(memory)
+        present: KeysAndValues | None = None
 
         def attend_to_target(x: Tensor) -> Tensor:
             nonlocal present
-            queries, new = self.self_attention.project(x)
-            present = new if past is None else _append(past, new)
-            return attend(self.self_attention, queries, present, visible_mask)
+            queries, visible = self.self_attention.project(x)
+            if past is not None:
+                visible = present = _append(past, visible)
+            return attend(self.self_attention, queries, visible, visible_mask)
 
         def attend_to_memory(x: Tensor) -> Tensor:
-            return attend(self.cross_attention, self.cross_attention.project_queries(x), memory, source_mask)
+            return attend(self.cross_attention, self.cross_attention.project_queries(x), of_memory, source_mask)
 
         x = self.self_attention_residual(x, target_mask, attend_to_target)
         x = self.cross_attention_residual(x, target_mask, attend_to_memory)
@@ -125,7 +156,8 @@ class Decoder(nn.Module):
     def __init__(self, config: TransformerConfig) -> None:
         super().__init__()
         self.num_heads, self.d_k, self.d_v = config.num_heads, config.d_k, config.d_v
-        self.layers = nn.ModuleList(DecoderLayer(config) for _ in range(config.num_decoder_layers))
+        layers = nn.ModuleList(DecoderLayer(config) for _ in range(config.num_decoder_layers))
+        self.layers = cast("list[DecoderLayer]", layers)  # of which nn.ModuleList does not know the type
         self.final = make_normalization(config) if config.norm_order == "pre" else None
 
     def forward(
@@ -138,7 +170,7 @@ class Decoder(nn.Module):
         """The output of the stack for the embedded target `x`, given the memory."""
         masks = causal_attention_mask(x.size(1), x.device), source_attention_mask(source_mask)
         for layer in self.layers:
-            x = layer(x, target_mask, memory, masks)
+            x, _ = layer(x, target_mask, memory, masks)
         return x if self.final is None else self.final(x, target_mask)
 
     def start(
@@ -150,7 +182,7 @@ class Decoder(nn.Module):
             memory.new_empty(rows, self.num_heads, 0, self.d_k), memory.new_empty(rows, self.num_heads, 0, self.d_v)
         )
         return DecoderState(
-            memory=tuple(layer.cross_attention.project_memory(memory) for layer in self._layers()),
+            memory=tuple(layer.cross_attention.project_memory(memory) for layer in self.layers),
             past=(nothing,) * len(self.layers),
             source_mask=source_mask,
             length=0,
@@ -171,14 +203,11 @@ class Decoder(nn.Module):
         if visible_mask is None:
             visible_mask = state.source_mask.new_ones(1, 1, 1, state.length + 1)
         masks = visible_mask, source_attention_mask(state.source_mask)
+        real = torch.ones(x.shape[:2], dtype=torch.bool, device=x.device)
         pasts = []
-        for layer, past, memory in zip(self._layers(), state.past, state.memory, strict=True):
-            x, grown = layer.step(x, past, memory, masks, attend)
+        for layer, past, memory in zip(self.layers, state.past, state.memory, strict=True):
+            x, grown = layer(x, real, memory, masks, attend, past)
             pasts.append(grown)
         if self.final is not None:
-            x = self.final(x, torch.ones(x.shape[:2], dtype=torch.bool, device=x.device))
+            x = self.final(x, real)
         return x, replace(state, past=tuple(pasts), length=state.length + 1)
-
-    def _layers(self) -> Iterable[DecoderLayer]:
-        # nn.ModuleList does not know the type of its items.
-        return cast("Iterable[DecoderLayer]", self.layers)

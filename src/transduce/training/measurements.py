@@ -5,7 +5,6 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import astuple, dataclass
 from itertools import accumulate
-from typing import Literal
 
 import numpy as np
 import torch
@@ -21,21 +20,16 @@ from transduce.training.updater import autocast
 BLOCK = 1000
 """Neighbouring training pairs that are measured together."""
 
-
 MOST_BLOCKS = 20
-
 
 COUNTED_TOKENS = 200
 """Tokens of each side, the most frequent ones, whose co-occurrence is counted."""
 
-
 FEWEST_SENTENCES = 5
 """Sentences of a block that have to contain a token, and that must not, for it to count."""
 
-
 LEAST_IN_COMMON = 0.1
 """Share of the trigrams' distribution that sentences of one text have in common with its others; less in tiny texts."""
-
 
 MOST_SENTENCES = 500
 """Sentences of the validation text that are compared with the training text."""
@@ -68,7 +62,6 @@ class TextFigures:
 UNRELATED = 1.3
 """`pair_association` below which the pairs of a block are unrelated. In blocks of 300 or 1,000 pairs of four corpora
 it was 0.97 to 1.03 for pairs put together at random, and 2.3 to 12 for translations."""
-
 
 FEWEST_PAIRS = 200
 """Of a block whose `pair_association` is measured."""
@@ -195,19 +188,13 @@ def _in_common(counts: Counter[str], others: Counter[str]) -> float:
     return sum(min(count / total, others[key] / other_total) for key, count in counts.items())
 
 
-Precision = Literal["float32", "bfloat16"]
-
-
 MOST_PAIRS = 64
-
 
 MOST_TOKENS = 1000
 """Of either side of the sample, so that a measurement takes less than an update."""
 
-
 TOKENS_AT_A_TIME = 256
 """Tokens whose logits are held at a time: 38 MB for the paper's vocabulary."""
-
 
 ATTENTION_PAIRS = 8
 """Pairs of the sample whose attention is measured."""
@@ -235,7 +222,7 @@ class SourceUse:
 class SourceProbe:
     """Measures the use of the source on a small sample of the validation text `pairs`, which is always the same."""
 
-    def __init__(self, pairs: Sequence[tuple[str, str]], tokenizer: Tokenizer, precision: Precision) -> None:
+    def __init__(self, pairs: Sequence[tuple[str, str]], tokenizer: Tokenizer, dtype: torch.dtype) -> None:
         step = max(1, len(pairs) // MOST_PAIRS)
         source_texts, target_texts = zip(*pairs[::step][:MOST_PAIRS], strict=True)
         sources = [tokenizer.as_source(ids) for ids in tokenizer.encode_all(source_texts)]
@@ -247,7 +234,7 @@ class SourceProbe:
         chosen.sort(key=lambda pair: (len(pair[0]), len(pair[1])))
         sources, targets = map(list, zip(*chosen, strict=True))
         self.batch = Batch.from_ids(sources, targets, tokenizer.pad_id)
-        self.precision = precision
+        self.dtype = dtype
 
     @torch.inference_mode()
     def measure(self, model: Transformer) -> SourceUse:
@@ -255,7 +242,7 @@ class SourceProbe:
         batch = self.batch.to(next(model.parameters()).device)
         was_training = model.training
         model.eval()
-        with autocast(model, self.precision):
+        with autocast(model, self.dtype):
             memory = model.encode(batch.source_ids, batch.source_mask)
             right = _losses(model, batch, memory, batch.source_mask)
             shuffled = _losses(model, batch, memory.roll(1, dims=0), batch.source_mask.roll(1, dims=0))

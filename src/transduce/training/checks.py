@@ -9,12 +9,11 @@ from itertools import pairwise
 
 from transduce.config import RunConfig
 from transduce.data import PreparedData
-from transduce.kernels.device import find_device
+from transduce.kernels.device import find_device, resolve_precision
 from transduce.model import Transformer
-from transduce.training.diagnosis.measurements import SourceProbe
 from transduce.training.distributed.ranks import Ranks, gather_model
+from transduce.training.measurements import SourceProbe
 from transduce.training.reporting.metrics import Line, MetricsLog, select_lines
-from transduce.training.updater import resolve_precision
 
 
 @dataclass(frozen=True)
@@ -572,7 +571,7 @@ class Diagnosis:
     def _probe(self) -> SourceProbe:
         training, tokenizer = self.config.training, self.prepared.tokenizer
         precision = resolve_precision(training.precision, find_device(training.device), self.config.model.d_model)
-        return SourceProbe(self.prepared.validation, tokenizer, precision)
+        return SourceProbe(self.prepared.validation, tokenizer, precision.compute_dtype)
 
     def measure(self, model: Transformer, update: int, ranks: Ranks) -> None:
         """Measure whether the model uses the source, if that is due after this update, and report new findings.

@@ -1,7 +1,8 @@
-"""Scaled dot-product attention by plain matrix products, for training on a CPU, where sentences are short."""
+"""Operations of a layer for training on a CPU: dropout, layer normalisation and attention to short sentences."""
 
 from typing import Any
 
+import numpy as np
 import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
@@ -9,6 +10,65 @@ from torch.autograd.function import once_differentiable
 from torch.nn import functional as F
 
 from transduce.kernels.linear import sums_in_one_order
+
+
+def dropout(inputs: Tensor, p: float) -> Tensor:
+    """Set each number to 0 with probability `p` and divide the others by 1 - `p`, as `F.dropout`.
+
+    On a CPU four numbers share one 64-bit random draw; `p` is then exact to 1/65536.
+    """
+    if inputs.device.type != "cpu":
+        return F.dropout(inputs, p)
+    # torch's generator decides once for all numbers; numpy's draws 64 bits in half the time.
+    generator = np.random.SFC64(int(torch.randint(2**63 - 1, ())))
+    draws = generator.random_raw((inputs.numel() + 3) // 4).view(np.int16)[: inputs.numel()]
+    numbers = torch.from_numpy(draws).view(inputs.shape)
+    # Never all or nothing: the smallest and the largest p are one draw in 2^16.
+    kept = min(max(round((1 - p) * 2**16), 1), 2**16 - 1)
+    # int16 counts from -2^15; `kept` of its 2^16 values lie below this.
+    mask = torch.lt(numbers, kept - 2**15, out=torch.empty_like(inputs))
+    return inputs * mask.mul_(2**16 / kept)
+
+
+def layer_normalization(
+    inputs: Float[Tensor, "*batch d_model"],
+    gain: Float[Tensor, " d_model"],
+    bias: Float[Tensor, " d_model"],
+    epsilon: float,
+) -> Float[Tensor, "*batch d_model"]:
+    """Normalise every position to mean 0 and variance 1, then apply `gain` and `bias`, as `F.layer_norm`."""
+    if inputs.dtype == torch.bfloat16 and inputs.device.type == "cpu":
+        normalized: Tensor = _LayerNormalizationInBfloat16.apply(inputs, gain, bias, epsilon)  # type: ignore[no-untyped-call]
+        return normalized
+    return F.layer_norm(inputs, gain.shape, gain.to(inputs.dtype), bias.to(inputs.dtype), epsilon)
+
+
+class _LayerNormalizationInBfloat16(torch.autograd.Function):
+    """For a CPU, where torch's own backward pass sums the gradients of gain and bias in bfloat16.
+
+    Such a sum stops growing when it is a few hundred times as large as its terms: of the gain's gradient over 4,096
+    positions, torch loses a tenth to a fifth. `Tensor.sum` adds in float32.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, inputs: Tensor, gain: Tensor, bias: Tensor, epsilon: float) -> Tensor:  # noqa: ANN401 - torch's context
+        outputs, mean, reciprocal = torch.native_layer_norm(inputs, gain.shape, gain, bias, epsilon)
+        ctx.save_for_backward(inputs, mean, reciprocal, gain, bias)
+        return outputs
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:  # noqa: ANN401 - torch's context
+        inputs, mean, reciprocal, gain, bias = ctx.saved_tensors
+        inputs_gradient, _, _ = torch.ops.aten.native_layer_norm_backward(
+            gradient, inputs, gain.shape, mean, reciprocal, gain, bias, [True, False, False]
+        )
+        normalized = (inputs - mean.to(inputs.dtype)).mul_(reciprocal.to(inputs.dtype))
+        gain_gradient, bias_gradient = (
+            part.reshape(-1, gain.numel()).sum(dim=0).to(gain.dtype) for part in (normalized.mul_(gradient), gradient)
+        )
+        return inputs_gradient, gain_gradient, bias_gradient, None
+
 
 MOST_PLAIN_KEYS = 128
 """Beyond that the fused operation, which keeps no weights, is faster on a CPU, too."""
@@ -47,7 +107,7 @@ def plain_attention(
     mask: Bool[Tensor, "#batch #heads #query key"],
     scale: float,
 ) -> Float[Tensor, "batch heads query d_v"]:
-    """softmax(scale · Q Kᵀ) V over the keys where `mask` is True (paper eq. 1), as `reference_attention`.
+    """softmax(scale · Q Kᵀ) V over the keys where `mask` is True (paper eq. 1), as `F.scaled_dot_product_attention`.
 
     torch's fused attention on a CPU reads its inputs head by head, and its backward pass is slow below some hundred
     positions: both passes together take up to fifteen times as long, in bfloat16, as these six products. They need
@@ -56,11 +116,6 @@ def plain_attention(
     """
     attended: Tensor = _PlainAttention.apply(queries, keys, values, mask, scale)  # type: ignore[no-untyped-call]
     return attended
-
-
-def reference_attention(queries: Tensor, keys: Tensor, values: Tensor, mask: Tensor, scale: float) -> Tensor:
-    """The same in torch's fused operation."""
-    return F.scaled_dot_product_attention(queries, keys, values, attn_mask=mask, scale=scale)
 
 
 class _PlainAttention(torch.autograd.Function):

@@ -15,7 +15,7 @@ from transduce.config import RunConfig, load_run_config
 from transduce.config.presets import PRESETS
 from transduce.model import Transformer
 from transduce.training import train
-from transduce.training.diagnosis.checks import (
+from transduce.training.checks import (
     RunHistory,
     find_end_of_exposure_bias,
     find_end_of_ignored_source,
@@ -41,7 +41,7 @@ from transduce.training.diagnosis.checks import (
     new_findings,
     peak_rate,
 )
-from transduce.training.diagnosis.measurements import TextFigures
+from transduce.training.measurements import TextFigures
 
 HEALTHY_TEXT = {
     "unigram_loss": 6.0,
@@ -445,7 +445,7 @@ def test_a_decoder_that_sees_what_it_has_to_predict_is_noticed(
     def no_mask(length: int, device: torch.device) -> torch.Tensor:
         return torch.ones(1, 1, length, length, dtype=torch.bool, device=device)
 
-    monkeypatch.setattr("transduce.model.decoder.causal_attention_mask", no_mask)
+    monkeypatch.setattr("transduce.model.stacks.causal_attention_mask", no_mask)
     told = watcher()
     train(make_config(**LEARNING), told)
     assert any("see the token it has to predict" in text for text in warnings_of(told))

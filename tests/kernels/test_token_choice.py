@@ -2,7 +2,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from transduce.kernels.continuations import copy_to_host, find_best_continuations
+from transduce.kernels.token_choice import copy_to_host, find_best_continuations
 
 
 def table(sentences: int, width: int, vocabulary: int, seed: int) -> Tensor:

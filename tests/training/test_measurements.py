@@ -13,7 +13,7 @@ from transduce.config import RunConfig, TransformerConfig
 from transduce.data import Batch, PreparedData
 from transduce.model import Transformer
 from transduce.training import Validator
-from transduce.training.diagnosis.measurements import (
+from transduce.training.measurements import (
     MOST_TOKENS,
     UNRELATED,
     SourceProbe,
@@ -111,7 +111,7 @@ def bundle(copier: Any) -> Bundle:
 
 
 def test_a_model_that_has_learned_to_copy_needs_the_right_source(copier: Any, bundle: Bundle) -> None:
-    found = SourceProbe(copier.unseen, bundle.load_tokenizer(), "float32").measure(bundle.load_model())
+    found = SourceProbe(copier.unseen, bundle.load_tokenizer(), torch.float32).measure(bundle.load_model())
     gain = found.shuffled_loss - found.loss
     assert gain > 1
     assert gain > 5 * found.gain_error
@@ -121,7 +121,7 @@ def test_a_model_that_has_learned_to_copy_needs_the_right_source(copier: Any, bu
 
 def test_the_loss_is_that_of_the_validation(copier: Any, bundle: Bundle) -> None:
     tokenizer, model = bundle.load_tokenizer(), bundle.load_model()
-    found = SourceProbe(copier.unseen, tokenizer, "float32").measure(model)
+    found = SourceProbe(copier.unseen, tokenizer, torch.float32).measure(model)
     assert found.loss == pytest.approx(
         Validator(copier.unseen, tokenizer, copier.config).validate(model).loss, rel=1e-4
     )
@@ -131,13 +131,13 @@ def test_without_attention_to_the_source_it_makes_no_difference(copier: Any, bun
     model = bundle.load_model()
     for layer in model.decoder.layers:
         torch.nn.init.zeros_(layer.cross_attention.output.weight)
-    found = SourceProbe(copier.unseen, bundle.load_tokenizer(), "float32").measure(model)
+    found = SourceProbe(copier.unseen, bundle.load_tokenizer(), torch.float32).measure(model)
     assert found.shuffled_loss == pytest.approx(found.loss, abs=1e-6)
     assert found.gain_error < 1e-6
 
 
 def test_the_model_is_left_as_it_was(copier: Any, bundle: Bundle) -> None:
-    model, probe = bundle.load_model(), SourceProbe(copier.unseen, bundle.load_tokenizer(), "float32")
+    model, probe = bundle.load_model(), SourceProbe(copier.unseen, bundle.load_tokenizer(), torch.float32)
     before = {name: tensor.clone() for name, tensor in model.state_dict().items()}
     state = torch.get_rng_state()
     for training in (True, False):
@@ -150,18 +150,20 @@ def test_the_model_is_left_as_it_was(copier: Any, bundle: Bundle) -> None:
 
 def test_bfloat16_changes_little(copier: Any, bundle: Bundle) -> None:
     model, tokenizer = bundle.load_model(), bundle.load_tokenizer()
-    exact, rounded = (SourceProbe(copier.unseen, tokenizer, type_).measure(model) for type_ in ("float32", "bfloat16"))
+    exact, rounded = (
+        SourceProbe(copier.unseen, tokenizer, type_).measure(model) for type_ in (torch.float32, torch.bfloat16)
+    )
     assert rounded.loss == pytest.approx(exact.loss, rel=0.05, abs=0.02)
     assert model.compute_dtype is None
 
 
 def test_the_sample_is_bounded_and_has_a_pair_at_least(copier: Any, bundle: Bundle) -> None:
     tokenizer = bundle.load_tokenizer()
-    many = SourceProbe(copier.unseen * 100, tokenizer, "float32").batch
+    many = SourceProbe(copier.unseen * 100, tokenizer, torch.float32).batch
     assert many.source_mask.sum() <= MOST_TOKENS
     long = (" ".join(["river"] * 2 * MOST_TOKENS),) * 2
-    assert len(SourceProbe([long], tokenizer, "float32").batch.source_ids) == 1
-    assert SourceProbe([long], tokenizer, "float32").measure(bundle.load_model()).gain_error == 0
+    assert len(SourceProbe([long], tokenizer, torch.float32).batch.source_ids) == 1
+    assert SourceProbe([long], tokenizer, torch.float32).measure(bundle.load_model()).gain_error == 0
 
 
 def test_uniform_attention_has_an_entropy_of_one_and_one_place_of_zero() -> None:
