@@ -88,6 +88,7 @@ def test_every_package_has_a_layer() -> None:
     assert {package_of(module) for module in MODULES} <= set(LAYERS)
 
 
+@pytest.mark.exhaustive
 def test_imports_go_down_and_never_to_the_same_layer() -> None:
     wrong = [
         where(module, node)

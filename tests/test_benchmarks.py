@@ -17,6 +17,7 @@ def run(script: str, *arguments: str) -> str:
     return subprocess.run(command, capture_output=True, check=True, text=True, timeout=300).stdout
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize(
     "script",
     [
@@ -38,6 +39,7 @@ def test_they_say_what_they_do(script: str) -> None:
     assert f"usage: {script}" in run(script, "--help")
 
 
+@pytest.mark.exhaustive
 def test_training_beside_a_peer_has_the_same_loss(tmp_path: Path) -> None:
     source, target = (tmp_path / name for name in ("source", "target"))
     for path, side in zip((source, target), zip(*training_pairs(1500, seed=1), strict=True), strict=True):

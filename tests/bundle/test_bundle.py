@@ -254,6 +254,7 @@ DAMAGES = {
 }
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("damage", DAMAGES)
 def test_damage_is_refused_by_name_and_left_as_it_is(bundle_folder: Path, damage: str) -> None:
     harm, words = DAMAGES[damage]
@@ -450,6 +451,7 @@ except TransduceError as error:
 """
 
 
+@pytest.mark.exhaustive
 @pytest.mark.skipif(os.name == "nt", reason="Windows has no limit on the size of files")
 def test_a_full_disk_leaves_the_old_bundle(bundle_folder: Path) -> None:
     before = _bytes(bundle_folder)

@@ -116,6 +116,7 @@ def test_how_it_was_trained_is_said_in_words() -> None:
     assert "".join(f"- {line}\n" for line in [*lines, "time: 1.5 minutes, without validation"]) in card
 
 
+@pytest.mark.exhaustive
 def test_what_the_card_says_to_do_can_be_done(
     bundle_folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -317,6 +317,7 @@ with replace_folder(Path(sys.argv[1]), "marker") as temporary:
 """
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("code", [KILLED_WHILE_WRITING, KILLED_BETWEEN_RENAMES])
 def test_a_kill_loses_nothing_and_whoever_comes_next_cleans_up(tmp_path: Path, code: str) -> None:
     one = tmp_path / "one"
@@ -368,6 +369,7 @@ with replace_folder(Path(sys.argv[1]), "marker") as temporary:
 """
 
 
+@pytest.mark.exhaustive
 def test_what_a_living_process_writes_is_left_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(output, "LOCK_TIMEOUT", 0.0)
     folder = tmp_path / "folder"
@@ -384,6 +386,7 @@ def test_what_a_living_process_writes_is_left_alone(tmp_path: Path, monkeypatch:
     assert sorted(path.name for path in tmp_path.iterdir()) == ["folder", "other"]
 
 
+@pytest.mark.exhaustive
 def test_what_another_process_is_about_to_finish_is_waited_for(tmp_path: Path) -> None:
     folder = tmp_path / "folder"
     with subprocess.Popen([sys.executable, "-c", WRITING, folder], stdin=-1, stdout=-1) as other:

@@ -11,6 +11,7 @@ from transduce import __version__
 from transduce.cli.app import COMMANDS
 
 
+@pytest.mark.exhaustive
 def test_help_is_there_at_once(process: Any) -> None:
     def processor_seconds() -> float:  # of all processes so far; other programs' work does not count
         used = resource.getrusage(resource.RUSAGE_CHILDREN)

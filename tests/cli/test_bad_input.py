@@ -237,6 +237,7 @@ def no_file_above(num_bytes: int) -> None:
     resource.setrlimit(resource.RLIMIT_FSIZE, (num_bytes, num_bytes))
 
 
+@pytest.mark.exhaustive
 def test_a_full_disk_leaves_no_half_of_a_checkpoint(process: Any, transduce: Any, workspace: Path) -> None:
     assert transduce("train", "tiny.toml", "--set", "training.updates=2", "--set", "output=other/run").exit_code == 0
     cache = ["--set", f"data.cache={workspace / 'other' / '.cache'}"]

@@ -46,6 +46,7 @@ def with_terminal(
     return output, seen.decode()
 
 
+@pytest.mark.exhaustive
 def test_a_terminal_has_a_live_line(start: Callable[..., subprocess.Popen[bytes]], workspace: Path) -> None:
     output, seen = with_terminal(start, "train", "tiny.toml", "--set", "training.updates=40")
     assert output == b""
@@ -64,6 +65,7 @@ def unread() -> int:
     return writing
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("place", [lambda: "/dev/full", unread, lambda: None], ids=["full", "unread", "closed"])
 def test_a_watcher_who_goes_away_does_not_stop_a_run(
     transduce: Any, workspace: Path, monkeypatch: pytest.MonkeyPatch, place: Callable[[], Any]
@@ -77,6 +79,7 @@ def test_a_watcher_who_goes_away_does_not_stop_a_run(
     assert (workspace / "runs" / "tiny" / "best").is_dir()
 
 
+@pytest.mark.exhaustive
 def test_translations_stay_apart_from_messages(start: Callable[..., subprocess.Popen[bytes]], run_folder: Path) -> None:
     output, seen = with_terminal(start, "translate", run_folder, standard_input=b"ba do\nfi\n")
     assert output.count(b"\n") == 2

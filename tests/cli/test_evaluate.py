@@ -212,6 +212,7 @@ def test_what_is_measured_is_measured_exactly(
 GIVEN = ("--source", "train.source", "--target", "train.target")
 
 
+@pytest.mark.exhaustive
 def test_figures_are_printed_and_kept(transduce: Any, bundle_folder: Path, contents: Any) -> None:
     before = contents(bundle_folder)
     answer = transduce("calibrate", bundle_folder, *GIVEN, "--json")
@@ -285,6 +286,7 @@ def gold(lines: list[tuple[list[str], list[str]]], workspace: Path) -> Path:
     return workspace / "gold"
 
 
+@pytest.mark.exhaustive
 def test_words_that_translate_each_other(
     transduce: Any, run_folder: Path, lines: list[tuple[list[str], list[str]]]
 ) -> None:

@@ -241,6 +241,7 @@ FORCED = [
 ]
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize(("command", "target"), FORCED)
 def test_what_is_asked_for_is_replaced(good: Path, transduce: Callable, command: str, target: str) -> None:
     writer = WRITERS[command]
@@ -313,6 +314,7 @@ def test_a_device_is_written_to(good: Path, transduce: Callable) -> None:
     assert len(answer.output) == (good / "page.html").stat().st_size
 
 
+@pytest.mark.exhaustive
 def test_what_standard_output_was_sent_to_the_end_of_stays(good: Path, process: Callable) -> None:
     make_text(good / "log")
     with (good / "log").open("ab") as log:
@@ -378,6 +380,7 @@ def can_mount() -> bool:
         return False
 
 
+@pytest.mark.exhaustive
 @pytest.mark.skipif(not can_mount(), reason="needs a system that lets a user mount a file system of their own")
 def test_a_real_disk_that_is_full_and_then_read_only(good: Path) -> None:
     disk = good / "disk"

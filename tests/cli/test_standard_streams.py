@@ -18,6 +18,7 @@ def unread() -> int:
     return writing
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("arguments", [("translate", "nowhere"), ("translate", "nowhere", "--nonsense")])
 @pytest.mark.parametrize(
     "streams",
@@ -35,6 +36,7 @@ def test_mistakes_have_their_exit_code_wherever_the_message_goes(
     assert (answer.exit_code, answer.output, answer.messages) == (2, b"", "")
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("arguments", [("info", "base"), ("config", "schema"), ("--help",)])
 def test_a_closed_output_is_refused_by_what_writes_to_it(process: Any, arguments: tuple[str, ...]) -> None:
     answer = process(*arguments, preexec_fn=partial(os.close, 1))
@@ -42,12 +44,14 @@ def test_a_closed_output_is_refused_by_what_writes_to_it(process: Any, arguments
     assert (answer.exit_code, answer.messages) == (2, expected)
 
 
+@pytest.mark.exhaustive
 def test_what_writes_nothing_needs_no_output(process: Any, run_folder: Path, workspace: Path) -> None:
     answer = process("average", run_folder, "--last", "1", "--output", "averaged", preexec_fn=partial(os.close, 1))
     assert answer.exit_code == 0
     assert (workspace / "averaged").is_dir()
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("is_unbuffered", ["", "1"])
 def test_a_full_device_is_a_failure(process: Any, is_unbuffered: str) -> None:
     with Path("/dev/full").open("wb") as full:

@@ -45,6 +45,7 @@ def bundle(folder: Path) -> Any:
     return json.loads((folder / "last" / "bundle.json").read_text(encoding="utf-8"))
 
 
+@pytest.mark.exhaustive
 def test_two_files_are_enough(transduce: Any, workspace: Path) -> None:
     answer = transduce("train", "--source", "train.source", "--target", "train.target", "--output", "run", *SMALL)
     assert (answer.exit_code, answer.output) == (0, b"")
@@ -66,6 +67,7 @@ def test_a_recipe_and_what_is_set_over_it(transduce: Any, workspace: Path) -> No
     assert saved["languages"] == {"source": "en", "target": "de"}
 
 
+@pytest.mark.exhaustive
 def test_the_same_command_again_has_nothing_to_do(transduce: Any, workspace: Path, contents: Any) -> None:
     assert transduce("train", "tiny.toml").exit_code == 0
     before = contents(workspace)
@@ -77,6 +79,7 @@ def test_the_same_command_again_has_nothing_to_do(transduce: Any, workspace: Pat
     assert {**after, KNOWN: None} == {**before, KNOWN: None}
 
 
+@pytest.mark.exhaustive
 def test_more_updates_go_on_and_restart_begins_anew(transduce: Any, workspace: Path) -> None:
     constant = ["--set", "training.schedule=inverse_square_root"]
     assert transduce("train", "tiny.toml", *constant).exit_code == 0
@@ -90,6 +93,7 @@ def test_more_updates_go_on_and_restart_begins_anew(transduce: Any, workspace: P
     assert names(workspace / "runs" / "tiny" / "checkpoints") == {"000000002"}
 
 
+@pytest.mark.exhaustive
 def test_pairs_on_standard_input(transduce: Any, workspace: Path) -> None:
     sides = [(workspace / f"train.{side}").read_bytes().split(b"\n") for side in ("source", "target")]
     pairs = b"".join(b"%s\t%s\n" % pair for pair in zip(*sides, strict=True) if all(pair))
@@ -100,6 +104,7 @@ def test_pairs_on_standard_input(transduce: Any, workspace: Path) -> None:
     assert len(names(workspace / ".cache")) == 1
 
 
+@pytest.mark.exhaustive
 def test_every_form_of_text_gives_the_same_pairs(transduce: Any, workspace: Path) -> None:
     sources, targets = (
         (workspace / f"train.{side}").read_text(encoding="utf-8").split("\n")[:-1] for side in ("source", "target")
@@ -121,6 +126,7 @@ def test_every_form_of_text_gives_the_same_pairs(transduce: Any, workspace: Path
         assert len(set(prepared)) == 1
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("way", ["environment", "--set"])
 def test_the_folder_of_the_text_can_be_given_apart(
     transduce: Any, workspace: Path, monkeypatch: pytest.MonkeyPatch, way: str
@@ -138,6 +144,7 @@ def test_the_folder_of_the_text_can_be_given_apart(
     assert 'folder = "texts"' in (workspace / "run" / "config.toml").read_text(encoding="utf-8")
 
 
+@pytest.mark.exhaustive
 def test_the_corpus_decides_unless_somebody_does(transduce: Any, workspace: Path) -> None:
     given = ["--source", "train.source", "--target", "train.target", "--output", "run", *SMALL]
     # Against the schedule of the base preset this rate would be a contradiction; that of a small corpus has one.
@@ -151,6 +158,7 @@ def commands(page: str, word: str) -> list[list[str]]:
     return [shlex.split(line)[1:] for line in lines]
 
 
+@pytest.mark.exhaustive
 def test_the_readme_goes_from_one_model_to_the_next(transduce: Any, workspace: Path, run_folder: Path) -> None:
     shutil.copytree(run_folder, workspace / "runs" / "mine")
     for name, side in (("ours.en", "source"), ("ours.de", "target")):
@@ -209,6 +217,7 @@ def test_ctrl_c_saves_and_the_same_command_goes_on(
     assert f"going on after update {saved:,}" in again.messages
 
 
+@pytest.mark.exhaustive
 def test_ctrl_c_during_preparation_leaves_nothing(
     start: Callable[..., subprocess.Popen[bytes]], workspace: Path, contents: Any
 ) -> None:
@@ -232,10 +241,12 @@ def test_ctrl_c_during_preparation_leaves_nothing(
     assert {**contents(workspace), KNOWN: None} == {**before, KNOWN: None}
 
 
+@pytest.mark.exhaustive
 def test_training_needs_no_standard_input(transduce: Any, workspace: Path) -> None:
     assert transduce("train", "tiny.toml", standard_input=None).exit_code == 0
 
 
+@pytest.mark.exhaustive
 def test_the_proof_that_a_run_can_be_resumed(
     transduce: Any, workspace: Path, contents: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -256,6 +267,7 @@ def test_the_proof_that_a_run_can_be_resumed(
     assert {**contents(workspace), KNOWN: None} == {**before, KNOWN: None}
 
 
+@pytest.mark.exhaustive
 def test_a_run_that_cannot_be_resumed_alike_is_kept(
     transduce: Any, workspace: Path, contents: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -287,6 +299,7 @@ def test_a_run_that_cannot_be_resumed_alike_is_kept(
     assert {**contents(workspace), KNOWN: None} == {**before, KNOWN: None}
 
 
+@pytest.mark.exhaustive
 def test_ctrl_c_during_the_proof_leaves_nothing(
     start: Callable[..., subprocess.Popen[bytes]], workspace: Path, contents: Any
 ) -> None:
@@ -316,6 +329,7 @@ def test_a_time_that_is_none(transduce: Any) -> None:
     assert '--time: "30" must be a duration such as "90s", "30m", "2h" or "1h30m"' in answer.messages
 
 
+@pytest.mark.exhaustive
 def test_a_run_without_a_recipe_ends_in_the_time_that_is_given(transduce: Any, workspace: Path) -> None:
     given = [
         "--source=train.source",
@@ -339,6 +353,7 @@ def fewer_pairs(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(demonstration, "NUM_TRAINING_PAIRS", 2000)
 
 
+@pytest.mark.exhaustive
 def test_the_demonstration_makes_a_bundle(transduce: Any, workspace: Path) -> None:
     answer = transduce("demo", "--output", "demo", "--updates", "20", "--json")
     assert answer.exit_code == 0

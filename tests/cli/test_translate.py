@@ -129,6 +129,7 @@ def test_what_is_not_utf_8_is_named(transduce: Any, run_folder: Path) -> None:
     assert "standard input, line 2, byte 4 of the line: the byte 0xff is not UTF-8" in answer.messages
 
 
+@pytest.mark.exhaustive
 def test_a_reader_may_leave(start: Callable[..., subprocess.Popen[bytes]], run_folder: Path, workspace: Path) -> None:
     (workspace / "text").write_bytes(b"ba do fi ku\n" * 10_000)  # more than a pipe holds
     with (
@@ -150,6 +151,7 @@ def test_a_bundle_works_wherever_it_is(transduce: Any, run_folder: Path, workspa
     assert transduce("translate", "moved here", standard_input=b"ba do\n").output == expected
 
 
+@pytest.mark.exhaustive
 def test_a_line_does_not_wait_for_the_next(
     start: Callable[..., subprocess.Popen[bytes]], transduce: Any, run_folder: Path
 ) -> None:
@@ -165,6 +167,7 @@ def test_a_line_does_not_wait_for_the_next(
     assert b"".join(found) == transduce("translate", run_folder, standard_input=b"".join(lines)).output
 
 
+@pytest.mark.exhaustive
 def test_what_was_translated_before_an_interruption_is_delivered(
     start: Callable[..., subprocess.Popen[bytes]], run_folder: Path
 ) -> None:
@@ -179,6 +182,7 @@ def test_what_was_translated_before_an_interruption_is_delivered(
     assert b"Traceback" not in messages
 
 
+@pytest.mark.exhaustive
 def test_json_lines_tell_everything(transduce: Any, run_folder: Path, workspace: Path) -> None:
     text = b"ba do fi\n\nku le\n"
     shutil.copytree(run_folder / "best", workspace / "bundle")
@@ -341,6 +345,7 @@ def test_a_document_keeps_what_cannot_be_translated(transduce: Any, run_folder: 
     assert plain.messages.startswith("sentence 2 is longer than the model reads at a time: read in ")
 
 
+@pytest.mark.exhaustive
 def test_a_long_line_says_how_its_spans_were_kept(transduce: Any, run_folder: Path, workspace: Path) -> None:
     (workspace / "terms.tsv").write_text("ku\tXYZ\n", encoding="utf-8")
     text = " ".join(["Ba do fi ku."] * 8) + " {x}\n- {y}\n"

@@ -159,6 +159,7 @@ def test_what_is_written_reads_back_equal(recipe: Callable[[str], Path], preset:
 ANY_TEXT = st.text(st.characters(codec="utf-8", exclude_characters="\0"))
 
 
+@pytest.mark.exhaustive
 @settings(max_examples=30)
 @given(ANY_TEXT, st.lists(ANY_TEXT, min_size=2, max_size=2, unique=True), st.floats(1e-300, 1e300), st.text())
 def test_any_value_reads_back_equal(words: str, columns: list[str], rate: float, origin: str) -> None:

@@ -63,6 +63,7 @@ with complete_folder(Path(sys.argv[1])) as folder:
 """
 
 
+@pytest.mark.exhaustive
 def test_what_a_killed_process_left_is_removed_and_what_a_living_one_writes_is_not(tmp_path: Path) -> None:
     path = tmp_path / "folder"
     subprocess.run([sys.executable, "-c", KILLED, path], check=False)

@@ -112,6 +112,7 @@ def test_years() -> None:
     )
 
 
+@pytest.mark.exhaustive
 def test_one_english_sentence_has_one_german_translation() -> None:
     known: dict[str, str] = {}
     for source, target in chain(ONCE, sentence_pairs(40_000, 4), unseen_pairs()):
@@ -134,6 +135,7 @@ def test_every_kind_occurs() -> None:
         assert sum(bool(re.search(pattern, target)) for _, target in ONCE) > 200, pattern
 
 
+@pytest.mark.exhaustive
 def test_pure_in_the_seed_and_in_any_process() -> None:
     assert sentence_pairs(500, 3) == ONCE[:500]
     assert {source for source, _ in sentence_pairs(500, 4)} != {source for source, _ in ONCE[:500]}
@@ -158,6 +160,7 @@ def trained_on() -> list[tuple[str, str]]:
     return training_pairs(60_000, 1)
 
 
+@pytest.mark.exhaustive
 def test_training_and_unseen_share_no_sentence(trained_on: list[tuple[str, str]]) -> None:
     seen, unseen = (set(chain.from_iterable(pairs)) for pairs in (trained_on, unseen_pairs()))
     assert not seen & unseen

@@ -84,6 +84,7 @@ def assert_same(found: list[Hypothesis], expected: list[Hypothesis]) -> None:
         assert one.token_scores == pytest.approx(other.token_scores, abs=2e-5)
 
 
+@pytest.mark.exhaustive
 def test_with_nothing_off_it_searches_as_the_engine_does(
     model: Transformer, make_searches: Callable[..., SentenceSearches]
 ) -> None:
@@ -212,6 +213,7 @@ OUTPUTS = {
 }
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("kind", ["paper", "pre", "two_way", "learned", "dot", "widths"])
 def test_done_again_it_gives_what_the_model_computed(
     kind: str,

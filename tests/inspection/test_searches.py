@@ -13,6 +13,7 @@ HABITS = {"no_repeat_ngram": 1, "repetition_penalty": 1.3, "diversity": 0.2}
 Make = Callable[..., SentenceSearches]
 
 
+@pytest.mark.exhaustive
 def test_it_finds_what_the_engine_finds(model: Transformer, make_searches: Make) -> None:
     searches = make_searches(model, beam=4)
     found = searches.traced().finished[:4]
@@ -30,6 +31,7 @@ def test_with_any_beam_and_length_penalty(
     assert searches.traced().finished[:beam] == expected
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("settings", [{}, HABITS, {"min_length": 5}])
 @pytest.mark.parametrize("prefix", [(), (33,), (33, 12, 33)])
 def test_it_obeys_prefixes_and_habits_as_the_engine_does(
@@ -65,6 +67,7 @@ def test_what_the_model_rules_out_is_refused(make_model: Callable[..., Transform
         searches.traced()
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize(("kind", "beam"), [("paper", 1), ("pre", 3), ("learned", 3), ("additive", 3), ("batch", 2)])
 def test_the_tree_adds_up(make_model: Callable[..., Transformer], make_searches: Make, kind: str, beam: int) -> None:
     searches = make_searches(make_model(kind), beam=beam)
@@ -102,6 +105,7 @@ def test_the_tree_adds_up(make_model: Callable[..., Transformer], make_searches:
     assert tree.nodes[tree.ranking[0]].sum == pytest.approx(sum(expected.token_scores), abs=1e-4)
 
 
+@pytest.mark.exhaustive
 def test_greedy_search_is_followed_until_it_leaves_the_tree(
     make_model: Callable[..., Transformer], make_searches: Make
 ) -> None:

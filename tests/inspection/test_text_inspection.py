@@ -118,6 +118,7 @@ MakeModel = Callable[..., Transformer]
 MakeTranslator = Callable[..., Translator]
 
 
+@pytest.mark.exhaustive
 def test_all_kinds_of_models_are_looked_into(
     model: Transformer, make_translator: MakeTranslator, unpacked: Callable[..., np.ndarray]
 ) -> None:
@@ -176,6 +177,7 @@ def test_what_is_not_asked_for_is_not_there(make_model: MakeModel, make_translat
     ]  # fmt: skip
 
 
+@pytest.mark.exhaustive
 def test_layers_and_their_lens(model: Transformer, make_translator: MakeTranslator, watch: Callable[..., Any]) -> None:
     document = inspect_text(make_translator(model), InspectionRequest(text=SENTENCE, include=["layers"]))
     predictions, norms = document["layers"]["predictions"], document["layers"]["norms"]
@@ -203,6 +205,7 @@ def test_a_translation_goes_on_from_a_prefix(make_model: MakeModel, make_transla
     assert {one["text"] for one in ended["heads_off"]} == {ended["target"]["text"]}
 
 
+@pytest.mark.exhaustive
 def test_continuations_begin_with_the_target_and_another_token(
     make_model: MakeModel, make_translator: MakeTranslator
 ) -> None:
@@ -230,6 +233,7 @@ def test_continuations_that_habits_forbid_are_left_out(make_model: MakeModel, ma
         assert len(set(one["pieces"])) == len(one["pieces"])
 
 
+@pytest.mark.exhaustive
 def test_a_head_off_in_the_request_is_that_head_off_alone(
     make_model: MakeModel, make_translator: MakeTranslator, unpacked: Callable[..., np.ndarray]
 ) -> None:
@@ -253,6 +257,7 @@ def test_a_head_off_in_the_request_is_that_head_off_alone(
         assert not norms[one["layer"], one["head"]].any()
 
 
+@pytest.mark.exhaustive
 def test_single_heads_are_tried_with_the_tokens_of_the_translation(
     make_model: MakeModel, make_translator: MakeTranslator
 ) -> None:
@@ -277,6 +282,7 @@ def test_single_heads_are_tried_with_the_tokens_of_the_translation(
     assert [one["attention"] for one in off["heads_off"]] == ["decoder"]
 
 
+@pytest.mark.exhaustive
 def test_more_threads_find_the_same(make_model: MakeModel, make_translator: MakeTranslator) -> None:
     translator = make_translator(make_model(num_encoder_layers=1, num_decoder_layers=1), beam=2)
     request = InspectionRequest(text="moon", include=["heads_off", "continuations"])
@@ -381,6 +387,7 @@ def test_searches_are_those_of_the_request(
     ]  # fmt: skip
 
 
+@pytest.mark.exhaustive
 def test_whatever_a_checkpoint_raises_ends_it_there(make_model: MakeModel, make_translator: MakeTranslator) -> None:
     """Every search and every pass is divided by checkpoints, so that nobody waits long for the end."""
     translator = make_translator(make_model())

@@ -313,6 +313,7 @@ def expected(bundle: Bundle) -> list[str]:
     return Translator.load(bundle.folder, device="cpu", precision="float32").translate(TEXTS, beam=1)
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("engine", ENGINES)
 def test_an_exported_folder_translates_as_the_bundle_does(bundle: Bundle, tmp_path: Path, engine: str) -> None:
     export_bundle(bundle, engine, tmp_path / "out", num_sentences=2)
@@ -330,6 +331,7 @@ def test_an_exported_folder_translates_as_the_bundle_does(bundle: Bundle, tmp_pa
         load_translator(tmp_path / "out", other)
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("engine", ENGINES)
 def test_a_bundle_is_exported_for_the_occasion(bundle: Bundle, engine: str) -> None:
     said: list[str] = []

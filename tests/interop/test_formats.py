@@ -127,6 +127,7 @@ def test_the_page_tells_what_the_formats_express() -> None:
     assert PAGE.read_text(encoding="utf-8") == page(), "python tests/interop/test_formats.py writes it anew"
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("name", FORMATS)
 @pytest.mark.parametrize(
     ("preset", "settings"),

@@ -74,6 +74,7 @@ def home(make_bundle: Callable[..., Bundle], tmp_path: Path) -> Path:
     return home
 
 
+@pytest.mark.exhaustive
 def test_the_package_is_exported(home: Path) -> None:
     (block,) = commands("Export")
     assert block.startswith("transduce export runs/en-de --to argos")

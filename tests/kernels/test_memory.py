@@ -48,6 +48,7 @@ def pages_grown(kernels: str) -> int:
     return int(subprocess.run(command, env=environment, capture_output=True, check=True, encoding="utf-8").stdout)
 
 
+@pytest.mark.exhaustive
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 def test_new_shapes_do_not_add_up_in_memory() -> None:
     many = pages_grown("many")

@@ -328,6 +328,7 @@ def test_without_constraints_nothing_changes(prefix_table: Any, beam: int) -> No
     assert table.run(beam_search, SEEDS, LENGTHS, constraints=[Constraints()] * len(SEEDS), **settings) == plain
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("beam", [4, 8])
 def test_long_phrases_that_the_model_would_never_say_are_there_once(prefix_table: Any, beam: int) -> None:
     table = prefix_table(40, spread=4.0)

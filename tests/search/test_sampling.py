@@ -65,6 +65,7 @@ def expected(table: Tensor, sampling: Sampling) -> Tensor:
     return probabilities / probabilities.sum()
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("vocabulary", [5, 64, 200])
 @pytest.mark.parametrize(
     "sampling",
@@ -93,6 +94,7 @@ def test_tokens_are_as_frequent_as_they_are_probable(vocabulary: int, sampling: 
     assert statistic < freedom + 4 * (2 * freedom) ** 0.5
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("sampling", [Sampling(), Sampling(top_k=2000), Sampling(top_p=0.9)], ids=str)
 def test_rounding_hardly_ever_changes_what_is_drawn(sampling: Sampling) -> None:
     generator = torch.Generator().manual_seed(4)

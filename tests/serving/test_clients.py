@@ -44,6 +44,7 @@ def expected(both_ways: Any, tmp_path_factory: Any) -> Callable[[str, str], str]
     return lambda source, text: translators[source].find_translations([text])[0].text
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("make", [LibreTranslateAPI, ArgosTranslateAPI])
 def test_libretranslatepy_and_argostranslate(make: Any, both_ways: Any, expected: Any) -> None:
     api = make(both_ways.url, KEY)
@@ -70,6 +71,7 @@ def test_their_errors(make: Any, both_ways: Any, key: str | None, source: str, s
     raised.value.close()
 
 
+@pytest.mark.exhaustive
 def test_deep_translator(both_ways: Any, expected: Any, tmp_path: Path) -> None:
     translator = LibreTranslator(source="en", target="de", api_key=KEY, custom_url=both_ways.url + "/")
     assert translator.translate("Sun & moon + 1 %.") == expected("en", "Sun & moon + 1 %.")

@@ -212,6 +212,7 @@ def test_what_a_translation_says_is_no_markup() -> None:
     assert passage.replace_texts(["<script>", "</b>"]) == "&lt;script&gt;<b>&lt;/b&gt;</b>"
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize(
     "pattern",
     [

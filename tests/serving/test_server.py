@@ -36,6 +36,7 @@ def wait_until_two_are_in_flight(url: str) -> None:
     wait_until_counted(url, "requests_in_flight 2.0")
 
 
+@pytest.mark.exhaustive
 def test_what_was_accepted_is_done_before_it_ends(serve: Serve) -> None:
     """Markup asks the service several times; all of it is done, while nobody else is let in."""
     process, url = serve("--log-format=json")
@@ -69,6 +70,7 @@ def test_what_was_accepted_is_done_before_it_ends(serve: Serve) -> None:
     assert "taking nothing more, and finishing what was accepted" in [line["message"] for line in lines]
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("engine", ["native", "ctranslate2"])
 def test_it_ends_at_once_while_models_load(
     engine: str,

@@ -64,6 +64,7 @@ def served(
     return said
 
 
+@pytest.mark.exhaustive
 def test_whatever_is_asked_together_each_gets_what_it_would_get_alone(
     bundle: Path, offline: Translator, make_sentences: Sentences
 ) -> None:
@@ -234,6 +235,7 @@ def test_an_inspection_is_the_document(bundle: Path) -> None:
     served(check, bundle)
 
 
+@pytest.mark.exhaustive
 def test_draining_finishes_what_was_accepted_and_takes_nothing_more(
     bundle: Path, offline: Translator, make_sentences: Sentences
 ) -> None:
@@ -277,6 +279,7 @@ async def until(has_happened: Callable[[], bool]) -> None:
     raise TimeoutError
 
 
+@pytest.mark.exhaustive
 def test_a_changed_model_takes_the_place_of_the_old_one_and_no_request_is_lost(
     make_bundle: Callable[..., Path], tmp_path: Path, make_sentences: Sentences
 ) -> None:
@@ -311,6 +314,7 @@ def test_a_changed_model_takes_the_place_of_the_old_one_and_no_request_is_lost(
     assert any("loaded anew" in line for line in said)
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("damage", ["damaged", "other languages"])
 def test_a_new_model_that_does_not_do_is_refused_and_the_old_one_stays(
     damage: str, make_bundle: Callable[..., Path], tmp_path: Path
@@ -336,6 +340,7 @@ def test_a_new_model_that_does_not_do_is_refused_and_the_old_one_stays(
     assert len([line for line in said if "is refused" in line and "the old model stays" in line]) == 1
 
 
+@pytest.mark.exhaustive
 def test_several_pairs_are_served_and_each_by_one_model(make_bundle: Callable[..., Path], tmp_path: Path) -> None:
     forth, back = make_bundle(tmp_path / "forth"), make_bundle(tmp_path / "back", seed=2, source="de", target="en")
 
@@ -399,6 +404,7 @@ def test_preparing_ends_with_the_request(bundle: Path, monkeypatch: pytest.Monke
     served(check, bundle, limits=Limits(max_characters=1_000_000))
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("leaves", [False, True])
 def test_an_inspection_holds_no_core_for_nobody(make_bundle: Callable[..., Path], tmp_path: Path, leaves: bool) -> None:
     """Whether its time is over or its client has left, it is given up at the next step."""
@@ -420,6 +426,7 @@ def test_an_inspection_holds_no_core_for_nobody(make_bundle: Callable[..., Path]
     served(check, slow, limits=Limits(deadline_seconds=60.0 if leaves else 0.3))
 
 
+@pytest.mark.exhaustive
 def test_nobody_waits_for_an_inspection_but_other_inspections(bundle: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """However many are asked for, on however few cores: one at a time is computed, and sentences go by."""
     begun, opened = threading.Semaphore(0), threading.Event()
@@ -458,6 +465,7 @@ FOREIGN = "<p title='der die das und nicht sich auf mit dem den ist im auch'></p
 """Attributes in German: more than the detector reads."""
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("head", ["", FOREIGN, "<style>" + GERMAN * 40 + "</style>", f"<!-- {GERMAN * 40} -->"])
 @pytest.mark.parametrize("markup", [("/translate", "q", "format"), ("/v2/translate", "text", "tag_handling")])
 def test_the_language_of_markup_is_that_of_its_text(
@@ -479,6 +487,7 @@ def test_the_language_of_markup_is_that_of_its_text(
         assert translated.startswith(head)
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("text", ["Password", "Winter", "Stop", "OK", "Hotel"])
 def test_a_word_that_may_be_of_the_target_language_is_translated(client: httpx.Client, text: str) -> None:
     found = client.post("/translate", json={"q": text, "source": "auto", "target": "de"}).json()

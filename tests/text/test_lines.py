@@ -64,6 +64,7 @@ def test_files_joined_after_compression_are_read_to_the_end(lines_of: Lines, end
     assert lines_of(f"a{ending}", content) == b"".join(parts).decode().split("\n")
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("ending", COMPRESS)
 @pytest.mark.parametrize("share", [0.01, 0.5, 0.999])
 def test_a_compressed_file_that_is_cut_off_is_an_error(lines_of: Lines, ending: str, share: float) -> None:

@@ -174,6 +174,7 @@ def test_of_spans_that_overlap_the_leftmost_then_the_longest_counts() -> None:
     ]
 
 
+@pytest.mark.exhaustive
 @settings(deadline=None, max_examples=500)
 @given(TEXTS)
 def test_spans_are_in_order_and_have_no_empty_line(text: str) -> None:
@@ -206,6 +207,7 @@ UNITS = [
 ]
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("unit", [*UNITS, "1 000 ", "&a", "\n", "'", "5-a"])
 @pytest.mark.parametrize("start", ["", '<a b="', "<!--", "http://(", "x@", "{{"])
 def test_takes_time_in_proportion(start: str, unit: str, time_growth: Callable[..., float]) -> None:

@@ -174,6 +174,7 @@ def shown(text: str, language: str = "en") -> str:
     return rebuild_document(document, [f"[{sentence}]" for sentence in document.sentences])
 
 
+@pytest.mark.exhaustive
 @settings(deadline=None, max_examples=500)
 @given(DOCUMENTS, DOCUMENT_LANGUAGES)
 @example("A\u00a0. B\u2028.\n\ud800", "fr")
@@ -185,6 +186,7 @@ def test_nothing_is_lost(text: str, language: str) -> None:
     assert rebuild_document(document, document.sentences) == text
 
 
+@pytest.mark.exhaustive
 @settings(deadline=None, max_examples=500)
 @given(DOCUMENTS, DOCUMENT_LANGUAGES)
 def test_a_sentence_shows_something_and_is_in_one_paragraph(text: str, language: str) -> None:
@@ -194,6 +196,7 @@ def test_a_sentence_shows_something_and_is_in_one_paragraph(text: str, language:
         assert not PARAGRAPH_BREAK.search(sentence)
 
 
+@pytest.mark.exhaustive
 @settings(deadline=None, max_examples=500)
 @given(DOCUMENTS, DOCUMENT_LANGUAGES)
 def test_no_line_end_is_in_a_sentence_and_no_cut_in_a_span(text: str, language: str) -> None:
@@ -289,6 +292,7 @@ def test_every_sentence_needs_one_translation(translations: list[str]) -> None:
         rebuild_document(split_document("One. Two.", "en"), translations)
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("unit", ["\n", "a. ", "- ", "a\n", "<a \n", "1)", "> \n", " "])
 def test_takes_time_in_proportion(unit: str, time_growth: Callable[..., float]) -> None:
     assert time_growth(lambda text: split_document(text, "en"), unit * 2000, unit * 20_000) < 40

@@ -96,6 +96,7 @@ def test_something_else_than_a_run(tmp_path: Path) -> None:
         average_run(tmp_path, 1, tmp_path / "average")
 
 
+@pytest.mark.exhaustive
 def test_a_damaged_checkpoint_is_not_averaged(make_config: Callable[..., RunConfig], tmp_path: Path) -> None:
     result = train(make_config(training__updates=2, training__checkpoint_every=1))
     weights = result.folder / "checkpoints" / "000000001" / "weights.safetensors"

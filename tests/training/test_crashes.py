@@ -52,6 +52,7 @@ def kill_at(processes: ForkServerContext, config: RunConfig, moment: Callable[[i
     assert process.exitcode == -signal.SIGKILL
 
 
+@pytest.mark.exhaustive
 def test_kills_at_any_moment(processes: ForkServerContext, make_config: MakeConfig) -> None:
     """At random ones, and while checkpoints and bundles are being written."""
     rhythm = {"training__validate_every": 5, "training__checkpoint_every": 3, "training__keep_checkpoints": 2}
@@ -78,6 +79,7 @@ def test_kills_at_any_moment(processes: ForkServerContext, make_config: MakeConf
         assert found == expected
 
 
+@pytest.mark.exhaustive
 def test_two_processes_on_one_folder(processes: ForkServerContext, make_config: MakeConfig) -> None:
     config = make_config(training__updates=100_000)
     run = RunFolder(Path(config.output))
@@ -156,6 +158,7 @@ subprocess.run(["cp", "-r", str(run), sys.argv[3]], check=True)
 """
 
 
+@pytest.mark.exhaustive
 @pytest.mark.skipif(not can_mount(), reason="a user may not mount a file system here")
 def test_a_full_and_a_read_only_disk(make_config: MakeConfig, tmp_path: Path) -> None:
     disk, recipe, copy = tmp_path / "disk", tmp_path / "recipe.toml", tmp_path / "copy"

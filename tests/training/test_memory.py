@@ -162,6 +162,7 @@ def test_it_leaves_no_trace(make_updater: Callable[..., Updater], num_updates: i
     assert fit.seconds_per_update > 0
 
 
+@pytest.mark.exhaustive
 def test_a_run_is_the_same_without_it(
     make_config: Callable[..., RunConfig],
     outcome_of: Callable[[Path], dict[str, Any]],
@@ -272,6 +273,7 @@ def found_alone() -> dict[str, Any]:
     return found
 
 
+@pytest.mark.exhaustive
 def test_parts_are_as_small_as_what_is_free(found_alone: dict[str, Any]) -> None:
     much, less, little = found_alone["with so much free"]
     assert much == 1
@@ -368,6 +370,7 @@ def test_what_a_run_will_take_is_said_before_its_first_update(
     assert not any("do not fit" in text for text in told.said)
 
 
+@pytest.mark.exhaustive
 @linux_only
 def test_a_run_stays_with_the_parts_it_began_with(
     make_config: Callable[..., RunConfig],

@@ -79,6 +79,7 @@ def test_interrupted_and_resumed(
     assert not set((corpus / "cache").rglob("dropout-*")) - before
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("place", [0, 4, 7])
 def test_stopped_between_the_parts_of_an_update(
     make_config: MakeConfig,
@@ -117,6 +118,7 @@ def test_stopped_between_the_parts_of_an_update(
     assert_same(outcome_of(Path(config.output)), expected)
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("best_by", ["bleu", "chrf", "loss"])
 def test_patience_is_not_renewed_by_a_stop(
     make_config: MakeConfig, unbroken: Unbroken, outcome_of: OutcomeOf, watcher: Any, killed: Any, best_by: str
@@ -145,11 +147,13 @@ def test_patience_is_not_renewed_by_a_stop(
     assert_same(outcome_of(Path(config.output)), expected)
 
 
+@pytest.mark.exhaustive
 def test_another_seed_gives_other_weights(unbroken: Unbroken) -> None:
     name = "weights/source_embedding.weight"
     assert unbroken(training__seed=2)[name] != unbroken()[name]
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize(
     ("changes", "moment"),
     [
@@ -179,6 +183,7 @@ def test_killed_and_resumed(
     assert_same(outcome_of(Path(config.output)), unbroken(**changes))
 
 
+@pytest.mark.exhaustive
 def test_killed_after_the_average_was_logged(
     make_config: MakeConfig, unbroken: Unbroken, outcome_of: OutcomeOf, watcher: Any, killed: type[BaseException]
 ) -> None:
@@ -197,6 +202,7 @@ def test_killed_after_the_average_was_logged(
     assert_same(outcome_of(Path(config.output)), unbroken())
 
 
+@pytest.mark.exhaustive
 def test_interrupted_during_a_validation(
     make_config: MakeConfig, unbroken: Unbroken, outcome_of: OutcomeOf, watcher: Any
 ) -> None:
@@ -207,6 +213,7 @@ def test_interrupted_during_a_validation(
     assert_same(outcome_of(Path(config.output)), unbroken(training__checkpoint_every=6))
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("harm", [flip_a_byte, Path.unlink])
 @pytest.mark.parametrize("name", ["optimizer.safetensors", "checkpoint.json"])
 def test_a_damaged_or_half_checkpoint_is_passed_over(
@@ -232,6 +239,7 @@ def test_a_damaged_or_half_checkpoint_is_passed_over(
     assert kept.is_dir()
 
 
+@pytest.mark.exhaustive
 def test_starting_over_takes_a_word_even_when_no_checkpoint_can_be_read(
     make_config: MakeConfig, unbroken: Unbroken, outcome_of: OutcomeOf, watcher: Any
 ) -> None:
@@ -249,6 +257,7 @@ def test_starting_over_takes_a_word_even_when_no_checkpoint_can_be_read(
     assert_same(outcome_of(Path(config.output)), unbroken(training__keep_checkpoints=1))
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("keep", [2, 3])
 def test_what_a_killed_process_had_no_time_to_remove_is_not_averaged(
     make_config: MakeConfig,
@@ -280,6 +289,7 @@ def test_what_a_killed_process_had_no_time_to_remove_is_not_averaged(
     assert_same(outcome_of(Path(config.output)), unbroken(**settings))
 
 
+@pytest.mark.exhaustive
 def test_best_is_never_replaced_by_something_worse(
     make_config: MakeConfig, watcher: Any, killed: type[BaseException]
 ) -> None:
@@ -301,6 +311,7 @@ def test_best_is_never_replaced_by_something_worse(
     assert Bundle.open(best).description.training["update"] == 20
 
 
+@pytest.mark.exhaustive
 def test_checkpoints_of_another_rhythm_are_kept(make_config: MakeConfig, watcher: Any) -> None:
     long = {"training__updates": 40, "training__keep_checkpoints": 5}
     with pytest.raises(Interrupted):
@@ -320,6 +331,7 @@ def test_a_run_ends_with_a_model_though_nothing_is_left_to_train(make_config: Ma
     assert Translator.load(result.folder).translate([""]) == [""]
 
 
+@pytest.mark.exhaustive
 def test_a_damaged_checkpoint_is_left_out_of_the_average(make_config: MakeConfig, watcher: Any) -> None:
     config = make_config()
     with pytest.raises(Interrupted):
@@ -343,6 +355,7 @@ def lose_the_description(best: Path) -> None:
     (best / "bundle.json").unlink()
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("harm", [lose, flip_a_weight, lose_the_description])
 @pytest.mark.parametrize("updates_left", [0, 4])
 def test_a_best_that_is_lost_is_replaced(
@@ -375,6 +388,7 @@ def test_a_checkpoint_of_a_later_version_is_not_taken_up(make_config: MakeConfig
         train(make_config(training__updates=3))
 
 
+@pytest.mark.exhaustive
 def test_the_first_line_of_metrics_is_written_again_if_it_is_lost(make_config: MakeConfig) -> None:
     metrics = train(make_config(training__updates=2)).folder / "metrics.jsonl"
     first, *others = metrics.read_text(encoding="utf-8").splitlines(keepends=True)
@@ -383,6 +397,7 @@ def test_the_first_line_of_metrics_is_written_again_if_it_is_lost(make_config: M
     assert metrics.read_text(encoding="utf-8").splitlines(keepends=True).count(first) == 1
 
 
+@pytest.mark.exhaustive
 def test_a_full_disk_says_how_to_go_on(
     make_config: MakeConfig, unbroken: Unbroken, outcome_of: OutcomeOf, watcher: Any
 ) -> None:
@@ -407,6 +422,7 @@ def test_a_full_disk_says_how_to_go_on(
     assert_same(outcome_of(Path(config.output)), unbroken())
 
 
+@pytest.mark.exhaustive
 def test_a_finished_run_has_nothing_to_do(make_config: MakeConfig, watcher: Any) -> None:
     config = make_config()
     first = train(config)
@@ -418,6 +434,7 @@ def test_a_finished_run_has_nothing_to_do(make_config: MakeConfig, watcher: Any)
     assert {path: path.read_bytes() for path in Path(config.output).rglob("*") if path.is_file()} == before
 
 
+@pytest.mark.exhaustive
 def test_more_updates_go_on(make_config: MakeConfig, unbroken: Unbroken, outcome_of: OutcomeOf, watcher: Any) -> None:
     train(make_config(training__updates=16))
     told = watcher()
@@ -432,6 +449,7 @@ def test_more_updates_go_on(make_config: MakeConfig, unbroken: Unbroken, outcome
     assert averages == [16, 20]
 
 
+@pytest.mark.exhaustive
 def test_killed_before_the_average_of_added_updates(
     make_config: MakeConfig, outcome_of: OutcomeOf, watcher: Any, killed: type[BaseException]
 ) -> None:
@@ -471,6 +489,7 @@ def test_a_stopped_run_says_which_command_goes_on(make_config: MakeConfig, watch
     assert ("the same command goes on" in str(stopped.value)) != restart
 
 
+@pytest.mark.exhaustive
 def test_other_text_is_refused_before_the_first_checkpoint(
     make_config: MakeConfig, corpus: Path, tmp_path: Path, watcher: Any, killed: Any
 ) -> None:
@@ -488,6 +507,7 @@ def test_other_text_is_refused_before_the_first_checkpoint(
     assert train(config).updates == 20
 
 
+@pytest.mark.exhaustive
 def test_another_machine_is_named(make_config: MakeConfig, watcher: Any) -> None:
     config = make_config()
     with pytest.raises(Interrupted):
@@ -501,6 +521,7 @@ def test_another_machine_is_named(make_config: MakeConfig, watcher: Any) -> None
     assert any("threads was 7, is 1" in text for text in told.said)
 
 
+@pytest.mark.exhaustive
 def test_memory_that_runs_out_says_how_to_go_on(make_config: MakeConfig, watcher: Any) -> None:
     class Greedy(watcher):  # type: ignore[misc]  # a fixture is no type
         def report_progress(self, progress: Any) -> None:

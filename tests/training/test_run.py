@@ -60,6 +60,7 @@ def tune(tmp_path: Path, copier: Any) -> Callable[..., RunConfig]:
     return make
 
 
+@pytest.mark.exhaustive
 def test_training_begins_where_the_other_ended_and_gets_better(
     tune: Callable[..., RunConfig], copier: Any, metrics_of: MetricsOf
 ) -> None:
@@ -105,6 +106,7 @@ def test_a_preset_is_taken_for_its_training_alone(tune: Callable[..., RunConfig]
     assert found == expected.model_copy(update={"dropout": 0.25})
 
 
+@pytest.mark.exhaustive
 def test_languages_and_search_are_those_of_the_bundle_unless_others_are_given(
     tune: Callable[..., RunConfig], copier: Any, watcher: Any
 ) -> None:
@@ -153,6 +155,7 @@ def test_settings_that_contradict_the_bundle_are_refused(
     assert not Path(config.output).exists()
 
 
+@pytest.mark.exhaustive
 def test_settings_that_agree_are_not(tune: Callable[..., RunConfig], copier: Any) -> None:
     bundle = Bundle.open(copier.result.folder / "best")
     agreeing = {"model__d_model": 32, "model__d_k": 16, "text__vocabulary": bundle.model_config.vocabulary}
@@ -173,6 +176,7 @@ def test_there_has_to_be_a_bundle_and_not_in_the_run_itself(tune: Callable[..., 
     assert (itself / "best" / "bundle.json").exists()
 
 
+@pytest.mark.exhaustive
 def test_a_run_goes_on_from_its_checkpoint_and_not_from_the_bundle(
     tune: Callable[..., RunConfig], outcome_of: Callable[[Path], dict[str, Any]], watcher: Any
 ) -> None:
@@ -199,6 +203,7 @@ def test_other_weights_in_its_place_are_noticed_before_the_first_checkpoint(
         train(config)
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("is_gone", [True, False])
 def test_once_there_is_a_checkpoint_the_bundle_is_not_needed(
     tune: Callable[..., RunConfig],
@@ -284,6 +289,7 @@ class Sitting:
         return self.process.returncode, output, messages
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize(
     "device",
     [
@@ -348,6 +354,7 @@ def test_a_second_wish_ends_at_once(make_config: MakeConfig, watcher: Any) -> No
         train(config, Impatient())
 
 
+@pytest.mark.exhaustive
 def test_text_that_changed_is_refused(make_config: MakeConfig, corpus: Path, tmp_path: Path) -> None:
     folder = tmp_path / "text"
     folder.mkdir()
@@ -368,6 +375,7 @@ def test_text_that_changed_is_refused(make_config: MakeConfig, corpus: Path, tmp
         assert train(make_config(run, training__updates=3, **settings)).updates == 3
 
 
+@pytest.mark.exhaustive
 def test_another_version_that_would_prepare_otherwise_goes_on_with_what_is_there(
     make_config: MakeConfig,
     tmp_path: Path,
@@ -390,6 +398,7 @@ def test_another_version_that_would_prepare_otherwise_goes_on_with_what_is_there
         train(make_config(training__updates=16, training__validate_every=4, **cache))
 
 
+@pytest.mark.exhaustive
 def test_a_warmup_that_outlasts_the_run_is_told_of(make_config: MakeConfig, watcher: Any) -> None:
     for updates, expected in ((4, 1), (5, 0)):
         told = watcher()
@@ -397,6 +406,7 @@ def test_a_warmup_that_outlasts_the_run_is_told_of(make_config: MakeConfig, watc
         assert sum("the learning rate is still rising" in text for text in told.said) == expected
 
 
+@pytest.mark.exhaustive
 def test_several_corpora(make_config: MakeConfig, corpus: Path, tmp_path: Path, watcher: Any) -> None:
     lines = (corpus / "train.tsv").read_text(encoding="utf-8").split("\n")[:-1]
     lines = [line for line in lines if len(set(line.split("\t"))) == 2]  # cleaning drops copies
@@ -438,6 +448,7 @@ def test_mistakes_are_found_before_anything_is_written(make_config: MakeConfig, 
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize(
     ("changes", "error"),
     [
@@ -472,6 +483,7 @@ def test_standard_input_can_be_the_text(make_config: MakeConfig, corpus: Path) -
     assert result.updates == 1
 
 
+@pytest.mark.exhaustive
 def test_learned_positions_reach_as_far_as_they_are_asked_to(
     make_config: MakeConfig, corpus: Path, tmp_path: Path
 ) -> None:

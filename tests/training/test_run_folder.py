@@ -25,6 +25,7 @@ def used(make_config: MakeConfig) -> Path:
     return train(make_config(training__updates=2)).folder
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize(
     ("changes", "named"),
     [
@@ -61,6 +62,7 @@ def change_a_digit(text: str) -> str:
     return text.replace("d_model = 16", "d_model = 17")
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("harm", [lambda _: "", cut, change_a_digit], ids=["empty", "cut", "digit"])
 def test_a_damaged_configuration_does_not_cost_the_run(
     make_config: MakeConfig, used: Path, watcher: Any, harm: Callable[[str], str]
@@ -98,6 +100,7 @@ def test_why_a_linear_schedule_keeps_its_updates_is_said(make_config: MakeConfig
     assert "depends on training.updates" not in str(refused.value)
 
 
+@pytest.mark.exhaustive
 def test_some_settings_may_change(make_config: MakeConfig, used: Path, corpus: Path, tmp_path: Path) -> None:
     changes = {
         "data__folder": str(corpus.parent / "." / corpus.name),
@@ -118,11 +121,13 @@ def test_some_settings_may_change(make_config: MakeConfig, used: Path, corpus: P
     assert {key.replace("__", ".") for key in changes} | {"output", "model.vocabulary"} | timed == MAY_DIFFER
 
 
+@pytest.mark.exhaustive
 def test_a_run_may_be_moved(make_config: MakeConfig, used: Path) -> None:
     used.rename(used.with_name("elsewhere"))
     assert train(make_config("elsewhere", training__updates=3)).updates == 3
 
 
+@pytest.mark.exhaustive
 def test_a_configuration_made_in_python_goes_on(make_config: MakeConfig, used: Path) -> None:
     # Nobody has told it the size of the vocabulary.
     config = make_config(training__updates=3).with_vocabulary(37_000)
@@ -153,6 +158,7 @@ def test_a_project_that_has_a_config_file_too_is_no_run(make_config: MakeConfig,
     assert files(folder) == before
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("cache", ["cache", "prepared/here"])
 def test_the_cache_may_lie_within(make_config: MakeConfig, cache: str) -> None:
     folder = Path(make_config().output)
@@ -175,6 +181,7 @@ def test_an_empty_folder_will_do(make_config: MakeConfig) -> None:
     assert train(config).updates == 1
 
 
+@pytest.mark.exhaustive
 def test_restart_forgets_the_run_and_nothing_else(
     make_config: MakeConfig, used: Path, metrics_of: Callable[..., list[dict[str, Any]]], watcher: Any
 ) -> None:
@@ -194,6 +201,7 @@ def test_restart_forgets_the_run_and_nothing_else(
     assert train(config).updates == 1
 
 
+@pytest.mark.exhaustive
 def test_one_at_a_time(make_config: MakeConfig, used: Path, tmp_path: Path) -> None:
     before = files(used)
     link = tmp_path / "by another name"
@@ -252,6 +260,7 @@ def test_what_a_killed_process_left_is_put_right(used: Path) -> None:
     assert not list(used.rglob("*-7"))
 
 
+@pytest.mark.exhaustive
 def test_files_of_somebodys_own_in_a_model_are_kept(make_config: MakeConfig, used: Path, watcher: Any) -> None:
     for place in ("best", "last"):
         (used / place / "notes.txt").write_text("mine", encoding="utf-8")
@@ -265,6 +274,7 @@ def test_files_of_somebodys_own_in_a_model_are_kept(make_config: MakeConfig, use
     assert len(list(used.glob("best*/notes.txt"))) == 1
 
 
+@pytest.mark.exhaustive
 def test_what_a_killed_process_left_unfinished_is_removed(make_config: MakeConfig, used: Path) -> None:
     for name in ("config.toml", "metrics.jsonl", "report.html"):
         (used / f"{name}.transduce-tmp-0123456789ab").touch()

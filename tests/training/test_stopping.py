@@ -138,6 +138,7 @@ def overflow(trainer: Trainer, word: str) -> None:
         trainer.model.source_embedding.weight[trainer.prepared.tokenizer.encode(word)[1:]] = HUGE
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("normalization", ["layer", "batch"])
 def test_skipping_is_said_counted_and_the_same_after_a_stop(
     make_config: MakeConfig,
@@ -179,6 +180,7 @@ def test_skipping_is_said_counted_and_the_same_after_a_stop(
     ]
 
 
+@pytest.mark.exhaustive
 def test_too_many_in_a_row_name_the_batch(
     make_config: MakeConfig, make_trainer: Any, watcher: Any, corpus: Path
 ) -> None:
@@ -204,6 +206,7 @@ def test_too_many_in_a_row_name_the_batch(
     assert load_checkpoint(trainer.folder.checkpoints, 16)[1]["skipped_in_a_row"] == 7
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("value", [math.nan, math.inf])
 def test_weights_that_are_no_numbers_are_not_saved(
     make_config: MakeConfig, make_trainer: Any, watcher: Any, value: float

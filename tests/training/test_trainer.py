@@ -20,6 +20,7 @@ MakeConfig = Callable[..., RunConfig]
 MetricsOf = Callable[[Path], list[dict[str, Any]]]
 
 
+@pytest.mark.exhaustive
 def test_everything_happens_when_it_is_due(make_config: MakeConfig, metrics_of: MetricsOf) -> None:
     config = make_config(
         training__updates=11, training__log_every=3, training__validate_every=4, training__checkpoint_every=5
@@ -34,6 +35,7 @@ def test_everything_happens_when_it_is_due(make_config: MakeConfig, metrics_of: 
     assert (result.updates, result.folder) == (11, Path(config.output))
 
 
+@pytest.mark.exhaustive
 def test_only_the_latest_checkpoints_are_kept(make_config: MakeConfig) -> None:
     config = make_config(training__updates=9, training__checkpoint_every=2, training__keep_checkpoints=2)
     assert list_checkpoints(train(config).folder / "checkpoints") == [8, 9]
@@ -53,6 +55,7 @@ def test_figures_say_what_happened(make_config: MakeConfig, metrics_of: MetricsO
     assert training[0]["cross_entropy"] == pytest.approx(math.log(320), rel=0.25)
 
 
+@pytest.mark.exhaustive
 def test_the_digest_of_the_weights_takes_its_time(make_config: MakeConfig, monkeypatch: pytest.MonkeyPatch) -> None:
     def slow_digest(_: object) -> str:
         time.sleep(0.3)
@@ -66,6 +69,7 @@ def test_the_digest_of_the_weights_takes_its_time(make_config: MakeConfig, monke
         assert line["tokens_per_second"] * 0.3 < 2 * 160
 
 
+@pytest.mark.exhaustive
 def test_patience_does_not_hold_single_models_against_an_average(
     make_config: MakeConfig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -90,6 +94,7 @@ def test_patience_does_not_hold_single_models_against_an_average(
     assert (second.updates, second.best) == (16, -0.01)
 
 
+@pytest.mark.exhaustive
 def test_patience_ends_a_run_that_gains_nothing(make_config: MakeConfig, watcher: Any) -> None:
     settings = {"training__learning_rate": 1e-12, "training__validate_every": 2, "training__best_by": "bleu"}
     config = make_config(training__patience=3, **settings)
@@ -129,6 +134,7 @@ def validate_as(monkeypatch: pytest.MonkeyPatch, figures: list[tuple[float, floa
     monkeypatch.setattr(Validator, "validate", validate_so)
 
 
+@pytest.mark.exhaustive
 def test_at_equal_bleu_chrf_decides_and_then_the_loss(
     make_config: MakeConfig, watcher: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -141,6 +147,7 @@ def test_at_equal_bleu_chrf_decides_and_then_the_loss(
     assert result.best == 0.0
 
 
+@pytest.mark.exhaustive
 def test_a_checkpoint_that_knows_of_no_ties_goes_on(
     make_config: MakeConfig, watcher: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -176,6 +183,7 @@ def test_best_is_the_best_validation_and_last_the_last(make_config: MakeConfig, 
         running = min(running, line["loss"])
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize(
     ("settings", "better"),
     [
@@ -199,6 +207,7 @@ def test_the_average_becomes_best_only_if_it_is_better(
     assert description.training["validation_loss"] == min(average["loss"], validation["loss"])
 
 
+@pytest.mark.exhaustive
 def test_the_length_penalty_of_best_is_fitted_once(
     make_config: MakeConfig,
     metrics_of: MetricsOf,
@@ -264,6 +273,7 @@ def test_without_other_checkpoints_there_is_no_average(make_config: MakeConfig, 
     assert "average" not in {line["kind"] for line in metrics_of(result.folder)}
 
 
+@pytest.mark.exhaustive
 def test_losses_that_are_no_numbers_end_the_run(make_config: MakeConfig, metrics_of: MetricsOf) -> None:
     config = make_config(training__learning_rate=1e30, training__validate_every=100, training__checkpoint_every=1)
     with pytest.raises(TrainingError, match=r"training has diverged: update 11 .*learning_rate") as diverged:

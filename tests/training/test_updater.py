@@ -165,6 +165,7 @@ def _timed(make_config: Callable[..., RunConfig], limit: str, **settings: Any) -
     )
 
 
+@pytest.mark.exhaustive
 def test_a_run_ends_in_its_time_with_a_validated_average(
     make_config: Callable[..., RunConfig], metrics_of: Callable[[Path], Any]
 ) -> None:
@@ -178,6 +179,7 @@ def test_a_run_ends_in_its_time_with_a_validated_average(
     assert best["training"]["update"] == result.updates
 
 
+@pytest.mark.exhaustive
 def test_what_the_clock_has_decided_is_kept(make_config: Callable[..., RunConfig]) -> None:
     result = train(_timed(make_config, "4s"))
     update = list_checkpoints(result.folder / "checkpoints")[-1]
@@ -188,11 +190,13 @@ def test_what_the_clock_has_decided_is_kept(make_config: Callable[..., RunConfig
     assert (again.updates, again.seconds) == (result.updates, result.seconds)  # nothing is left to do
 
 
+@pytest.mark.exhaustive
 def test_updates_end_a_run_that_has_time_left(make_config: Callable[..., RunConfig]) -> None:
     config = make_config(training__schedule="warmup_stable_decay", training__time_limit="1h", training__updates=20)
     assert train(config).updates == 20
 
 
+@pytest.mark.exhaustive
 def test_once_the_rate_has_fallen_a_longer_run_is_another(make_config: Callable[..., RunConfig], watcher: Any) -> None:
     settings = {"training__schedule": "warmup_stable_decay", "training__decay_share": 0.25}
     assert train(make_config(training__updates=8, **settings)).updates == 8
@@ -312,6 +316,7 @@ def test_is_the_sum_of_all_weights_by_their_age(model: Transformer) -> None:
     assert not any(tensor.requires_grad for tensor in found.values())
 
 
+@pytest.mark.exhaustive
 def test_the_weights_that_are_trained_are_left_alone(make_config: MakeConfig, unbroken: Any) -> None:
     folder = train(make_config(training__ema_decay=0.9)).folder
     parts, _ = load_checkpoint(folder / "checkpoints", 20)
@@ -323,6 +328,7 @@ def test_the_weights_that_are_trained_are_left_alone(make_config: MakeConfig, un
     assert not any(name.startswith("moving_average") for name in plain)
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize(
     ("settings", "better"),
     [
@@ -351,6 +357,7 @@ def test_it_becomes_best_only_if_it_is_better(
         assert torch.equal(tensor, expected[name])
 
 
+@pytest.mark.exhaustive
 def test_every_average_is_scored(make_config: MakeConfig, metrics_of: Callable[[Path], Any], watcher: Any) -> None:
     told = watcher()
     result = train(make_config(training__ema_decay=0.9), told)
@@ -360,6 +367,7 @@ def test_every_average_is_scored(make_config: MakeConfig, metrics_of: Callable[[
     assert "weights of the last update, not averaged:" in told.said
 
 
+@pytest.mark.exhaustive
 def test_it_is_what_validations_measure_and_last_holds(make_config: MakeConfig) -> None:
     folder = train(make_config(training__ema_decay=0.9, training__keep_checkpoints=1)).folder
     (update,) = list_checkpoints(folder / "checkpoints")

@@ -27,6 +27,7 @@ def model(copier: Any) -> Transformer:
     return Bundle.open(copier.result.folder / "last").load_model()
 
 
+@pytest.mark.exhaustive
 def test_figures_can_be_found_again_from_the_bundle(copier: Any, metrics_of: Any) -> None:
     folder = copier.result.folder
     line = [line for line in metrics_of(folder) if line["kind"] == "validation"][-1]

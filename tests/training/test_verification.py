@@ -20,6 +20,7 @@ def pair(make_config: MakeConfig) -> tuple[RunFolder, RunFolder]:
     return RunFolder(one), RunFolder(other)
 
 
+@pytest.mark.exhaustive
 def test_equal_runs_differ_in_nothing_but_time(pair: tuple[RunFolder, RunFolder]) -> None:
     assert find_differences(*pair) == []
     lines = [run.metrics.path.read_bytes() for run in pair]
@@ -51,6 +52,7 @@ def remove_best(run: RunFolder) -> None:
     (run.best / "weights.safetensors").unlink()
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize(
     ("change", "expected"),
     [
@@ -82,6 +84,7 @@ def test_standard_input_is_read_only_once(make_config: MakeConfig, tmp_path: Pat
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.exhaustive
 def test_training_that_fails_says_why_and_leaves_nothing(make_config: MakeConfig, tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"exit code 2: .*missing\.tsv"):
         verify_resume(make_config(data__pairs="missing.tsv"), lambda _: None)

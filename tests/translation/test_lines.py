@@ -173,6 +173,7 @@ def test_a_forbidden_word_is_looked_for_in_every_spelling(tokenizer: Tokenizer) 
     assert len(speller.rows) >= 3
 
 
+@pytest.mark.exhaustive
 def test_what_has_no_forbidden_word_is_translated_as_ever(translator: Translator, make_sentences: Sentences) -> None:
     lines = [*make_sentences(12, seed=8), " ".join(make_sentences(30, seed=1)), ""]
     plain = translate(translator, lines)
@@ -286,6 +287,7 @@ def test_what_is_known_of_a_line_with_spans(translator: Translator, make_sentenc
     assert not none.has_score
 
 
+@pytest.mark.exhaustive
 def test_a_line_too_long_to_be_read_keeps_its_spans_and_terms(
     make_model: Callable[..., Transformer], translator: Translator, tokenizer: Tokenizer, make_sentences: Sentences
 ) -> None:

@@ -81,6 +81,7 @@ def test_line_n_in_is_line_n_out(translator: Translator, make_sentences: Sentenc
     assert sum(map(str.__eq__, lines, found[::3])) > 20
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("beam", [1, 4])
 def test_a_batch_is_each_alone_in_any_order(translator: Translator, make_sentences: Sentences, beam: int) -> None:
     lines = [*make_sentences(12, seed=6), "", *make_sentences(2, seed=7, most_words=30)]
@@ -90,6 +91,7 @@ def test_a_batch_is_each_alone_in_any_order(translator: Translator, make_sentenc
     assert translator.translate(lines[3:] + lines[:3], beam=beam) == together[3:] + together[:3]
 
 
+@pytest.mark.exhaustive
 def test_odd_text_is_translated_like_any_other(translator: Translator) -> None:
     together = translator.translate(ODD)
     assert len(together) == len(ODD)
@@ -108,6 +110,7 @@ def test_what_shows_nothing_is_blank(echo: Translator) -> None:
     assert echo.find_translations([""])[0].alternatives[0].score == 0.0
 
 
+@pytest.mark.exhaustive
 def test_two_thousand_words(translator: Translator, echo: Translator, make_sentences: Sentences) -> None:
     text = " ".join(make_sentences(2000, seed=8, most_words=1))
     translation = translator.with_search({"beam": 1}).find_translations([text])[0]
@@ -258,6 +261,7 @@ def test_settings_of_the_search_can_be_changed(translator: Translator) -> None:
             translator.with_search(settings)
 
 
+@pytest.mark.exhaustive
 def test_constraints_are_kept(translator: Translator, make_sentences: Sentences) -> None:
     texts = make_sentences(20, seed=11)
     all_constraints = [
@@ -288,6 +292,7 @@ def test_constraints_are_kept(translator: Translator, make_sentences: Sentences)
         translator.find_translations([" ".join(make_sentences(30, seed=1))], constraints=[all_constraints[0]])
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize(
     ("phrase", "written"),
     [("CO₂", "CO2"), ("…", "..."), ("fu\u0308r", "für"), ("sun\u00a0moon", "sun moon"), ("sun  moon", "sun moon")],

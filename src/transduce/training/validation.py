@@ -30,7 +30,7 @@ from transduce.kernels.device import map_on_cores
 from transduce.model import Transformer
 from transduce.text import Tokenizer
 from transduce.training.checkpoints import RunState
-from transduce.training.checks import Diagnosis
+from transduce.training.diagnosis import Diagnosis
 from transduce.training.loss import compute_losses
 from transduce.training.reporting.metrics import describe_environment
 from transduce.training.reporting.progress import Reporter, Sample, Validation

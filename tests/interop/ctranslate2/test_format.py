@@ -65,6 +65,7 @@ def test_it_is_a_format() -> None:
     assert FORMAT.precisions[0] == "float32"
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize(
     "settings",
     [
@@ -109,6 +110,7 @@ def test_what_ctranslate2_has_no_word_for_is_an_obstacle(
     assert obstacle.startswith(words)
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("precision", FORMAT.precisions[1:])
 def test_other_precisions_are_close_and_smaller(
     make_bundle: Callable[..., Bundle], tmp_path: Path, precision: str
@@ -144,6 +146,7 @@ def test_pad_is_left_out_and_the_target_starts_with_zeros(make_bundle: Callable[
     assert read_settings(folder).languages == Languages(source="en", target="no")
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("settings", [{}, {"tied_embeddings": "none", "output_bias": True}], ids=str)
 @pytest.mark.parametrize("precision", ["float32", "float16", "int8"])
 def test_targets_may_begin_behind_any_vector(
@@ -222,6 +225,7 @@ def test_a_long_source_is_read_whole(make_bundle: Callable[..., Bundle], tmp_pat
     assert torch.tensor(runtime.forced_scores([source], [[5, 1]])[0]).sub(expected).abs().max() < 1e-5
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize(
     "settings",
     [
@@ -522,6 +526,7 @@ def test_a_model_from_before_version_3_is_read(
     computed(found)
 
 
+@pytest.mark.exhaustive
 def test_two_vocabularies_become_one(two_vocabularies: Path, models: tuple[bytes, bytes], tmp_path: Path) -> None:
     bundle, _ = imported(two_vocabularies, tmp_path / "bundle", source_language="en", target_language="de")
     tokenizer, model = bundle.load_tokenizer(), bundle.load_model()
@@ -540,6 +545,7 @@ def test_two_vocabularies_become_one(two_vocabularies: Path, models: tuple[bytes
     assert all(isinstance(text, str) and ">>" not in text for text in translations)
 
 
+@pytest.mark.exhaustive
 def test_such_a_model_can_be_trained_further(two_vocabularies: Path, tmp_path: Path) -> None:
     found = FORMAT.read(two_vocabularies, None)
     before = computed(found)[1]
@@ -750,6 +756,7 @@ def read_model_file_names(content: bytes, path: Path) -> list[str]:
     return [name for name in read_model_file(path).unread() if name.endswith(("weight", "gamma", "num_heads"))]
 
 
+@pytest.mark.exhaustive
 def test_whatever_a_byte_becomes_the_error_is_ours(foreign: ForeignModel, joint: bytes, tmp_path: Path) -> None:
     folder = foreign.save(tmp_path / "foreign", "int8")
     (folder / "sentencepiece.model").write_bytes(joint)

@@ -176,6 +176,7 @@ def test_nothing_gives_nothing(engine: Engine) -> None:
     assert engine.search([], SearchConfig()) == []
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize(
     ("settings", "constraints", "words"),
     [

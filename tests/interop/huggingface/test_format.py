@@ -68,6 +68,7 @@ def largest_difference(bundle: Bundle, runtime: Runtime) -> float:
     return max(abs(one - other) for rows in pairs for one, other in zip(*rows, strict=True))
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("settings", EXPRESSIBLE, ids=str)
 def test_it_is_the_same_model(export: Callable[..., tuple[Bundle, Path]], settings: dict[str, Any]) -> None:
     bundle, folder = export(**settings)
@@ -81,6 +82,7 @@ def test_it_is_the_same_model(export: Callable[..., tuple[Bundle, Path]], settin
     assert runtime.greedy(sources, [1] * len(sources)) == [row[:1] for row in expected]
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("settings", EXPRESSIBLE, ids=str)
 def test_every_weight_comes_back(export: Callable[..., tuple[Bundle, Path]], settings: dict[str, Any]) -> None:
     bundle, folder = export(**settings)
@@ -350,6 +352,7 @@ def logits_of_both(imported: ImportedModel, path: Path) -> tuple[torch.Tensor, t
     return ours[:, rows], found[:, columns]
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize(
     "settings",
     [
@@ -379,6 +382,7 @@ def test_texts_have_the_same_ids_and_ids_the_same_text(folder: Callable[..., Pat
     assert runtime.decode(targets) == [tokenizer.decode(row) for row in targets] == list(GERMAN)
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("separate", [False, True])
 def test_the_runtime_speaks_our_ids(folder: Callable[..., Path], *, separate: bool) -> None:
     imported = FORMAT.read(folder(separate=separate), None)

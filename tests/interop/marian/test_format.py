@@ -97,6 +97,7 @@ def test_it_is_a_format() -> None:
     assert FORMAT.precisions[0] == "float32"
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize(
     "settings",
     [
@@ -482,6 +483,7 @@ def test_what_it_recognises(folder: Callable[..., Path], tmp_path: Path) -> None
     assert not FORMAT.recognises(tmp_path)
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("settings", VARIANTS, ids=str)
 def test_ctranslate2_computes_the_same(folder: Callable[..., Path], settings: dict[str, Any]) -> None:
     imported = FORMAT.read(folder(**settings), None)
@@ -618,6 +620,7 @@ def test_what_was_exported_comes_back_bit_for_bit(
         assert torch.equal(imported.tensors[name][kept], tensor[kept]), name
 
 
+@pytest.mark.exhaustive
 def test_a_model_with_two_tokenizers_goes_there_and_back(folder: Callable[..., Path], tmp_path: Path) -> None:
     first = FORMAT.read(folder("two", separate=True), None)
     description = BundleDescription(model=first.config)

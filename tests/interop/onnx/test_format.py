@@ -71,6 +71,7 @@ def translated(bundle: Bundle, lines: list[str], beam: int) -> list[str]:
     return Translator.load(bundle.folder, device="cpu", precision="float32").translate(lines, beam=beam)
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("beam", [1, 3])
 def test_the_program_translates_as_we_do(
     saved: Callable[..., Bundle], tokenizer: Tokenizer, texts: list[str], tmp_path: Path, beam: int
@@ -158,6 +159,7 @@ def test_it_is_a_format() -> None:
     assert FORMAT.precisions[0] == "float32"
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize(
     "settings",
     [
@@ -450,6 +452,7 @@ def assert_same(found: list[list[Hypothesis]], expected: list[list[Hypothesis]])
         assert one.token_scores == pytest.approx(other.token_scores, abs=1e-4)
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize(
     "settings",
     [

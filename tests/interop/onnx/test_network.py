@@ -102,6 +102,7 @@ def expected(model: Transformer, source_ids: Tensor, target_ids: Tensor) -> np.n
     return found
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("settings", STRUCTURES, ids=str)
 def test_equals_the_model_for_every_structure_and_shape(
     random_model: Callable[..., Transformer], settings: dict[str, Any]

@@ -8,6 +8,7 @@ import pytest
 from transduce.translation import Translator
 
 
+@pytest.mark.exhaustive
 def test_a_form_repeats_its_texts(client: httpx.Client, offline: Translator) -> None:
     form = {"text": ["Sun.", "Moon."], "target_lang": "DE", "source_lang": "EN"}
     answer = client.post("/v2/translate", data=form)
@@ -62,6 +63,7 @@ def test_errors_are_messages(client: httpx.Client, asked: dict[str, Any], status
     assert message in answer.json()["message"]
 
 
+@pytest.mark.exhaustive
 def test_outline_detection_may_be_off(client: httpx.Client) -> None:
     """Then no element divides sentences, as if all of them were said not to, unless it is said to."""
 

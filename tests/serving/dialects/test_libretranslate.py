@@ -19,6 +19,7 @@ def expected(offline: Translator) -> str:
     return "\n".join(one.text for one in offline.find_translations(["Sun.", "Moon."]))
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize(
     "given",
     [

@@ -40,6 +40,7 @@ def test_everything_about_a_translation(client: httpx.Client, offline: Translato
     assert len(found["alternatives"]) == 1
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize(
     "options",
     [

@@ -124,6 +124,7 @@ def without(page: Page, attention: str, head: int) -> str:
     return text(page, "#without .quiet")
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_no_view_keeps_anybody_out(open_page: Callable[..., Page], file: str, scheme: str) -> None:
     page = open_page(file, color_scheme=scheme)
@@ -134,6 +135,7 @@ def test_no_view_keeps_anybody_out(open_page: Callable[..., Page], file: str, sc
         assert not serious, view
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("view", [*VIEWS, "attention&picture=lines"])
 def test_a_phone_is_wide_enough(open_page: Callable[..., Page], file: str, view: str) -> None:
     page = open_page(f"{file}#view={view}", viewport=PHONE)
@@ -166,6 +168,7 @@ def test_another_word_is_taken_and_taken_back(open_page: Callable[..., Page], fi
     assert page.locator("#variation").count() == 0
 
 
+@pytest.mark.exhaustive
 def test_heads_are_chosen_and_rows_and_columns_by_keyboard(open_page: Callable[..., Page], file: str) -> None:
     page = open_page(f"{file}#view=attention&source=2&target=2")
     for name, word in (("encoder", "encoder"), ("decoder", "decoder"), ("encoder_decoder", "encoder–decoder")):
@@ -199,6 +202,7 @@ def test_where_a_query_looks_is_seen_in_the_sentence(open_page: Callable[..., Pa
     assert sum(shares) == pytest.approx(1, abs=0.01)
 
 
+@pytest.mark.exhaustive
 def test_a_matrix_is_lines_and_a_table_too(open_page: Callable[..., Page], file: str) -> None:
     page = open_page(f"{file}#view=attention")
     page.check("#picture-lines", force=True)
@@ -213,6 +217,7 @@ def test_a_matrix_is_lines_and_a_table_too(open_page: Callable[..., Page], file:
     expect(page.locator(".picture details.behind tbody tr")).not_to_have_count(0)  # filled when it is open
 
 
+@pytest.mark.exhaustive
 def test_the_strongest_head_is_one_of_them(open_page: Callable[..., Page], file: str) -> None:
     page = open_page(f"{file}#view=attention&unit=word")
     page.click("#weights-table summary")
@@ -229,6 +234,7 @@ def test_the_strongest_head_is_one_of_them(open_page: Callable[..., Page], file:
     assert cells() == [max(of_each) for of_each in zip(*of_heads, strict=True)]
 
 
+@pytest.mark.exhaustive
 def test_every_head_is_computed_again(open_page: Callable[..., Page], file: str) -> None:
     page = open_page(f"{file}#view=arithmetic")
     for attention in ("encoder", "decoder", "encoder_decoder"):
@@ -261,6 +267,7 @@ def test_a_pair_of_dimensions_turns(open_page: Callable[..., Page], file: str) -
     assert "dimensions 2 and 3" in text(page, "main")
 
 
+@pytest.mark.exhaustive
 def test_only_sinusoids_are_alike_on_both_sides(open_page: Callable[..., Page], file: str, unlike: str) -> None:
     assert "on both sides alike" in text(open_page(f"{file}#view=positions"), "main")
     learned = text(open_page(f"{unlike}#view=positions"), "main")
@@ -281,6 +288,7 @@ def test_the_tree_is_walked(open_page: Callable[..., Page], file: str) -> None:
     assert page.locator("main svg g").count() < with_dropped
 
 
+@pytest.mark.exhaustive
 def test_the_keyboard_enters_the_tree_wherever_it_is_cut(open_page: Callable[..., Page], file: str) -> None:
     page = open_page(f"{file}#view=beam")
     entrance = page.locator(".node[tabindex='0']")
@@ -301,6 +309,7 @@ def test_the_keyboard_enters_the_tree_wherever_it_is_cut(open_page: Callable[...
     expect(page.locator(".node:focus")).to_have_count(1)
 
 
+@pytest.mark.exhaustive
 def test_the_search_is_played_from_its_first_step(open_page: Callable[..., Page], file: str) -> None:
     page = open_page(f"{file}#view=beam", reduced_motion="no-preference")
     steps = page.locator(".tree .step-number")
@@ -328,6 +337,7 @@ def test_another_tree_is_begun_at_its_best_translation(open_page: Callable[..., 
     assert page.locator(".ranking button").first.get_attribute("aria-pressed") == "true"
 
 
+@pytest.mark.exhaustive
 def test_bytes_are_read_as_letters(open_page: Callable[..., Page], unlike: str) -> None:
     page = open_page(f"{unlike}#view=beam")
     for words in (text(page, "main section .text"), text(page, ".ranking .text")):
@@ -349,6 +359,7 @@ def test_a_head_is_turned_off(open_page: Callable[..., Page], file: str) -> None
     assert words[0] in (page.get_attribute("#off-encoder-0-1", "aria-label") or "")
 
 
+@pytest.mark.exhaustive
 def test_two_models_are_compared(open_page: Callable[..., Page], file: str) -> None:
     page = open_page(f"{file}#view=compare")
     assert page.locator("main .matrix").count() >= 2
@@ -357,6 +368,7 @@ def test_two_models_are_compared(open_page: Callable[..., Page], file: str) -> N
     assert "other" in text(page, "#masthead")
 
 
+@pytest.mark.exhaustive
 def test_another_head_is_not_taken_for_the_same(open_page: Callable[..., Page], unlike: str) -> None:
     page = open_page(f"{unlike}#view=compare&attention=encoder&layer=2&head=3")
     assert page.locator(".beside h3").all_inner_texts() == [
@@ -369,6 +381,7 @@ def test_another_head_is_not_taken_for_the_same(open_page: Callable[..., Page], 
     assert "has no encoder" not in text(page, "main")
 
 
+@pytest.mark.exhaustive
 def test_no_difference_of_other_heads_is_drawn(
     open_page: Callable[..., Page], make_bundle: Callable[..., Path], tmp_path: Path
 ) -> None:
@@ -387,6 +400,7 @@ def test_colours_are_switched_and_stay(open_page: Callable[..., Page], file: str
     expect(page.locator("html")).to_have_attribute("data-theme", "dark")
 
 
+@pytest.mark.exhaustive
 def test_every_view_shows_the_lines_of_code(open_page: Callable[..., Page], file: str) -> None:
     page = open_page(file)
     for view in VIEWS:
@@ -395,6 +409,7 @@ def test_every_view_shows_the_lines_of_code(open_page: Callable[..., Page], file
         assert page.locator("main details[open] pre").first.inner_text().strip()
 
 
+@pytest.mark.exhaustive
 def test_switching_heads_takes_no_time(open_page: Callable[..., Page], file: str) -> None:
     page = open_page(f"{file}#view=attention")
     assert page.evaluate(SWITCHES) < 500  # 50 ms is the aim on an idle machine; tests share theirs
@@ -420,6 +435,7 @@ def test_a_server_gives_the_page_and_answers_it(open_page: Callable[..., Page], 
     assert "nats" in text(page, "#without")
 
 
+@pytest.mark.exhaustive
 def test_a_head_alone_and_all_heads_in_turn_are_measured_alike(open_page: Callable[..., Page], served: str) -> None:
     page = open_page(served)
     look_inside(page)
@@ -432,6 +448,7 @@ def test_a_head_alone_and_all_heads_in_turn_are_measured_alike(open_page: Callab
     assert [without(page, "encoder", 1), without(page, "decoder", 2), without(page, "decoder", 3)] == alone
 
 
+@pytest.mark.exhaustive
 def test_what_is_drawn_again_is_not_asked_again(open_page: Callable[..., Page], served: str) -> None:
     page = open_page(served)
     look_inside(page)
@@ -451,6 +468,7 @@ def test_what_is_drawn_again_is_not_asked_again(open_page: Callable[..., Page], 
     assert len(asked) == 3
 
 
+@pytest.mark.exhaustive
 def test_a_key_opens_all_models(
     open_page: Callable[..., Page],
     make_running: Callable[..., Any],
@@ -469,6 +487,7 @@ def test_a_key_opens_all_models(
     expect(page.locator("h2.side.target")).to_have_text("target en")
 
 
+@pytest.mark.exhaustive
 def test_what_the_server_refuses_is_said(
     open_page: Callable[..., Page], make_running: Callable[..., Any], bundle: Path
 ) -> None:

@@ -145,6 +145,7 @@ def test_a_sentence_of_very_many_parts_waits_in_turns(model: LoadedModel) -> Non
     assert len(prepare_texts(model, ["Sun moon, " * 30], TranslationOptions()).sentences) == 1
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize(
     "long",
     [

@@ -24,6 +24,7 @@ def same(one: Batch, other: Batch) -> bool:
     return torch.equal(one.source_ids, other.source_ids) and torch.equal(one.target_ids, other.target_ids)
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("weight", [1.0, 1.3])
 @pytest.mark.parametrize("bpe_dropout", [0.0, 0.2])
 def test_goes_on_from_any_place_exactly(

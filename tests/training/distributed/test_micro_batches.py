@@ -61,6 +61,7 @@ def run(updater: Updater) -> tuple[list[UpdateFigures], list[Tensor], int]:
     return figures, [parameter.detach().clone() for parameter in updater.model.parameters()], num_processes
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("micro_batches", [2, 3])
 def test_the_bits_do_not_depend_on_how_many_processes_compute(
     set_threads: Callable[[int], None], micro_batches: int
@@ -187,6 +188,7 @@ time.sleep(60)
 """
 
 
+@pytest.mark.exhaustive
 def test_they_end_with_a_process_that_is_killed_and_with_nothing_less() -> None:
     command = [sys.executable, "-c", IN_A_PROCESS_OF_ITS_OWN]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
@@ -234,6 +236,7 @@ def test_the_probe_leaves_no_trace(set_threads: Callable[[int], None]) -> None:
         assert parameter.grad is None
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("threads", [1, 2])
 def test_a_run_that_was_killed_goes_on_with_its_micro_batches_on_any_number_of_threads(
     threads: int,
@@ -261,6 +264,7 @@ def test_a_run_that_was_killed_goes_on_with_its_micro_batches_on_any_number_of_t
     assert not different
 
 
+@pytest.mark.exhaustive
 def test_a_run_of_an_earlier_version_goes_on_undivided(
     make_config: Callable[..., RunConfig],
     watcher: Any,

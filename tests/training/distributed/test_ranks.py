@@ -97,6 +97,7 @@ def assert_close(found: list[dict[str, Any]], expected: list[dict[str, Any]]) ->
             assert line[name] == expected_line[name], (line["update"], name)
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("device", DEVICES)
 def test_several_equal_one(make_config: MakeConfig, metrics_of: MetricsOf, device: str) -> None:
     num_ranks = 3 if device == "cpu" else min(3, torch.cuda.device_count())
@@ -112,6 +113,7 @@ def test_several_equal_one(make_config: MakeConfig, metrics_of: MetricsOf, devic
     assert_close(metrics_of(Path(config.output)), metrics_of(one.folder))
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize(("num_ranks", "sharding"), [(3, "none"), (2, "fsdp")])
 @pytest.mark.parametrize("device", DEVICES)
 def test_the_death_of_one_changes_nothing(
@@ -136,6 +138,7 @@ def test_the_death_of_one_changes_nothing(
     assert [name for name in expected if found[name] != expected[name]] == []
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("device", DEVICES)
 def test_a_run_goes_from_one_process_to_a_sharded_model_and_back(
     make_config: MakeConfig, metrics_of: MetricsOf, unbroken: Callable[..., dict[str, Any]], watcher: Any, device: str
@@ -166,6 +169,7 @@ def test_a_run_goes_from_one_process_to_a_sharded_model_and_back(
     assert_close(metrics_of(folder), unbroken(**settings)["metrics"])
 
 
+@pytest.mark.exhaustive
 def test_ranks_whose_launcher_was_killed_save_their_work_and_end(make_config: MakeConfig) -> None:
     settings = {**PLAIN, "training__updates": 200, "training__checkpoint_every": 150, "training__batch_tokens": 24}
     config = make_config(**settings)
@@ -193,6 +197,7 @@ distributed.destroy_process_group()
 """
 
 
+@pytest.mark.exhaustive
 def test_values_on_the_cpu_are_summed_whatever_accelerator_there_is() -> None:
     environment = {"PATH": os.environ["PATH"], "PYTHONPATH": str(SOURCE)}
     subprocess.run([sys.executable, "-c", ON_A_MAC], env=environment, check=True, timeout=300)
@@ -215,6 +220,7 @@ main(["train", sys.argv[1], f"--set=output={sys.argv[2]}/{os.environ['RANK']}"])
 """
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize(
     ("program", "argument", "words"),
     [
@@ -252,6 +258,7 @@ main(["train", *sys.argv[1:]])
 """
 
 
+@pytest.mark.exhaustive
 @pytest.mark.skipif(sys.platform != "linux", reason="elsewhere, the system does not say what is free")
 def test_what_one_rank_cannot_hold_all_compute_in_parts(
     make_config: MakeConfig, metrics_of: MetricsOf, tmp_path: Path
@@ -285,6 +292,7 @@ def test_what_one_rank_cannot_hold_all_compute_in_parts(
     assert found[-1]["epochs"] > 1
 
 
+@pytest.mark.exhaustive
 def test_ranks_skip_an_update_together(
     make_config: MakeConfig, prepare_for: Callable[..., PreparedData], metrics_of: MetricsOf, tmp_path: Path
 ) -> None:
@@ -325,6 +333,7 @@ def test_ranks_skip_an_update_together(
     assert [line["batches_digest"] for line in lines] == [digests[line["update"] - 1] for line in lines]
 
 
+@pytest.mark.exhaustive
 def test_a_busy_folder_ends_all_ranks_with_one_message(make_config: MakeConfig) -> None:
     config = make_config()
     with RunFolder(Path(config.output)).lock():

@@ -239,6 +239,7 @@ def long_run(num_updates: int) -> list[dict[str, Any]]:
     return many
 
 
+@pytest.mark.exhaustive
 def test_a_long_run_has_a_small_page_soon(tmp_path: Path, time_growth: Callable[..., float]) -> None:
     pages = []
     # Ten times as many updates take about ten times as long; if each looked at all others, it would be a hundred times.
@@ -375,6 +376,7 @@ def test_a_run_that_goes_on_has_no_point_twice(tmp_path: Path) -> None:
     assert points(watching, "training/loss") == points(read(tmp_path), "training/loss") == expected
 
 
+@pytest.mark.exhaustive
 def test_a_run_writes_what_its_metrics_say(make_config: Any, metrics_of: Any, watcher: Any, killed: Any) -> None:
     config = make_config(training__tensorboard=True, training__updates=12)
     with pytest.raises(killed):
@@ -424,6 +426,7 @@ def complaints(told: Any) -> list[str]:
     return [text for text in told.said if "training goes on without" in text]
 
 
+@pytest.mark.exhaustive
 def test_a_full_disk_stops_no_report_for_long(
     make_config: MakeConfig, saboteur: type, metrics_of: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -455,6 +458,7 @@ def test_a_full_disk_stops_no_report_for_long(
     assert [line["update"] for line in metrics_of(folder) if line["kind"] == "validation"] == [4, 8, 12]
 
 
+@pytest.mark.exhaustive
 @needs_full_disk
 def test_a_full_disk_ends_tensorboard_and_not_the_run(make_config: MakeConfig, saboteur: type) -> None:
     config = make_config(**SHORT)
@@ -471,6 +475,7 @@ def test_a_full_disk_ends_tensorboard_and_not_the_run(make_config: MakeConfig, s
     assert "No space left" in complaint
 
 
+@pytest.mark.exhaustive
 def test_places_that_are_taken_are_told_once(make_config: MakeConfig, watcher: type) -> None:
     config = make_config(**SHORT)
     train(make_config(**{**SHORT, "training__updates": 1, "training__tensorboard": False}))
@@ -495,6 +500,7 @@ def test_a_broken_tensorboard_is_done_without(
     assert "tensorboard.compat.proto" in complaint
 
 
+@pytest.mark.exhaustive
 def test_there_is_a_report_from_the_start(
     make_config: MakeConfig, saboteur: type, monkeypatch: pytest.MonkeyPatch
 ) -> None:

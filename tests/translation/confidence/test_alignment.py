@@ -79,6 +79,7 @@ def test_what_is_copied_is_aligned_with_itself(
     assert np.mean([link.source == link.target for link in links]) >= 0.95
 
 
+@pytest.mark.exhaustive
 def test_a_word_is_aligned_with_the_one_that_most_of_its_attention_is_on(decoder: ForcedDecoder, pairs: Pairs) -> None:
     """Pair by pair, piece by piece, without batches and matrices."""
     tokenizer = decoder.tokenizer

@@ -46,6 +46,7 @@ def measured(translator: Translator, text: tuple[Path, Path]) -> RecordedConfide
     return measure_confidence(translator, *text)
 
 
+@pytest.mark.exhaustive
 def test_probabilities_say_what_is_right(measured: RecordedConfidence) -> None:
     assert measured.num_pairs == 150
     assert measured.beam == 4

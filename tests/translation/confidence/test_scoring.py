@@ -199,6 +199,7 @@ def test_every_piece_is_scored_and_the_sum_is_divided_by_the_length_penalty(
         assert score.score == pytest.approx(score.log_probability / ((5 + len(ids) + 1) / 6) ** 0.6)
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("batch_tokens", [1, 50, 100_000])
 def test_the_size_of_batches_changes_nothing(
     decoder: ForcedDecoder, pairs: list[tuple[str, str]], batch_tokens: int, assert_same: Callable[..., None]

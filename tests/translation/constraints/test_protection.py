@@ -340,6 +340,7 @@ def adversaries(draw: st.DrawFn) -> Search:
     return search
 
 
+@pytest.mark.exhaustive
 @settings(deadline=None, max_examples=500)
 @given(st.lists(SOURCES, max_size=4), adversaries(), st.sampled_from([USUAL_KINDS, ALL_KINDS]))
 def test_every_span_is_kept_whatever_the_search_does(
@@ -358,6 +359,7 @@ def test_every_span_is_kept_whatever_the_search_does(
         assert pair_tags(tags_of(translation.text)) == pair_tags(tags_of(sentence))
 
 
+@pytest.mark.exhaustive
 @settings(deadline=None, max_examples=500)
 @given(st.lists(SOURCES, max_size=4), adversaries(), st.sampled_from([(), USUAL_KINDS, ALL_KINDS]))
 def test_every_term_is_used_whatever_the_search_does(
@@ -416,6 +418,7 @@ def check_thousand(search: Search) -> Counter[str]:
     return Counter(translation.how for translation in found)
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("seed", range(3))
 def test_a_thousand_sentences_keep_everything_once_with_a_search_at_random(seed: int) -> None:
     chance = random.Random(seed)  # noqa: S311 - nothing here is secret
@@ -433,6 +436,7 @@ def test_a_thousand_sentences_keep_everything_once_with_a_search_at_random(seed:
     assert ways["in parts"] > 200
 
 
+@pytest.mark.exhaustive
 def test_a_thousand_sentences_keep_everything_once_with_a_model(translator: Translator) -> None:
     def search(requests: Sequence[ConstrainedText]) -> list[list[Translation]]:
         found = translator.with_search({"beam": 1}).find_translations([request.text for request in requests])

@@ -47,6 +47,7 @@ def assert_same(found: list[list[Hypothesis]], expected: list[list[Hypothesis]])
         assert one.token_scores == pytest.approx(other.token_scores, abs=1e-5)
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("beam", [1, 3])
 def test_a_batch_is_each_alone_in_any_order(
     model: Transformer, sources: list[list[int]], beam: int, assert_batches_change_nothing: Callable[..., None]
@@ -65,6 +66,7 @@ def test_a_batch_is_each_alone_whatever_computes_it(
     assert_batches_change_nothing(NativeEngine(make_model(**settings), END), sources, SEARCH)
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("settings", [{"attention_score": "additive"}, {"normalization": "batch"}], ids=str)
 def test_a_batch_is_each_alone_up_to_rounding_where_the_model_itself_computes(
     make_model: Callable[..., Transformer], sources: list[list[int]], settings: dict[str, object]
@@ -74,6 +76,7 @@ def test_a_batch_is_each_alone_up_to_rounding_where_the_model_itself_computes(
     assert_same([engine.search([source], SEARCH, 3)[0] for source in sources], together)
 
 
+@pytest.mark.exhaustive
 def test_a_batch_is_each_alone_for_an_ensemble_and_two_threads(
     make_model: Callable[..., Transformer],
     copier: Transformer,
@@ -111,6 +114,7 @@ def assert_batches_change_nothing(*, adds_up_alike: bool) -> Callable[..., None]
     return compare
 
 
+@pytest.mark.exhaustive
 def test_beam_1_is_greedy(model: Transformer, sources: list[list[int]]) -> None:
     found = NativeEngine(model, END).search(sources, SEARCH.model_copy(update={"beam": 1}))
     for source, (hypothesis,) in zip(sources, found, strict=True):
@@ -124,6 +128,7 @@ def test_beam_1_is_greedy(model: Transformer, sources: list[list[int]]) -> None:
         assert hypothesis.ids == ids
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("alpha", [0.0, 0.6])
 def test_scores_are_those_of_forced_decoding(model: Transformer, sources: list[list[int]], alpha: float) -> None:
     search = SEARCH.model_copy(update={"length_penalty": alpha})
@@ -174,6 +179,7 @@ def test_the_mode_of_the_model_does_not_matter_and_stays(
     assert all(part.training == training for part in model.modules())
 
 
+@pytest.mark.exhaustive
 def test_threads_translate_as_one_does(model: Transformer, sources: list[list[int]]) -> None:
     alone = NativeEngine(model, END).search(sources * 5, SEARCH, 3)
     torch.set_num_threads(2)
@@ -185,6 +191,7 @@ def test_threads_translate_as_one_does(model: Transformer, sources: list[list[in
     assert together == alone
 
 
+@pytest.mark.exhaustive
 def test_threads_leave_a_training_model_as_it_is(
     make_model: Callable[..., Transformer], sources: list[list[int]]
 ) -> None:
@@ -200,6 +207,7 @@ def test_threads_leave_a_training_model_as_it_is(
         torch.set_num_threads(1)
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("min_length", [1, 7])
 def test_a_translation_has_so_many_tokens_at_least(
     model: Transformer, sources: list[list[int]], min_length: int
@@ -209,6 +217,7 @@ def test_a_translation_has_so_many_tokens_at_least(
     assert min(len(best[0].ids) for best in found) >= min_length
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("max_length", [2, 7])
 def test_a_translation_has_so_many_tokens_at_most(
     model: Transformer, sources: list[list[int]], max_length: int
@@ -234,6 +243,7 @@ def test_what_is_longer_than_the_model_can_write_is_refused(
         NativeEngine(random_model, END).search([[5, END]], SearchConfig(), 1, [constraints])
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("beam", [1, 3])
 def test_what_bfloat16_finds_has_the_score_that_it_says(
     model: Transformer, sources: list[list[int]], beam: int
@@ -261,6 +271,7 @@ def test_what_bfloat16_finds_has_the_score_that_it_says(
             assert hypothesis.score == pytest.approx(sum(hypothesis.token_scores) / penalty)
 
 
+@pytest.mark.exhaustive
 def test_samples_do_not_depend_on_the_batch() -> None:
     torch.manual_seed(4)
     sizes = {"num_encoder_layers": 1, "num_decoder_layers": 1, "d_model": 32, "d_ff": 64, "num_heads": 4}

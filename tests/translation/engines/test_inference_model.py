@@ -66,6 +66,7 @@ def walk(model: Transformer, network: Network[Any], num_steps: int, *, tolerance
         targets = torch.cat([targets.gather(1, parents[:, :, None].expand(-1, -1, length)), ids], dim=2)
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("settings", VARIANTS, ids=str)
 def test_equals_the_model_whatever_goes_on_and_leaves(
     make_model: Callable[..., Transformer], settings: dict[str, object]

@@ -15,7 +15,7 @@ from typing import Any
 from transduce.bundle import replace_file
 from transduce.config import RunConfig, flatten, to_toml
 from transduce.errors import MissingExtraError
-from transduce.training.checks import CHECKS
+from transduce.training.diagnosis import CHECKS
 from transduce.training.reporting.charts import (
     FOLDER,
     MOST_POINTS,

@@ -15,7 +15,7 @@ from transduce.config import RunConfig, load_run_config
 from transduce.config.presets import PRESETS
 from transduce.model import Transformer
 from transduce.training import train
-from transduce.training.checks import (
+from transduce.training.diagnosis import (
     RunHistory,
     find_end_of_exposure_bias,
     find_end_of_ignored_source,
@@ -398,6 +398,7 @@ def warnings_of(told: Any) -> list[str]:
     return [text for text in told.said if text.startswith(("warning", "over"))]
 
 
+@pytest.mark.exhaustive
 def test_shuffled_targets_are_named_before_the_first_update(
     make_config: Callable[..., RunConfig], watcher: Any, tmp_path: Path, metrics_of: MetricsOf
 ) -> None:
@@ -439,6 +440,7 @@ def test_a_model_without_attention_to_the_source_is_named(
     assert said.startswith("warning: the model ignores the source: after 400 updates")
 
 
+@pytest.mark.exhaustive
 def test_a_decoder_that_sees_what_it_has_to_predict_is_noticed(
     make_config: Callable[..., RunConfig], watcher: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -452,6 +454,7 @@ def test_a_decoder_that_sees_what_it_has_to_predict_is_noticed(
     assert told.validations[-1][1].accuracy > 0.5
 
 
+@pytest.mark.exhaustive
 def test_a_healthy_model_is_not_suspected(
     make_config: Callable[..., RunConfig], watcher: Any, copier: Any, metrics_of: MetricsOf
 ) -> None:
