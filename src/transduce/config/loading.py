@@ -21,7 +21,8 @@ from transduce.config.text import TextConfig
 from transduce.errors import ConfigError
 
 ENVIRONMENT_PREFIX = "TRANSDUCE_"
-TRACEBACK = "TRANSDUCE_TRACEBACK"
+NO_SETTINGS = ("TRANSDUCE_TRACEBACK", "TRANSDUCE_KERNELS")
+"""Variables with the prefix that are no settings of a run: see `cli.app` and `kernels.native.library`."""
 """Not a setting: it turns on tracebacks."""
 
 
@@ -92,7 +93,7 @@ def remove_settings(environment: Mapping[str, str]) -> dict[str, str]:
 
 
 def _is_setting(variable: str) -> bool:
-    return variable.startswith(ENVIRONMENT_PREFIX) and variable != TRACEBACK
+    return variable.startswith(ENVIRONMENT_PREFIX) and variable not in NO_SETTINGS
 
 
 def parse_value(key: str, text: str) -> Any:  # noqa: ANN401 - a setting may have any type

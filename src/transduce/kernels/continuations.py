@@ -10,6 +10,10 @@ from torch import Tensor
 _BLOCK = 64  # large enough that the maxima are few, small enough that the chosen blocks are
 
 
+ANYTHING, NO_END, END_ALONE = 0, 1, 2
+"""What may come next in a sentence: anything, anything but the end, or nothing but the end."""
+
+
 class Continuations(NamedTuple):
     """For each sentence, best first: the hypothesis that is continued, the id that is appended, its log-probability.
 
