@@ -39,7 +39,7 @@ clean:  ## delete the environment; runs and models stay
 
 # Of what pip says, the reader sees what is downloaded, how large it is, and when it is installed; all of it if that fails.
 # A stamp says which extras are installed; it is out of date when what has to be installed changes.
-.venv/installed-%: pyproject.toml constraints.txt | .venv/bin/python
+.venv/installed-%: pyproject.toml constraints.txt hatch_build.py $(wildcard src/transduce/kernels/native/*.[ch]) | .venv/bin/python
 	@echo "Installing Transduce and what it stands on into .venv: PyTorch is large, so this takes some minutes the first time"
 	@rm -f $@
 	@{ $(INSTALL) -e '.[$*]' && touch $@; } 2>&1 | tee .venv/installing.log \

@@ -31,13 +31,16 @@ def save_for_ctranslate2(model: Transformer, end_id: int, folder: Path) -> None:
 
     config = model.config
     spec = TransformerSpec.from_config(
-        (config.num_encoder_layers, config.num_decoder_layers), config.num_heads, pre_norm=False
+        (config.num_encoder_layers, config.num_decoder_layers), config.num_heads, pre_norm=config.norm_order == "pre"
     )
     positions = model.positions(1024).detach().numpy()
     for stack, embedding in ((spec.encoder, spec.encoder.embeddings[0]), (spec.decoder, spec.decoder.embeddings)):
         embedding.weight = _array(model.source_embedding.weight)
         stack.scale_embeddings = True
         stack.position_encodings.encodings = positions
+    if config.norm_order == "pre":
+        for stack, ours in ((spec.encoder, model.encoder.final), (spec.decoder, model.decoder.final)):
+            stack.layer_norm.gamma, stack.layer_norm.beta = _array(ours.gain), _array(ours.bias)
     spec.decoder.start_from_zero_embedding = True
     for theirs, ours in zip(spec.encoder.layer, model.encoder.layers, strict=True):
         _fill_attention(theirs.self_attention, ours.self_attention, [slice(None)])

@@ -54,7 +54,9 @@ output, and everything said about them to standard error: a live line on a termi
 | 141 | whoever read the output has left, as `head` does |
 
 `TRANSDUCE_<SECTION>_<KEY>` in the environment is a setting, too, as in `TRANSDUCE_DATA_FOLDER`: above the recipe, below
-options and `--set`. `TRANSDUCE_TRACEBACK=1` shows where a bug is.
+options and `--set`. `TRANSDUCE_TRACEBACK=1` shows where a bug is. `TRANSDUCE_KERNELS` chooses among the compiled
+kernels that translate on a processor: `off`, `portable`, `avx2`, `avx512` or `avx512_vnni`; unless set, the fastest
+that is there.
 """
 
 

@@ -100,7 +100,13 @@ def test_every_setting_has_a_variable_of_its_own() -> None:
 
 
 def test_other_variables_are_not_ours() -> None:
-    environment = {"PATH": "/bin", "TRANSDUCER": "x", "TRANSDUCE_TRACEBACK": "1", "TRANSDUCE_SEARCH_BEAM": "2"}
+    environment = {
+        "PATH": "/bin",
+        "TRANSDUCER": "x",
+        "TRANSDUCE_TRACEBACK": "1",
+        "TRANSDUCE_KERNELS": "off",
+        "TRANSDUCE_SEARCH_BEAM": "2",
+    }
     assert environment_settings(environment) == {"search.beam": "TRANSDUCE_SEARCH_BEAM"}
     assert load_run_config(None, environment=environment)[0].search.beam == 2
 

@@ -57,8 +57,8 @@ class RunConfig(Section):
 
 
 ENVIRONMENT_PREFIX = "TRANSDUCE_"
-TRACEBACK = "TRANSDUCE_TRACEBACK"
-"""Not a setting: it turns on tracebacks."""
+NO_SETTINGS = ("TRANSDUCE_TRACEBACK", "TRANSDUCE_KERNELS")
+"""Variables with the prefix that are no settings of a run: see `cli.app` and `kernels.native.library`."""
 
 
 @cache
@@ -128,7 +128,7 @@ def remove_settings(environment: Mapping[str, str]) -> dict[str, str]:
 
 
 def _is_setting(variable: str) -> bool:
-    return variable.startswith(ENVIRONMENT_PREFIX) and variable != TRACEBACK
+    return variable.startswith(ENVIRONMENT_PREFIX) and variable not in NO_SETTINGS
 
 
 def parse_value(key: str, text: str) -> Any:  # noqa: ANN401 - a setting may have any type

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from transduce.errors import ConfigError
-from transduce.kernels.linear import LARGE, FrozenLinear, MixedPrecisionLinear, PackedLinear
+from transduce.kernels.linear import LARGE, FrozenLinear, Int8Linear, MixedPrecisionLinear, PackedLinear
 
 
 def find_device(name: str) -> torch.device:
@@ -58,8 +58,12 @@ def has_packed_bfloat16() -> bool:
     return is_supported is None or bool(is_supported())
 
 
-Precision = Literal["auto", "float32", "bfloat16"]
-COMPUTE_DTYPES: dict[str, torch.dtype] = {"float32": torch.float32, "bfloat16": torch.bfloat16}
+Precision = Literal["auto", "float32", "bfloat16", "int8"]
+COMPUTE_DTYPES: dict[str, torch.dtype] = {
+    "float32": torch.float32,
+    "bfloat16": torch.bfloat16,
+    "int8": torch.float32,
+}
 
 NARROWEST = 128
 """d_model from which bfloat16 is faster on a processor that has it, for many sentences at a time."""
@@ -73,15 +77,19 @@ class ComputePrecision:
         compute_dtype: of everything but, perhaps, large linear layers.
         is_mixed: whether linear layers with at least `LARGE` weights compute in bfloat16 all the same.
         is_batch_invariant: whether the results for a sentence must not depend on its batch, to the last bit; for
-            float32 on a processor.
+            float32 and int8 on a processor.
+        is_int8: whether linear layers multiply integers of 8 bits.
     """
 
     compute_dtype: torch.dtype
     is_mixed: bool = False
     is_batch_invariant: bool = False
+    is_int8: bool = False
 
     def make_linear(self, weight: Tensor, bias: Tensor | None) -> FrozenLinear:
         """The fastest linear layer with these weights on their device."""
+        if self.is_int8:
+            return Int8Linear(weight, bias)
         has_operators = weight.device.type == "cpu" and has_packed_bfloat16()
         if has_operators and self.is_mixed and weight.numel() >= LARGE:
             return MixedPrecisionLinear(weight, bias)
@@ -95,8 +103,8 @@ def resolve_precision(
 ) -> ComputePrecision:
     """The types that `precision` stands for on a device, in training and for translation.
 
-    float32 on a processor gives the same in every batch. `auto` is what is fastest: bfloat16 on a GPU that has it, or
-    on a processor with AVX-512 BF16 or AMX if d_model is at least `NARROWEST`; else float32.
+    float32 and int8 on a processor give the same in every batch. `auto` is bfloat16 on a GPU that has it, or on a
+    processor with AVX-512 BF16 or AMX if d_model is at least `NARROWEST`; else float32.
 
     Args:
         precision: as a user names it.
@@ -107,7 +115,8 @@ def resolve_precision(
     """
     is_cpu = device.type == "cpu"
     if precision != "auto":
-        return ComputePrecision(COMPUTE_DTYPES[precision], is_batch_invariant=precision == "float32" and is_cpu)
+        is_int8, is_invariant = precision == "int8", is_cpu and precision != "bfloat16"
+        return ComputePrecision(COMPUTE_DTYPES[precision], is_batch_invariant=is_invariant, is_int8=is_int8)
     if not has_fast_bfloat16(device) or (is_cpu and d_model < NARROWEST):
         return ComputePrecision(torch.float32)
     is_mixed = is_few and is_cpu

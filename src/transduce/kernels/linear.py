@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Bool, Float, Int, Int8
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 from torch.nn import functional as F
@@ -143,6 +143,40 @@ class FrozenLinear:
     def relu(self, inputs: Float[Tensor, "rows width"]) -> Float[Tensor, "rows outputs"]:
         """The greater of 0 and the product."""
         return self(inputs).relu_()
+
+
+_EXACT = 1024
+"""Products of two numbers in int8 whose sum float32 holds exactly, in any order: 127 * 127 * 1024 < 2^24."""
+
+
+def quantize_rows(
+    rows: Float[Tensor, "rows width"],
+) -> tuple[Int8[Tensor, "rows width"], Float[Tensor, " rows"]]:
+    """Integers from -127 to 127, and for each row the scale that they are to be multiplied by."""
+    greatest = rows.abs().amax(dim=1)
+    factors = torch.where(greatest > 0, 127 / greatest, 0.0)
+    return (rows * factors[:, None]).round().to(torch.int8), greatest / 127
+
+
+class Int8Linear(FrozenLinear):
+    """A linear layer whose weights, with one scale for each output, and inputs, with one for each row, are in int8.
+
+    Sums are exact integers; the rest is computed in float32. This is the plain reference of the compiled kernels, with
+    the same arithmetic; it saves no time.
+    """
+
+    def __init__(self, weight: Tensor, bias: Tensor | None) -> None:
+        super().__init__(weight, bias, torch.float32)
+        integers, self.scales = quantize_rows(self.weight)
+        self.weight = integers.float()
+
+    def __call__(self, inputs: Float[Tensor, "rows width"]) -> Float[Tensor, "rows outputs"]:
+        """The product x W^T + b."""
+        integers, row_scales = quantize_rows(inputs)
+        parts = zip(*(torch.split(part, _EXACT, dim=1) for part in (integers.float(), self.weight)), strict=True)
+        sums = sum((F.linear(values, weight).int() for values, weight in parts), start=torch.tensor(0))
+        outputs = sums.float() * (row_scales[:, None] * self.scales)
+        return outputs if self.bias is None else outputs + self.bias
 
 
 class PackedLinear(FrozenLinear):

@@ -6,10 +6,23 @@ no tokenizer, work with a table as well as with a network, and return plain list
 
 from transduce.search.beam import beam_search
 from transduce.search.constraints import LogitsProcessor
-from transduce.search.interface import Constraints, Hypothesis, SearchState, SearchTask, StepFunction, length_penalty
+from transduce.search.interface import (
+    BeamStep,
+    BestContinuations,
+    BestStepFunction,
+    Constraints,
+    Hypothesis,
+    SearchState,
+    SearchTask,
+    StepFunction,
+    length_penalty,
+)
 from transduce.search.sampling import Sampling, sample_search
 
 __all__ = [
+    "BeamStep",
+    "BestContinuations",
+    "BestStepFunction",
     "Constraints",
     "Hypothesis",
     "LogitsProcessor",

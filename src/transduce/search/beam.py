@@ -11,9 +11,11 @@ import torch
 from torch import Tensor
 
 from transduce.errors import ConfigError, TransduceError
-from transduce.kernels.token_choice import find_best_continuations
+from transduce.kernels.token_choice import ANYTHING, END_ALONE, NO_END, find_best_continuations
 from transduce.search.constraints import Automaton, LogitsProcessor, Progress
 from transduce.search.interface import (
+    BeamStep,
+    BestStepFunction,
     Constraints,
     Hypothesis,
     SearchTask,
@@ -88,6 +90,14 @@ class SentenceSearch:
         """The last id of each hypothesis that goes on."""
         return [self._end_id if live.last is None else live.last.id for live in self.live]
 
+    def advance_by_best(self, scores: list[float], parents: list[int], ids: list[int]) -> None:
+        """Finish or keep the best 2 * beam continuations of all hypotheses, given best first; see `advance`."""
+        before = [live.sum for live in self.live]
+        self.advance(
+            Candidate(before[parent] + score, score, parent, token)
+            for score, parent, token in zip(scores, parents, ids, strict=True)
+        )
+
     def advance(self, candidates: Iterable[Candidate], finishing: frozenset[int] | None = None) -> None:
         """Finish or keep candidates, given in the order in which they are taken.
 
@@ -143,7 +153,7 @@ class SentenceSearch:
 
 
 @torch.no_grad()
-def beam_search(
+def beam_search(  # noqa: PLR0913 - what computes, what is searched, and how
     step: StepFunction[StateT],
     state: StateT,
     task: SearchTask,
@@ -153,6 +163,7 @@ def beam_search(
     num_best: int = 1,
     logits_processor: LogitsProcessor | None = None,
     device: torch.device | str = "cpu",
+    step_best: BestStepFunction[StateT] | None = None,
 ) -> list[list[Hypothesis]]:
     """Up to `num_best` hypotheses for each sentence, best first; fewer only where the search finds no more.
 
@@ -167,6 +178,7 @@ def beam_search(
 
     With constraints or a `logits_processor`, candidates are the best continuations of every hypothesis and those that
     continue a required phrase. Hypotheses that have equally many required tokens share the beam (Post & Vilar 2018).
+    Without them, `step_best` takes the place of `step`, where the network has it.
 
     Raises:
         ConfigError: `beam` or `num_best` is below 1, or `alpha` is negative.
@@ -177,7 +189,10 @@ def beam_search(
         SentenceSearch(limit, end_id=task.end_id, beam=beam, alpha=alpha, num_best=num_best, automaton=automaton)
         for limit, automaton in zip(task.max_lengths, _make_automata(task, logits_processor), strict=True)
     ]
-    search_sentences(step, state, searches, task, beam=beam, device=device)
+    if step_best is not None and all(sentence.automaton is None for sentence in searches):
+        _search_with_best_continuations(step_best, state, searches, task, beam=beam)
+    else:
+        search_sentences(step, state, searches, task, beam=beam, device=device)
     return [sentence.finished[:num_best] for sentence in searches]
 
 
@@ -219,6 +234,38 @@ def search_sentences(
         last_ids = torch.tensor([sentence.last_ids() for sentence in places], device=device)
 
 
+def _search_with_best_continuations(
+    step_best: BestStepFunction[StateT],
+    state: StateT,
+    searches: Sequence[SentenceSearch],
+    task: SearchTask,
+    *,
+    beam: int,
+) -> None:
+    """The same as `search_sentences`, with a network that finds the best continuations by itself."""
+    places = list(searches)
+    kept: list[int] | None = None
+    parents: list[list[int]] | None = None
+    last_ids = [[task.start_id]] * len(places)
+    num_steps = 0
+    while places:
+        num_steps += 1
+        early = NO_END if num_steps < task.min_length else ANYTHING
+        limits = [END_ALONE if sentence.is_at_limit else early for sentence in places]
+        sums = [sentence.relative_sums() for sentence in places]
+        found, state = step_best(
+            BeamStep(kept, parents, last_ids, sums, limits, num_best=2 * beam, end_id=task.end_id), state
+        )
+        for sentence, continuations in zip(places, found, strict=True):
+            sentence.advance_by_best(*continuations)
+        kept = None
+        if any(sentence.is_done for sentence in places):
+            kept = [place for place, sentence in enumerate(places) if not sentence.is_done]
+            places = [places[place] for place in kept]
+        parents = [[live.parent for live in sentence.live] for sentence in places]
+        last_ids = [sentence.last_ids() for sentence in places]
+
+
 def _check_settings(beam: int, num_best: int, alpha: float) -> None:
     if beam < 1:
         raise ConfigError(f"beam = {beam} must be at least 1 (1 is greedy search)")
@@ -246,11 +293,7 @@ def _advance(log_probs: Tensor, places: list[SentenceSearch], end_id: int, beam:
     found = find_best_continuations(log_probs, sums, 2 * beam).copy_to_host()
     for sentence, *continuations in zip(places, *(part.tolist() for part in found), strict=True):
         if not sentence.is_done:
-            before = [live.sum for live in sentence.live]
-            sentence.advance(
-                Candidate(before[parent] + score, score, parent, token)
-                for score, parent, token in zip(*continuations, strict=True)
-            )
+            sentence.advance_by_best(*continuations)
 
 
 Row = tuple[int, int]

@@ -46,6 +46,47 @@ class StepFunction(Protocol[StateT]):
         ...
 
 
+class BeamStep(NamedTuple):
+    """What a beam search asks of a network that finds the best continuations by itself: a step with its choice.
+
+    In plain lists, as a step of a small network takes less time than making tensors.
+    """
+
+    sentences: list[int] | None
+    """The sentences of the state that go on; None: all."""
+
+    parents: list[list[int]] | None
+    """For each of those, the hypotheses that its own go on from, as in `SearchState.select`; None: as they are."""
+
+    last_ids: list[list[int]]
+    """The last id of each hypothesis."""
+
+    sums: list[list[float]]
+    """The log-probability of each hypothesis, which is added to those of its continuations; -inf: it does not go on."""
+
+    limits: list[int]
+    """What may come next in each sentence: ANYTHING, NO_END or END_ALONE of `kernels.token_choice`."""
+
+    num_best: int
+    """Number of continuations that are asked for of each sentence."""
+
+    end_id: int
+    """The id that ends a hypothesis."""
+
+
+BestContinuations = tuple[list[float], list[int], list[int]]
+"""Of one sentence, best first: log-probability, parent and id; -inf fills up."""
+
+
+@runtime_checkable
+class BestStepFunction(Protocol[StateT]):
+    """One step of decoding that gives no log-probabilities but the best continuations; see `StepFunction`."""
+
+    def __call__(self, step: BeamStep, state: StateT) -> tuple[list[BestContinuations], StateT]:
+        """For each sentence what `find_best_continuations` finds, and the state that includes the last ids."""
+        ...
+
+
 Phrase = tuple[int, ...]
 
 

@@ -108,8 +108,8 @@ class Translator:
         Args:
             path: the folder.
             device: cpu, cuda, mps or auto.
-            precision: float32 gives the same translation in every batch; auto is what is fastest on the device,
-                bfloat16 where it has that in hardware.
+            precision: float32 gives the same translation in every batch; auto is bfloat16 where the device has that in
+                hardware, else float32; int8 is fastest on a processor, and rounds weights to 8 bits.
             ensemble: other bundles with the same tokenizer, whose probabilities are averaged with the model's.
 
         Raises:

@@ -26,12 +26,12 @@ from transduce.search import (
     beam_search,
     sample_search,
 )
+from transduce.translation.engines.compiled_model import make_network
 from transduce.translation.engines.inference_model import (
     Network,
     count_token_bytes,
     evaluation_mode,
     make_ensemble,
-    make_network,
 )
 
 _PROCESSOR = torch.device("cpu")
@@ -52,6 +52,8 @@ _WORTH_ASKING = 2**28
 """Bytes up to which a search begins without asking the system for its memory, which takes some of a millisecond."""
 
 _Search = Callable[[StepFunction[Any], SearchState, SearchTask], list[list[Hypothesis]]]
+_SearchMaker = Callable[[Network[Any], Sequence[Sequence[int]]], _Search]
+"""Makes the search of a batch of sources with a network."""
 
 
 @runtime_checkable
@@ -150,14 +152,18 @@ class NetworkEngine:
             logits_processor=make_logits_processor(config),
             device=self.device,
         )
-        return self._search_batches(sources, config, lambda _: search, ("beam", config.beam), constraints)
+
+        def make_search(network: Network[Any], _: Sequence[Sequence[int]]) -> _Search:
+            return partial(search, step_best=getattr(network, "step_best", None))
+
+        return self._search_batches(sources, config, make_search, ("beam", config.beam), constraints)
 
     def sample(
         self, sources: Sequence[Sequence[int]], config: SearchConfig, num_samples: int, sampling: Sampling, seed: int
     ) -> list[list[Hypothesis]]:
         """Hypotheses drawn at random; see `Engine`."""
 
-        def make_search(batch: Sequence[Sequence[int]]) -> _Search:
+        def make_search(_: Network[Any], batch: Sequence[Sequence[int]]) -> _Search:
             return partial(
                 sample_search,
                 num_samples=num_samples,
@@ -181,7 +187,7 @@ class NetworkEngine:
         self,
         sources: Sequence[Sequence[int]],
         config: SearchConfig,
-        make_search: Callable[[Sequence[Sequence[int]]], _Search],
+        make_search: _SearchMaker,
         width: tuple[str, int],
         constraints: Sequence[Constraints] | None = None,
     ) -> list[list[Hypothesis]]:
@@ -213,7 +219,7 @@ class NetworkEngine:
             source_ids = self._pad(batch)
             state = network.start(source_ids, source_ids != self.pad_id)
             own = None if constraints is None else [constraints[index] for index in indices]
-            return make_search(batch)(network.step, state, self._make_task(batch, config, own))
+            return make_search(network, batch)(network.step, state, self._make_task(batch, config, own))
 
         with self._enter_inference():
             if num_threads == 1:

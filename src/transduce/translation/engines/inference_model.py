@@ -39,7 +39,10 @@ from transduce.search.interface import StateT
 
 @runtime_checkable
 class Network(Protocol[StateT]):
-    """A model that gives a search its probabilities, step by step."""
+    """A model that gives a search its probabilities, step by step.
+
+    One that has a method `step_best` besides, a `search.BestStepFunction`, finds the best continuations by itself.
+    """
 
     def start(
         self, source_ids: Int[Tensor, "sentences source"], source_mask: Bool[Tensor, "sentences source"]
@@ -54,8 +57,8 @@ class Network(Protocol[StateT]):
         ...
 
 
-def make_network(model: Transformer, precision: ComputePrecision) -> Network[Any]:
-    """The network of `model` with its weights as they are now, computed in this precision.
+def make_torch_network(model: Transformer, precision: ComputePrecision) -> Network[Any]:
+    """The network of `model` with its weights as they are now, computed by PyTorch's operations in this precision.
 
     Networks with additive attention or batch normalisation, which are rare, are computed by the model in float32.
     """

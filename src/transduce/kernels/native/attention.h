@@ -1,0 +1,152 @@
+/* Layer normalisation, and softmax attention of queries to keys and values that stand in rows, in panels or in a cache. */
+#ifndef TRANSDUCE_ATTENTION_H
+#define TRANSDUCE_ATTENTION_H
+
+#include "linear.h"
+
+typedef struct {
+    const float *gain, *bias; /* [d_model, rounded up]: zero beyond d_model */
+} normalization;
+
+#define EPSILON 1e-5f
+
+/* Mean 0 and variance 1 over the first `width` numbers of each row, then gain and bias; `to` may be `from`. */
+static void normalize_rows(const normalization *norm, const float *from, size_t num_rows, int width, size_t stride,
+                           float *to) {
+    const ints inside_last = lanes_below(width % LANES == 0 ? LANES : width % LANES);
+    const int last = (width - 1) / LANES * LANES;
+    for (size_t row = 0; row < num_rows; row++, from += stride, to += stride) {
+        floats sum = {0}, squares = {0};
+        for (int place = 0; place <= last; place += LANES) sum = sum + load(from + place);
+        const floats mean = broadcast(sum_lanes(sum) / (float)width);
+        for (int place = 0; place <= last; place += LANES) {
+            floats difference = load(from + place) - mean;
+            if (place == last) difference = choose(inside_last, difference, (floats){0});
+            squares = multiply_add(difference, difference, squares);
+        }
+        const floats factor = broadcast(1.0f / sqrtf(sum_lanes(squares) / (float)width + EPSILON));
+        for (int place = 0; place < (int)stride; place += LANES) {
+            const floats normalized = (load(from + place) - mean) * factor;
+            store(to + place, multiply_add(normalized, load(norm->gain + place), load(norm->bias + place)));
+        }
+    }
+}
+
+/* The weights softmax(scale * scores) of `count` scores, in place. There is room up to a multiple of LANES. */
+static void softmax(float *scores, int count, float scale) {
+    for (int place = count; place % LANES != 0; place++) scores[place] = -INFINITY;
+    floats greatest = load(scores), sum = {0};
+    for (int place = LANES; place < count; place += LANES) greatest = maximum(load(scores + place), greatest);
+    const floats most = broadcast(greatest_lane(greatest)), factor = broadcast(scale);
+    for (int place = 0; place < count; place += LANES) {
+        const floats power = exponential((load(scores + place) - most) * factor);
+        store(scores + place, power);
+        sum = sum + power;
+    }
+    const floats reciprocal = broadcast(1.0f / sum_lanes(sum));
+    for (int place = 0; place < count; place += LANES) store(scores + place, load(scores + place) * reciprocal);
+}
+
+/* A matrix that a tile can read: for each of its rows, PANEL numbers of a panel, `stride` behind those of the row before. */
+typedef struct {
+    const float *numbers;
+    size_t stride, next_panel;
+} matrix;
+
+INLINE void multiply_matrix_tile(const float *inputs, size_t input_stride, matrix by, size_t column, int num_inputs,
+                                 float *outputs, size_t output_stride, int rows, int vectors) {
+    floats sums[MOST_ROWS][8];
+    multiply_float_tile(rows, vectors, inputs, input_stride, by.numbers + column / PANEL * by.next_panel, by.stride, 0,
+                        (size_t)num_inputs, sums);
+    UNROLL for (int row = 0; row < rows; row++) {
+        UNROLL for (int vector = 0; vector < vectors; vector++)
+            store(outputs + row * output_stride + column + vector * LANES, sums[row][vector]);
+    }
+}
+
+/* outputs = inputs times a matrix of `num_inputs` rows and `columns` columns, a multiple of LANES. */
+static void multiply_matrix(const float *inputs, size_t input_stride, int num_rows, matrix by, int num_inputs,
+                            float *outputs, size_t output_stride, int columns) {
+#define MULTIPLY(rows, vectors)                                                                                       \
+    multiply_matrix_tile(inputs + row * input_stride, input_stride, by, (size_t)column, num_inputs,                   \
+                         outputs + row * output_stride, output_stride, rows, vectors)
+#define MULTIPLY_COLUMNS(vectors)                                                                                     \
+    {                                                                                                                 \
+        for (; row + MOST_ROWS <= num_rows; row += MOST_ROWS) MULTIPLY(MOST_ROWS, vectors);                           \
+        for (; row + 4 <= num_rows; row += 4) MULTIPLY(4, vectors);                                                   \
+        for (; row + 2 <= num_rows; row += 2) MULTIPLY(2, vectors);                                                   \
+        for (; row < num_rows; row++) MULTIPLY(1, vectors);                                                           \
+    }
+    for (int column = 0; column < columns; column += PANEL) {
+        int row = 0;
+        if (columns - column >= PANEL) MULTIPLY_COLUMNS(2) else MULTIPLY_COLUMNS(1)
+    }
+#undef MULTIPLY_COLUMNS
+#undef MULTIPLY
+}
+
+INLINE int round_up(int count, int multiple) { return (count + multiple - 1) / multiple * multiple; }
+
+/* Numbers that the keys of one head take in panels. */
+INLINE size_t count_packed_keys(int num_keys, int d_k) { return (size_t)round_up(num_keys, PANEL) * (size_t)d_k; }
+
+/* Pack keys in panels of PANEL keys, [keys / PANEL, d_k, PANEL], with zeros behind the last. */
+static void pack_keys(const float *keys, size_t stride, int num_keys, int d_k, float *to) {
+    for (int first = 0; first < num_keys; first += PANEL, to += PANEL * d_k) {
+        const int count = num_keys - first < PANEL ? num_keys - first : PANEL;
+        for (int place = 0; place < d_k; place++) {
+            for (int key = 0; key < count; key++) to[place * PANEL + key] = keys[(first + key) * stride + place];
+            for (int key = count; key < PANEL; key++) to[place * PANEL + key] = 0.0f;
+        }
+    }
+}
+
+/* Attention of a head: [num_queries, d_v] from queries [num_queries, d_k], packed keys, and values in rows.
+ *
+ * `scores` has room for num_queries * round_up(num_keys, PANEL) numbers.
+ */
+static void attend(const float *queries, size_t query_stride, int num_queries, const float *packed_keys,
+                   const float *values, size_t value_stride, int num_keys, int d_k, int d_v, float scale, float *scores,
+                   float *attended, size_t attended_stride) {
+    const int room = round_up(num_keys, PANEL);
+    const matrix keys = {packed_keys, PANEL, (size_t)PANEL * d_k}, value_rows = {values, value_stride, PANEL};
+    multiply_matrix(queries, query_stride, num_queries, keys, d_k, scores, (size_t)room, room);
+    for (int query = 0; query < num_queries; query++) softmax(scores + (size_t)query * room, num_keys, scale);
+    multiply_matrix(scores, (size_t)room, num_queries, value_rows, num_keys, attended, attended_stride, d_v);
+}
+
+/* Attention of one query in one head to those keys and values of a cache that `slots` names.
+ *
+ * `keys` and `values` point to the head's part of slot 0. `d_k` and `d_v` are multiples of LANES.
+ */
+static void attend_to_slots(const float *query, const float *keys, size_t key_stride, const float *values,
+                            size_t value_stride, const int32_t *slots, int num_slots, int d_k, int d_v, float scale,
+                            float *scores, float *attended) {
+    for (int place = 0; place < num_slots; place++) {
+        const float *key = keys + (size_t)slots[place] * key_stride;
+        floats sum = load(query) * load(key);
+        for (int part = LANES; part < d_k; part += LANES) sum = multiply_add(load(query + part), load(key + part), sum);
+        scores[place] = sum_lanes(sum);
+    }
+    softmax(scores, num_slots, scale);
+    int part = 0;
+    for (; part + PANEL <= d_v; part += PANEL) {
+        floats first = {0}, second = {0};
+        for (int place = 0; place < num_slots; place++) {
+            const float *value = values + (size_t)slots[place] * value_stride + part;
+            const floats weight = broadcast(scores[place]);
+            first = multiply_add(weight, load(value), first);
+            second = multiply_add(weight, load(value + LANES), second);
+        }
+        store(attended + part, first);
+        store(attended + part + LANES, second);
+    }
+    for (; part < d_v; part += LANES) {
+        floats sum = {0};
+        for (int place = 0; place < num_slots; place++)
+            sum = multiply_add(broadcast(scores[place]), load(values + (size_t)slots[place] * value_stride + part), sum);
+        store(attended + part, sum);
+    }
+}
+
+#endif

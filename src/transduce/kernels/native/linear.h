@@ -1,0 +1,315 @@
+/* Linear layers, x W^T + b, for few rows and for many, in float32 and in int8.
+ *
+ * Weights are packed in panels of PANEL outputs: panel p holds, for every input in turn, its weights of the outputs
+ * p * PANEL to (p + 1) * PANEL side by side, so that a product reads them once, in order.
+ *
+ *     float32  [outputs / PANEL, inputs, PANEL]
+ *     int8     [outputs / PANEL, inputs / GROUP, PANEL, GROUP]
+ *
+ * A tile of up to MOST_ROWS rows keeps its sums in registers. Every sum is made in the order of the inputs, in one register,
+ * whatever the tile: the result of a row does not depend on the number of rows, nor on the rows beside it.
+ *
+ * In int8, every row of inputs has one scale, and every output has one; sums are exact integers, so that they are the same
+ * at every level. With VNNI, inputs are unsigned: they are moved up by 128, and `corrections`, 128 times the sum of an
+ * output's weights, is what that adds to its sum.
+ */
+#ifndef TRANSDUCE_LINEAR_H
+#define TRANSDUCE_LINEAR_H
+
+#include "vectors.h"
+
+/* Inputs that one instruction multiplies for one output. */
+#if defined(__AVX512VNNI__)
+#define GROUP 4
+#define OFFSET 128
+typedef uint8_t quantized;
+#else
+#define GROUP 2
+#define OFFSET 0
+typedef int16_t quantized;
+#endif
+
+enum { NO_ACTIVATION, RELU, GELU, SWISH };
+
+typedef struct {
+    const void *weights;        /* packed, of type float or int8_t */
+    const float *bias;          /* [outputs] */
+    const float *scales;        /* [outputs]: of the weights in int8; NULL: they are float32 */
+    const int32_t *corrections; /* [outputs]: OFFSET times the sum of the weights; with scales only */
+    int32_t inputs, outputs;    /* multiples of ROW_ALIGNMENT: what is added to reach them is zero */
+} linear_layer;
+
+/* One product of a layer with rows: what all of its tiles share. */
+typedef struct {
+    const linear_layer *layer;
+    const void *inputs;      /* [rows, inputs] of type float or quantized */
+    const float *row_scales; /* [rows], in int8 */
+    float *outputs;          /* [rows, outputs] */
+    const float *residual;   /* [rows, outputs], is added; may be `outputs` itself; NULL: nothing is */
+    size_t input_stride, output_stride;
+    int activation;
+} product;
+
+/* 0.5 x (1 + erf(x / sqrt 2)), the exact gelu: erf by formula 7.1.26 of Abramowitz & Stegun, within 1.5e-7. */
+INLINE floats gelu(floats x) {
+    const floats z = absolute(x) * broadcast(0.70710678118654752f);
+    const floats t = broadcast(1.0f) / multiply_add(broadcast(0.3275911f), z, broadcast(1.0f));
+    floats polynomial = multiply_add(broadcast(1.061405429f), t, broadcast(-1.453152027f));
+    polynomial = multiply_add(polynomial, t, broadcast(1.421413741f));
+    polynomial = multiply_add(polynomial, t, broadcast(-0.284496736f));
+    polynomial = multiply_add(polynomial, t, broadcast(0.254829592f));
+    const floats tail = broadcast(0.5f) * polynomial * t * exponential(-(z * z)); /* of the normal distribution beyond |x| */
+    return x * choose(x < broadcast(0.0f), tail, broadcast(1.0f) - tail);
+}
+
+/* x / (1 + e^-x). */
+INLINE floats swish(floats x) { return x / (broadcast(1.0f) + exponential(-x)); }
+
+/* Activations that are more than an instruction, apart, so that they are compiled once; `values` are `count` vectors. */
+static __attribute__((noinline)) void activate(float *values, int count, int activation) {
+    for (int place = 0; place < count; place++, values += LANES)
+        store(values, activation == GELU ? gelu(load(values)) : swish(load(values)));
+}
+
+/* Write the `vectors` sums of one row, which are those of the outputs from `first` on, after bias, residual, activation. */
+INLINE void finish_row(const product *task, size_t row, size_t first, int vectors, const floats *sums) {
+    float *outputs = task->outputs + row * task->output_stride + first;
+    const float *residual = task->residual == NULL ? NULL : task->residual + row * task->output_stride + first;
+    UNROLL for (int vector = 0; vector < vectors; vector++) {
+        floats value = sums[vector] + load(task->layer->bias + first + vector * LANES);
+        if (residual != NULL) value = value + load(residual + vector * LANES);
+        if (task->activation == RELU) value = choose(value < broadcast(0.0f), broadcast(0.0f), value);
+        store(outputs + vector * LANES, value);
+    }
+    if (task->activation > RELU) activate(outputs, vectors, task->activation);
+}
+
+/* Sums of a tile in float32: `rows` rows of inputs times `vectors` vectors of outputs. `rows` and `vectors` are constants.
+ *
+ * `weights` holds, for every input, PANEL outputs, `stride` numbers behind those of the input before; vectors beyond the
+ * first panel are `next_panel` numbers behind those of the panel before. Where the outputs are one vector, there is no panel.
+ */
+INLINE void multiply_float_tile(int rows, int vectors, const float *inputs, size_t input_stride, const float *weights,
+                                size_t stride, size_t next_panel, size_t num_inputs, floats sums[][8]) {
+    UNROLL for (int row = 0; row < rows; row++) {
+        UNROLL for (int vector = 0; vector < vectors; vector++) sums[row][vector] = (floats){0};
+    }
+    for (size_t input = 0; input < num_inputs; input++, weights += stride) {
+        floats weight[8];
+        UNROLL for (int vector = 0; vector < vectors; vector++)
+            weight[vector] = load(weights + (vector / 2) * next_panel + (vector % 2) * LANES);
+        UNROLL for (int row = 0; row < rows; row++) {
+            const floats value = broadcast(inputs[row * input_stride + input]);
+            UNROLL for (int vector = 0; vector < vectors; vector++)
+                sums[row][vector] = multiply_add(value, weight[vector], sums[row][vector]);
+        }
+    }
+}
+
+/* The weights of LANES outputs for GROUP inputs, as `multiply_group` wants them. */
+#if defined(__AVX512VNNI__)
+typedef __m512i weight_group;
+INLINE weight_group load_weights(const int8_t *from) { return _mm512_loadu_si512(from); }
+#elif defined(__AVX512F__)
+typedef __m512i weight_group;
+INLINE weight_group load_weights(const int8_t *from) {
+    return _mm512_cvtepi8_epi16(_mm256_loadu_si256((const __m256i *)from));
+}
+#elif defined(__AVX2__)
+typedef __m256i weight_group;
+INLINE weight_group load_weights(const int8_t *from) {
+    return _mm256_cvtepi8_epi16(_mm_loadu_si128((const __m128i *)from));
+}
+#else
+typedef const int8_t *weight_group;
+INLINE weight_group load_weights(const int8_t *from) { return from; }
+#endif
+
+/* Sums of LANES outputs, increased by the products of GROUP inputs of a row, whose bytes `values` holds. */
+INLINE ints multiply_group(ints sums, int32_t values, weight_group weights) {
+#if defined(__AVX512VNNI__)
+    return (ints)_mm512_dpbusd_epi32((__m512i)sums, _mm512_set1_epi32(values), weights);
+#elif defined(__AVX512F__)
+    return sums + (ints)_mm512_madd_epi16(weights, _mm512_set1_epi32(values));
+#elif defined(__AVX2__)
+    return sums + (ints)_mm256_madd_epi16(weights, _mm256_set1_epi32(values));
+#else
+    int16_t pair[2];
+    memcpy(pair, &values, sizeof pair);
+    for (int lane = 0; lane < LANES; lane++) sums[lane] += pair[0] * weights[2 * lane] + pair[1] * weights[2 * lane + 1];
+    return sums;
+#endif
+}
+
+/* Sums of a tile in int8, as `multiply_float_tile`. */
+INLINE void multiply_integer_tile(int rows, int vectors, const quantized *inputs, size_t input_stride,
+                                  const int8_t *weights, size_t next_panel, size_t num_inputs, ints sums[][8]) {
+    UNROLL for (int row = 0; row < rows; row++) {
+        UNROLL for (int vector = 0; vector < vectors; vector++) sums[row][vector] = (ints){0};
+    }
+    for (size_t input = 0; input < num_inputs; input += GROUP, weights += PANEL * GROUP) {
+        weight_group weight[8];
+        UNROLL for (int vector = 0; vector < vectors; vector++)
+            weight[vector] = load_weights(weights + (vector / 2) * next_panel + (vector % 2) * LANES * GROUP);
+        UNROLL for (int row = 0; row < rows; row++) {
+            int32_t values; /* GROUP inputs */
+            memcpy(&values, inputs + row * input_stride + input, sizeof values);
+            UNROLL for (int vector = 0; vector < vectors; vector++)
+                sums[row][vector] = multiply_group(sums[row][vector], values, weight[vector]);
+        }
+    }
+}
+
+/* One tile of a product: `rows` rows from `row` on times `panels` panels of outputs from `panel` on. */
+INLINE void multiply_tile(const product *task, size_t row, size_t panel, int rows, int panels, int is_integer) {
+    const linear_layer *layer = task->layer;
+    const size_t inputs = (size_t)layer->inputs, first = panel * PANEL;
+    floats sums[MOST_ROWS][8];
+    if (!is_integer) {
+        multiply_float_tile(rows, 2 * panels, (const float *)task->inputs + row * task->input_stride, task->input_stride,
+                            (const float *)layer->weights + first * inputs, PANEL, PANEL * inputs, inputs, sums);
+    } else {
+        ints exact[MOST_ROWS][8];
+        multiply_integer_tile(rows, 2 * panels, (const quantized *)task->inputs + row * task->input_stride,
+                              task->input_stride, (const int8_t *)layer->weights + first * inputs, PANEL * inputs, inputs,
+                              exact);
+        UNROLL for (int place = 0; place < rows; place++) {
+            const floats row_scale = broadcast(task->row_scales[row + place]);
+            UNROLL for (int vector = 0; vector < 2 * panels; vector++) {
+                const size_t output = first + vector * LANES;
+                const ints sum = exact[place][vector] - load_ints(layer->corrections + output);
+                sums[place][vector] = to_floats(sum) * (row_scale * load(layer->scales + output));
+            }
+        }
+    }
+    UNROLL for (int place = 0; place < rows; place++)
+        finish_row(task, row + place, first, 2 * panels, sums[place]);
+}
+
+/* Each kind of tile is a function of its own: the compiler then has all registers for its sums. */
+#define DEFINE_TILE(rows, panels)                                                                                     \
+    static __attribute__((noinline)) void float_tile_##rows##_##panels(const product *task, size_t row, size_t panel) {   \
+        multiply_tile(task, row, panel, rows, panels, 0);                                                             \
+    }                                                                                                                 \
+    static __attribute__((noinline)) void integer_tile_##rows##_##panels(const product *task, size_t row, size_t panel) { \
+        multiply_tile(task, row, panel, rows, panels, 1);                                                             \
+    }
+#define TILE(rows, panels)                                                                                            \
+    (task->layer->scales == NULL ? float_tile_##rows##_##panels : integer_tile_##rows##_##panels)(task, row, panel)
+
+DEFINE_TILE(1, 1)
+DEFINE_TILE(1, 2)
+DEFINE_TILE(2, 1)
+DEFINE_TILE(2, 2)
+DEFINE_TILE(4, 1)
+#if MOST_ROWS == 8
+DEFINE_TILE(1, 4)
+DEFINE_TILE(2, 4)
+DEFINE_TILE(4, 2)
+DEFINE_TILE(8, 1)
+#endif
+
+/* All rows times the panels of a layer. Few rows take several panels at a time, so that there are enough sums to hide the
+ * time that an addition takes; many rows take one, which stays in the first or second cache meanwhile. */
+static void multiply_panels(const product *task, size_t num_rows) {
+    const size_t panels = (size_t)task->layer->outputs / PANEL;
+    size_t panel = 0;
+#if MOST_ROWS == 8
+    if (num_rows <= 3) {
+        for (; panel + 4 <= panels; panel += 4) {
+            size_t row = 0;
+            if (num_rows >= 2) {
+                TILE(2, 4);
+                row = 2;
+            }
+            if (row < num_rows) TILE(1, 4);
+        }
+    } else if (num_rows <= 7) {
+        for (; panel + 2 <= panels; panel += 2) {
+            size_t row = 0;
+            TILE(4, 2);
+            row = 4;
+            if (row + 2 <= num_rows) {
+                TILE(2, 2);
+                row += 2;
+            }
+            if (row < num_rows) TILE(1, 2);
+        }
+    }
+#else
+    if (num_rows <= 3) {
+        for (; panel + 2 <= panels; panel += 2) {
+            size_t row = 0;
+            if (num_rows >= 2) {
+                TILE(2, 2);
+                row = 2;
+            }
+            if (row < num_rows) TILE(1, 2);
+        }
+    }
+#endif
+    for (; panel < panels; panel++) {
+        size_t row = 0;
+#if MOST_ROWS == 8
+        for (; row + 8 <= num_rows; row += 8) TILE(8, 1);
+#endif
+        for (; row + 4 <= num_rows; row += 4) TILE(4, 1);
+        if (row + 2 <= num_rows) {
+            TILE(2, 1);
+            row += 2;
+        }
+        if (row < num_rows) TILE(1, 1);
+    }
+}
+
+/* The greatest absolute value of a row, or NaN if one of its numbers is NaN or infinite. */
+INLINE float greatest_absolute(const float *values, int count) {
+    floats greatest = {0}, none = {0};
+    for (int place = 0; place < count; place += LANES) {
+        const floats value = load(values + place);
+        greatest = maximum(absolute(value), greatest);
+        none = none + (value - value);
+    }
+    return greatest_lane(greatest) + sum_lanes(none);
+}
+
+/* A row in int8, moved by OFFSET; returns its scale. `count` is a multiple of ROW_ALIGNMENT. */
+static float quantize_row(const float *values, int count, quantized *to) {
+    const float greatest = greatest_absolute(values, count);
+    const floats factor = broadcast(greatest > 0.0f ? 127.0f / greatest : 0.0f);
+    for (int place = 0; place < count; place += LANES) {
+        const ints rounded = round_to_ints(load(values + place) * factor);
+#if defined(__AVX512VNNI__)
+        _mm_storeu_si128((__m128i *)(to + place), _mm512_cvtepi32_epi8((__m512i)(rounded + broadcast_int(OFFSET))));
+#elif defined(__AVX512F__)
+        _mm256_storeu_si256((__m256i *)(to + place), _mm512_cvtepi32_epi16((__m512i)rounded));
+#else
+        for (int lane = 0; lane < LANES; lane++) to[place + lane] = (quantized)(rounded[lane] + OFFSET);
+#endif
+    }
+    return greatest / 127.0f;
+}
+
+/* Room for the inputs of a product in int8. */
+typedef struct {
+    quantized *rows;
+    float *scales;
+} quantized_rows;
+
+/* outputs = activation(inputs W^T + b + residual) for `num_rows` rows. */
+static void apply_linear(const linear_layer *layer, const float *inputs, size_t input_stride, size_t num_rows,
+                         float *outputs, size_t output_stride, const float *residual, int activation,
+                         quantized_rows room) {
+    product task = {layer, inputs, NULL, outputs, residual, input_stride, output_stride, activation};
+    if (layer->scales != NULL) {
+        for (size_t row = 0; row < num_rows; row++)
+            room.scales[row] =
+                quantize_row(inputs + row * input_stride, layer->inputs, room.rows + row * (size_t)layer->inputs);
+        task.inputs = room.rows;
+        task.row_scales = room.scales;
+        task.input_stride = (size_t)layer->inputs;
+    }
+    multiply_panels(&task, num_rows);
+}
+
+#endif

@@ -1,0 +1,178 @@
+"""Weights in the layout that the compiled kernels read: padded to whole registers, in panels, in float32 or int8."""
+
+import ctypes
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from transduce.errors import UserError
+from transduce.kernels.linear import quantize_rows
+from transduce.kernels.native.library import (
+    HEAD_ALIGNMENT,
+    ROW_ALIGNMENT,
+    Library,
+    LinearStructure,
+    NormalizationStructure,
+)
+
+Floats = npt.NDArray[np.float32]
+Integers = npt.NDArray[Any]
+
+
+def round_up(count: int, multiple: int) -> int:
+    """The next multiple that is not below `count`."""
+    return -(-count // multiple) * multiple
+
+
+@dataclass(frozen=True)
+class Places:
+    """Where the numbers of a row stand in a padded row.
+
+    Args:
+        index: the place of each number.
+        width: numbers of the padded row.
+    """
+
+    index: Integers
+    width: int
+
+    @classmethod
+    def in_order(cls, count: int) -> "Places":
+        """`count` numbers, and zeros behind them."""
+        return cls(np.arange(count), round_up(count, ROW_ALIGNMENT))
+
+    @classmethod
+    def in_heads(cls, num_heads: int, d_head: int) -> "Places":
+        """The numbers of each head, and zeros behind those of each, and of all."""
+        padded = round_up(d_head, HEAD_ALIGNMENT)
+        index = (np.arange(num_heads)[:, None] * padded + np.arange(d_head)).ravel()
+        return cls(index, round_up(num_heads * padded, ROW_ALIGNMENT))
+
+    @classmethod
+    def side_by_side(cls, parts: Sequence["Places"]) -> "Places":
+        """Several padded rows, one behind the other."""
+        starts = np.cumsum([0, *(part.width for part in parts)])
+        index = np.concatenate([part.index + start for part, start in zip(parts, starts, strict=False)])
+        return cls(index, int(starts[-1]))
+
+    def pad(self, numbers: Floats) -> Floats:
+        """The numbers of the last axis at their places, zeros elsewhere."""
+        padded = np.zeros((*numbers.shape[:-1], self.width), dtype=np.float32)
+        padded[..., self.index] = numbers
+        return padded
+
+
+class PackedNormalization:
+    """Gain and bias of a layer normalisation, padded with zeros."""
+
+    def __init__(self, gain: Floats, bias: Floats) -> None:
+        places = Places.in_order(len(gain))
+        self.width, self.gain, self.bias = len(gain), places.pad(gain), places.pad(bias)
+        self.structure = NormalizationStructure(self.gain.ctypes.data, self.bias.ctypes.data)
+
+    def apply(self, library: Library, inputs: Floats) -> Floats:
+        """Normalise rows [rows, width]."""
+        padded = Places.in_order(self.width).pad(check_floats(inputs, (None, self.width)))
+        library.functions["normalize_rows"](
+            ctypes.byref(self.structure), address(padded), len(padded), self.width, padded.shape[1], address(padded)
+        )
+        return padded[:, : self.width]
+
+
+class PackedMatrix:
+    """The weights and the bias of a linear layer x W^T + b, packed for one level of instruction sets.
+
+    Args:
+        library: the level.
+        weight: [outputs, inputs].
+        bias: [outputs]; None: zeros.
+        outputs: where the outputs stand in a padded row.
+        inputs: likewise.
+        is_int8: whether the weights are rounded to int8, with one scale for each output.
+        bias_fill: the bias of outputs that only fill up.
+    """
+
+    def __init__(
+        self,
+        library: Library,
+        weight: Floats,
+        bias: Floats | None,
+        *,
+        outputs: Places | None = None,
+        inputs: Places | None = None,
+        is_int8: bool = False,
+        bias_fill: float = 0.0,
+    ) -> None:
+        self.library = library
+        self.outputs = Places.in_order(len(weight)) if outputs is None else outputs
+        self.inputs = Places.in_order(weight.shape[1]) if inputs is None else inputs
+        self.is_int8 = is_int8
+        num_outputs, num_inputs = self.outputs.width, self.inputs.width
+        padded = np.zeros((num_outputs, num_inputs), dtype=np.float32)
+        padded[self.outputs.index] = self.inputs.pad(weight)
+        self.bias = np.full(num_outputs, bias_fill, dtype=np.float32)
+        self.bias[self.outputs.index] = 0.0 if bias is None else bias
+        panels = num_outputs // library.panel
+        self.scales = self.corrections = None
+        if is_int8:
+            integers, self.scales = (part.numpy() for part in quantize_rows(torch.from_numpy(padded)))
+            self.corrections = (library.offset * integers.sum(axis=1, dtype=np.int32)).astype(np.int32)
+            groups = integers.reshape(panels, library.panel, num_inputs // library.group, library.group)
+            self.weights: Integers = np.ascontiguousarray(groups.transpose(0, 2, 1, 3))
+        else:
+            self.weights = np.ascontiguousarray(padded.reshape(panels, library.panel, num_inputs).transpose(0, 2, 1))
+        self.structure = LinearStructure(
+            address(self.weights),
+            address(self.bias),
+            None if self.scales is None else address(self.scales),
+            None if self.corrections is None else address(self.corrections),
+            num_inputs,
+            num_outputs,
+        )
+
+    def apply(self, inputs: Floats, residual: Floats | None = None, activation: int = 0) -> Floats:
+        """activation(x W^T + b + residual) for rows [rows, inputs]; `activation` is a value of `ACTIVATIONS`."""
+        rows = self.inputs.pad(check_floats(inputs, (None, len(self.inputs.index))))
+        outputs = np.empty((len(rows), self.outputs.width), dtype=np.float32)
+        added = None
+        if residual is not None:
+            added = self.outputs.pad(check_floats(residual, (len(rows), len(self.outputs.index))))
+        room, scales = np.empty(2 * rows.size, dtype=np.uint8), np.empty(len(rows), dtype=np.float32)
+        self.library.functions["apply_linear"](
+            ctypes.byref(self.structure),
+            address(rows),
+            len(rows),
+            address(outputs),
+            None if added is None else address(added),
+            activation,
+            address(room),
+            address(scales),
+        )
+        return outputs[:, self.outputs.index]
+
+
+ACTIVATIONS = {"none": 0, "relu": 1, "gelu": 2, "swish": 3}
+"""The activations that a product can end with, as `linear.h` numbers them."""
+
+
+def address(array: npt.NDArray[Any]) -> int:
+    """Where the numbers of an array begin; it has to live as long as the address is used."""
+    return array.ctypes.data
+
+
+def check_floats(array: Floats, shape: tuple[int | None, ...]) -> Floats:
+    """Check that an array has this type and shape (None: any length); gives it with its numbers side by side.
+
+    Raises:
+        UserError: it has another type or shape.
+    """
+    fits = array.ndim == len(shape) and all(
+        wanted in {None, size} for wanted, size in zip(shape, array.shape, strict=True)
+    )
+    if array.dtype != np.float32 or not fits:
+        raise UserError(f"an array of {array.dtype} {array.shape} must be of float32 {shape}")
+    return np.ascontiguousarray(array)

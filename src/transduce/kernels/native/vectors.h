@@ -1,0 +1,167 @@
+/* Vectors of numbers: the widest that an instruction set has, and the few operations that compilers have no operator for.
+ *
+ * A file that includes this one is compiled once for each level of instruction sets. The compiler's own macros say which
+ * level it is. Arithmetic is written with operators on the vector types of GCC and Clang.
+ *
+ * The compiler is told never to contract a product and a sum (-ffp-contract=off): `multiply_add` alone decides where they
+ * are rounded once. A row therefore gets the same bits in every tile, whatever the compiler makes of that tile.
+ */
+#ifndef TRANSDUCE_VECTORS_H
+#define TRANSDUCE_VECTORS_H
+
+#include <math.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+#if defined(__AVX512F__) || defined(__AVX2__)
+#include <immintrin.h>
+#elif defined(__ARM_NEON)
+#include <arm_neon.h>
+#endif
+
+/* Numbers in a vector, and the most rows that a tile of a product has: their sums must fit into the registers. */
+#if defined(__AVX512F__)
+#define LANES 16
+#define MOST_ROWS 8
+#elif defined(__AVX2__)
+#define LANES 8
+#define MOST_ROWS 4
+#else
+#define LANES 4
+#define MOST_ROWS 4
+#endif
+
+/* Outputs of a panel of weights: two vectors. */
+#define PANEL (2 * LANES)
+
+/* Widths of rows in memory are multiples of this at every level, with zeros behind what is used. */
+#define ROW_ALIGNMENT 32
+
+#define INLINE static inline __attribute__((always_inline))
+#define UNROLL _Pragma("GCC unroll 16")
+
+typedef float floats __attribute__((vector_size(4 * LANES)));
+typedef int32_t ints __attribute__((vector_size(4 * LANES)));
+typedef float unaligned_floats __attribute__((vector_size(4 * LANES), aligned(4), may_alias));
+typedef int32_t unaligned_ints __attribute__((vector_size(4 * LANES), aligned(4), may_alias));
+
+INLINE floats load(const float *from) { return *(const unaligned_floats *)from; }
+INLINE void store(float *to, floats values) { *(unaligned_floats *)to = values; }
+INLINE ints load_ints(const int32_t *from) { return *(const unaligned_ints *)from; }
+INLINE floats broadcast(float value) { return value - (floats){0}; }
+INLINE ints broadcast_int(int32_t value) { return value - (ints){0}; }
+INLINE floats to_floats(ints values) { return __builtin_convertvector(values, floats); }
+
+/* a * b + c, rounded once where the processor can. */
+INLINE floats multiply_add(floats a, floats b, floats c) {
+#if defined(__AVX512F__)
+    return (floats)_mm512_fmadd_ps((__m512)a, (__m512)b, (__m512)c);
+#elif defined(__AVX2__)
+    return (floats)_mm256_fmadd_ps((__m256)a, (__m256)b, (__m256)c);
+#elif defined(__ARM_NEON) && defined(__aarch64__)
+    return (floats)vfmaq_f32((float32x4_t)c, (float32x4_t)a, (float32x4_t)b);
+#else
+    return a * b + c;
+#endif
+}
+
+/* Lanes of `a` where `mask` is all ones, of `b` where it is zero. */
+INLINE floats choose(ints mask, floats a, floats b) { return (floats)(((ints)a & mask) | ((ints)b & ~mask)); }
+
+/* The greater of a and b; b where either is NaN. */
+INLINE floats maximum(floats a, floats b) {
+#if defined(__AVX512F__)
+    return (floats)_mm512_max_ps((__m512)a, (__m512)b);
+#elif defined(__AVX2__)
+    return (floats)_mm256_max_ps((__m256)a, (__m256)b);
+#else
+    return choose(a > b, a, b);
+#endif
+}
+
+/* The lesser of a and b; b where either is NaN. */
+INLINE floats minimum(floats a, floats b) {
+#if defined(__AVX512F__)
+    return (floats)_mm512_min_ps((__m512)a, (__m512)b);
+#elif defined(__AVX2__)
+    return (floats)_mm256_min_ps((__m256)a, (__m256)b);
+#else
+    return choose(a < b, a, b);
+#endif
+}
+
+INLINE floats absolute(floats values) { return (floats)((ints)values & broadcast_int(0x7FFFFFFF)); }
+
+/* A bit for each lane where a is greater than b, or either is NaN. */
+INLINE uint32_t lanes_above(floats a, floats b) {
+#if defined(__AVX512F__)
+    return _mm512_cmp_ps_mask((__m512)a, (__m512)b, _CMP_NLE_UQ);
+#elif defined(__AVX2__)
+    return (uint32_t)_mm256_movemask_ps(_mm256_cmp_ps((__m256)a, (__m256)b, _CMP_NLE_UQ));
+#else
+    const ints below = a <= b;
+    uint32_t bits = 0;
+    for (int lane = 0; lane < LANES; lane++) bits |= (uint32_t)(below[lane] == 0) << lane;
+    return bits;
+#endif
+}
+
+/* The sum of all lanes, halves onto halves. */
+INLINE float sum_lanes(floats values) {
+#if defined(__AVX512F__)
+    __m256 half = _mm256_add_ps(_mm512_castps512_ps256((__m512)values),
+                                _mm256_castpd_ps(_mm512_extractf64x4_pd(_mm512_castps_pd((__m512)values), 1)));
+#elif defined(__AVX2__)
+    __m256 half = (__m256)values;
+#endif
+#if defined(__AVX512F__) || defined(__AVX2__)
+    __m128 quarter = _mm_add_ps(_mm256_castps256_ps128(half), _mm256_extractf128_ps(half, 1));
+    quarter = _mm_add_ps(quarter, _mm_movehl_ps(quarter, quarter));
+    return _mm_cvtss_f32(_mm_add_ss(quarter, _mm_movehdup_ps(quarter)));
+#else
+    return (values[0] + values[2]) + (values[1] + values[3]);
+#endif
+}
+
+/* The greatest lane. */
+INLINE float greatest_lane(floats values) {
+    float greatest = values[0];
+    for (int lane = 1; lane < LANES; lane++) greatest = values[lane] > greatest ? values[lane] : greatest;
+    return greatest;
+}
+
+/* The integer nearest to each value, of two equally near ones the even one, as an integer; for up to 2^21. */
+#define ROUNDING 12582912.0f /* 1.5 * 2^23: the sum with it has no bits behind the point */
+INLINE ints round_to_ints(floats values) {
+    return (ints)(values + broadcast(ROUNDING)) - (ints)broadcast(ROUNDING);
+}
+
+/* e^x with an error of about one unit in the last place; below e^-86 it stays there. NaN stays NaN.
+ *
+ * x = n ln 2 + r, and e^x = 2^n e^r: e^r by the polynomial of Cephes' expf, 2^n by adding n to the exponent.
+ */
+INLINE floats exponential(floats x) {
+    x = minimum(broadcast(88.0f), maximum(broadcast(-86.0f), x));
+    const floats sum = multiply_add(x, broadcast(1.44269504088896341f), broadcast(ROUNDING));
+    const ints n = (ints)sum - (ints)broadcast(ROUNDING);
+    const floats whole = sum - broadcast(ROUNDING);
+    floats r = multiply_add(whole, broadcast(-0.693359375f), x);
+    r = multiply_add(whole, broadcast(2.12194440e-4f), r);
+    floats polynomial = multiply_add(broadcast(1.9875691500e-4f), r, broadcast(1.3981999507e-3f));
+    polynomial = multiply_add(polynomial, r, broadcast(8.3334519073e-3f));
+    polynomial = multiply_add(polynomial, r, broadcast(4.1665795894e-2f));
+    polynomial = multiply_add(polynomial, r, broadcast(1.6666665459e-1f));
+    polynomial = multiply_add(polynomial, r, broadcast(5.0000001201e-1f));
+    const floats power = multiply_add(polynomial, r * r, r + broadcast(1.0f));
+    return (floats)((ints)power + (n << 23));
+}
+
+/* A mask of the lanes below `count`. */
+INLINE ints lanes_below(int count) {
+    ints lane;
+    for (int place = 0; place < LANES; place++) lane[place] = place;
+    return lane < broadcast_int(count);
+}
+
+#endif

@@ -1,0 +1,79 @@
+"""The library is built by any C compiler, from the sources as they are."""
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from transduce.kernels.native import build
+
+TESTS = Path(__file__).parents[2]
+SANITIZERS = ("-fsanitize=address,undefined", "-fno-sanitize-recover=undefined", "-g")
+
+
+def test_what_fails_says_so(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    output = tmp_path / "kernels.so"
+    monkeypatch.setenv("CC", "/nowhere/cc -g")
+    with pytest.raises(build.BuildError, match="/nowhere/cc"):
+        build.build_library(output)
+    compiler = tmp_path / "cc"
+    compiler.write_text("#!/bin/sh\necho no such option >&2\nexit 1\n", encoding="utf-8")
+    compiler.chmod(0o755)
+    monkeypatch.setenv("CC", str(compiler))
+    with pytest.raises(build.BuildError, match="no such option"):
+        build.build_library(output)
+    monkeypatch.delenv("CC")
+    monkeypatch.setenv("PATH", str(tmp_path / "empty"))
+    with pytest.raises(build.BuildError, match=r"no C compiler: neither \$CC nor cc, gcc, clang"):
+        build.build_library(output)
+    assert not output.exists()
+
+
+@pytest.mark.exhaustive
+def test_sanitizers_find_nothing(tmp_path: Path) -> None:
+    """The tests of the kernels, in a copy of the package whose library watches addresses and undefined behaviour."""
+    package = tmp_path / "transduce"
+    shutil.copytree(build.SOURCES.parents[1], package, ignore=shutil.ignore_patterns("__pycache__", build.LIBRARY.name))
+    try:
+        compiler = build.find_compiler()
+        build.build_library(package / "kernels" / "native" / build.LIBRARY.name, SANITIZERS)
+        runtime = subprocess.run(
+            [*compiler, "-print-file-name=libasan.so"], capture_output=True, check=True, encoding="utf-8"
+        ).stdout.strip()
+    except build.BuildError as error:
+        pytest.skip(f"sanitizers are not there: {error}")
+    if not Path(runtime).is_absolute():
+        pytest.skip("the sanitizers' library is not there")
+    environment = {
+        **os.environ,
+        "PYTHONPATH": str(tmp_path),
+        "LD_PRELOAD": str(Path(runtime).resolve()),
+        "ASAN_OPTIONS": "detect_leaks=0",  # Python's and PyTorch's own
+        "UBSAN_OPTIONS": "print_stacktrace=1",
+        "PYTHONMALLOC": "malloc",
+        "OMP_NUM_THREADS": "1",
+    }
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-m", "not exhaustive"]
+    chosen = [TESTS / "kernels" / "native", TESTS / "translation" / "engines" / "test_compiled_model.py"]
+    done = subprocess.run(
+        [*command, *map(str, chosen)],
+        env=environment,
+        capture_output=True,
+        check=False,
+        encoding="utf-8",
+        cwd=TESTS.parent,
+    )
+    assert done.returncode == 0, done.stdout[-5000:] + done.stderr[-5000:]
+
+
+def test_the_digest_is_that_of_the_sources(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    before = build.compute_source_digest()
+    for path in build.SOURCES.glob("*.[ch]"):
+        (tmp_path / path.name).write_bytes(path.read_bytes())
+    monkeypatch.setattr(build, "SOURCES", tmp_path)
+    assert build.compute_source_digest() == before
+    (tmp_path / "more.h").write_text("", encoding="utf-8")
+    assert build.compute_source_digest() != before

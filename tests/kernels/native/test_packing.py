@@ -1,0 +1,120 @@
+"""Packed linear layers and normalisations against PyTorch's, at every level."""
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from transduce.errors import UserError
+from transduce.kernels.linear import Int8Linear
+from transduce.kernels.native.library import Library
+from transduce.kernels.native.packing import ACTIVATIONS, PackedMatrix, PackedNormalization, Places
+
+ROWS = (1, 2, 3, 4, 5, 6, 7, 8, 9, 15, 17)
+REFERENCES = {"none": lambda x: x, "relu": F.relu, "gelu": F.gelu, "swish": F.silu}
+
+
+def draw(*sizes: int) -> Tensor:
+    return torch.randn(*sizes, generator=torch.Generator().manual_seed(sum(sizes)))
+
+
+@pytest.mark.parametrize("activation", ACTIVATIONS)
+@pytest.mark.parametrize(("num_inputs", "num_outputs"), [(5, 7), (32, 32), (40, 200), (128, 96), (1500, 31)])
+def test_float32_equals_torch(library: Library, num_inputs: int, num_outputs: int, activation: str) -> None:
+    weight, bias = draw(num_outputs, num_inputs) / num_inputs**0.5, draw(num_outputs)
+    packed = PackedMatrix(library, weight.numpy(), bias.numpy())
+    for num_rows in ROWS:
+        inputs, residual = draw(num_rows, num_inputs), draw(num_rows, num_outputs)
+        for added in (None, residual):
+            found = packed.apply(inputs.numpy(), None if added is None else added.numpy(), ACTIVATIONS[activation])
+            exact = F.linear(inputs.double(), weight.double(), bias.double())
+            exact = REFERENCES[activation](exact if added is None else exact + added)
+            # A rounding for every term, of half a unit each; erf is within 1.5e-7, times x, and e^x within two units.
+            terms = F.linear(inputs.abs(), weight.abs(), bias.abs()) + residual.abs()
+            bound = (num_inputs + 4) * 2**-24 * terms + 4e-7 * terms
+            assert ((torch.from_numpy(found) - exact).abs() <= bound).all()
+
+
+@pytest.mark.parametrize(("num_inputs", "num_outputs"), [(5, 7), (32, 32), (40, 200), (1500, 33), (2048, 64)])
+def test_int8_is_the_reference(library: Library, num_inputs: int, num_outputs: int) -> None:
+    weight, bias = draw(num_outputs, num_inputs), draw(num_outputs)
+    weight[0] = 0.0
+    packed = PackedMatrix(library, weight.numpy(), bias.numpy(), is_int8=True)
+    without_bias = PackedMatrix(library, weight.numpy(), None, is_int8=True)
+    reference, plain_reference = Int8Linear(weight, bias), Int8Linear(weight, None)
+    for num_rows in ROWS:
+        inputs = draw(num_rows, num_inputs) * torch.arange(1.0, num_rows + 1)[:, None]
+        inputs[-1, -1] = -1000.0  # one number that decides the scale of its row
+        expected, found = plain_reference(inputs).numpy(), without_bias.apply(inputs.numpy())
+        np.testing.assert_array_equal(found, expected)  # exact sums, and the same three roundings
+        np.testing.assert_allclose(packed.apply(inputs.numpy()), reference(inputs).numpy(), rtol=1e-6, atol=1e-6)
+
+
+def test_integers_that_are_as_large_as_can_be_are_summed_exactly(library: Library) -> None:
+    for sign in (1.0, -1.0):
+        weight, inputs = torch.full((32, 2048), sign), torch.ones(3, 2048)
+        found = PackedMatrix(library, weight.numpy(), None, is_int8=True).apply(inputs.numpy())
+        np.testing.assert_allclose(found, 2048 * sign, rtol=1e-6)
+
+
+@pytest.mark.parametrize("is_int8", [False, True])
+@pytest.mark.parametrize(("num_inputs", "num_outputs"), [(24, 50), (128, 384)])
+def test_a_row_gets_the_same_bits_among_any_others(
+    library: Library, num_inputs: int, num_outputs: int, *, is_int8: bool
+) -> None:
+    packed = PackedMatrix(library, draw(num_outputs, num_inputs).numpy(), draw(num_outputs).numpy(), is_int8=is_int8)
+    inputs = draw(40, num_inputs).numpy()
+    expected = packed.apply(inputs)
+    for num_rows in ROWS:
+        for first in (0, 3, 21):
+            rows = slice(first, first + num_rows)
+            np.testing.assert_array_equal(packed.apply(inputs[rows]), expected[rows])
+
+
+@pytest.mark.parametrize("is_int8", [False, True])
+@pytest.mark.parametrize("wrong", [np.nan, np.inf, -np.inf])
+def test_what_is_no_number_stays_so_in_its_row(library: Library, wrong: float, *, is_int8: bool) -> None:
+    packed = PackedMatrix(library, draw(33, 20).numpy(), None, is_int8=is_int8)
+    inputs = draw(5, 20).numpy()
+    expected = packed.apply(inputs)
+    inputs[2, 7] = wrong
+    found = packed.apply(inputs, None, ACTIVATIONS["none"])
+    assert not np.isfinite(found[2]).any()
+    np.testing.assert_array_equal(np.delete(found, 2, axis=0), np.delete(expected, 2, axis=0))
+
+
+def test_zeros_give_the_bias(library: Library) -> None:
+    for is_int8 in (False, True):
+        packed = PackedMatrix(library, draw(33, 20).numpy(), draw(33).numpy(), is_int8=is_int8)
+        np.testing.assert_array_equal(packed.apply(np.zeros((2, 20), np.float32)), np.tile(draw(33).numpy(), (2, 1)))
+
+
+@pytest.mark.parametrize("width", [2, 16, 24, 31, 33, 512])
+def test_normalisation_equals_torch(library: Library, width: int) -> None:
+    inputs, gain, bias = draw(7, width) * 3 + 5, draw(width), draw(width + 1)[1:]
+    found = PackedNormalization(gain.numpy(), bias.contiguous().numpy()).apply(library, inputs.numpy())
+    expected = F.layer_norm(inputs.double(), (width,), gain.double(), bias.double(), 1e-5)
+    np.testing.assert_allclose(found, expected.numpy(), atol=2e-5, rtol=2e-5)
+
+
+def test_places_leave_what_fills_up_at_zero() -> None:
+    heads = Places.in_heads(3, 5)
+    assert heads.width == 64
+    assert heads.index.tolist() == [*range(5), *range(16, 21), *range(32, 37)]
+    joined = Places.side_by_side([heads, Places.in_order(2)])
+    padded = joined.pad(np.arange(1, 18, dtype=np.float32)[None])
+    assert padded.shape == (1, 96)
+    assert padded[0, 64:66].tolist() == [16.0, 17.0]
+    assert np.count_nonzero(padded) == 17
+
+
+def test_arrays_that_do_not_fit_are_refused(library: Library) -> None:
+    packed = PackedMatrix(library, draw(3, 4).numpy(), None)
+    for wrong in (np.zeros((2, 5), np.float32), np.zeros(4, np.float32)):
+        with pytest.raises(UserError, match="must be of float32"):
+            packed.apply(wrong)
+    with pytest.raises(UserError, match="must be of float32"):
+        packed.apply(np.zeros((2, 4), np.float32), np.zeros((1, 3), np.float32))
+    backwards = draw(2, 4).numpy()[:, ::-1]  # not side by side: it is copied
+    np.testing.assert_array_equal(packed.apply(backwards), packed.apply(backwards.copy()))

@@ -1,0 +1,286 @@
+"""The network in compiled code against the model, against PyTorch's operations, and in searches."""
+
+from collections.abc import Callable, Iterator, Mapping
+from itertools import chain
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from transduce.config import SearchConfig
+from transduce.errors import TransduceError, UserError
+from transduce.kernels.device import ComputePrecision
+from transduce.kernels.native import library as library_module
+from transduce.kernels.native.build import LEVELS, BuildError, build_library
+from transduce.kernels.native.library import Library, load_levels
+from transduce.model import Transformer
+from transduce.search import Hypothesis, Sampling, SearchTask, beam_search
+from transduce.translation import NativeEngine, NetworkEngine
+from transduce.translation.engines.compiled_model import CompiledModel, make_network
+from transduce.translation.engines.inference_model import InferenceModel, ModelNetwork, Network
+
+END = 1
+LENGTHS = (7, 3, 7, 1)
+VARIANTS: list[dict[str, object]] = [
+    {},
+    {"norm_order": "pre", "num_encoder_layers": 2, "num_decoder_layers": 2},
+    {"attention_score": "dot", "d_k": 5, "d_v": 7},
+    {"activation": "gelu", "positions": "learned", "max_positions": 40},
+    {"positions": "none", "tied_embeddings": "none", "d_model": 33, "num_heads": 3, "d_ff": 70},
+    {"tied_embeddings": "two_way", "d_k": 16, "d_v": 32, "activation": "swish"},
+    {"output_bias": True, "tied_embeddings": "none", "d_model": 64, "num_heads": 1},
+]
+SEARCHES = [
+    SearchConfig(beam=3, max_extra_length=5, batch_tokens=30),
+    SearchConfig(beam=1, max_extra_length=5),
+    SearchConfig(beam=4, min_length=6, max_length=9, length_penalty=0.0),
+]
+
+
+@pytest.fixture(scope="module")
+def levels(tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, Library]:
+    found = load_levels()
+    if not found:
+        try:
+            found = load_levels(build_library(tmp_path_factory.mktemp("native") / "kernels.so"))
+        except BuildError as error:
+            pytest.skip(f"compiled kernels cannot be built here: {error}")
+    return found
+
+
+@pytest.fixture(scope="module", params=list(LEVELS))
+def library(request: pytest.FixtureRequest, levels: Mapping[str, Library]) -> Library:
+    if request.param not in levels:
+        pytest.skip(f"this processor has no {request.param}")
+    return levels[request.param]
+
+
+@pytest.fixture
+def fastest(levels: Mapping[str, Library], monkeypatch: pytest.MonkeyPatch) -> Library:
+    """The fastest level is what `make_network` takes."""
+    monkeypatch.setattr(library_module, "load_levels", lambda: levels)
+    monkeypatch.delenv("TRANSDUCE_KERNELS", raising=False)
+    return list(levels.values())[-1]
+
+
+@pytest.fixture(scope="module")
+def sources(random_model: Transformer) -> list[list[int]]:
+    random = np.random.default_rng(3)
+    return [[*random.integers(2, random_model.pad_id, size=size).tolist(), END] for size in (3, 9, 0, 6, 6, 15)]
+
+
+def make_batch(model: Transformer) -> tuple[Tensor, Tensor]:
+    random = torch.Generator().manual_seed(1)
+    source_ids = torch.randint(2, model.pad_id, (len(LENGTHS), max(LENGTHS)), generator=random)
+    mask = torch.arange(max(LENGTHS)) < torch.tensor(LENGTHS)[:, None]
+    return source_ids.masked_fill(~mask, model.pad_id), mask
+
+
+@torch.inference_mode()
+def walk(model: Transformer, networks: list[Network[Any]], num_steps: int) -> Iterator[list[Tensor]]:
+    """Log-probabilities of each network, step by step, for random hypotheses, of which some go and come."""
+    random = torch.Generator().manual_seed(2)
+    states = [network.start(*make_batch(model)) for network in networks]
+    last_ids = torch.full((len(LENGTHS), 1), model.pad_id)
+    for number in range(num_steps):
+        results = [network.step(last_ids, state) for network, state in zip(networks, states, strict=True)]
+        yield [log_probs for log_probs, _ in results]
+        width = (3, 3, 5, 1, 4)[number % 5]
+        kept = torch.arange(len(last_ids))[1:] if number in (2, 5) else None
+        num_sentences = len(last_ids) if kept is None else len(kept)
+        parents = torch.randint(0, last_ids.size(1), (num_sentences, width), generator=random)
+        states = [state.select(kept, parents) for _, state in results]
+        last_ids = torch.randint(2, model.pad_id, (num_sentences, width), generator=random)
+
+
+@pytest.mark.parametrize("settings", VARIANTS, ids=str)
+def test_float32_equals_the_model(
+    library: Library, make_model: Callable[..., Transformer], settings: dict[str, object]
+) -> None:
+    model = make_model(seed=3, **settings)
+    for found, expected in walk(model, [CompiledModel(model, library), ModelNetwork(model)], 30):
+        assert torch.isneginf(found[:, :, -1]).all()
+        assert torch.allclose(found[:, :, :-1], expected[:, :, :-1], atol=1e-5, rtol=0)
+
+
+@pytest.mark.parametrize("settings", VARIANTS, ids=str)
+def test_int8_is_its_reference_but_for_numbers_halfway_between_two_integers(
+    library: Library, make_model: Callable[..., Transformer], settings: dict[str, object]
+) -> None:
+    """The last bit of a sum in float32 decides where those are rounded to: they are few, and move little."""
+    model = make_model(seed=3, **settings)
+    networks = [
+        CompiledModel(model, library, is_int8=True),
+        InferenceModel(model, ComputePrecision(torch.float32, is_int8=True)),
+    ]
+    errors = [(found - expected)[:, :, :-1].abs().amax(dim=-1) for found, expected in walk(model, networks, 30)]
+    worst = torch.cat([part.flatten() for part in errors])
+    assert worst.quantile(0.5) < 2e-5
+    assert worst.max() < 0.1
+
+
+@pytest.mark.parametrize("is_int8", [False, True])
+@pytest.mark.parametrize("settings", [{"d_model": 128, "d_ff": 256}, {"d_model": 24, "num_heads": 6, "d_ff": 50}])
+def test_a_sentence_gets_the_same_bits_in_every_batch(
+    library: Library,
+    make_model: Callable[..., Transformer],
+    sources: list[list[int]],
+    settings: dict[str, object],
+    *,
+    is_int8: bool,
+) -> None:
+    model = make_model(**settings, num_decoder_layers=2)
+    engine = NetworkEngine(CompiledModel(model, library, is_int8=is_int8), END, model.config.vocabulary)
+    search = SEARCHES[0]
+    together = engine.search(sources * 6, search, search.beam)
+    assert together[: len(sources)] * 6 == together
+    assert [engine.search([source], search, search.beam)[0] for source in sources] == together[: len(sources)]
+    assert engine.search(sources[::-1], search, search.beam)[::-1] == together[: len(sources)]
+
+
+def assert_same(found: list[list[Hypothesis]], expected: list[list[Hypothesis]]) -> None:
+    assert [[one.ids for one in best] for best in found] == [[one.ids for one in best] for best in expected]
+    for one, other in zip(chain(*found), chain(*expected), strict=True):
+        assert one.score == pytest.approx(other.score, abs=1e-5)
+        assert one.token_scores == pytest.approx(other.token_scores, abs=1e-5)
+
+
+@pytest.mark.parametrize("search", SEARCHES, ids=str)
+@pytest.mark.parametrize("name", ["random_model", "copier"])
+def test_searches_find_what_they_find_by_pytorch(
+    request: pytest.FixtureRequest, fastest: Library, sources: list[list[int]], search: SearchConfig, name: str
+) -> None:
+    model = request.getfixturevalue(name)
+    compiled, by_torch = (
+        NetworkEngine(network, END, model.config.vocabulary)
+        for network in (
+            CompiledModel(model, fastest),
+            InferenceModel(model, ComputePrecision(torch.float32, is_batch_invariant=True)),
+        )
+    )
+    assert_same(compiled.search(sources, search, search.beam), by_torch.search(sources, search, search.beam))
+    penalised = search.model_copy(update={"no_repeat_ngram": 2, "repetition_penalty": 1.2})
+    assert_same(compiled.search(sources, penalised, 1), by_torch.search(sources, penalised, 1))
+    one, other = (engine.sample(sources, search, 2, Sampling(), 1) for engine in (compiled, by_torch))
+    assert_same(one, other)
+
+
+@pytest.mark.parametrize("is_int8", [False, True])
+@pytest.mark.parametrize("min_length", [1, 5])
+def test_the_choice_of_continuations_is_that_of_all_probabilities(
+    library: Library, random_model: Transformer, *, is_int8: bool, min_length: int
+) -> None:
+    """To the last bit, whoever chooses."""
+    network = CompiledModel(random_model, library, is_int8=is_int8)
+    task = SearchTask(random_model.pad_id, END, [9, 4, 30, 1], min_length)
+    settings = {"beam": 4, "alpha": 0.6, "num_best": 4}
+    found = [
+        beam_search(network.step, network.start(*make_batch(random_model)), task, step_best=step_best, **settings)
+        for step_best in (None, network.step_best)
+    ]
+    assert found[0] == found[1]
+
+
+@pytest.mark.parametrize("is_int8", [False, True])
+def test_caches_and_positions_grow(fastest: Library, make_model: Callable[..., Transformer], *, is_int8: bool) -> None:
+    """Beyond what they begin with, and beyond the table of sinusoids."""
+    model = make_model(d_model=16, num_heads=2, d_ff=16)
+    network = CompiledModel(model, fastest, is_int8=is_int8)
+    engine = NetworkEngine(network, END, model.config.vocabulary)
+    source = [5, *range(2, 302), END]
+    search = SearchConfig(beam=2, min_length=300, max_length=300)
+    (alone,), (expected,) = engine.search([source], search)[0], (engine.search([source, source[5:]], search)[0])
+    assert alone == expected
+    assert len(alone.ids) == 300
+    ids, target = torch.tensor([source]), torch.tensor([alone.ids])
+    masks = torch.ones_like(ids).bool(), torch.ones_like(target).bool()
+    with torch.no_grad():
+        log_probs = model.decode(target, masks[1], model.encode(ids, masks[0]), masks[0]).log_softmax(-1)
+    exact = log_probs[0].gather(1, target[0, :, None]).squeeze(1).tolist()
+    assert alone.token_scores == pytest.approx(exact, abs=0.5 if is_int8 else 1e-4)
+
+
+def test_learned_positions_end_where_they_end(library: Library, make_model: Callable[..., Transformer]) -> None:
+    model = make_model(positions="learned", max_positions=5)
+    network = CompiledModel(model, library)
+    with pytest.raises(UserError, match="learned positions up to 5"):
+        network.start(torch.full((1, 6), 3), torch.ones(1, 6, dtype=torch.bool))
+    state = network.start(torch.full((1, 5), 3), torch.ones(1, 5, dtype=torch.bool))
+    for _ in range(5):
+        _, state = network.step(torch.full((1, 1), 3), state)
+    with pytest.raises(UserError, match="learned positions up to 5"):
+        network.step(torch.full((1, 1), 3), state)
+
+
+def test_nothing_is_read_that_is_not_there(library: Library, random_model: Transformer) -> None:
+    network, vocabulary = CompiledModel(random_model, library), random_model.config.vocabulary
+    real = torch.ones(1, 2, dtype=torch.bool)
+    for wrong in (vocabulary, -1, 2**40 + 5):
+        with pytest.raises(IndexError, match="not in the vocabulary"):
+            network.start(torch.tensor([[wrong, END]]), real)
+        state = network.start(torch.tensor([[3, END]]), real)
+        with pytest.raises(IndexError, match="not in the vocabulary"):
+            network.step(torch.tensor([[wrong]]), state)
+    with pytest.raises(UserError, match="sentences of"):
+        network.start(torch.tensor([[3, END]]), ~real)
+    state = network.start(torch.tensor([[3, END]]), real)
+    with pytest.raises(IndexError, match="2 ids for 1 sentences"):
+        network.step(torch.tensor([[3, 3]]), state)
+    for sentences, parents in ((None, [[1]]), (None, [[-1]]), ([1], [[0]]), ([-1], [[0]]), (None, [[0], [0]])):
+        with pytest.raises(IndexError):
+            state.cache.select(sentences, parents)
+    with pytest.raises(IndexError, match="end_id"):
+        state.cache.step_best([3], 0, sums=[0.0], limits=[0], count=2, end_id=vocabulary)
+    with pytest.raises(IndexError, match="2 sums, 1 limits"):
+        state.cache.step_best([3], 0, sums=[0.0, 0.0], limits=[0], count=2, end_id=END)
+
+
+@pytest.mark.parametrize("is_int8", [False, True])
+def test_damaged_weights_are_noticed(
+    library: Library, make_model: Callable[..., Transformer], *, is_int8: bool
+) -> None:
+    model = make_model()
+    with torch.no_grad():
+        model.decoder.layers[0].feed_forward.outer.bias[3] = torch.nan
+    engine = NetworkEngine(CompiledModel(model, library, is_int8=is_int8), END, model.config.vocabulary)
+    with pytest.raises(TransduceError, match="NaN"):
+        engine.search([[3, 4, END]], SEARCHES[0])
+
+
+def test_the_library_is_taken_where_it_can_be(
+    fastest: Library, make_model: Callable[..., Transformer], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = make_model()
+    float32, int8 = ComputePrecision(torch.float32), ComputePrecision(torch.float32, is_int8=True)
+    assert isinstance(make_network(model, float32), CompiledModel)
+    assert isinstance(make_network(model, int8), CompiledModel)
+    assert isinstance(make_network(model, ComputePrecision(torch.bfloat16)), InferenceModel)
+    assert isinstance(make_network(make_model().double(), ComputePrecision(torch.float64)), InferenceModel)
+    assert isinstance(make_network(make_model(attention_score="additive"), float32), ModelNetwork)
+    monkeypatch.setenv("TRANSDUCE_KERNELS", "off")
+    assert isinstance(make_network(model, float32), InferenceModel)
+    assert isinstance(make_network(model, int8), InferenceModel)
+
+
+@pytest.mark.parametrize("setting", ["", "off"])
+def test_int8_translates_as_the_model_does(
+    copier: Transformer, sources: list[list[int]], fastest: Library, monkeypatch: pytest.MonkeyPatch, setting: str
+) -> None:
+    monkeypatch.setenv("TRANSDUCE_KERNELS", setting)
+    expected = NativeEngine(copier, END).search(sources, SEARCHES[0])
+    found = NativeEngine(copier, END, "int8").search(sources, SEARCHES[0])
+    same = [one[0].ids == other[0].ids for one, other in zip(found, expected, strict=True)]
+    assert sum(same) >= len(same) - 1
+    for one, other, is_same in zip(found, expected, same, strict=True):
+        assert one[0].score == pytest.approx(other[0].score, abs=0.2 if is_same else 2.0)
+
+
+def test_threads_find_the_same(sources: list[list[int]], random_model: Transformer, fastest: Library) -> None:
+    alone = NativeEngine(random_model, END, "int8").search(sources * 5, SEARCHES[0], 3)
+    torch.set_num_threads(2)
+    try:
+        assert NativeEngine(random_model, END, "int8").search(sources * 5, SEARCHES[0], 3) == alone
+    finally:
+        torch.set_num_threads(1)
