@@ -80,7 +80,7 @@ def verify_resume(config: RunConfig, report: Callable[[str], None]) -> ResumePro
         kills = []
         last, random = unbroken.metrics.read()[-1], np.random.default_rng()
         updates = sorted(random.choice(last["update"], size=min(NUM_KILLS, last["update"]), replace=False).tolist())
-        chosen = random.choice(updates) if updates else None
+        chosen = int(random.choice(updates)) if updates else None
         for update in updates:
             for kill in kill_training(
                 broken, update, last["seconds"] / last["update"], random, while_writing=update == chosen
