@@ -79,6 +79,11 @@ class TransformerConfig(Section):
         return self
 
     @property
+    def has_dot_product_attention(self) -> bool:
+        """Whether attention scores are products of queries and keys, which fused operations and other programs know."""
+        return self.attention_score in {"scaled_dot", "dot"}
+
+    @property
     def num_parameters(self) -> int:
         """Trainable numbers of such a network, of which none has to exist for that; a shared matrix counts once."""
         heads, d_model = self.num_heads, self.d_model

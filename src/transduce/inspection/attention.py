@@ -270,10 +270,10 @@ def collect_head_arithmetic(
     """The arithmetic of the given heads, and of as many others as fit, from all attentions and layers.
 
     Raises:
-        UserError: the model has additive attention scores, and a head is given.
+        UserError: the attention scores of the model are no products, and a head is given.
     """
     found = [compute_head_arithmetic(records, head) for head in asked]
-    if not as_many_as_fit or config.attention_score == "additive":
+    if not as_many_as_fit or not config.has_dot_product_attention:
         return found
     size = sum(map(_count_characters, found))
     for head in rotate_heads(config):
@@ -300,7 +300,7 @@ def compute_head_arithmetic(records: Mapping[Place, AttentionRecord], head: Head
     """Every number of one head, for a batch of one sentence (paper eq. 1, and W^O of 3.2.2).
 
     Raises:
-        UserError: the model has additive attention scores.
+        UserError: the attention scores of the model are no products.
     """
     record = records[Place(head.attention, head.layer)]
     score = record.attention.score

@@ -46,9 +46,8 @@ from transduce.inspection.document import (
 )
 from transduce.inspection.searches import SentenceSearches, check_length, make_search_tree, make_searches
 from transduce.model import (
-    AdditiveScore,
+    ATTENTION_SCORES,
     DecoderLayer,
-    DotScore,
     EncoderLayer,
     LearnedPositions,
     MultiHeadAttention,
@@ -241,9 +240,8 @@ def locate_code(config: TransformerConfig) -> dict[str, CodePlace]:
         "learned": LearnedPositions.forward,
         "none": NoPositions.forward,
     }
-    score = AdditiveScore if config.attention_score == "additive" else DotScore
     places: dict[str, Callable[..., Any]] = {
-        "scaled_dot_product": score.forward,
+        "scaled_dot_product": ATTENTION_SCORES[config.attention_score](config.d_k).forward,
         "mask": causal_attention_mask,
         "softmax": attention_weights,
         "multi_head": MultiHeadAttention.attend,

@@ -233,8 +233,8 @@ def refuse_import(place: Path, problems: Iterable[str]) -> None:
 
 def network_obstacles(config: TransformerConfig, program: str, *, has_head_width: bool) -> Iterator[str]:
     """What other programs do not have in a network; `has_head_width`: heads may have any one width in `program`."""
-    if config.attention_score == "additive":
-        yield f'attention_score = "additive": {program} compares queries and keys by products alone'
+    if not config.has_dot_product_attention:
+        yield f'attention_score = "{config.attention_score}": {program} compares queries and keys by products alone'
     if config.normalization == "batch":
         yield f'normalization = "batch": {program} knows layer normalisation alone'
     widths = f"d_k = {config.d_k}, d_v = {config.d_v}"

@@ -1,6 +1,7 @@
 """The network of the paper and nothing else: source and target ids in, logits out."""
 
 from transduce.model.attention import (
+    ATTENTION_SCORES,
     AdditiveScore,
     DotScore,
     KeysAndValues,
@@ -23,6 +24,7 @@ from transduce.model.sublayers import BatchNormalization, Dropout, FeedForward, 
 from transduce.model.transformer import Transformer, cross_attention_weights
 
 __all__ = [
+    "ATTENTION_SCORES",
     "NEVER",
     "AdditiveScore",
     "BatchNormalization",

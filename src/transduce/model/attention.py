@@ -5,6 +5,7 @@ A mask is True where a query may look at a key; no row of it is ever all False.
 """
 
 from collections.abc import Callable
+from functools import partial
 from typing import NamedTuple
 
 import torch
@@ -92,6 +93,13 @@ class AdditiveScore(nn.Module):
 
 AttentionScore = DotScore | AdditiveScore
 
+ATTENTION_SCORES: dict[str, Callable[[int], AttentionScore]] = {
+    "scaled_dot": partial(DotScore, scaled=True),
+    "dot": partial(DotScore, scaled=False),
+    "additive": AdditiveScore,
+}
+"""Makes the score of each kind, `model.attention_score`, from d_k."""
+
 
 def attention_weights(score: AttentionScore, queries: Queries, keys: Keys, mask: Mask) -> Scores:
     """softmax(score(Q, K)), the weights by which attention sums the values (paper 3.2.1, eq. 1).
@@ -115,10 +123,7 @@ class MultiHeadAttention(nn.Module):
         self.num_heads, self.d_k, self.d_v = config.num_heads, config.d_k, config.d_v
         self.query_width = config.num_heads * config.d_k
         self.projection = Linear(config.d_model, 2 * self.query_width + config.num_heads * config.d_v)
-        kind = config.attention_score
-        self.score: AttentionScore = (
-            AdditiveScore(config.d_k) if kind == "additive" else DotScore(config.d_k, scaled=kind == "scaled_dot")
-        )
+        self.score = ATTENTION_SCORES[config.attention_score](config.d_k)
         self.output = Linear(config.num_heads * config.d_v, config.d_model)
 
     def project(self, inputs: Float[Tensor, "batch query d_model"]) -> tuple[Queries, KeysAndValues]:

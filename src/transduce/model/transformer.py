@@ -9,7 +9,6 @@ from torch import Tensor, nn
 from transduce.config import TransformerConfig
 from transduce.kernels.layers import pad_keys
 from transduce.model.attention import (
-    AdditiveScore,
     Attend,
     KeysAndValues,
     MultiHeadAttention,
@@ -160,12 +159,11 @@ def initialize(model: nn.Module) -> None:
                     nn.init.xavier_uniform_(matrix)
                 nn.init.zeros_(part.projection.bias)
                 _initialize_linear(part.output)
+                for matrix in part.score.parameters():
+                    nn.init.xavier_uniform_(matrix)
             case FeedForward():
                 _initialize_linear(part.inner)
                 _initialize_linear(part.outer)
-            case AdditiveScore():
-                for matrix in part.parameters():
-                    nn.init.xavier_uniform_(matrix)
             case TokenEmbedding() | OutputProjection():
                 nn.init.normal_(part.weight, std=part.weight.size(1) ** -0.5)
                 nn.init.zeros_(part.weight[-1])

@@ -67,7 +67,7 @@ def make_torch_network(model: Transformer, precision: ComputePrecision) -> Netwo
 
 def has_inference_model(config: TransformerConfig) -> bool:
     """Whether `InferenceModel` has every part of a network of this shape."""
-    return config.attention_score != "additive" and config.normalization == "layer"
+    return config.has_dot_product_attention and config.normalization == "layer"
 
 
 def count_token_bytes(config: TransformerConfig, width: int) -> int:
