@@ -30,8 +30,8 @@ from transduce.search.constraints import Automaton
 from transduce.search.interface import read_back
 from transduce.text import Tokenizer
 from transduce.translation import Network
+from transduce.translation.engines.compiled_model import make_network
 from transduce.translation.engines.engine import MOST_PROBABILITIES, make_logits_processor
-from transduce.translation.engines.inference_model import make_torch_network
 from transduce.translation.translator import make_single_line
 
 
@@ -242,7 +242,7 @@ class SentenceSearches:
         if self.off:
             return HeadMaskedNetwork(self.model, self.make_head_mask([[]] * rows))
         precision = ComputePrecision(torch.float32, is_batch_invariant=self.device.type == "cpu")
-        return make_torch_network(self.model, precision)
+        return make_network(self.model, precision)
 
 
 def make_search_tree(traced: TracedSearch, greedy: Hypothesis, searches: SentenceSearches) -> SearchTree:
