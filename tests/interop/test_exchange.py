@@ -347,7 +347,9 @@ def test_a_bundle_is_exported_for_the_occasion(bundle: Bundle, engine: str) -> N
 def test_the_native_engine_is_the_usual_one(bundle: Bundle) -> None:
     translator = load_translator(bundle.folder, device="cpu", precision="float32")
     assert translator.translate(TEXTS, beam=1) == expected(bundle)
-    with pytest.raises(ConfigError, match=r"precision = 'float16': the native engine has auto, float32, bfloat16, int8"):
+    with pytest.raises(
+        ConfigError, match=r"precision = 'float16': the native engine has auto, float32, bfloat16, int8"
+    ):
         load_translator(bundle.folder, precision="float16")
     in_integers = load_translator(bundle.folder, device="cpu", precision="int8")
     assert len(in_integers.translate(TEXTS, beam=1)) == len(TEXTS)

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from itertools import chain
 from math import inf
 from typing import Any, Literal, TypeVar
@@ -230,6 +231,11 @@ class SentenceSearches:
     def _network(self, rows: int) -> Network[Any]:
         if self.off:
             return HeadMaskedNetwork(self.model, self.make_head_mask([[]] * rows))
+        return self._network_of_all_heads
+
+    @cached_property
+    def _network_of_all_heads(self) -> Network[Any]:
+        # Packs all weights, hence once for all searches.
         precision = ComputePrecision(torch.float32, is_batch_invariant=self.device.type == "cpu")
         return make_network(self.model, precision)
 

@@ -35,8 +35,11 @@ from transduce.kernels.native.packing import (
 
 Integers = npt.NDArray[Any]
 
+_UNKNOWN_ID = 2
 _FIRST_STEPS = 24
 """Steps for which a cache has room at first; then it grows by half."""
+_FIRST_WIDTH = 4
+"""Hypotheses of each sentence for which there is room at first: a search begins with one, and goes on with its beam."""
 
 
 @dataclass(frozen=True)
@@ -236,8 +239,10 @@ class PackedTransformer:
 
 
 def _check(problem: int) -> None:
+    if problem == _UNKNOWN_ID:
+        raise IndexError("an id is not in the vocabulary")
     if problem:
-        raise TransduceError(f"a compiled kernel failed ({problem}): it was given too little memory, or wrong ids")
+        raise TransduceError("a compiled kernel was not given the memory that it asked for")
 
 
 class DecoderCache:
@@ -316,6 +321,7 @@ class DecoderCache:
         Raises:
             IndexError: an id is not in the vocabulary.
         """
+        self.model.check_ids(min(last_ids, default=0), max(last_ids, default=0))
         self._prepare(last_ids, position, 0)
         self._finish(self._run(self._model_reference, self._task_reference, log_probs, None))
 
@@ -373,7 +379,6 @@ class DecoderCache:
         num_rows, task = len(last_ids), self._task
         if num_rows != self.num_sentences * self.width:
             raise IndexError(f"{num_rows} ids for {self.num_sentences} sentences of {self.width} hypotheses")
-        self.model.check_ids(min(last_ids, default=0), max(last_ids, default=0))
         if (
             self._used + num_rows > self._num_slots
             or self.length >= self._stride
@@ -386,11 +391,12 @@ class DecoderCache:
             self._best = None
         self._inputs[0][:num_rows] = last_ids
         self._inputs[1][:num_rows] = self._parents
-        group = max(self.width, min(num_rows, self.model.library.group_rows))
+        group = max(self.width, min(self._expect_rows(num_rows), self.model.library.group_rows))
         needed = (group, task.most_keys, max(1, count))
-        if needed != self._room_for:
-            self._room_for = needed
-            self._room = self.model.make_room(*needed)
+        rows, keys, most = self._room_for
+        if needed[0] > rows or needed[1] > keys or needed[2] > most:
+            self._room_for = (max(needed[0], rows), max(needed[1], keys), max(needed[2], most))
+            self._room = self.model.make_room(*self._room_for)
             task.room, task.room_bytes = address(self._room), self._room.nbytes
         task.num_sentences, task.width, task.length, task.used = self.num_sentences, self.width, self.length, self._used
         task.position = position
@@ -403,9 +409,14 @@ class DecoderCache:
         task.ancestors, task.next_ancestors = task.next_ancestors, task.ancestors
         self._parents = range(num_rows)
 
+    def _expect_rows(self, num_rows: int) -> int:
+        """Rows of the next steps, of which there are `num_rows` in this one."""
+        return max(num_rows, _FIRST_WIDTH * self.num_sentences) if self.length == 0 else num_rows
+
     def _grow(self, num_rows: int) -> None:
         """Make room for at least one more step of so many rows."""
         model, task = self.model, self._task
+        num_rows = self._expect_rows(num_rows)
         if self.length >= self._stride or num_rows > min(len(self._ancestors), len(self._next_ancestors)):
             rows = max(num_rows, len(self._ancestors))
             if self.length >= self._stride:
