@@ -249,11 +249,10 @@ def test_ranks_that_cannot_work_together_end_with_one_message(
 # Rank 1 has no memory to spare, so that it refuses whatever has rows enough for a forecast.
 WITHOUT_MEMORY = """
 import os, sys
-from functools import partial
 from transduce.cli import main
 from transduce.training import memory
 if os.environ["RANK"] == "1":
-    memory.probe_memory = partial(memory.probe_memory, free=lambda _: 0)
+    memory._free_memory_per_rank = lambda _: 0
 main(["train", *sys.argv[1:]])
 """
 
