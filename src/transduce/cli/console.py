@@ -106,7 +106,7 @@ LARGEST_BLOCK = 2048
 """Enough to find companions of similar length."""
 
 BLOCK_SECONDS = 10.0
-"""For which somebody waits for output, or loses it by Ctrl-C, at most, about."""
+"""Target duration of one block in seconds: bounds the wait for output and what Ctrl-C loses."""
 
 
 class LineProgress:

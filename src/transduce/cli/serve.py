@@ -37,8 +37,8 @@ class AccessOptions:
     """Address of the service, and who may use it.
 
     Args:
-        host: address to listen at; 127.0.0.1 is for programs of this machine alone, 0.0.0.0 for all networks.
-        port: likewise; 0 is any that is free.
+        host: address to listen on; 127.0.0.1 is for programs of this machine alone, 0.0.0.0 for all networks.
+        port: port to listen on; 0 picks a free one.
         api_key_file: a file with one key a line; without it, no key is needed.
         requests_per_minute: of the same address; 0 is any number.
         cors: an origin, as in https://example.org, whose pages may use the service from a browser; may be given several

@@ -144,8 +144,8 @@ def map_on_cores(function: Callable[[_TaskT], _ResultT], tasks: Sequence[_TaskT]
 def make_single_core_executor(count: int) -> ThreadPoolExecutor:
     """An executor of `count` threads, for each of which PyTorch's number of threads is 1; others keep theirs.
 
-    The number is a thread's own once it was read, but setting it also sets what threads find that read it later: so all
-    of these threads read it now, and then it is set back.
+    torch's thread count becomes thread-local on first read; setting it also changes the default for threads that have
+    not read it yet. Each worker therefore sets and reads it here, before the caller's value is restored.
     """
     before = torch.get_num_threads()
     all_started = Barrier(count)

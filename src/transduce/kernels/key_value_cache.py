@@ -97,9 +97,9 @@ class BeamDecoderState:
     Args:
         memory: for each layer, keys and values of the memory.
         past: for each layer, keys and values of all hypotheses so far, and unused positions behind them.
-        source: added to attention scores of the memory: 0 at real tokens, else the least number of its type; None if
-            all sentences are equally long.
-        visible: added to attention scores of the past, likewise; the least number at unused positions.
+        source: additive cross-attention mask: 0 at real source tokens, the dtype's minimum at padding. None if no
+            source is padded.
+        visible: additive self-attention mask: 0 at the hypothesis's own past tokens, the dtype's minimum elsewhere.
         used: number of positions of `past` that are written.
         length: tokens of each hypothesis so far.
     """

@@ -189,9 +189,9 @@ def cross_attention_weights(
 ) -> Iterator[Float[Tensor, "batch heads target source"]]:
     """The weights of encoder-decoder attention (paper 3.2.3), from the first decoder layer to the last.
 
-    They are computed beside a forward pass, as its fused attention never holds weights. Row t of a layer's weights
-    belongs to the position that reads token t - 1 and predicts token t. Every row sums to 1; padding of the source has
-    no weight. One layer's weights are held at a time, in the model's own precision.
+    Fused attention does not return weights, so they are computed separately during a forward pass. Row t of a layer's
+    weights belongs to the position that reads token t - 1 and predicts token t. Every row sums to 1; padding of the
+    source has weight 0. Only one layer's weights are held at a time, in the model's own precision.
     """
     seen: dict[MultiHeadAttention, Tensor] = {}
 

@@ -55,11 +55,11 @@ class Candidate(NamedTuple):
 
 
 class SentenceSearch:
-    """The hypotheses of one sentence that go on, and those that are finished, both best first.
+    """Live and finished hypotheses of one sentence, both best first.
 
-    The search ends by one of two conditions. The first defines the search: `beam` hypotheses are finished, though
-    others might become better. The second only saves time: a bound on the scores of those that go on proves that none
-    can change the best `num_best` that the first condition, or the limit, would leave.
+    The search stops when (1) `beam` hypotheses are finished, even if live ones might become better, or when (2) no live
+    hypothesis can enter the best `num_best`, by an upper bound on its score. (2) saves time and never changes the
+    result.
     """
 
     def __init__(
@@ -319,7 +319,8 @@ def _advance_constrained(log_probs: Tensor, places: list[SentenceSearch], end_id
     for row, (_, live) in rows.items():
         place, parent = row
         best_scores, best_ids = own[place * width + parent]
-        scores = dict(zip(best_ids[::-1], best_scores[::-1], strict=True))  # what only fills up is overwritten
+        # Filler entries (-inf) come last and may share an id with real ones: reversed, real scores overwrite them.
+        scores = dict(zip(best_ids[::-1], best_scores[::-1], strict=True))
         scores.update(zip(advancing[row], advancing_scores[row], strict=True))
         in_order = sorted(scores.items(), key=lambda item: -item[1])
         for rank, (token, score) in enumerate(in_order):

@@ -40,7 +40,10 @@ class LogitsProcessor:
 
 
 class Progress(NamedTuple):
-    """The state of an automaton: length of the hypothesis, and of each phrase the tokens matched and times complete."""
+    """Automaton state of a hypothesis.
+
+    Its length, the matched prefix length of each phrase, and the number of complete matches of each required phrase.
+    """
 
     length: int
     matched: tuple[int, ...]
@@ -105,7 +108,7 @@ class Automaton:
         return any(matched == len(phrase) for phrase, matched in pairs)
 
     def find_forbidden(self, progress: Progress, last: Token | None) -> set[int]:
-        """Tokens that must not come next, besides `continuing` behind a phrase."""
+        """Tokens that must not come next, except for `continuing` after a required phrase (see `ends_phrase`)."""
         found = {
             phrase[-1]
             for place, phrase in enumerate(self.phrases)
@@ -117,18 +120,18 @@ class Automaton:
         return found | self.logits_processor.find_repeating_tokens(last)
 
     def find_advancing_tokens(self, progress: Progress) -> list[int]:
-        """Tokens that bring a required phrase further."""
+        """Tokens that extend the match of a required phrase that is still to be generated."""
         if progress.length < len(self.prefix):
             return []
         phrases = zip(self.required, progress.matched, progress.times, self.needed, strict=False)
         return [phrase[matched % len(phrase)] for phrase, matched, count, needed in phrases if count < needed]
 
     def may_end(self, progress: Progress) -> bool:
-        """Whether everything required is there."""
+        """Whether the prefix and all required phrases have been generated."""
         return progress.times == self.needed and progress.length >= len(self.prefix)
 
     def count_met(self, progress: Progress) -> int:
-        """Tokens of required phrases that are there, and of the one under way."""
+        """Number of required tokens generated so far, including those of the phrase being generated."""
         whole = sum(len(phrase) * count for phrase, count in zip(self.required, progress.times, strict=True))
         if not any(progress.matched):
             return whole

@@ -118,7 +118,8 @@ def _draw_tokens(
     probabilities = ((log_probs - best) / sampling.temperature).exp_()  # relative to the best
     if sampling.top_k:
         most_probable = probabilities.topk(min(sampling.top_k, probabilities.size(1)), dim=1)
-        # In their old places, as chance goes with these: their order is sometimes one of rounding.
+        # Keep probabilities at their token ids, because random numbers are assigned by id; the order of topk can
+        # depend on rounding.
         probabilities = torch.zeros_like(probabilities).scatter_(1, most_probable.indices, most_probable.values)
     if sampling.top_p < 1:
         drawn = draw_nucleus_tokens(probabilities, chance, sampling.top_p)

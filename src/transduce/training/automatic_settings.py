@@ -28,7 +28,8 @@ FEW_PASSES = 30
 """Passes over a corpus up to which `LEAST_DROPOUT` makes the best translations, unless it is of the smallest."""
 
 CHARACTERS_PER_SECOND = 36_000
-"""What `low-resource` trains on two cores of a CPU, of targets: tells how many passes fit into a time limit."""
+"""Target characters per second that `low-resource` trains on two CPU cores; used to estimate passes within a time
+limit."""
 
 EPOCHS = {3_000: 200, 10_000: 120, 40_000: 60, 100_000: 30, 500_000: 12, 2_000_000: 5}
 """Passes over a corpus of up to so many pairs after which it teaches little more; beyond the last, the preset's updates
@@ -73,10 +74,10 @@ def _dropout(num_characters: int, time_limit: str | None) -> float:
 
 
 def automatic_settings_for(given: Mapping[str, Any], time_limit: str | None = None, *, restart: bool) -> dict[str, Any]:
-    """The same for the run whose folder and text `given` names, as "output" and "data.source"; its pairs are counted.
+    """Count the pairs of the run described by `given` (with keys such as "output" and "data.source"), choose settings.
 
-    Standard input cannot be counted beforehand; it gets the settings of a small corpus. What was decided when the run
-    began, unless it is to `restart`, is not decided again: to count a large corpus takes as long as all else.
+    Standard input cannot be counted beforehand; it gets the settings of a small corpus. A run that has begun keeps the
+    settings chosen then, unless it is to `restart`: to count a large corpus takes as long as all else.
 
     Raises:
         CorpusError: a file is missing, is not UTF-8, or the two differ in number of lines.

@@ -214,10 +214,10 @@ def fit_into_memory(
     is_resumed: bool,
     times: Int[np.ndarray, "pairs"] | None = None,
 ) -> int:
-    """The number of micro-batches that a run needs which began with `micro_batches`, reported with time and memory.
+    """The number of sequential micro-batches that fit into memory, at least `micro_batches`; reports memory and time.
 
-    The number never falls: a run that is resumed on another machine has micro-batches as small, or smaller where it
-    must. They split the recipe's own batches, so that an update is over the same pairs everywhere.
+    The number never decreases: a run that is resumed on another machine has micro-batches of the same size, or smaller
+    ones if necessary. They split the batches of the recipe, so that an update is over the same pairs everywhere.
     """
     fit = probe_memory(updater, lengths, share, micro_batches, 1.0 if is_resumed else SAFE_SHARE, times=times)
     if fit.micro_batches > micro_batches:
@@ -255,7 +255,8 @@ def _measure_seconds(updater: Updater, shapes: list[Shape], safe_share: float) -
     if is_sharded(updater.model):
         return _run_shapes(updater, shapes)
     expected = _call_unless_out_of_memory(updater, lambda: max(_estimate_bytes(updater, shape) for shape in shapes))
-    # Asked even without need: no rank tries a whole batch while another measures.
+    # All ranks must reach this collective, even if their own estimate fits: otherwise one rank would try a whole batch
+    # while another measures.
     if ranks.any(expected is None):
         return None
     there = _free_memory_per_rank(updater)
@@ -284,7 +285,7 @@ def _call_unless_out_of_memory(updater: Updater, attempt: Callable[[], Found]) -
     except (RuntimeError, MemoryError) as error:
         if not is_out_of_memory(error):
             raise
-    _release_memory(updater)  # here and not above: the error held on to the tensors of the pass
+    _release_memory(updater)  # after the except block: the exception keeps the tensors alive until then
     return None
 
 

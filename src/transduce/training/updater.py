@@ -35,8 +35,8 @@ class Decay:
     end: int
     """The last update."""
     factor: float = 1.0
-    """Of the constant rate before `start`; below 1 where an earlier decay is continued on another line, because the
-    remaining time has turned out to be longer or shorter."""
+    """Learning rate before `start` as a fraction of the constant rate. Below 1 if an earlier decay was re-planned
+    because the remaining time changed."""
 
     def factor_at(self, update: int) -> float:
         """Factor of the constant rate at update number `update`."""
@@ -201,7 +201,7 @@ class UpdateFigures:
 
 
 class UpdateStoppedError(Exception):
-    """An update was abandoned before its last batch, as training is to stop; the model is as it was."""
+    """An update was abandoned before its last batch because training should stop; the model is unchanged."""
 
 
 class BatchLoss(nn.Module):
@@ -222,8 +222,8 @@ class BatchLoss(nn.Module):
 class Updater:
     """Updates a model with Adam, alone or together with other ranks.
 
-    `micro_batches` is the number of parts that each batch is divided into, for processes that compute them side by
-    side; with several ranks or on a GPU, batches are not divided.
+    `micro_batches` is the number of parts of each batch that are computed in parallel worker processes. It has no
+    effect on a GPU or with several ranks.
     """
 
     def __init__(self, model: Transformer, config: TrainingConfig, device: torch.device, ranks: Ranks = ALONE) -> None:

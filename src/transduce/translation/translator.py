@@ -78,7 +78,8 @@ FAILED = Translation((Alternative("", -math.inf),))
 """What a text gets whose constraints cannot be kept."""
 
 _MOST_ATTEMPTS = 8
-"""Searches for a translation that keeps constraints, each of which knows more spellings of what must not be there."""
+"""Maximum number of searches for a translation that keeps constraints. After each failed one, further token sequences
+are forbidden: see `TextConstraints.learn_spellings`."""
 
 
 @dataclass(eq=False)

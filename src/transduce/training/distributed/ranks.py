@@ -149,7 +149,8 @@ def connect_ranks() -> Iterator[Ranks]:
     if not dist.is_torchelastic_launched() or os.environ["WORLD_SIZE"] == "1":
         yield ALONE
         return
-    # Imported after the connection is made, it would never release it: gloo's threads would disturb the process's end.
+    # Import before init_process_group. Imported later, the module keeps the process group alive, and gloo's threads
+    # disturb shutdown.
     import_module("torch.distributed.nn")
     store, rank, size = _find_other_ranks()
     try:

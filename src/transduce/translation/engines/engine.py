@@ -37,16 +37,17 @@ from transduce.translation.engines.inference_model import (
 _PROCESSOR = torch.device("cpu")
 
 _LENGTHS = 4
-"""Sources of a large batch are padded to a multiple of so many tokens."""
+"""Sources of a large batch are padded to a multiple of this many tokens."""
 
 FEW = 8
-"""Sentences for which `auto` precision starts few operations rather than fast ones."""
+"""Up to this many sentences, `auto` precision minimises the number of operations rather than the time of each."""
 
 MOST_PROBABILITIES = 2**22
-"""Probabilities of a step, for all hypotheses of a batch, on a processor: as many as its caches are good for."""
+"""Maximum number of probabilities (hypotheses of a batch × vocabulary) in a step on a processor, so that they fit
+its caches."""
 
 MOST_PROBABILITIES_OF_GPU = 2**27
-"""The same on other devices: half a gigabyte in float32, and some copies of it."""
+"""`MOST_PROBABILITIES` for other devices: half a gigabyte in float32, and some copies of it."""
 
 _WORTH_ASKING = 2**28
 """Bytes up to which a search begins without asking the system for its memory, which takes some of a millisecond."""
@@ -191,10 +192,11 @@ class NetworkEngine:
         width: tuple[str, int],
         constraints: Sequence[Constraints] | None = None,
     ) -> list[list[Hypothesis]]:
-        """Divide the sources into batches and search each of them on one thread: several would share even one.
+        """Divide the sources into batches and search each of them.
 
-        `make_search` makes the search of a batch. `width` is the number of hypotheses of each sentence, behind the name
-        of its setting.
+        On a processor, each batch is searched on its own thread; PyTorch would otherwise use several threads for a
+        single batch. `make_search` makes the search of a batch. `width` is the name of the setting for the number of
+        hypotheses of each sentence, and that number.
         """
         self.check(config)
         setting, num_hypotheses = width
