@@ -46,7 +46,7 @@ class TransformerConfig(Section):
     """The non-linearity of the feed-forward networks (paper eq. 2: relu)."""
 
     normalization: Literal["layer", "batch"] = "layer"
-    """What normalises each sub-layer (paper 3.1: layer); `batch` counts real positions only."""
+    """Normalisation of each sub-layer (paper 3.1: layer); statistics of `batch` exclude padding."""
 
     norm_order: Literal["post", "pre"] = "post"
     """Normalise after the residual sum (paper 3.1), or before the sub-layer with a final norm on each stack."""
@@ -58,7 +58,7 @@ class TransformerConfig(Section):
     """A learned number added to the logit of each token; the paper has none (3.4), models made elsewhere do."""
 
     positions: Literal["sinusoidal", "learned", "none"] = "sinusoidal"
-    """What is added to the embeddings to mark the order (paper 3.5; `learned` is Table 3, row E)."""
+    """Positional encoding, added to the embeddings (paper 3.5; `learned` is Table 3, row E)."""
 
     max_positions: int = Field(default=1024, ge=1)
     """Rows of the table of `learned` positions, the longest sentence it can read; sinusoids have no limit."""
@@ -148,7 +148,7 @@ class SearchConfig(Section):
         return min(most, self.max_length) if self.max_length else most
 
     def changed(self, settings: Mapping[str, Any]) -> "SearchConfig":
-        """The same with other settings, by their names.
+        """A copy with other settings, by their names.
 
         Raises:
             ConfigError: a setting is unknown, has a value that it cannot have, or contradicts another.

@@ -92,7 +92,7 @@ class WorstToken(Settings):
     """The log-probability of the whole target by the model itself."""
 
     score_theirs: float
-    """The same by the other program."""
+    """The log-probability of the whole target by the other program."""
 
 
 class Bleu(Settings):
@@ -154,10 +154,10 @@ class Parity(FolderDescription):
     """Tokens whose log-probabilities were compared."""
 
     largest_difference: float
-    """Between two log-probabilities of a token, in nats."""
+    """Largest difference between the two log-probabilities of a token, in nats."""
 
     mean_difference: float
-    """The mean of all, in nats a token."""
+    """Mean difference, in nats a token."""
 
     tolerance: Tolerance
     """The allowed differences."""

@@ -17,9 +17,10 @@ _FEWEST_MULTIPLICATIONS = 400
 
 
 def compute_source_capacity(length: int, d_head: int) -> int:
-    """Positions for keys and values of a source with which the sums of attention do not depend on the batch.
+    """Number of positions to which keys and values of a source are padded, so that results do not depend on the batch.
 
-    With fewer, a short sentence alone would be computed otherwise than padded to the length of a longer one.
+    With fewer, a short sentence alone could be summed in another order, and round differently, than padded to the
+    length of a longer one.
 
     Args:
         length: of the longest source of the batch.
@@ -33,9 +34,9 @@ class KeyValueCache:
     """Keys and values of one attention, in the layout of its matrix products; new positions are written in place.
 
     Args:
-        keys: `heads` rows for each sentence in turn.
-        values: likewise.
-        num_heads: rows of a sentence.
+        keys: keys; `num_heads` consecutive rows for each sentence.
+        values: values, in the same layout.
+        num_heads: number of rows of a sentence.
     """
 
     keys: Float[Tensor, "rows positions d_k"]

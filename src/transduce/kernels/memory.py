@@ -113,7 +113,7 @@ def _kilobytes(path: Path, name: str) -> int | None:
 
 
 def _left_to_groups(root: Path) -> list[int]:
-    """What is left to each control group that this process is in, of version 1 or 2, for those that have a limit."""
+    """Free bytes of each control group (version 1 or 2) that this process is in and that has a limit."""
     left = []
     for line in _lines(root / "proc/self/cgroup"):
         _, controllers, path = line.split(":", 2)

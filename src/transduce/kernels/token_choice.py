@@ -107,7 +107,7 @@ def copy_to_host(scores: Float[Tensor, "*shape"], *integers: Int[Tensor, "*shape
 
 
 _LIKELIEST = 32
-"""Tokens that are sorted first where only the most probable may be drawn: mostly they are enough."""
+"""Number of most probable tokens that are sorted first to find the nucleus, which mostly lies within them."""
 
 
 def draw_tokens(

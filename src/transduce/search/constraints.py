@@ -16,9 +16,10 @@ class LogitsProcessor:
     """Changes of the log-probabilities by which hypotheses are compared; the scores of hypotheses stay true.
 
     Args:
-        no_repeat_ngram: tokens of the shortest sequence that no hypothesis contains twice; 0: anything may repeat.
-        repetition_penalty: factor of the log-probability of a token that the hypothesis has already; 1: none.
-        diversity: nats that a continuation loses for each better one of the same hypothesis (Li et al. 2016); 0: none.
+        no_repeat_ngram: n, where no n-gram may occur twice in a hypothesis; 0: off.
+        repetition_penalty: factor for the log-probability of a token that already occurs in the hypothesis; 1: off.
+        diversity: penalty in nats; of the continuations of one hypothesis, the one ranked k (from 0) loses
+            k · diversity (Li et al. 2016); 0: off.
     """
 
     no_repeat_ngram: int = 0
@@ -72,7 +73,7 @@ def _count_matched(phrase: Phrase, matched: int, token: int) -> int:
 
 
 class Automaton:
-    """An automaton that follows the constraints of one sentence along its hypotheses."""
+    """Tracks the constraints of one sentence along each of its hypotheses."""
 
     def __init__(self, constraints: Constraints, logits_processor: LogitsProcessor, end_id: int) -> None:
         self.prefix = constraints.prefix
@@ -89,7 +90,7 @@ class Automaton:
         return Progress(0, self._nothing_matched, (0,) * len(self.required))
 
     def advance(self, progress: Progress, token: int) -> Progress:
-        """The progress of the hypothesis with `token` behind it."""
+        """The progress of the hypothesis after `token` is appended."""
         if token not in self._tokens:
             return Progress(progress.length + 1, self._nothing_matched, progress.times)
         pairs = zip(self.phrases, progress.matched, strict=True)

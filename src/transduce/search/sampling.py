@@ -1,4 +1,4 @@
-"""Sampling: hypotheses drawn at random, as probable as the model finds them."""
+"""Sampling: hypotheses drawn at random from the model's distribution."""
 
 import math
 from collections.abc import Sequence
@@ -19,8 +19,8 @@ class Sampling:
     """The distribution that tokens are drawn from: softmax(log-probabilities / `temperature`) without improbable ones.
 
     Args:
-        temperature: 1 is the model's own distribution, less keeps nearer to the most probable.
-        top_k: only so many of the most probable tokens (Fan et al. 2018); 0: all.
+        temperature: 1 is the model's own distribution; lower values favour the most probable tokens.
+        top_k: number of most probable tokens to draw from (Fan et al. 2018); 0: all.
         top_p: of those, only the fewest most probable ones whose probabilities add up to this, and whatever is as
             probable as the last of them (Holtzman et al. 2020).
 

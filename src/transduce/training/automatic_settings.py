@@ -17,7 +17,7 @@ QUICK_SECONDS = 2 * 3600
 """A time limit up to which a corpus of up to `MOST_PAIRS_QUICKLY` pairs is better learned by the smaller network."""
 
 MOST_PAIRS_QUICKLY = 500_000
-"""Beyond that, `QUICK_SECONDS` are not even a pass over the text."""
+"""Maximum number of pairs for `QUICK_SECONDS`: with more, that time is not enough for one pass over the text."""
 
 DROPOUT = {700_000: 0.3, 6_000_000: 0.2}
 """Dropout in `low-resource` for a corpus whose targets have up to so many characters; beyond, `LEAST_DROPOUT`."""
@@ -39,7 +39,8 @@ TIMED = {
     preset: {"training.schedule": "warmup_stable_decay", "training.learning_rate": rate, "training.ema_decay": 0.999}
     for preset, rate in {"base": 7e-4, "big": 5e-4}.items()
 }
-"""What makes a run of the paper's models end in a given time; the rate is the highest of eq. 3 with 4,000 updates."""
+"""Settings of the paper's models for a run with a time limit; the learning rate is the peak of eq. 3 with a warmup of
+4,000 updates."""
 
 UNLIMITED = 100_000_000
 """Updates of a run that its time limit ends."""

@@ -79,7 +79,7 @@ class RunState:
     without_gain: int = 0
     """Validations in a row that were not better than `best_single`."""
     seconds: float = 0.0
-    """Of training, over all sittings."""
+    """Seconds of training, over all sittings."""
     elapsed: float = 0.0
     """Seconds of the run over all sittings, including validations and everything else."""
     decay: Decay | None = None

@@ -47,10 +47,10 @@ class TrainingResult:
     """How a run ended."""
 
     folder: Path
-    """Of the run; `folder/best` is the model to use."""
+    """Folder of the run; `folder/best` is the model to use."""
     updates: int
     seconds: float
-    """Of training, over all sittings; without validation."""
+    """Seconds of training, over all sittings; without validation."""
     best: float
     """The best figure of validation, in terms of `training.best_by` (for "loss", its negative)."""
 

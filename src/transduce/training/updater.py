@@ -71,7 +71,7 @@ def learning_rate(config: TrainingConfig, d_model: int, update: int, decay: Deca
 
 
 TOLERANCE = 0.01
-"""Share of the time limit by which the end of a run may be expected early or late before its decay is changed."""
+"""The decay is re-planned if the expected end is off by more than this fraction of the time limit."""
 
 
 def plan_decay(
@@ -79,14 +79,14 @@ def plan_decay(
 ) -> Decay | None:
     """The decay after update number `update` of a run with schedule = "warmup_stable_decay"; None before it begins.
 
-    One that would miss the time limit by more than `TOLERANCE` makes way for one that ends in time: the rate continues
-    from its present value on another straight line.
+    A decay that would miss the time limit by more than `TOLERANCE` is replaced by one that ends in time: the rate
+    continues from its present value on another straight line.
 
     Args:
         config: of the run.
-        decay: as it was planned after the update before; None if it has not begun.
+        decay: the decay planned after the previous update; None if it has not begun.
         update: updates done.
-        seconds_left: of the time limit for updates; infinite where there is none.
+        seconds_left: seconds of the time limit that are left for updates; infinite without a limit.
         seconds_per_update: mean, including what happens between updates.
     """
     if decay is None:

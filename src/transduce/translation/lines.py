@@ -379,11 +379,11 @@ def describe_lines(
     head: AlignmentHead | None = None,
     has_alignment: bool = False,
 ) -> list[TranslatedSentence]:
-    """What is known of translated lines.
+    """Translated lines with score, tokens, confidence and alignment, as far as they are known.
 
-    Where protected spans are kept, score, tokens and confidence are those of the translation without them; there are
-    none where it was put together of parts of sentences. The alignment is that of the line as it stands. Alignment and
-    confidence are unknown of a line that was too long to be read as a whole.
+    If protected spans are kept, score, tokens and confidence are those of the translation without the spans; there are
+    none if it was assembled from parts of sentences. The alignment is that of the final line. A line that was too long
+    to be read as a whole has no alignment and no confidence.
 
     Args:
         lines: the lines.

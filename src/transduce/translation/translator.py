@@ -63,8 +63,8 @@ class EncodedText:
 
     Args:
         text: the text.
-        num_tokens: of the text as a whole, `</s>` included.
-        parts: source ids of each part that is translated by itself, `</s>` included; none of a blank text.
+        num_tokens: number of tokens of the whole text, `</s>` included.
+        parts: source ids of each part that is translated by itself, `</s>` included; empty for a blank text.
         is_whole: whether the model reads the text as a whole.
     """
 
@@ -75,7 +75,7 @@ class EncodedText:
 
 
 FAILED = Translation((Alternative("", -math.inf),))
-"""What a text gets whose constraints cannot be kept."""
+"""The result for a text whose constraints cannot be kept."""
 
 _MOST_ATTEMPTS = 8
 """Maximum number of searches for a translation that keeps constraints. After each failed one, further token sequences

@@ -44,7 +44,7 @@ class _Texts(Settings):
     """Language code of the translations; null: the only one that there is for the source."""
 
     format: Literal["text", "html", "xml"] = "text"
-    """Of markup, the text is translated, and tags are kept where the words are that they mark."""
+    """In html and xml, only the text is translated, and tags stay at the words that they mark."""
 
     deadline_seconds: float | None = Field(default=None, ge=1)
     """For the whole request: what is not done by then is given up; null: as long as this service allows."""
