@@ -128,7 +128,7 @@ _ResultT = TypeVar("_ResultT")
 
 
 def map_on_cores(function: Callable[[_TaskT], _ResultT], tasks: Sequence[_TaskT], num_threads: int) -> list[_ResultT]:
-    """The result of `function` for each task, computed by so many threads; an exception cancels tasks not begun.
+    """The result of `function` for each task, computed by `num_threads` threads; an exception cancels waiting tasks.
 
     Operators of PyTorch release Python's lock while they compute.
     """

@@ -13,7 +13,7 @@ BLOCK = 512
 """Rows that are multiplied together, so that products have few different shapes: see `_LinearInBlocks`."""
 
 ROWS_TOGETHER = 4
-"""Rows that matrix libraries multiply together; what is left over they multiply by other instructions: see `linear`."""
+"""Rows that matrix libraries process together; remaining rows are multiplied by other instructions: see `linear`."""
 
 WIDEST_IN_BLOCKS = 256
 """Up to here, for the smaller side of W, oneDNN takes longer to build a kernel than to compute some rows twice."""
@@ -59,12 +59,12 @@ def linear(
 
 
 def sums_in_one_order(inputs: Tensor) -> bool:
-    """Whether what is computed of a sentence must not depend on its batch: in float32 on a CPU, outside of training."""
+    """Whether results for a sentence must not depend on its batch: in float32 on a CPU, outside of training."""
     return inputs.dtype == torch.float32 and inputs.device.type == "cpu" and not torch.is_grad_enabled()
 
 
 def multiplies_in_blocks(inputs: Tensor) -> bool:
-    """Whether products of such numbers are made by oneDNN, which builds a kernel for each new number of rows."""
+    """Whether oneDNN multiplies such inputs; it builds a kernel for each new number of rows."""
     return inputs.dtype == torch.bfloat16 and inputs.device.type == "cpu"
 
 

@@ -11,29 +11,30 @@ from transduce.text import CorpusSize
 from transduce.training.run_folder import RunFolder
 
 SIZES = {"low-resource": 200_000, "medium-resource": 2_000_000, "base": 20_000_000}
-"""The preset for a corpus of up to so many pairs; beyond the last, `big`."""
+"""Largest number of pairs for which each preset is chosen; above the last, it is `big`."""
 
 QUICK_SECONDS = 2 * 3600
-"""A time limit up to which a corpus of up to `MOST_PAIRS_QUICKLY` pairs is better learned by the smaller network."""
+"""Up to this time limit in seconds, the smaller network translates better after training on up to `MOST_PAIRS_QUICKLY`
+pairs."""
 
 MOST_PAIRS_QUICKLY = 500_000
 """Maximum number of pairs for `QUICK_SECONDS`: with more, that time is not enough for one pass over the text."""
 
 DROPOUT = {700_000: 0.3, 6_000_000: 0.2}
-"""Dropout in `low-resource` for a corpus whose targets have up to so many characters; beyond, `LEAST_DROPOUT`."""
+"""Dropout in `low-resource` by the largest number of target characters; above the last, `LEAST_DROPOUT`."""
 
 LEAST_DROPOUT = 0.1
 
 FEW_PASSES = 30
-"""Passes over a corpus up to which `LEAST_DROPOUT` makes the best translations, unless it is of the smallest."""
+"""Up to this many passes over a corpus, `LEAST_DROPOUT` gives the best translations, except for the smallest ones."""
 
 CHARACTERS_PER_SECOND = 36_000
 """Target characters per second that `low-resource` trains on two CPU cores; used to estimate passes within a time
 limit."""
 
 EPOCHS = {3_000: 200, 10_000: 120, 40_000: 60, 100_000: 30, 500_000: 12, 2_000_000: 5}
-"""Passes over a corpus of up to so many pairs after which it teaches little more; beyond the last, the preset's updates
-decide."""
+"""Passes over a corpus, by its largest number of pairs, after which more training gains little; above the last, the
+preset gives the number of updates."""
 
 TIMED = {
     preset: {"training.schedule": "warmup_stable_decay", "training.learning_rate": rate, "training.ema_decay": 0.999}

@@ -1,4 +1,4 @@
-"""The training loop: updates, and every so many of them a line of metrics, a validation and a checkpoint."""
+"""The training loop: updates, and at intervals a line of metrics, a validation and a checkpoint."""
 
 import math
 import time

@@ -83,7 +83,7 @@ def plan_decay(
     continues from its present value on another straight line.
 
     Args:
-        config: of the run.
+        config: the configuration of the run.
         decay: the decay planned after the previous update; None if it has not begun.
         update: updates done.
         seconds_left: seconds of the time limit that are left for updates; infinite without a limit.
@@ -187,15 +187,15 @@ class UpdateFigures:
     padding_share: float
     """Share of padding in the batches, both sides."""
     gradient_norm: float
-    """Euclidean norm, before clipping."""
+    """Euclidean norm of the gradient, before clipping."""
     learning_rate: float
 
     @property
     def is_skipped(self) -> bool:
         """Whether the model was left as it was, because loss or gradient are not finite.
 
-        A step along a gradient that is infinite or NaN would make every weight so, for good. Loss scaling skips such
-        steps (Micikevicius et al. 2018); here every precision does.
+        A step along an infinite or NaN gradient would make all weights infinite or NaN for good. Loss scaling skips
+        such steps (Micikevicius et al. 2018); here they are skipped in every precision.
         """
         return not (math.isfinite(self.loss) and math.isfinite(self.gradient_norm))
 
@@ -256,9 +256,9 @@ class Updater:
         skip the update: weights, running statistics and optimiser stay as they are, to the bit.
 
         Args:
-            number: of the update, from 1.
-            batches: of this rank; their gradients are summed.
-            decay: of the learning rate; the one that the configuration plans unless given.
+            number: number of the update, from 1.
+            batches: the batches of this rank; their gradients are summed.
+            decay: decay of the learning rate; the one that the configuration plans unless given.
 
         Raises:
             UpdateStoppedError: `should_stop` returned True between two batches, and there is one rank: several would
@@ -295,7 +295,7 @@ class Updater:
 
     @property
     def has_micro_batches(self) -> bool:
-        """Whether batches are divided into micro-batches that are computed side by side."""
+        """Whether batches are divided into micro-batches that are computed in parallel."""
         return self.micro_batches > 1 and self.ranks.size == 1 and self.device.type == "cpu"
 
     def limit_threads(self) -> AbstractContextManager[None]:

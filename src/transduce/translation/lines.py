@@ -1,4 +1,4 @@
-"""Translation of lines with all options, and what is known of a translated line: tokens, confidence, alignment."""
+"""Translation of lines with all options, and tokens, confidence and alignment of a translated line."""
 
 import math
 from collections.abc import Sequence
@@ -172,7 +172,7 @@ class LineTranslator:
     def _search(
         self, translator: Translator, texts: Sequence[EncodedText], constraints: Sequence[TextConstraints | None]
     ) -> list[Translation]:
-        """Translate by search, at first without constraints where nothing is required, as they may well be kept anyway.
+        """Translate by search; if nothing is required, first without constraints, which are often kept anyway.
 
         A text that is too long to be read as a whole cannot be held to constraints, and fails.
         """
@@ -388,7 +388,7 @@ def describe_lines(
     Args:
         lines: the lines.
         translator: what translated them.
-        confidence: of the calibrated model.
+        confidence: the confidence estimator of a calibrated model.
         head: whose attention is the alignment; the mean of the last layer's unless given.
         has_alignment: whether lines are aligned.
 

@@ -144,7 +144,7 @@ class Translator:
         return cls(engine, tokenizer, search, languages.source, languages.target)
 
     def make_forced_decoder(self, purpose: str) -> ForcedDecoder:
-        """The model as a reader of given translations, whose attention and probabilities are looked at.
+        """A decoder that is forced to given translations, for their attention and probabilities.
 
         Raises:
             ConfigError: the engine is not the native one; says that `purpose` needs it.
@@ -196,9 +196,10 @@ class Translator:
     ) -> list[Translation]:
         """The `num_best` best translations of each text, with scores.
 
-        Alternatives differ in their texts; there are fewer only where the search finds no more. What is found with
-        constraints is verified, and searched again with what was wrong. Where they cannot be kept, the one alternative
-        of the text has the score -inf, without a search if `check` can tell.
+        Alternatives differ in their texts; there are fewer than `num_best` only if the search finds no more. A
+        translation with constraints is verified; if it violates them, the search is repeated with stricter ones. If
+        they cannot be kept, the only alternative of the text has the score -inf; if `check` can tell, there is no
+        search.
 
         Raises:
             ConfigError: `num_best` is above the beam.
@@ -249,7 +250,7 @@ class Translator:
     def check(self, *, num_best: int = 1, constraints: TextConstraints | None = None, num_samples: int = 0) -> None:
         """Check that the engine has what the options need, and that translations can keep the constraints.
 
-        Only as far as it is known before any translation is looked for.
+        Only reasons that are known before a search are found.
 
         Raises:
             ConfigError: constraints contradict each other or the settings of the search, or are longer than the model
@@ -275,7 +276,7 @@ class Translator:
     def _find_constrained(
         self, texts: Sequence[EncodedText], constraints: Sequence[TextConstraints], num_best: int
     ) -> list[Translation]:
-        """Verified translations of texts of one part or none."""
+        """Verified translations of texts with at most one part."""
         in_ids = [one.as_ids(self.tokenizer) for one in constraints]
         is_possible = [self._find_problem(*both) is None for both in zip(constraints, in_ids, strict=True)]
         searched = [

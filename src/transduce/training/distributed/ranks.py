@@ -240,7 +240,7 @@ def wrap_for_distributed(
 
 
 def is_sharded(module: nn.Module) -> bool:
-    """Whether each rank holds but a part of the weights."""
+    """Whether each rank holds only a part of the weights."""
     return any(hasattr(parameter, "full_tensor") for parameter in module.parameters())
 
 

@@ -1,4 +1,4 @@
-"""What training tells whoever watches: progress, throughput, time remaining, and a forecast of the scores."""
+"""Progress reports of training: progress, throughput, time remaining, and a forecast of the scores."""
 
 import math
 from collections.abc import Sequence

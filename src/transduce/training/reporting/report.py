@@ -1,4 +1,4 @@
-"""What follows metrics.jsonl while a run goes on: report.html, and TensorBoard's event files."""
+"""Outputs made from metrics.jsonl during a run: report.html, and TensorBoard's event files."""
 
 import importlib.util
 import io

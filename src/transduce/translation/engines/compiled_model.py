@@ -150,7 +150,7 @@ class CompiledModel:
         return table.address + place * table.stride
 
     def _find_table(self, length: int) -> "_PositionTable":
-        """A table of at least so many positions; none is ever freed, as another thread may still read it."""
+        """A table of at least this many positions; tables are never freed, as another thread may still read it."""
         table = self._tables[-1]
         if length > table.length:
             limit = self._make_positions.limit
