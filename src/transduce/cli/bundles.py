@@ -45,7 +45,7 @@ def export(
         model: a bundle, or the folder of a run.
         to: the format: ctranslate2, huggingface, argos, marian or onnx.
         output: the folder to write, or the file for argos; an older export there is replaced.
-        precision: of the weights: float32 unless given, or whatever else the format has, as int8.
+        precision: type of the weights: float32 unless given, or whatever else the format has, as int8.
         probe: text to prove it by, plain or compressed, one sentence a line, of which the first 200 are taken; unless
             given, sentences are made of the model's vocabulary.
         reference: translations of the probe by people, line for line, for BLEU.

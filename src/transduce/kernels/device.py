@@ -74,7 +74,7 @@ class ComputePrecision:
     """The types that a model computes in.
 
     Args:
-        compute_dtype: of everything but, perhaps, large linear layers.
+        compute_dtype: type of all computations, except perhaps of large linear layers.
         is_mixed: whether linear layers with at least `LARGE` weights compute in bfloat16 all the same.
         is_batch_invariant: whether the results for a sentence must not depend on its batch, to the last bit; for
             float32 and int8 on a processor.
@@ -108,7 +108,7 @@ def resolve_precision(
 
     Args:
         precision: as a user names it.
-        device: where the model computes.
+        device: the device of the model.
         d_model: width of the model.
         is_few: whether a few sentences are translated at a time. On a processor, starting a small product in bfloat16
             then takes longer than computing it in float32.

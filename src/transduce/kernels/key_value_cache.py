@@ -23,7 +23,7 @@ def compute_source_capacity(length: int, d_head: int) -> int:
     length of a longer one.
 
     Args:
-        length: of the longest source of the batch.
+        length: number of tokens of the longest source of the batch.
         d_head: width of a key or of a value, the narrower of the two.
     """
     return max(length, _FEWEST_KEYS, -(-_FEWEST_MULTIPLICATIONS // d_head))

@@ -21,8 +21,8 @@ class Sampling:
     Args:
         temperature: 1 is the model's own distribution; lower values favour the most probable tokens.
         top_k: number of most probable tokens to draw from (Fan et al. 2018); 0: all.
-        top_p: of those, only the fewest most probable ones whose probabilities add up to this, and whatever is as
-            probable as the last of them (Holtzman et al. 2020).
+        top_p: draw from the smallest set of the most probable of these tokens whose probabilities add up to this, and
+            from tokens as probable as its last one (Holtzman et al. 2020).
 
     Raises:
         ConfigError: `temperature` is not above 0 or not finite, `top_k` negative, or `top_p` not in (0, 1].

@@ -110,7 +110,7 @@ class MeasuredRun(NamedTuple):
         text: kind of text, languages and name of the corpus.
         num_pairs: in the training text.
         training: how long it trained.
-        test_text: what was translated, with beam 4.
+        test_text: the text that was translated, with beam 4.
         bleu: sacreBLEU's BLEU.
         chrf: sacreBLEU's chrF.
     """

@@ -166,7 +166,7 @@ def probe_memory(
     in the middle of a pass, which ends all of them before training begins.
 
     Args:
-        updater: whose model is tried.
+        updater: updater of the model that is tried.
         lengths: tokens of the source and of the target of every pair, `</s>` included.
         share: tokens of a batch, on either side, that each rank takes; it may take a pair more.
         micro_batches: the number to begin with; doubled until they fit.

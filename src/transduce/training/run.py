@@ -58,7 +58,7 @@ def train(
     process in it are cleaned up first.
 
     Args:
-        config: of the run.
+        config: the configuration of the run.
         reporter: shows how it goes; nothing is shown unless given.
         restart: delete what the run's folder holds of an earlier run.
         standard_input: where `data.pairs = "-"` is read from.

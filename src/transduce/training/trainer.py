@@ -59,9 +59,9 @@ class Trainer:
     """Trains the model of one run in its folder.
 
     Args:
-        config: of the run.
+        config: the configuration of the run.
         prepared: its data.
-        folder: of the run.
+        folder: the folder of the run.
         reporter: is told how training goes.
         start: the bundle whose weights training starts from; random weights unless given.
         ranks: the processes that train the model together.

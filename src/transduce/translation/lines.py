@@ -27,7 +27,7 @@ class Line:
 
     Args:
         source: the line.
-        translation: of the line. Where spans or terms are kept, score and pieces of its one alternative are those of
+        translation: its translation. If spans or terms are kept, score and pieces of its one alternative are those of
             the text without spans; there are none if it was put together of parts of sentences.
         how: how spans and terms were kept; None if none were to be kept.
         spans: pairs of the same kept span in the source and in the translation.
@@ -76,7 +76,7 @@ class LineTranslator:
 
     Args:
         translator: the model and its tokenizer.
-        options: those of every line.
+        options: options of all lines.
         head: whose attention says where spans belong; the mean of the last layer's unless given.
 
     Raises:
@@ -387,7 +387,7 @@ def describe_lines(
 
     Args:
         lines: the lines.
-        translator: what translated them.
+        translator: the translator of the lines.
         confidence: the confidence estimator of a calibrated model.
         head: whose attention is the alignment; the mean of the last layer's unless given.
         has_alignment: whether lines are aligned.

@@ -29,7 +29,7 @@ class Alternative:
     Args:
         text: a single line.
         score: log-probability in nats, `</s>` included, divided by the length penalty; of parts, the sum.
-        pieces: of all parts, `</s>` included.
+        pieces: pieces of all parts, `</s>` included.
         token_scores: the log-probability of each, in nats.
         utility: mean chrF against the other samples, from 0 to 100; None unless samples are ranked by it.
     """

@@ -118,7 +118,7 @@ class PackedTransformer:
         library: the level for which the weights were packed.
         encoder: the encoder.
         decoder: the decoder.
-        projection: from the decoder's outputs to logits; outputs that are only padding have the bias -inf.
+        projection: linear layer from the decoder's outputs to logits; outputs that are only padding have the bias -inf.
         attention: the sizes of the attentions.
         embedding_scale: factor of the embeddings.
         activation: a key of `ACTIVATIONS`.

@@ -88,7 +88,7 @@ class ScoreRequest(Settings):
     """Language code of the texts; null: the only one that there is."""
 
     target: str | None = Field(default=None, examples=["de"])
-    """Language code of the translations; likewise."""
+    """Language code of the translations; null: the only one that there is."""
 
     deadline_seconds: float | None = Field(default=None, ge=1)
     """For the whole request; null: as long as this service allows."""

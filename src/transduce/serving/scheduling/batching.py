@@ -144,8 +144,8 @@ class FairQueue:
         that got only what others had left over comes first.
 
         Args:
-            max_items: of the batch; up to a turn more, if a job would be divided.
-            max_tokens: of the batch, with all hypotheses; a longer payload is a batch of its own.
+            max_items: maximum number of items of the batch; up to a turn more, if a job would be divided.
+            max_tokens: maximum number of tokens of the batch, with all hypotheses; a longer payload is its own batch.
         """
         if not self._groups:
             return []
