@@ -76,7 +76,7 @@ class RecordedConfidence(Settings):
     """Expected calibration error of the probabilities that the model itself gives to its words."""
 
     calibration_error: float = Field(ge=0, le=1)
-    """The same of the fitted probabilities."""
+    """Expected calibration error of the fitted probabilities."""
 
     auc: float = Field(ge=0, le=1)
     """The probability that of a right word and a wrong one, the right one has the higher fitted probability."""
@@ -85,7 +85,7 @@ class RecordedConfidence(Settings):
     """Mean distance of the predicted chrF from the real one."""
 
     chrf_error_of_mean: float = Field(ge=0, le=100)
-    """The same if for every sentence the mean chrF of the fit's were predicted."""
+    """Baseline of `chrf_error`: the prediction for every sentence is the mean chrF of the sentences of the fit."""
 
 
 class RecordedHead(Settings):

@@ -31,7 +31,7 @@ class FolderDescription(Settings):
     """The fields that descriptions of all kinds of folders have; each kind fixes the first two."""
 
     format: str
-    """What kind of folder this is."""
+    """The kind of folder."""
 
     format_version: int
     """Raised by one whenever older programs could not read the folder any more."""
@@ -144,7 +144,7 @@ class RecordedScore(Settings):
     """A figure of quality, with what is needed to compute it again."""
 
     metric: str
-    """As in "BLEU"."""
+    """Name of the metric, as in "BLEU"."""
 
     value: float
     """The figure itself."""

@@ -112,7 +112,8 @@ def lock_folder(folder: Path, lock: Path, timeout: float = 0) -> Iterator[None]:
     try:
         yield
     finally:
-        # While it is held: whoever opened it meanwhile finds that the file has lost its name, and does not take it.
+        # Unlink before releasing: a process that already opened the file notices that it was unlinked and does not
+        # acquire it.
         with suppress(OSError):
             lock.unlink()
         holder.release()
@@ -360,10 +361,10 @@ def _put_in_place(place: Path, new: Path) -> None:
             old.rename(place)
         raise
     flush_to_disk(place.parent)
-    # Not before: until the new folder is in its place, the one aside is the only one there is.
+    # Only now: until the new folder is in its place, the old one is the only complete copy.
     shutil.rmtree(old, ignore_errors=True)
 
 
 def _name_aside(folder: Path, kind: str) -> Path:
-    # A name that nobody gives to a copy of his own: what has it is removed unasked.
+    # The name must not collide with user files, because such folders are deleted without asking.
     return folder.with_name(f"{folder.name}.transduce-{kind}-{os.getpid()}")

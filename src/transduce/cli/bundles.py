@@ -45,7 +45,7 @@ def export(
         model: a bundle, or the folder of a run.
         to: the format: ctranslate2, huggingface, argos, marian or onnx.
         output: the folder to write, or the file for argos; an older export there is replaced.
-        precision: of the weights: float32 unless given, or whatever else the format has, as int8.
+        precision: type of the weights: float32 unless given, or whatever else the format has, as int8.
         probe: text to prove it by, plain or compressed, one sentence a line, of which the first 200 are taken; unless
             given, sentences are made of the model's vocabulary.
         reference: translations of the probe by people, line for line, for BLEU.
@@ -78,7 +78,7 @@ def import_bundle(
         output: folder of the new bundle.
         tokenizer: a SentencePiece model, or a folder with one or two, where none lies in or beside the model.
         source_language: a code as in "en"; what the model says of itself unless given.
-        target_language: likewise.
+        target_language: a code as in "de"; what the model says of itself unless given.
         probe: text to prove it by, plain or compressed, one sentence a line, of which the first 200 are taken; unless
             given, sentences are made of the model's vocabulary.
         force: replace a model that is there; a folder with anything else in it never is.

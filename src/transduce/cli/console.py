@@ -93,7 +93,7 @@ def progress_line(progress: Progress) -> str:
 
 
 def duration(seconds: float) -> str:
-    """As in "1:02:03" or "2:03"."""
+    """The duration as "1:02:03" or "2:03"."""
     minutes, rest = divmod(round(seconds), 60)
     hours, minutes = divmod(minutes, 60)
     return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
@@ -103,10 +103,10 @@ FIRST_BLOCK = 256
 """Lines that are read before the first are translated; as many more each time, as long as they do not take too long."""
 
 LARGEST_BLOCK = 2048
-"""Enough to find companions of similar length."""
+"""Maximum number of lines of a block: enough to form batches of similar length."""
 
 BLOCK_SECONDS = 10.0
-"""For which somebody waits for output, or loses it by Ctrl-C, at most, about."""
+"""Target duration of one block in seconds: bounds the wait for output and what Ctrl-C loses."""
 
 
 class LineProgress:
@@ -136,7 +136,7 @@ class LineProgress:
         return self._block_size
 
     def done(self, num_lines: int, seconds: float) -> None:
-        """So many lines more are finished, and took so long."""
+        """Record that `num_lines` more lines are finished and took `seconds`; adapt the size of blocks."""
         now = time.monotonic()
         self._num_lines += num_lines
         affordable = int(num_lines * BLOCK_SECONDS / max(seconds, 1e-6))

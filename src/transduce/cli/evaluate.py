@@ -173,7 +173,7 @@ def _table(measured: RecordedConfidence) -> str:
 @Parameter(name="*")
 @dataclass(frozen=True, kw_only=True)
 class HeadChoice:
-    """Whose attention to align by, or what to choose it on."""
+    """The head whose attention gives alignments, or the text on which to choose it."""
 
     head: str | None = None
     """LAYER.HEAD of the decoder, from 1, or LAYER for the mean of its heads; +1 behind it reads the next position."""

@@ -37,10 +37,10 @@ class AccessOptions:
     """Address of the service, and who may use it.
 
     Args:
-        host: address to listen at; 127.0.0.1 is for programs of this machine alone, 0.0.0.0 for all networks.
-        port: likewise; 0 is any that is free.
+        host: address to listen on; 127.0.0.1 is for programs of this machine alone, 0.0.0.0 for all networks.
+        port: port to listen on; 0 picks a free one.
         api_key_file: a file with one key a line; without it, no key is needed.
-        requests_per_minute: of the same address; 0 is any number.
+        requests_per_minute: limit of requests from the same address; 0 is no limit.
         cors: an origin, as in https://example.org, whose pages may use the service from a browser; may be given several
             times; "*" for all.
     """
@@ -89,8 +89,8 @@ def serve(
         limits: what requests may cost.
         computation: what computes.
         source_language: code of the source, as in en, of a model that does not say it.
-        target_language: likewise of the target.
-        log_format: of the lines on standard error: one about each request, none of which has a text, key or address.
+        target_language: code of the target, as in de, of a model that does not say it.
+        log_format: format of lines on standard error: one about each request, none of which has a text, key or address.
     """
     access.check()
     for module, package in _PACKAGES.items():

@@ -65,12 +65,12 @@ class StandardOutput:
             return int(self._stream.write(text))
 
     def writelines(self, lines: Iterable[str]) -> None:
-        """Likewise."""
+        """Write lines; see `write`."""
         for line in lines:
             self.write(line)
 
     def flush(self) -> None:
-        """Likewise."""
+        """Flush; see `write`."""
         with _named_failures():
             self._stream.flush()
 

@@ -46,7 +46,7 @@ class TransformerConfig(Section):
     """The non-linearity of the feed-forward networks (paper eq. 2: relu)."""
 
     normalization: Literal["layer", "batch"] = "layer"
-    """What normalises each sub-layer (paper 3.1: layer); `batch` counts real positions only."""
+    """Normalisation of each sub-layer (paper 3.1: layer); statistics of `batch` exclude padding."""
 
     norm_order: Literal["post", "pre"] = "post"
     """Normalise after the residual sum (paper 3.1), or before the sub-layer with a final norm on each stack."""
@@ -58,7 +58,7 @@ class TransformerConfig(Section):
     """A learned number added to the logit of each token; the paper has none (3.4), models made elsewhere do."""
 
     positions: Literal["sinusoidal", "learned", "none"] = "sinusoidal"
-    """What is added to the embeddings to mark the order (paper 3.5; `learned` is Table 3, row E)."""
+    """Positional encoding, added to the embeddings (paper 3.5; `learned` is Table 3, row E)."""
 
     max_positions: int = Field(default=1024, ge=1)
     """Rows of the table of `learned` positions, the longest sentence it can read; sinusoids have no limit."""
@@ -85,7 +85,7 @@ class TransformerConfig(Section):
 
     @property
     def num_parameters(self) -> int:
-        """Trainable numbers of such a network, of which none has to exist for that; a shared matrix counts once."""
+        """Number of trainable parameters, computed without building the network. Shared matrices count once."""
         heads, d_model = self.num_heads, self.d_model
         projected = heads * (2 * self.d_k + self.d_v)
         attention = (d_model + 1) * projected + (heads * self.d_v + 1) * d_model
@@ -113,46 +113,47 @@ class SearchConfig(Section):
     """Hypotheses kept for each sentence; 1 is greedy search."""
 
     length_penalty: float = Field(default=0.6, ge=0.0, le=10.0)
-    """Alpha in ((5 + n) / 6)^alpha, by which a hypothesis of n tokens has its log-probability divided
-    (Wu et al. 2016, eq. 14)."""
+    """Alpha: the log-probability of a hypothesis of n tokens is divided by ((5 + n) / 6)^alpha (Wu et al. 2016,
+    eq. 14)."""
 
     max_extra_length: int = Field(default=50, ge=1)
     """A translation has at most this many tokens more than its source."""
 
     min_length: int = Field(default=1, ge=1)
-    """A translation has at least this many tokens, `</s>` included; one whose source allows less has what it allows."""
+    """Minimum number of target tokens, `</s>` included. If the maximum for a source is smaller, the maximum applies."""
 
     max_length: int = Field(default=0, ge=0)
-    """A translation has at most this many tokens, `</s>` included, 2 or more. 0: no limit but that by its source."""
+    """Maximum number of target tokens, `</s>` included, at least 2. 0: limited by `max_extra_length` only."""
 
     no_repeat_ngram: int = Field(default=0, ge=0)
-    """Tokens of the shortest sequence that no translation contains twice (Paulus et al. 2018). 0: any may repeat."""
+    """n, where no n-gram of tokens may occur twice in a translation (Paulus et al. 2018). 0: off."""
 
     repetition_penalty: float = Field(default=1.0, ge=1.0, le=100.0)
-    """What the log-probability of a token that is there already is multiplied by when hypotheses are compared (after
-    Keskar et al. 2019). 1: none."""
+    """Factor for the log-probability of a token that already occurs in the hypothesis, used only to compare hypotheses
+    (after Keskar et al. 2019). 1: off."""
 
     diversity: float = Field(default=0.0, ge=0.0)
-    """What a continuation loses for each better one of the same hypothesis when hypotheses are compared, in nats, so
-    that alternatives differ more (Li et al. 2016). 0: none."""
+    """Penalty in nats that makes alternatives differ more: of the continuations of one hypothesis, the one ranked k
+    (from 0) loses k · diversity when hypotheses are compared (Li et al. 2016). 0: off."""
 
     max_pieces: int = Field(default=256, ge=8)
     """A source line of more pieces than this is translated sentence by sentence, or in smaller parts if need be. A
     trained model's own limit is never above the longest source it was trained on."""
 
     batch_tokens: int = Field(default=4096, ge=1)
-    """Most source tokens, padding included, translated at a time."""
+    """Maximum number of source tokens in a batch, padding included."""
 
     def most_tokens(self, source: int, required: int = 0) -> int:
-        """Of the translation of so many source tokens, `</s>` included in both.
+        """The maximum number of target tokens for a source of `source` tokens. Both counts include `</s>`.
 
-        `required` tokens, of a prefix for instance, come on top of what the model has to say.
+        `required` is the number of tokens that constraints require, for instance a prefix; it raises the maximum.
+        `max_length` applies in any case.
         """
         most = source + self.max_extra_length + required
         return min(most, self.max_length) if self.max_length else most
 
     def changed(self, settings: Mapping[str, Any]) -> "SearchConfig":
-        """The same with other settings, by their names.
+        """A copy with other settings, by their names.
 
         Raises:
             ConfigError: a setting is unknown, has a value that it cannot have, or contradicts another.

@@ -25,7 +25,7 @@ _ANYTIME: dict[str, Any] = {
     "keep_checkpoints": 1,
     "fit_length_penalty": True,
 }
-"""Of runs that may be stopped at any time or end by the clock: every validation is that of an averaged model."""
+"""Settings of runs that may be stopped at any time or have a time limit; every validation is of an averaged model."""
 
 
 def _layers(count: int) -> Preset:

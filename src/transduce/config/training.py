@@ -44,7 +44,7 @@ class TrainingConfig(Section):
     early enough to end in time."""
 
     batch_tokens: int = Field(default=25_000, ge=1)
-    """Most tokens, padding included, on either side of one batch (paper 5.1); with several ranks, for each of them."""
+    """Maximum number of tokens, padding included, on either side of one batch (paper 5.1), for each rank."""
 
     accumulation: int = Field(default=1, ge=1)
     """Batches whose gradients are summed for one update."""
@@ -74,13 +74,13 @@ class TrainingConfig(Section):
     """Decay of Adam's mean of squared gradients (paper 5.3)."""
 
     adam_epsilon: float = Field(default=1e-9, gt=0.0)
-    """What keeps Adam's division finite (paper 5.3)."""
+    """Epsilon, added to the denominator of Adam's update (paper 5.3)."""
 
     label_smoothing: float = Field(default=0.1, ge=0.0, lt=1.0)
     """Probability spread evenly over all tokens in the training target (paper 5.4)."""
 
     clip_norm: float = Field(default=0.0, ge=0.0)
-    """Longest gradient; a longer one is scaled down to it. 0: none (the paper names none)."""
+    """Maximum norm of the gradient; a larger one is scaled down to it. 0: off (the paper names none)."""
 
     precision: Literal["auto", "float32", "bfloat16"] = "auto"
     """Arithmetic of the activations; weights and their updates are in float32. `auto`: bfloat16 where it is faster,
@@ -105,8 +105,8 @@ class TrainingConfig(Section):
     seldom that validation takes about a twentieth of the time."""
 
     max_validation_pairs: int = Field(default=0, ge=0)
-    """Most pairs of the validation text that are translated and scored, the first ones; the loss is always that of
-    all. 0: all."""
+    """Maximum number of validation pairs that are translated and scored, the first ones; the loss is always computed
+    on all pairs. 0: all."""
 
     checkpoint_every: int = Field(default=1000, ge=1)
     """Updates between two checkpoints."""

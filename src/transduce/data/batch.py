@@ -126,8 +126,8 @@ def plan_batches(
     random = np.random.Generator(np.random.Philox(np.random.SeedSequence([seed, epoch])))
     order = random.permutation(np.arange(len(lengths), dtype=np.int32) if pairs is None else pairs)
     longest = measure_longest_sides(lengths)
-    # Pairs of the same longest side go from short source to short target, or back, in turns: where one length ends
-    # and the next begins, both sides change little. Sorting is stable, so the shuffle decides between equals.
+    # Within equal longest side, sort by source minus target length, alternating direction, so that neighbouring pairs
+    # have similar lengths on both sides. Sorting is stable, so the shuffle decides between equals.
     turning = lengths[:, 0] - lengths[:, 1]
     np.negative(turning, out=turning, where=longest % 2 == 0)
     for key in (turning, longest):
@@ -192,7 +192,10 @@ def _open_store(prepared: PreparedData, folder: Path, dropout: float, seed: int,
 
 
 def remove_epochs(prepared: PreparedData, dropout: float, seed: int, *, before: int) -> None:
-    """Remove what `open_epoch_store` has written of the epochs before `before`. Asked for again, it is made again."""
+    """Remove the stores that `open_epoch_store` has written for epochs before `before`.
+
+    A removed epoch is regenerated when it is needed.
+    """
     for folder in (prepared.folder / "epochs").glob(_epoch_folder(prepared, dropout, seed, "*").name):
         number = folder.name.rpartition("-")[2]
         if number.isdigit() and int(number) < before:

@@ -72,10 +72,10 @@ _ENTRY = np.dtype([("digest", "<u8", 2), ("index", "<i8")])
 
 
 class RepetitionFinder:
-    """Finds repeated pairs in little memory: digests go to 64 files, equal ones to the same, compared file by file.
+    """Finds duplicates in bounded memory: pair digests are partitioned into 64 files, and each is checked separately.
 
-    Digests have 16 bytes, whatever the length of a pair: that two of 10^12 pairs share one has odds of 10^-15. Of ten
-    million pairs, a file takes 4 MB.
+    Equal digests are in the same file. A digest has 16 bytes: the probability that any two of 10^12 pairs share one is
+    10^-15. With ten million pairs, a file takes 4 MB.
     """
 
     def __init__(self, folder: Path) -> None:

@@ -154,8 +154,8 @@ def prepare(
         text: The tokenizer and the rules of cleaning.
         cache: Folder for the results, one folder each, named after the digest of text and settings.
         standard_input: What `pairs = "-"` reads.
-        begun: The digests that a run with these settings began with: of the same files, it goes on with what another
-            version of Transduce or SentencePiece has prepared, for as long as that is there.
+        begun: Digests recorded when the run began. If the files are unchanged, data prepared by an older version of
+            Transduce or SentencePiece is reused as long as it exists.
         report: receives messages about progress, a sentence at a time.
 
     Raises:
@@ -248,7 +248,7 @@ def _split_validation(
     pairs = _count_pairs(inputs.training, num_pairs)
     pairs = finder.watch(pairs) if text.drop_duplicates else pairs
     cleaner = Cleaner(text)
-    # As far as the rules can be held against a pair before there is a tokenizer.
+    # The tokenizer does not exist yet, so words stand for tokens in the length rules.
     held_out = (
         choose_held_out(
             pairs,

@@ -46,7 +46,7 @@ class DemonstrationResult:
     """Share of unseen inputs translated right to the letter."""
     num_tested: int
     seconds: float
-    """Of training."""
+    """Seconds of training."""
     bundle: Path
     """The trained model."""
     samples: tuple[Sample, ...]

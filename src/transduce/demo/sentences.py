@@ -31,7 +31,7 @@ def sentence_pairs(num: int, seed: int, exclude: frozenset[str] = frozenset()) -
     """English sources, all different, each with its only German translation; a pure function of the arguments.
 
     Args:
-        num: how many pairs.
+        num: number of pairs.
         seed: other seeds give other pairs.
         exclude: sentences of either language that may not occur.
 

@@ -47,7 +47,7 @@ class Score:
     metric: str
     value: float
     signature: str
-    """Of sacreBLEU, with number and seed of the resamples if there is an interval."""
+    """Signature of sacreBLEU, with number and seed of the resamples if there is an interval."""
     low: float | None = None
     """Lower end of the 95 % confidence interval, if it was computed."""
     high: float | None = None
@@ -146,7 +146,7 @@ class Evaluation:
     beam: int
     """Hypotheses kept for each sentence."""
     seconds: float
-    """Of translation, without loading and scoring."""
+    """Seconds of translation, without loading and scoring."""
 
     def as_json(self) -> dict[str, Any]:
         """Everything, with the scores by their lower-case names."""

@@ -371,7 +371,7 @@ class InspectionRequest(Settings):
     """Language code of the text; decides between loaded models."""
 
     target: str | None = None
-    """Language code of the translation; likewise."""
+    """Language code of the translation; decides between loaded models."""
 
     reference: Text | None = None
     """A translation by people, which the model then judges token by token."""

@@ -233,7 +233,7 @@ def import_model(  # noqa: PLR0913 - each is a choice of whoever imports
         output: the folder of the bundle.
         tokenizer: a SentencePiece model, or a folder with two, where the format has none.
         source_language: a code as in "en"; the one that the model names unless given.
-        target_language: the code of the target language, likewise.
+        target_language: a code as in "de"; the one that the model names unless given.
         probe: a file with the sentences of the proof, one a line; unless given, they come from the vocabulary.
         num_sentences: the largest number of sentences.
         force: replace a bundle at `output`.

@@ -92,7 +92,7 @@ class WorstToken(Settings):
     """The log-probability of the whole target by the model itself."""
 
     score_theirs: float
-    """The same by the other program."""
+    """The log-probability of the whole target by the other program."""
 
 
 class Bleu(Settings):
@@ -154,10 +154,10 @@ class Parity(FolderDescription):
     """Tokens whose log-probabilities were compared."""
 
     largest_difference: float
-    """Between two log-probabilities of a token, in nats."""
+    """Largest difference between the two log-probabilities of a token, in nats."""
 
     mean_difference: float
-    """The mean of all, in nats a token."""
+    """Mean difference, in nats a token."""
 
     tolerance: Tolerance
     """The allowed differences."""
@@ -253,8 +253,8 @@ class Measurement:
         greedy: the model's own greedy translations.
         their_greedy: the greedy translations of the other program.
         targets: the scored translations: the model's greedy translations, then the same with some tokens replaced.
-        scores: those of every token of the targets by the model.
-        their_scores: those of the same tokens by the other program.
+        scores: log-probabilities of all tokens of the targets by the model.
+        their_scores: log-probabilities of the same tokens by the other program.
         gaps: for each sentence whose greedy translations differ, how much less probable than its own token the model
             finds the first differing token of the other program, in nats.
     """

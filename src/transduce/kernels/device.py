@@ -74,7 +74,7 @@ class ComputePrecision:
     """The types that a model computes in.
 
     Args:
-        compute_dtype: of everything but, perhaps, large linear layers.
+        compute_dtype: type of all computations, except perhaps of large linear layers.
         is_mixed: whether linear layers with at least `LARGE` weights compute in bfloat16 all the same.
         is_batch_invariant: whether the results for a sentence must not depend on its batch, to the last bit; for
             float32 and int8 on a processor.
@@ -108,7 +108,7 @@ def resolve_precision(
 
     Args:
         precision: as a user names it.
-        device: where the model computes.
+        device: the device of the model.
         d_model: width of the model.
         is_few: whether a few sentences are translated at a time. On a processor, starting a small product in bfloat16
             then takes longer than computing it in float32.
@@ -128,7 +128,7 @@ _ResultT = TypeVar("_ResultT")
 
 
 def map_on_cores(function: Callable[[_TaskT], _ResultT], tasks: Sequence[_TaskT], num_threads: int) -> list[_ResultT]:
-    """The result of `function` for each task, computed by so many threads; an exception cancels tasks not begun.
+    """The result of `function` for each task, computed by `num_threads` threads; an exception cancels waiting tasks.
 
     Operators of PyTorch release Python's lock while they compute.
     """
@@ -144,8 +144,8 @@ def map_on_cores(function: Callable[[_TaskT], _ResultT], tasks: Sequence[_TaskT]
 def make_single_core_executor(count: int) -> ThreadPoolExecutor:
     """An executor of `count` threads, for each of which PyTorch's number of threads is 1; others keep theirs.
 
-    The number is a thread's own once it was read, but setting it also sets what threads find that read it later: so all
-    of these threads read it now, and then it is set back.
+    torch's thread count becomes thread-local on first read; setting it also changes the default for threads that have
+    not read it yet. Each worker therefore sets and reads it here, before the caller's value is restored.
     """
     before = torch.get_num_threads()
     all_started = Barrier(count)

@@ -17,12 +17,13 @@ _FEWEST_MULTIPLICATIONS = 400
 
 
 def compute_source_capacity(length: int, d_head: int) -> int:
-    """Positions for keys and values of a source with which the sums of attention do not depend on the batch.
+    """Number of positions to which keys and values of a source are padded, so that results do not depend on the batch.
 
-    With fewer, a short sentence alone would be computed otherwise than padded to the length of a longer one.
+    With fewer, a short sentence alone could be summed in another order, and round differently, than padded to the
+    length of a longer one.
 
     Args:
-        length: of the longest source of the batch.
+        length: number of tokens of the longest source of the batch.
         d_head: width of a key or of a value, the narrower of the two.
     """
     return max(length, _FEWEST_KEYS, -(-_FEWEST_MULTIPLICATIONS // d_head))
@@ -33,9 +34,9 @@ class KeyValueCache:
     """Keys and values of one attention, in the layout of its matrix products; new positions are written in place.
 
     Args:
-        keys: `heads` rows for each sentence in turn.
-        values: likewise.
-        num_heads: rows of a sentence.
+        keys: keys; `num_heads` consecutive rows for each sentence.
+        values: values, in the same layout.
+        num_heads: number of rows of a sentence.
     """
 
     keys: Float[Tensor, "rows positions d_k"]
@@ -97,9 +98,9 @@ class BeamDecoderState:
     Args:
         memory: for each layer, keys and values of the memory.
         past: for each layer, keys and values of all hypotheses so far, and unused positions behind them.
-        source: added to attention scores of the memory: 0 at real tokens, else the least number of its type; None if
-            all sentences are equally long.
-        visible: added to attention scores of the past, likewise; the least number at unused positions.
+        source: additive cross-attention mask: 0 at real source tokens, the dtype's minimum at padding. None if no
+            source is padded.
+        visible: additive self-attention mask: 0 at the hypothesis's own past tokens, the dtype's minimum elsewhere.
         used: number of positions of `past` that are written.
         length: tokens of each hypothesis so far.
     """

@@ -19,11 +19,11 @@ def dropout(inputs: Tensor, p: float) -> Tensor:
     """
     if inputs.device.type != "cpu":
         return F.dropout(inputs, p)
-    # torch's generator decides once for all numbers; numpy's draws 64 bits in half the time.
+    # torch's generator only seeds NumPy's SFC64, which is twice as fast.
     generator = np.random.SFC64(int(torch.randint(2**63 - 1, ())))
     draws = generator.random_raw((inputs.numel() + 3) // 4).view(np.int16)[: inputs.numel()]
     numbers = torch.from_numpy(draws).view(inputs.shape)
-    # Never all or nothing: the smallest and the largest p are one draw in 2^16.
+    # Clamp so that at least one of the 2^16 values is kept and one dropped.
     kept = min(max(round((1 - p) * 2**16), 1), 2**16 - 1)
     # int16 counts from -2^15; `kept` of its 2^16 values lie below this.
     mask = torch.lt(numbers, kept - 2**15, out=torch.empty_like(inputs))
@@ -71,10 +71,11 @@ class _LayerNormalizationInBfloat16(torch.autograd.Function):
 
 
 MOST_PLAIN_KEYS = 128
-"""Beyond that the fused operation, which keeps no weights, is faster on a CPU, too."""
+"""Above this number of keys, fused attention, which stores no weights, is faster on a CPU, too."""
 
 KEYS_TOGETHER = 16
-"""Numbers in the widest register; a softmax sums fewer keys, or the remainder, in another order."""
+"""Numbers in the widest SIMD register. Keys are padded to a multiple of it: softmax sums a partial register in a
+different order, which changes rounding."""
 
 NARROWEST_ROW = 16
 """Numbers in one AVX-512 register: torch's softmax of shorter rows takes up to ten times as long."""

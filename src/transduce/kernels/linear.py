@@ -13,7 +13,7 @@ BLOCK = 512
 """Rows that are multiplied together, so that products have few different shapes: see `_LinearInBlocks`."""
 
 ROWS_TOGETHER = 4
-"""Rows that matrix libraries multiply together; what is left over they multiply by other instructions: see `linear`."""
+"""Rows that matrix libraries process together; remaining rows are multiplied by other instructions: see `linear`."""
 
 WIDEST_IN_BLOCKS = 256
 """Up to here, for the smaller side of W, oneDNN takes longer to build a kernel than to compute some rows twice."""
@@ -45,10 +45,10 @@ def linear(
     weight: Float[Tensor, "outputs width"],
     bias: Float[Tensor, " outputs"] | None = None,
 ) -> Float[Tensor, "*batch outputs"]:
-    """The product x W^T + b; in float32 on a CPU, without gradients, a row gets the same among any number of rows.
+    """The product x W^T + b; in float32 on a CPU without gradients, a row's result is independent of the other rows.
 
-    Of every four rows a matrix library adds up the products in one order, of the one to three that are left over, alone
-    or in the share of a thread, perhaps in another: their sums are rounded otherwise. Rows of zeros make four of them.
+    Matrix libraries process rows in groups of four. The one to three remaining rows, of all or of one thread's share,
+    may be summed in another order and round differently, so zero rows are appended up to a multiple of four.
     """
     num_rows = inputs.numel() // inputs.size(-1)
     missing = -num_rows % ROWS_TOGETHER
@@ -59,17 +59,17 @@ def linear(
 
 
 def sums_in_one_order(inputs: Tensor) -> bool:
-    """Whether what is computed of a sentence must not depend on its batch: in float32 on a CPU, outside of training."""
+    """Whether results for a sentence must not depend on its batch: in float32 on a CPU, outside of training."""
     return inputs.dtype == torch.float32 and inputs.device.type == "cpu" and not torch.is_grad_enabled()
 
 
 def multiplies_in_blocks(inputs: Tensor) -> bool:
-    """Whether products of such numbers are made by oneDNN, which builds a kernel for each new number of rows."""
+    """Whether oneDNN multiplies such inputs; it builds a kernel for each new number of rows."""
     return inputs.dtype == torch.bfloat16 and inputs.device.type == "cpu"
 
 
 class _LinearInBlocks(torch.autograd.Function):
-    """The same for training in bfloat16 on a CPU, in products of few different shapes.
+    """Linear layer for bfloat16 training on a CPU that limits the number of distinct matrix shapes.
 
     There, oneDNN builds a kernel for every new number of rows, and each batch has another: three kernels a layer, of 1
     to 4 ms each on a processor with AMX, where the product itself takes 0.2. Here the rows are computed in two parts:
@@ -105,7 +105,10 @@ class _LinearInBlocks(torch.autograd.Function):
 
 
 def _parts(num_rows: int) -> Iterator[slice]:
-    """Whole blocks together, and the last block; all rows, if they are fewer than one block."""
+    """One slice with all whole blocks, then the last BLOCK rows, which overlap it.
+
+    With fewer than BLOCK rows, or a multiple of it, there is one slice with all rows.
+    """
     whole = num_rows // BLOCK * BLOCK or num_rows
     yield slice(0, whole)
     if whole < num_rows:

@@ -80,8 +80,8 @@ def get_peak_memory(device: torch.device, root: Path = ROOT) -> int | None:
 def get_available_memory(device: torch.device, root: Path = ROOT) -> int | None:
     """Bytes that this process can still take in the memory of `device`; None if unknown.
 
-    On a CPU under Linux that is what the kernel calls available, or less, where the process's control group has a
-    limit. It is asked for because Linux promises more than it has, and then kills instead of refusing.
+    On a CPU under Linux that is MemAvailable, or less if a control group of the process has a limit. It is needed
+    because Linux overcommits memory and kills the process instead of failing the allocation.
     """
     if device.type == "cuda":
         return torch.cuda.mem_get_info(device)[0]
@@ -90,10 +90,9 @@ def get_available_memory(device: torch.device, root: Path = ROOT) -> int | None:
 
 
 def get_available_addresses(device: torch.device, root: Path = ROOT) -> int | None:
-    """Bytes of addresses beside a CPU that this process may still ask for; None if nothing limits them (`ulimit -v`).
+    """Bytes of virtual memory that this process may still allocate on a CPU; None without a limit (`ulimit -v`).
 
-    Beyond that, Linux does refuse. What the allocator keeps to use again counts as taken, so that it may be less than
-    what is really there.
+    Allocations beyond this limit fail. Memory cached by the allocator counts as used, so the value may be too low.
     """
     held = _kilobytes(root / "proc/self/status", "VmSize") if device.type == "cpu" else None
     if held is None:
@@ -114,7 +113,7 @@ def _kilobytes(path: Path, name: str) -> int | None:
 
 
 def _left_to_groups(root: Path) -> list[int]:
-    """What is left to each control group that this process is in, of version 1 or 2, for those that have a limit."""
+    """Free bytes of each control group (version 1 or 2) that this process is in and that has a limit."""
     left = []
     for line in _lines(root / "proc/self/cgroup"):
         _, controllers, path = line.split(":", 2)

@@ -25,7 +25,7 @@ ANYTHING, NO_END, END_ALONE = 0, 1, 2
 class Continuations(NamedTuple):
     """For each sentence, best first: the hypothesis that is continued, the id that is appended, its log-probability.
 
-    Where a sentence has too few continuations, others with the log-probability -inf fill up; their ids mean nothing.
+    A sentence with too few continuations is padded with entries of log-probability -inf, whose ids are meaningless.
     """
 
     scores: Float[Tensor, "sentences count"]
@@ -33,7 +33,7 @@ class Continuations(NamedTuple):
     ids: Int[Tensor, "sentences count"]
 
     def copy_to_host(self) -> "Continuations":
-        """The same on the host, in a single copy: each one would wait for the device."""
+        """A copy on the host, in a single transfer, because each transfer synchronises with the device."""
         return type(self)(*copy_to_host(*self))
 
 
@@ -42,7 +42,7 @@ def find_best_continuations(
 ) -> Continuations:
     """The `count` continuations with the greatest sum of log-probabilities; of equal ones the lower parent, then id.
 
-    `sums` is what each hypothesis has gathered so far.
+    `sums` is the log-probability of each hypothesis so far.
 
     Only the `count` blocks of ids with the greatest maxima can hold the result: the maxima take one fast pass over
     the vocabulary, and all that is ordered is small.
@@ -94,9 +94,10 @@ def _greatest(values: Float[Tensor, "sentences places"], count: int) -> Int[Tens
 
 
 def copy_to_host(scores: Float[Tensor, "*shape"], *integers: Int[Tensor, "*shape"]) -> tuple[Tensor, ...]:
-    """The same tensors on the host, as float32 and int64, in a single copy: each one would wait for the device.
+    """Copies on the host, as float32 and int64.
 
-    The integers must fit into 32 bits, as ids do.
+    They are made in a single transfer, because each transfer synchronises with the device. The integers must fit into
+    32 bits, as ids do.
     """
     if scores.device.type == "cpu":
         return scores.float(), *(part.long() for part in integers)
@@ -106,15 +107,16 @@ def copy_to_host(scores: Float[Tensor, "*shape"], *integers: Int[Tensor, "*shape
 
 
 _LIKELIEST = 32
-"""Tokens that are sorted first where only the most probable may be drawn: mostly they are enough."""
+"""Number of most probable tokens that are sorted first to find the nucleus, which mostly lies within them."""
 
 
 def draw_tokens(
     probabilities: Float[Tensor, "rows tokens"], generators: Sequence[np.random.Generator]
 ) -> Int[Tensor, " rows"]:
-    """Draw a token of each row, whose probabilities p need not add up to 1: where w / p is least, for random waits w.
+    """Draw a token of each row, whose probabilities p need not add up to 1.
 
-    This is the Gumbel-max trick (Gumbel 1954; Maddison et al. 2014) without logarithms. First a block is drawn, then a
+    The token with the smallest w / p is drawn, where w is exponentially distributed (equivalent to sampling from p):
+    the Gumbel-max trick (Gumbel 1954; Maddison et al. 2014) without logarithms. First a block is drawn, then a
     token of it. Rounding of the probabilities changes the result only if two values of w / p are within it, and not, as
     with sums over the vocabulary, whenever an earlier probability changes. The plain reference is a draw from the
     softmax: tests/search/test_sampling.py.
@@ -131,8 +133,8 @@ def draw_nucleus_tokens(
 ) -> Int[Tensor, " rows"]:
     """Draw a token of each row from the most probable ones that add up to `top_p` (Holtzman et al. 2020).
 
-    The token drawn from all is among them in most rows, and only the other rows are sorted. A draw from all where that
-    counts, and else one from the most probable, is a draw from the most probable.
+    A draw from the full distribution is kept if it lies in the nucleus; otherwise a new draw is made from the nucleus.
+    The result has the nucleus distribution, and only rows of the second kind, which are few, are sorted.
     """
     drawn = draw_tokens(probabilities, generators)
     outside = _is_outside_nucleus(probabilities, drawn, top_p).nonzero().squeeze(1)

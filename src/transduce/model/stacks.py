@@ -36,7 +36,11 @@ class EncoderLayer(nn.Module):
         attention_mask: Mask,
         attend: Attend = MultiHeadAttention.attend,
     ) -> Float[Tensor, "batch source d_model"]:
-        """The layer's output; both masks are of the real positions, in the shapes for sub-layers and for attention."""
+        """The output of the layer.
+
+        Both masks are True at real tokens: `source_mask` has shape [batch, source], `attention_mask`
+        [batch, 1, 1, source].
+        """
         attention = self.self_attention
         x = self.self_attention_residual(
             x, source_mask, lambda x: attend(attention, *attention.project(x), attention_mask)
@@ -51,7 +55,7 @@ class Encoder(nn.Module):
     def __init__(self, config: TransformerConfig) -> None:
         super().__init__()
         layers = nn.ModuleList(EncoderLayer(config) for _ in range(config.num_encoder_layers))
-        self.layers = cast("list[EncoderLayer]", layers)  # of which nn.ModuleList does not know the type
+        self.layers = cast("list[EncoderLayer]", layers)  # nn.ModuleList does not keep the element type
         self.final = make_normalization(config) if config.norm_order == "pre" else None
 
     def forward(
@@ -60,7 +64,7 @@ class Encoder(nn.Module):
         source_mask: Bool[Tensor, "batch source"],
         attend: Attend = MultiHeadAttention.attend,
     ) -> Float[Tensor, "batch source d_model"]:
-        """The memory, from the embedded source `x`."""
+        """The encoder output (the memory) for the embedded source `x`."""
         attention_mask = source_attention_mask(source_mask)
         for layer in self.layers:
             x = layer(x, source_mask, attention_mask, attend)
@@ -72,9 +76,9 @@ class DecoderState:
     """The key-value cache of decoding token by token; immutable: steps return a new one."""
 
     memory: tuple[KeysAndValues, ...]
-    """Of the memory, for each layer."""
+    """Keys and values of the encoder output, one entry per layer."""
     past: tuple[KeysAndValues, ...]
-    """Of the target positions so far, for each layer."""
+    """Keys and values of the decoded target tokens, one entry per layer."""
     source_mask: Bool[Tensor, "rows source"]
     """True at real source tokens."""
     length: int
@@ -121,14 +125,17 @@ class DecoderLayer(nn.Module):
         attend: Attend = MultiHeadAttention.attend,
         past: KeysAndValues | None = None,
     ) -> tuple[Float[Tensor, "rows new d_model"], KeysAndValues | None]:
-        """The output at all positions and None, or at new positions after `past`, and keys and values of all so far.
+        """The output and the self-attention cache.
+
+        Without `past`, outputs cover all positions and the cache is None. With `past`, outputs cover only the new
+        positions, and the cache includes them.
 
         Args:
             x: input at the new positions.
-            target_mask: True at the real ones among them.
-            memory: the encoder's output, or keys and values of it, where they are already known.
-            attention_masks: of all target positions, the new ones last, and of the source.
-            attend: computes both attentions.
+            target_mask: True at real tokens among them.
+            memory: the encoder output, or its keys and values if they are already computed.
+            attention_masks: the mask of all target positions, the new ones last, and the mask of the source.
+            attend: computes self-attention and encoder-decoder attention.
             past: keys and values of earlier target positions.
         """
         visible_mask, source_mask = attention_masks
@@ -157,7 +164,7 @@ class Decoder(nn.Module):
         super().__init__()
         self.num_heads, self.d_k, self.d_v = config.num_heads, config.d_k, config.d_v
         layers = nn.ModuleList(DecoderLayer(config) for _ in range(config.num_decoder_layers))
-        self.layers = cast("list[DecoderLayer]", layers)  # of which nn.ModuleList does not know the type
+        self.layers = cast("list[DecoderLayer]", layers)  # nn.ModuleList does not keep the element type
         self.final = make_normalization(config) if config.norm_order == "pre" else None
 
     def forward(
@@ -197,8 +204,8 @@ class Decoder(nn.Module):
     ) -> tuple[Float[Tensor, "rows new d_model"], DecoderState]:
         """The output at new positions, and the state that includes them.
 
-        With `visible_mask`, which is over all positions, the new ones last, they may be those of several hypotheses
-        with one cache; without it there is one new position, which looks at all of them.
+        `visible_mask` covers all cached positions, the new ones last. It lets several hypotheses share one cache.
+        Without it there is one new position, which attends to all positions.
         """
         if visible_mask is None:
             visible_mask = state.source_mask.new_ones(1, 1, 1, state.length + 1)

@@ -50,12 +50,12 @@ class Transformer(nn.Module):
 
     @property
     def longest(self) -> int:
-        """Most positions of a source or a target, `</s>` included; unlimited unless positions are learned."""
+        """Maximum number of tokens of a source or a target, `</s>` included; unlimited unless positions are learned."""
         return self.positions.limit
 
     @property
     def num_parameters(self) -> int:
-        """Trainable numbers; a shared matrix counts once."""
+        """Number of trainable parameters. Shared matrices count once."""
         return sum(parameter.numel() for parameter in self.parameters())
 
     def forward(
@@ -74,7 +74,7 @@ class Transformer(nn.Module):
         source_mask: Bool[Tensor, "batch source"],
         attend: Attend = MultiHeadAttention.attend,
     ) -> Float[Tensor, "batch source d_model"]:
-        """The memory: one vector for each source token; `attend` computes every attention."""
+        """The encoder output (the memory), one vector per source token; `attend` computes self-attention."""
         memory: Tensor = self.encoder(self._embed(self.source_embedding, source_ids), source_mask, attend)
         return memory
 
@@ -109,7 +109,7 @@ class Transformer(nn.Module):
         source_mask: Bool[Tensor, "batch source"],
         attend: Attend,
     ) -> Iterator[Float[Tensor, "batch target d_model"]]:
-        """The output of each decoder layer, one after the other, where `attend` computes every attention."""
+        """The output of each decoder layer in turn; `attend` computes self-attention and encoder-decoder attention."""
         masks = causal_attention_mask(target_ids.size(1), target_ids.device), source_attention_mask(source_mask)
         x = self._embed(self.target_embedding, self.shift_right(target_ids))
         for layer in self.decoder.layers:
@@ -127,7 +127,7 @@ class Transformer(nn.Module):
     ) -> tuple[Float[Tensor, "rows vocabulary"], DecoderState]:
         """Logits of the next token after `last_ids` (`<pad>` at the start), and the state that includes them.
 
-        The logits are those of `decode`; nothing is computed twice.
+        The logits are those of `decode`, but earlier positions are not computed again.
         """
         inputs = self._embed(self.target_embedding, last_ids[:, None], start=state.length)
         hidden, state = self.decoder.step(inputs, state)
@@ -187,9 +187,9 @@ def cross_attention_weights(
 ) -> Iterator[Float[Tensor, "batch heads target source"]]:
     """The weights of encoder-decoder attention (paper 3.2.3), from the first decoder layer to the last.
 
-    They are computed beside a forward pass, as its fused attention never holds weights. Row t of a layer's weights
-    belongs to the position that reads token t - 1 and predicts token t. Every row sums to 1; padding of the source has
-    no weight. One layer's weights are held at a time, in the model's own precision.
+    Fused attention does not return weights, so they are computed separately during a forward pass. Row t of a layer's
+    weights belongs to the position that reads token t - 1 and predicts token t. Every row sums to 1; padding of the
+    source has weight 0. Only one layer's weights are held at a time, in the model's own precision.
     """
     seen: dict[MultiHeadAttention, Tensor] = {}
 

@@ -31,9 +31,10 @@ _NOTHING = Progress(0, (), ())
 
 
 class LiveHypothesis(NamedTuple):
-    """A hypothesis that goes on; one with the sum -inf only fills the beam.
+    """A hypothesis that is not finished; one with the sum -inf is padding that fills the beam.
 
-    `parent` is its place among the hypotheses of the step before, `sum` its rank, `progress` that of its constraints.
+    `sum` is the log-probability by which hypotheses are ranked, `parent` the index of the hypothesis of the previous
+    step that this one continues, and `progress` the state of its constraints.
     """
 
     sum: float
@@ -46,7 +47,11 @@ _by_sum = attrgetter("sum")
 
 
 class Candidate(NamedTuple):
-    """A continuation that may be kept: `sum` is its rank, `score` its true log-probability."""
+    """A continuation that may be kept.
+
+    `sum` is the log-probability of the hypothesis by which candidates are ranked; `score` is the true log-probability
+    of the token.
+    """
 
     sum: float
     score: float
@@ -55,11 +60,11 @@ class Candidate(NamedTuple):
 
 
 class SentenceSearch:
-    """The hypotheses of one sentence that go on, and those that are finished, both best first.
+    """Live and finished hypotheses of one sentence, both best first.
 
-    The search ends by one of two conditions. The first defines the search: `beam` hypotheses are finished, though
-    others might become better. The second only saves time: a bound on the scores of those that go on proves that none
-    can change the best `num_best` that the first condition, or the limit, would leave.
+    The search stops when (1) `beam` hypotheses are finished, even if live ones might become better, or when (2) no live
+    hypothesis can enter the best `num_best`, by an upper bound on its score. (2) saves time and never changes the
+    result.
     """
 
     def __init__(
@@ -68,7 +73,7 @@ class SentenceSearch:
         self.is_done = False
         self.finished: list[Hypothesis] = []
         self.live = [LiveHypothesis(0.0, 0, None, _NOTHING if automaton is None else automaton.start())]
-        self.length = 0  # tokens of those that go on
+        self.length = 0  # tokens of each live hypothesis
         self.automaton = automaton
         self._limit, self._end_id, self._beam, self._alpha, self._num_best = limit, end_id, beam, alpha, num_best
         self._greatest_penalty = length_penalty(limit, alpha)
@@ -76,7 +81,7 @@ class SentenceSearch:
 
     @property
     def is_at_limit(self) -> bool:
-        """Whether the next token has to be the end."""
+        """Whether the next token must be the end symbol, because the maximum length is reached."""
         return self.length + 1 == self._limit
 
     def relative_sums(self) -> list[float]:
@@ -87,7 +92,7 @@ class SentenceSearch:
         return [live.sum - best for live in self.live]
 
     def last_ids(self) -> list[int]:
-        """The last id of each hypothesis that goes on."""
+        """The last id of each live hypothesis."""
         return [self._end_id if live.last is None else live.last.id for live in self.live]
 
     def advance_by_best(self, scores: list[float], parents: list[int], ids: list[int]) -> None:
@@ -99,9 +104,10 @@ class SentenceSearch:
         )
 
     def advance(self, candidates: Iterable[Candidate], finishing: frozenset[int] | None = None) -> None:
-        """Finish or keep candidates, given in the order in which they are taken.
+        """Finish or keep candidates, given best first.
 
-        Those that end are finished if they are among the first `beam`, or if their places are in `finishing`.
+        A candidate that ends with the end symbol is finished if it is among the first `beam`, or, if `finishing` is
+        given, if its index is in `finishing`. Of the others, the first `beam` become the live hypotheses.
 
         Raises:
             TransduceError: a log-probability is NaN.
@@ -137,10 +143,10 @@ class SentenceSearch:
         self.finished.sort(key=lambda hypothesis: -hypothesis.score)
 
     def _is_finished(self) -> bool:
-        """Whether `beam` hypotheses are finished, or none that goes on can change the result.
+        """Whether `beam` hypotheses are finished, or no live one can change the result.
 
-        For the second: log-probabilities are at most 0, so no continuation scores more than the sum so far over the
-        largest penalty; a sum with penalised repetitions says nothing about the score.
+        Log-probabilities are at most 0, so the score of a continuation is at most the sum so far divided by the largest
+        length penalty. With a repetition penalty, sums are not log-probabilities, and there is no such bound.
         """
         if not self.live or len(self.finished) >= self._beam:
             return True
@@ -167,18 +173,18 @@ def beam_search(  # noqa: PLR0913 - what computes, what is searched, and how
 ) -> list[list[Hypothesis]]:
     """Up to `num_best` hypotheses for each sentence, best first; fewer only where the search finds no more.
 
-    Hypotheses that end in the last step may be more than `beam`.
+    More than `beam` hypotheses may be finished, if several end in the last step.
 
-    In each step the best 2 * `beam` continuations of a sentence are looked at: those among the first `beam` that end
-    are finished, and the best `beam` that do not end go on. A sentence is done when `beam` hypotheses are finished, or
-    when none that goes on can come among its best `num_best` any more. With a beam of 1 this is greedy search.
+    Each step considers the best 2 * `beam` continuations of a sentence: those among the first `beam` that end with the
+    end symbol are finished, and the best `beam` of the others are continued. A sentence is done when `beam` hypotheses
+    are finished, or when no live one can enter its best `num_best`. With a beam of 1 this is greedy search.
 
-    `state` has one hypothesis for each sentence at first and `beam` of them from the second step on. A sentence in
-    which every way is forbidden gets one hypothesis, whose last log-probability is -inf.
+    `state` has one hypothesis for each sentence in the first step, and `beam` from the second step on. If every
+    continuation of a sentence is forbidden, it gets one hypothesis, whose last log-probability is -inf.
 
     With constraints or a `logits_processor`, candidates are the best continuations of every hypothesis and those that
-    continue a required phrase. Hypotheses that have equally many required tokens share the beam (Post & Vilar 2018).
-    Without them, `step_best` takes the place of `step`, where the network has it.
+    continue a required phrase. The beam is divided among groups of hypotheses with equally many required tokens
+    (Post & Vilar 2018). Without both, `step_best` is used instead of `step` if it is given.
 
     Raises:
         ConfigError: `beam` or `num_best` is below 1, or `alpha` is negative.
@@ -242,7 +248,7 @@ def _search_with_best_continuations(
     *,
     beam: int,
 ) -> None:
-    """The same as `search_sentences`, with a network that finds the best continuations by itself."""
+    """The loop of `search_sentences` for a network that selects the best continuations by itself."""
     places = list(searches)
     kept: list[int] | None = None
     parents: list[list[int]] | None = None
@@ -284,7 +290,7 @@ def _make_automata(task: SearchTask, logits_processor: LogitsProcessor | None) -
 
 def _advance(log_probs: Tensor, places: list[SentenceSearch], end_id: int, beam: int) -> None:
     at_limit = [place for place, sentence in enumerate(places) if sentence.is_at_limit]
-    if at_limit:  # nothing but the end, without renormalising: its log-probability stays true
+    if at_limit:  # allow only the end symbol, without renormalising: its log-probability stays true
         index = torch.tensor(at_limit, device=log_probs.device)
         of_end = log_probs[index, :, end_id]
         log_probs[index] = -torch.inf
@@ -297,7 +303,7 @@ def _advance(log_probs: Tensor, places: list[SentenceSearch], end_id: int, beam:
 
 
 Row = tuple[int, int]
-"""The place of a sentence in the batch, and of a hypothesis in the sentence."""
+"""The index of a sentence in the batch, and of a hypothesis in the sentence."""
 
 
 def _advance_constrained(log_probs: Tensor, places: list[SentenceSearch], end_id: int, beam: int) -> None:
@@ -319,7 +325,8 @@ def _advance_constrained(log_probs: Tensor, places: list[SentenceSearch], end_id
     for row, (_, live) in rows.items():
         place, parent = row
         best_scores, best_ids = own[place * width + parent]
-        scores = dict(zip(best_ids[::-1], best_scores[::-1], strict=True))  # what only fills up is overwritten
+        # Filler entries (-inf) come last and may share an id with real ones: reversed, real scores overwrite them.
+        scores = dict(zip(best_ids[::-1], best_scores[::-1], strict=True))
         scores.update(zip(advancing[row], advancing_scores[row], strict=True))
         in_order = sorted(scores.items(), key=lambda item: -item[1])
         for rank, (token, score) in enumerate(in_order):
@@ -402,11 +409,11 @@ def _read(log_probs: Tensor, ids: dict[Row, list[int]]) -> dict[Row, list[float]
 def _share_out_beam(
     pool: list[Candidate], live: list[LiveHypothesis], automaton: Automaton, end_id: int, beam: int
 ) -> tuple[list[Candidate], frozenset[int]]:
-    """The candidates in the order in which they are taken, and the places of those that end and are finished.
+    """The candidates in the order in which the beam takes them, and the indices of those that are finished.
 
-    Candidates that have equally many required tokens form a bank; of the banks, the one with most tokens first, each
-    gives its best in turn. Without this, hypotheses without required tokens would push out those that have some, whose
-    probabilities are lower.
+    Candidates with the same number of required tokens form a bank. The banks, that with the most tokens first, take
+    turns, and each contributes its next best candidate. Otherwise, hypotheses without required tokens would displace
+    those that have some, whose probabilities are lower.
     """
     banks: dict[int, list[Candidate]] = defaultdict(list)
     for candidate in pool:

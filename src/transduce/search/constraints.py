@@ -16,9 +16,10 @@ class LogitsProcessor:
     """Changes of the log-probabilities by which hypotheses are compared; the scores of hypotheses stay true.
 
     Args:
-        no_repeat_ngram: tokens of the shortest sequence that no hypothesis contains twice; 0: anything may repeat.
-        repetition_penalty: factor of the log-probability of a token that the hypothesis has already; 1: none.
-        diversity: nats that a continuation loses for each better one of the same hypothesis (Li et al. 2016); 0: none.
+        no_repeat_ngram: n, where no n-gram may occur twice in a hypothesis; 0: off.
+        repetition_penalty: factor for the log-probability of a token that already occurs in the hypothesis; 1: off.
+        diversity: penalty in nats; of the continuations of one hypothesis, the one ranked k (from 0) loses
+            k · diversity (Li et al. 2016); 0: off.
     """
 
     no_repeat_ngram: int = 0
@@ -40,7 +41,10 @@ class LogitsProcessor:
 
 
 class Progress(NamedTuple):
-    """The state of an automaton: length of the hypothesis, and of each phrase the tokens matched and times complete."""
+    """Automaton state of a hypothesis.
+
+    Its length, the matched prefix length of each phrase, and the number of complete matches of each required phrase.
+    """
 
     length: int
     matched: tuple[int, ...]
@@ -69,7 +73,7 @@ def _count_matched(phrase: Phrase, matched: int, token: int) -> int:
 
 
 class Automaton:
-    """An automaton that follows the constraints of one sentence along its hypotheses."""
+    """Tracks the constraints of one sentence along each of its hypotheses."""
 
     def __init__(self, constraints: Constraints, logits_processor: LogitsProcessor, end_id: int) -> None:
         self.prefix = constraints.prefix
@@ -86,7 +90,7 @@ class Automaton:
         return Progress(0, self._nothing_matched, (0,) * len(self.required))
 
     def advance(self, progress: Progress, token: int) -> Progress:
-        """The progress of the hypothesis with `token` behind it."""
+        """The progress of the hypothesis after `token` is appended."""
         if token not in self._tokens:
             return Progress(progress.length + 1, self._nothing_matched, progress.times)
         pairs = zip(self.phrases, progress.matched, strict=True)
@@ -105,7 +109,7 @@ class Automaton:
         return any(matched == len(phrase) for phrase, matched in pairs)
 
     def find_forbidden(self, progress: Progress, last: Token | None) -> set[int]:
-        """Tokens that must not come next, besides `continuing` behind a phrase."""
+        """Tokens that must not come next, except for `continuing` after a required phrase (see `ends_phrase`)."""
         found = {
             phrase[-1]
             for place, phrase in enumerate(self.phrases)
@@ -117,18 +121,18 @@ class Automaton:
         return found | self.logits_processor.find_repeating_tokens(last)
 
     def find_advancing_tokens(self, progress: Progress) -> list[int]:
-        """Tokens that bring a required phrase further."""
+        """Tokens that extend the match of a required phrase that is still to be generated."""
         if progress.length < len(self.prefix):
             return []
         phrases = zip(self.required, progress.matched, progress.times, self.needed, strict=False)
         return [phrase[matched % len(phrase)] for phrase, matched, count, needed in phrases if count < needed]
 
     def may_end(self, progress: Progress) -> bool:
-        """Whether everything required is there."""
+        """Whether the prefix and all required phrases have been generated."""
         return progress.times == self.needed and progress.length >= len(self.prefix)
 
     def count_met(self, progress: Progress) -> int:
-        """Tokens of required phrases that are there, and of the one under way."""
+        """Number of required tokens generated so far, including those of the phrase being generated."""
         whole = sum(len(phrase) * count for phrase, count in zip(self.required, progress.times, strict=True))
         if not any(progress.matched):
             return whole

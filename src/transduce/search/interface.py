@@ -1,4 +1,4 @@
-"""What a search is given, a step function and a batch of sentences, and what it returns, hypotheses."""
+"""Inputs of a search, a step function and a batch of sentences, and its output, hypotheses."""
 
 import math
 from collections.abc import Sequence
@@ -15,16 +15,15 @@ _SelfT = TypeVar("_SelfT")  # stands for Self, which cannot be checked at run ti
 
 @runtime_checkable
 class SearchState(Protocol):
-    """The state of a step function: what it keeps of each sentence and of its hypotheses."""
+    """The state of a step function for each sentence and each of its hypotheses, for instance a key-value cache."""
 
     def select(  # noqa: PYI019 - see above
         self: _SelfT, sentences: Int[Tensor, "kept"] | None, parents: Int[Tensor, "kept width"]
     ) -> _SelfT:
         """The state whose sentence i is sentence `sentences[i]` of this one (None: all of them, as they are).
 
-        Sentences may be missing, and some may be there several times. Hypothesis j of sentence i goes on from
-        hypothesis `parents[i, j]` of that sentence. The returned state takes the place of this one, which must not be
-        used any more.
+        Sentences may be left out or repeated. Hypothesis j of sentence i continues hypothesis `parents[i, j]` of that
+        sentence. The returned state replaces this one, which must not be used any more.
         """
         ...
 
@@ -47,43 +46,44 @@ class StepFunction(Protocol[StateT]):
 
 
 class BeamStep(NamedTuple):
-    """What a beam search asks of a network that finds the best continuations by itself: a step with its choice.
+    """Arguments of one step of a network that selects the best continuations by itself.
 
-    In plain lists, as a step of a small network takes less time than making tensors.
+    They are plain lists, because a step of a small network takes less time than making tensors.
     """
 
     sentences: list[int] | None
-    """The sentences of the state that go on; None: all."""
+    """Indices of the sentences of the state that are continued; None: all."""
 
     parents: list[list[int]] | None
-    """For each of those, the hypotheses that its own go on from, as in `SearchState.select`; None: as they are."""
+    """For each of these sentences, the parents of its hypotheses, as in `SearchState.select`; None: unchanged."""
 
     last_ids: list[list[int]]
     """The last id of each hypothesis."""
 
     sums: list[list[float]]
-    """The log-probability of each hypothesis, which is added to those of its continuations; -inf: it does not go on."""
+    """The log-probability of each hypothesis, added to those of its continuations; -inf: it is not continued."""
 
     limits: list[int]
-    """What may come next in each sentence: ANYTHING, NO_END or END_ALONE of `kernels.token_choice`."""
+    """Which tokens are allowed next in each sentence: ANYTHING, NO_END or END_ALONE of `kernels.token_choice`."""
 
     num_best: int
-    """Number of continuations that are asked for of each sentence."""
+    """Number of continuations to return for each sentence."""
 
     end_id: int
     """The id that ends a hypothesis."""
 
 
 BestContinuations = tuple[list[float], list[int], list[int]]
-"""Of one sentence, best first: log-probability, parent and id; -inf fills up."""
+"""Log-probabilities, parents and ids of the best continuations of one sentence, best first. If there are too few, the
+rest is padding with log-probability -inf."""
 
 
 @runtime_checkable
 class BestStepFunction(Protocol[StateT]):
-    """One step of decoding that gives no log-probabilities but the best continuations; see `StepFunction`."""
+    """One step of decoding that returns the best continuations instead of log-probabilities; see `StepFunction`."""
 
     def __call__(self, step: BeamStep, state: StateT) -> tuple[list[BestContinuations], StateT]:
-        """For each sentence what `find_best_continuations` finds, and the state that includes the last ids."""
+        """The result of `find_best_continuations` for each sentence, and the state that includes the last ids."""
         ...
 
 
@@ -95,11 +95,11 @@ class Constraints:
     """Constraints of the hypotheses of one sentence, in ids.
 
     Args:
-        prefix: how each begins.
-        required: phrases that each contains exactly once, or as often as they are given; one that does not, never
-            finishes.
-        forbidden: phrases that none contains.
-        continuing: ids that go on with a word; none of them stands right behind a required phrase.
+        prefix: the first tokens of every hypothesis.
+        required: phrases that every hypothesis contains exactly as often as they are given here; before that, it cannot
+            end.
+        forbidden: phrases that no hypothesis contains.
+        continuing: ids of tokens that continue a word; none of them may directly follow a required phrase.
     """
 
     prefix: Phrase = ()
@@ -113,7 +113,7 @@ class Constraints:
 
     @property
     def num_tokens(self) -> int:
-        """Number of tokens that every hypothesis has because of them."""
+        """Number of tokens of the prefix and all required phrases."""
         return len(self.prefix) + sum(map(len, self.required))
 
 
@@ -122,11 +122,11 @@ class SearchTask:
     """A batch of sentences to be searched.
 
     Args:
-        start_id: stands before the first token.
-        end_id: ends a hypothesis; counts in all lengths.
-        max_lengths: most tokens of a hypothesis of each sentence, at least 1.
-        min_length: fewest tokens of a hypothesis; a sentence falls short of it where its maximum is less.
-        constraints: what the hypotheses of each sentence must and must not contain; None: anything.
+        start_id: the id before the first token.
+        end_id: the id that ends a hypothesis; it counts in all lengths.
+        max_lengths: maximum number of tokens of a hypothesis, for each sentence; at least 1.
+        min_length: minimum number of tokens of a hypothesis; if the maximum of a sentence is smaller, that applies.
+        constraints: the constraints of each sentence; None: no constraints.
     """
 
     start_id: int
@@ -157,7 +157,7 @@ class Hypothesis:
     """One finished output sequence."""
 
     ids: list[int]
-    """Without the start symbol, with the end symbol."""
+    """Token ids, without the start symbol and with the end symbol."""
 
     score: float
     """The sum of `token_scores` divided by the length penalty."""
@@ -172,7 +172,7 @@ class Hypothesis:
 
 
 class Token(NamedTuple):
-    """The last token of an unfinished hypothesis, linked to the tokens before it, so that nothing is ever copied."""
+    """The last token of an unfinished hypothesis, in a linked list with its predecessors, which hypotheses share."""
 
     id: int
     score: float
@@ -195,7 +195,7 @@ needs a new kernel."""
 
 
 def compact_batch(is_done: Sequence[bool]) -> list[int]:
-    """The places of the sentences that stay in a batch: those that are not done, and others up to the next size."""
+    """Indices of the sentences that stay in a batch: those not done, and some that are done up to the next size."""
     num_live = len(is_done) - sum(is_done)
     size = -(-num_live // _FULL) * _FULL if num_live > _FULL // 2 else 1 << (num_live - 1).bit_length()
     if size >= len(is_done):

@@ -1,4 +1,4 @@
-"""Sampling: hypotheses drawn at random, as probable as the model finds them."""
+"""Sampling: hypotheses drawn at random from the model's distribution."""
 
 import math
 from collections.abc import Sequence
@@ -19,10 +19,10 @@ class Sampling:
     """The distribution that tokens are drawn from: softmax(log-probabilities / `temperature`) without improbable ones.
 
     Args:
-        temperature: 1 is the model's own distribution, less keeps nearer to the most probable.
-        top_k: only so many of the most probable tokens (Fan et al. 2018); 0: all.
-        top_p: of those, only the fewest most probable ones whose probabilities add up to this, and whatever is as
-            probable as the last of them (Holtzman et al. 2020).
+        temperature: 1 is the model's own distribution; lower values favour the most probable tokens.
+        top_k: number of most probable tokens to draw from (Fan et al. 2018); 0: all.
+        top_p: draw from the smallest set of the most probable of these tokens whose probabilities add up to this, and
+            from tokens as probable as its last one (Holtzman et al. 2020).
 
     Raises:
         ConfigError: `temperature` is not above 0 or not finite, `top_k` negative, or `top_p` not in (0, 1].
@@ -118,7 +118,8 @@ def _draw_tokens(
     probabilities = ((log_probs - best) / sampling.temperature).exp_()  # relative to the best
     if sampling.top_k:
         most_probable = probabilities.topk(min(sampling.top_k, probabilities.size(1)), dim=1)
-        # In their old places, as chance goes with these: their order is sometimes one of rounding.
+        # Keep probabilities at their token ids, because random numbers are assigned by id; the order of topk can
+        # depend on rounding.
         probabilities = torch.zeros_like(probabilities).scatter_(1, most_probable.indices, most_probable.values)
     if sampling.top_p < 1:
         drawn = draw_nucleus_tokens(probabilities, chance, sampling.top_p)

@@ -13,7 +13,7 @@ class Limits:
     """Bounds that are checked before anything is computed; each is above 0 unless it says otherwise.
 
     Args:
-        max_characters: of all texts of a request, with what is asked for in words: a book of 80,000 words.
+        max_characters: characters of all texts, phrases and terms of a request: a book of 80,000 words.
         max_texts: texts of a request, or pairs to be scored.
         max_terms: required and forbidden phrases, and terms of a glossary, of a request: searching takes longer with
             each.
@@ -22,9 +22,9 @@ class Limits:
             that there always is room for a short one.
         batch_tokens: source tokens, those of a sentence for each of its hypotheses, that are translated together on a
             core: with more, a batch takes longer, and is no more efficient.
-        batch_seconds: that translating them may take, about: whoever comes next waits for them.
+        batch_seconds: approximate time that a batch may take, because the next requests wait for it.
         max_delay_milliseconds: how long a sentence waits, at most, for companions that are likely to come; may be 0.
-        deadline_seconds: from a request's arrival to its answer; what is not translated by then is not translated.
+        deadline_seconds: seconds from a request's arrival, after which the rest of it is not translated any more.
         max_alternatives: beside the best translation; may be 0. There are no more than `max_beam` holds.
         max_beam: hypotheses, or samples, of a sentence: time and memory grow with them.
         drain_seconds: for what was accepted, once the service is told to stop.

@@ -29,7 +29,7 @@ class Part(NamedTuple):
     Args:
         raw: as it is written.
         shape: of a tag, whether it opens or closes an element or is one by itself; text; or other, as a comment.
-        name: of the element, in small letters for HTML.
+        name: name of the element, in small letters for HTML.
     """
 
     raw: str

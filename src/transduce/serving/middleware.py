@@ -39,10 +39,10 @@ from transduce.serving.service import Service
 from transduce.text import read_lines
 
 LIVENESS_PROBES = ("/v2/health/live", "/health", "/livez")
-"""Paths of health checks, which may be requested with HEAD, too."""
+"""Paths of liveness probes; HEAD is allowed."""
 
 READINESS_PROBES = ("/v2/health/ready", "/readyz")
-"""Likewise."""
+"""Paths of readiness probes; HEAD is allowed."""
 
 CLIENT_LEFT = 499
 """Status that is logged where the client left before it got a response, as nginx does."""

@@ -60,7 +60,7 @@ class ModelInfo(DescribedFields):
     """SHA-256 of the weights; null for engines other than the native one."""
 
     num_parameters: int | None
-    """Parameters of the network; null likewise."""
+    """Number of parameters of the network; null for engines other than the native one."""
 
     max_pieces: int
     """Pieces of the longest sentence that is read as a whole; longer ones are translated in parts."""
@@ -94,7 +94,7 @@ class LoadedModel:
     Args:
         info: its description.
         translator: the model with its own settings of the search.
-        fingerprint: of the files that it was loaded from.
+        fingerprint: fingerprint of the files that it was loaded from.
         head: the attention head that its calibration names for alignment, if it is calibrated.
         confidence: its calibration, if it is calibrated.
     """

@@ -29,7 +29,7 @@ _CHUNK_BYTES = 8
 
 
 _WATCH_SECONDS = 3.0
-"""Between two looks at a connection."""
+"""Seconds between two checks of a connection."""
 
 
 class LimitedProtocol(HttpToolsProtocol):

@@ -240,7 +240,7 @@ class CorpusSize(NamedTuple):
 
     Args:
         num_pairs: lines, or what stands for them.
-        num_target_characters: of all targets together, before any cleaning.
+        num_target_characters: number of characters of all targets, before any cleaning.
     """
 
     num_pairs: int

@@ -11,34 +11,37 @@ from transduce.text import CorpusSize
 from transduce.training.run_folder import RunFolder
 
 SIZES = {"low-resource": 200_000, "medium-resource": 2_000_000, "base": 20_000_000}
-"""The preset for a corpus of up to so many pairs; beyond the last, `big`."""
+"""Largest number of pairs for which each preset is chosen; above the last, it is `big`."""
 
 QUICK_SECONDS = 2 * 3600
-"""A time limit up to which a corpus of up to `MOST_PAIRS_QUICKLY` pairs is better learned by the smaller network."""
+"""Up to this time limit in seconds, the smaller network translates better after training on up to `MOST_PAIRS_QUICKLY`
+pairs."""
 
 MOST_PAIRS_QUICKLY = 500_000
-"""Beyond that, `QUICK_SECONDS` are not even a pass over the text."""
+"""Maximum number of pairs for `QUICK_SECONDS`: with more, that time is not enough for one pass over the text."""
 
 DROPOUT = {700_000: 0.3, 6_000_000: 0.2}
-"""Dropout in `low-resource` for a corpus whose targets have up to so many characters; beyond, `LEAST_DROPOUT`."""
+"""Dropout in `low-resource` by the largest number of target characters; above the last, `LEAST_DROPOUT`."""
 
 LEAST_DROPOUT = 0.1
 
 FEW_PASSES = 30
-"""Passes over a corpus up to which `LEAST_DROPOUT` makes the best translations, unless it is of the smallest."""
+"""Up to this many passes over a corpus, `LEAST_DROPOUT` gives the best translations, except for the smallest ones."""
 
 CHARACTERS_PER_SECOND = 36_000
-"""What `low-resource` trains on two cores of a CPU, of targets: tells how many passes fit into a time limit."""
+"""Target characters per second that `low-resource` trains on two CPU cores; used to estimate passes within a time
+limit."""
 
 EPOCHS = {3_000: 200, 10_000: 120, 40_000: 60, 100_000: 30, 500_000: 12, 2_000_000: 5}
-"""Passes over a corpus of up to so many pairs after which it teaches little more; beyond the last, the preset's updates
-decide."""
+"""Passes over a corpus, by its largest number of pairs, after which more training gains little; above the last, the
+preset gives the number of updates."""
 
 TIMED = {
     preset: {"training.schedule": "warmup_stable_decay", "training.learning_rate": rate, "training.ema_decay": 0.999}
     for preset, rate in {"base": 7e-4, "big": 5e-4}.items()
 }
-"""What makes a run of the paper's models end in a given time; the rate is the highest of eq. 3 with 4,000 updates."""
+"""Settings of the paper's models for a run with a time limit; the learning rate is the peak of eq. 3 with a warmup of
+4,000 updates."""
 
 UNLIMITED = 100_000_000
 """Updates of a run that its time limit ends."""
@@ -73,10 +76,10 @@ def _dropout(num_characters: int, time_limit: str | None) -> float:
 
 
 def automatic_settings_for(given: Mapping[str, Any], time_limit: str | None = None, *, restart: bool) -> dict[str, Any]:
-    """The same for the run whose folder and text `given` names, as "output" and "data.source"; its pairs are counted.
+    """Count the pairs of the run described by `given` (with keys such as "output" and "data.source"), choose settings.
 
-    Standard input cannot be counted beforehand; it gets the settings of a small corpus. What was decided when the run
-    began, unless it is to `restart`, is not decided again: to count a large corpus takes as long as all else.
+    Standard input cannot be counted beforehand; it gets the settings of a small corpus. A run that has begun keeps the
+    settings chosen then, unless it is to `restart`: to count a large corpus takes as long as all else.
 
     Raises:
         CorpusError: a file is missing, is not UTF-8, or the two differ in number of lines.
@@ -107,7 +110,7 @@ class MeasuredRun(NamedTuple):
         text: kind of text, languages and name of the corpus.
         num_pairs: in the training text.
         training: how long it trained.
-        test_text: what was translated, with beam 4.
+        test_text: the text that was translated, with beam 4.
         bleu: sacreBLEU's BLEU.
         chrf: sacreBLEU's chrF.
     """

@@ -79,11 +79,11 @@ class RunState:
     without_gain: int = 0
     """Validations in a row that were not better than `best_single`."""
     seconds: float = 0.0
-    """Of training, over all sittings."""
+    """Seconds of training, over all sittings."""
     elapsed: float = 0.0
     """Seconds of the run over all sittings, including validations and everything else."""
     decay: Decay | None = None
-    """Of schedule = "warmup_stable_decay", once `training.time_limit` has decided it."""
+    """The decay of schedule = "warmup_stable_decay", once `training.time_limit` has determined it."""
     finished: bool = False
     """Whether training ended; a run is resumed only with more `training.updates`."""
     stopgap: int = 0
@@ -94,7 +94,7 @@ class RunState:
     """Updates that were skipped because their loss or gradient were not finite."""
     skipped_in_a_row: int = 0
     batches_digest: str = ""
-    """Of all batches taken so far."""
+    """Digest of all batches taken so far."""
     memory_micro_batches: int = 1
     """Number of micro-batches, one after the other, that each batch is split into to fit into memory; see `memory`."""
     start: str = ""
@@ -102,7 +102,8 @@ class RunState:
     ranks: int = 1
     """Number of ranks with which the run began; the size of its batches stays the same with any other number."""
     micro_batches: int = 1
-    """Number of micro-batches that each batch is divided into to compute them side by side; see `micro_batches`."""
+    """Number of parts of each batch that are computed in parallel; see `choose_micro_batches` in
+    distributed/batches.py."""
     settings: str = ""
     """Digest of the settings that the run may not change (`settings_digest`)."""
 

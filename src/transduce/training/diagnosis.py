@@ -21,9 +21,9 @@ class Finding:
     """Something that is wrong with a run, or no longer is."""
 
     name: str
-    """Of the problem; the same in every run."""
+    """Name of the problem; the same in every run."""
     text: str
-    """What is wrong, the most likely cause and the setting to change; or why it is over."""
+    """The problem, its most likely cause and the setting to change; or why the problem is over."""
     is_over: bool = False
     """Whether this is the end of an earlier finding of that name."""
 

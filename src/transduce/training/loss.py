@@ -17,7 +17,7 @@ CHUNK_LOGITS = 2**22
 matrix products at full speed."""
 
 ACCELERATOR_CHUNK_LOGITS = 2**28
-"""Logits held at a time on an accelerator, where few large products are fast."""
+"""Number of logits held at a time on an accelerator, where few large products are fast."""
 
 
 class TokenLosses(NamedTuple):

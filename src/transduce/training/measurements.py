@@ -49,7 +49,7 @@ class TextFigures:
     first_unrelated: int
     """Training pairs before the first of these; 0 if there is none."""
     pair_association: float | None
-    """Of the median block; 1 where sources and targets are unrelated. None if there are too few pairs."""
+    """`pair_association` of the median block; 1 if sides are unrelated, None if there are too few pairs."""
     source_similarity: float
     """`similarity` of the sources of validation and training, from 0 to about 1."""
     target_similarity: float
@@ -64,7 +64,7 @@ UNRELATED = 1.3
 it was 0.97 to 1.03 for pairs put together at random, and 2.3 to 12 for translations."""
 
 FEWEST_PAIRS = 200
-"""Of a block whose `pair_association` is measured."""
+"""Minimum number of pairs of a block whose `pair_association` is measured."""
 
 
 def measure_text(prepared: PreparedData) -> TextFigures:
@@ -191,7 +191,7 @@ def _in_common(counts: Counter[str], others: Counter[str]) -> float:
 MOST_PAIRS = 64
 
 MOST_TOKENS = 1000
-"""Of either side of the sample, so that a measurement takes less than an update."""
+"""Maximum number of tokens on either side of the sample, so that a measurement takes less than an update."""
 
 TOKENS_AT_A_TIME = 256
 """Tokens whose logits are held at a time: 38 MB for the paper's vocabulary."""
@@ -214,9 +214,9 @@ class SourceUse:
     """Entropy of the attention to the source over that of uniform attention, from 0 to 1; the mean of all positions,
     heads and layers."""
     sharpest_entropy: float
-    """The same for the head where it is lowest."""
+    """`attention_entropy` of the head where it is lowest."""
     num_pairs: int
-    """Of the sample."""
+    """Number of pairs in the sample."""
 
 
 class SourceProbe:

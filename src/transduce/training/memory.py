@@ -85,7 +85,7 @@ class Shape(NamedTuple):
 
     @property
     def num_tokens(self) -> int:
-        """On both sides."""
+        """Number of tokens on both sides."""
         return self.rows * (self.source + self.target)
 
     def batch(self, pad_id: int) -> Batch:
@@ -103,16 +103,16 @@ class Fit:
     """How a run fits into memory."""
 
     micro_batches: int
-    """Into how many micro-batches, one after the other, a rank's share of a batch is split to fit."""
+    """Number of sequential micro-batches into which a rank's share of a batch is split to fit."""
     used: int | None
-    """Most bytes that the process held at a time; None where that is not known."""
+    """Peak memory of the process in bytes; None if unknown."""
     available: int | None
-    """Bytes that the process could hold; of a CPU's memory, each rank of a machine has its share."""
+    """Bytes that the process could allocate; the ranks of a machine share the memory of its CPU equally."""
     seconds_per_update: float
     """Estimated without the optimiser's own step."""
 
     def describe(self, updates: int, time_limit: float = math.inf) -> str:
-        """Memory and time that so many updates need, in one line, where the run ends after `time_limit` seconds."""
+        """One line: memory and time of a run of `updates` updates, or of `time_limit` seconds if that is shorter."""
         seconds = self.seconds_per_update * updates
         duration = f"about {timedelta(seconds=round(seconds))} for {updates:,} updates, validations not counted"
         if seconds > time_limit:
@@ -159,18 +159,18 @@ def probe_memory(
 ) -> Fit:
     """Try the largest batches, forward and backward with the real loss, in smaller and smaller micro-batches.
 
-    Gradients are thrown away; weights, optimiser, running statistics and random numbers are left as they were. On a
-    CPU, a batch is not tried if its first rows show that it would take more than is free: Linux kills a process where
-    it should refuse memory. All ranks try the same; what does not fit on one counts as too large on all. A sharded
-    model is not tried with less: a rank that is refused memory leaves the others in the middle of a pass, which ends
-    them all before training begins.
+    Gradients are discarded; weights, optimiser, running statistics and random numbers stay unchanged. On a CPU, a batch
+    is not tried if its first rows show that it would take more memory than is free: Linux kills the process instead of
+    failing the allocation. All ranks try the same batches; one that does not fit on one rank counts as too large on
+    all. A sharded model is not tried again with smaller micro-batches: a rank that fails to allocate leaves the others
+    in the middle of a pass, which ends all of them before training begins.
 
     Args:
-        updater: whose model is tried.
+        updater: updater of the model that is tried.
         lengths: tokens of the source and of the target of every pair, `</s>` included.
         share: tokens of a batch, on either side, that each rank takes; it may take a pair more.
-        micro_batches: where to begin; doubled until they fit.
-        safe_share: of what is free, how much a batch may take by forecast to be tried.
+        micro_batches: the number to begin with; doubled until they fit.
+        safe_share: a batch is tried if its estimate is at most this fraction of the free memory.
         times: how often an epoch has each pair at most; once unless given.
 
     Raises:
@@ -214,10 +214,10 @@ def fit_into_memory(
     is_resumed: bool,
     times: Int[np.ndarray, "pairs"] | None = None,
 ) -> int:
-    """The number of micro-batches that a run needs which began with `micro_batches`, reported with time and memory.
+    """The number of sequential micro-batches that fit into memory, at least `micro_batches`; reports memory and time.
 
-    The number never falls: a run that is resumed on another machine has micro-batches as small, or smaller where it
-    must. They split the recipe's own batches, so that an update is over the same pairs everywhere.
+    The number never decreases: a run that is resumed on another machine has micro-batches of the same size, or smaller
+    ones if necessary. They split the batches of the recipe, so that an update is over the same pairs everywhere.
     """
     fit = probe_memory(updater, lengths, share, micro_batches, 1.0 if is_resumed else SAFE_SHARE, times=times)
     if fit.micro_batches > micro_batches:
@@ -236,7 +236,7 @@ def _restore_afterwards(updater: Updater) -> Iterator[None]:
     """Hold as much memory as training does, and restore model, gradients and random numbers afterwards."""
     model, device = updater.model, updater.device
     buffers, was_training = [buffer.clone() for buffer in model.buffers()], model.training
-    # Adam's two means, if they are not there yet. Not of zeros: memory for those is not taken before it is written.
+    # Adam's two means, if they do not exist yet. Not zeros: the system allocates memory for those only when written.
     moments = [] if updater.optimizer.state else [torch.ones_like(one) for one in model.parameters() for _ in range(2)]
     with torch.random.fork_rng([device] if device.type == "cuda" else []):
         try:
@@ -255,7 +255,8 @@ def _measure_seconds(updater: Updater, shapes: list[Shape], safe_share: float) -
     if is_sharded(updater.model):
         return _run_shapes(updater, shapes)
     expected = _call_unless_out_of_memory(updater, lambda: max(_estimate_bytes(updater, shape) for shape in shapes))
-    # Asked even without need: no rank tries a whole batch while another measures.
+    # All ranks must reach this collective, even if their own estimate fits: otherwise one rank would try a whole batch
+    # while another measures.
     if ranks.any(expected is None):
         return None
     there = _free_memory_per_rank(updater)
@@ -284,7 +285,7 @@ def _call_unless_out_of_memory(updater: Updater, attempt: Callable[[], Found]) -
     except (RuntimeError, MemoryError) as error:
         if not is_out_of_memory(error):
             raise
-    _release_memory(updater)  # here and not above: the error held on to the tensors of the pass
+    _release_memory(updater)  # after the except block: the exception keeps the tensors alive until then
     return None
 
 
@@ -307,10 +308,10 @@ def _run_shapes(updater: Updater, shapes: list[Shape]) -> float:
 
 
 def _estimate_bytes(updater: Updater, shape: Shape) -> int:
-    """Bytes that such a batch will take on a CPU beyond what is held now; 0 where they cannot be estimated.
+    """Estimate the bytes that a batch of this shape takes on a CPU beyond those in use; 0 if that is impossible.
 
-    The difference between an eighth of the rows and twice as many gives the bytes of a row. This needs an allocator
-    that keeps freed memory until it is told to release it.
+    The difference between an eighth and a quarter of the rows gives the bytes of a row. This needs an allocator that
+    keeps freed memory until it is told to release it.
     """
     few = shape.rows // 8
     if not few or updater.device.type != "cpu":

@@ -39,7 +39,7 @@ from transduce.training.trainer import Trainer, TrainingResult
 from transduce.training.updater import use_deterministic_algorithms
 
 SMALLEST_VOCABULARY = 264
-"""Of a tokenizer that is trained: 256 bytes, the special symbols and a few letters."""
+"""Minimum vocabulary of a trained tokenizer: 256 bytes, the special symbols and a few letters."""
 
 FILE_SYSTEM_TIMEOUT = 90.0
 """Seconds after which a file that one machine has written is seen by another: NFS remembers what was not there."""
@@ -58,7 +58,7 @@ def train(
     process in it are cleaned up first.
 
     Args:
-        config: of the run.
+        config: the configuration of the run.
         reporter: shows how it goes; nothing is shown unless given.
         restart: delete what the run's folder holds of an earlier run.
         standard_input: where `data.pairs = "-"` is read from.

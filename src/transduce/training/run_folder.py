@@ -224,7 +224,7 @@ class RunFolder:
             _remove_empty([place])
 
     def _unfinished(self, names: Iterable[str]) -> list[str]:
-        """Those of `names` that files of a run have until they are complete (`replace_file`)."""
+        """Those of `names` that are temporary files of an unfinished write (`replace_file`)."""
         files = "|".join(re.escape(path.name) for path in (self.config_file, self.metrics.path, self.report))
         return [name for name in names if re.fullmatch(f"({files}){UNFINISHED_PATTERN}", name, re.ASCII)]
 

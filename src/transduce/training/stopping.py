@@ -1,4 +1,4 @@
-"""What ends a run before its last update: early stopping, divergence, and a request by Ctrl-C or a signal."""
+"""Reasons to end a run before its last update: early stopping, divergence, Ctrl-C or a signal."""
 
 import math
 import signal
@@ -32,7 +32,7 @@ ACKNOWLEDGE_AFTER = 1.0
 
 
 def should_stop_early(training: TrainingConfig, without_gain: int) -> bool:
-    """Whether so many validations in a row without a better `training.best_by` end the run: `training.patience`."""
+    """Whether `without_gain` validations in a row without a better `training.best_by` end the run (`patience`)."""
     return 0 < training.patience <= without_gain
 
 

@@ -1,4 +1,4 @@
-"""The training loop: updates, and every so many of them a line of metrics, a validation and a checkpoint."""
+"""The training loop: updates, and at intervals a line of metrics, a validation and a checkpoint."""
 
 import math
 import time
@@ -47,10 +47,10 @@ class TrainingResult:
     """How a run ended."""
 
     folder: Path
-    """Of the run; `folder/best` is the model to use."""
+    """Folder of the run; `folder/best` is the model to use."""
     updates: int
     seconds: float
-    """Of training, over all sittings; without validation."""
+    """Seconds of training, over all sittings; without validation."""
     best: float
     """The best figure of validation, in terms of `training.best_by` (for "loss", its negative)."""
 
@@ -59,9 +59,9 @@ class Trainer:
     """Trains the model of one run in its folder.
 
     Args:
-        config: of the run.
+        config: the configuration of the run.
         prepared: its data.
-        folder: of the run.
+        folder: the folder of the run.
         reporter: is told how training goes.
         start: the bundle whose weights training starts from; random weights unless given.
         ranks: the processes that train the model together.

@@ -35,8 +35,8 @@ class Decay:
     end: int
     """The last update."""
     factor: float = 1.0
-    """Of the constant rate before `start`; below 1 where an earlier decay is continued on another line, because the
-    remaining time has turned out to be longer or shorter."""
+    """Learning rate before `start` as a fraction of the constant rate. Below 1 if an earlier decay was re-planned
+    because the remaining time changed."""
 
     def factor_at(self, update: int) -> float:
         """Factor of the constant rate at update number `update`."""
@@ -71,7 +71,7 @@ def learning_rate(config: TrainingConfig, d_model: int, update: int, decay: Deca
 
 
 TOLERANCE = 0.01
-"""Share of the time limit by which the end of a run may be expected early or late before its decay is changed."""
+"""The decay is re-planned if the expected end is off by more than this fraction of the time limit."""
 
 
 def plan_decay(
@@ -79,14 +79,14 @@ def plan_decay(
 ) -> Decay | None:
     """The decay after update number `update` of a run with schedule = "warmup_stable_decay"; None before it begins.
 
-    One that would miss the time limit by more than `TOLERANCE` makes way for one that ends in time: the rate continues
-    from its present value on another straight line.
+    A decay that would miss the time limit by more than `TOLERANCE` is replaced by one that ends in time: the rate
+    continues from its present value on another straight line.
 
     Args:
-        config: of the run.
-        decay: as it was planned after the update before; None if it has not begun.
+        config: the configuration of the run.
+        decay: the decay planned after the previous update; None if it has not begun.
         update: updates done.
-        seconds_left: of the time limit for updates; infinite where there is none.
+        seconds_left: seconds of the time limit that are left for updates; infinite without a limit.
         seconds_per_update: mean, including what happens between updates.
     """
     if decay is None:
@@ -187,21 +187,21 @@ class UpdateFigures:
     padding_share: float
     """Share of padding in the batches, both sides."""
     gradient_norm: float
-    """Euclidean norm, before clipping."""
+    """Euclidean norm of the gradient, before clipping."""
     learning_rate: float
 
     @property
     def is_skipped(self) -> bool:
         """Whether the model was left as it was, because loss or gradient are not finite.
 
-        A step along a gradient that is infinite or NaN would make every weight so, for good. Loss scaling skips such
-        steps (Micikevicius et al. 2018); here every precision does.
+        A step along an infinite or NaN gradient would make all weights infinite or NaN for good. Loss scaling skips
+        such steps (Micikevicius et al. 2018); here they are skipped in every precision.
         """
         return not (math.isfinite(self.loss) and math.isfinite(self.gradient_norm))
 
 
 class UpdateStoppedError(Exception):
-    """An update was abandoned before its last batch, as training is to stop; the model is as it was."""
+    """An update was abandoned before its last batch because training should stop; the model is unchanged."""
 
 
 class BatchLoss(nn.Module):
@@ -222,8 +222,8 @@ class BatchLoss(nn.Module):
 class Updater:
     """Updates a model with Adam, alone or together with other ranks.
 
-    `micro_batches` is the number of parts that each batch is divided into, for processes that compute them side by
-    side; with several ranks or on a GPU, batches are not divided.
+    `micro_batches` is the number of parts of each batch that are computed in parallel worker processes. It has no
+    effect on a GPU or with several ranks.
     """
 
     def __init__(self, model: Transformer, config: TrainingConfig, device: torch.device, ranks: Ranks = ALONE) -> None:
@@ -256,9 +256,9 @@ class Updater:
         skip the update: weights, running statistics and optimiser stay as they are, to the bit.
 
         Args:
-            number: of the update, from 1.
-            batches: of this rank; their gradients are summed.
-            decay: of the learning rate; the one that the configuration plans unless given.
+            number: number of the update, from 1.
+            batches: the batches of this rank; their gradients are summed.
+            decay: decay of the learning rate; the one that the configuration plans unless given.
 
         Raises:
             UpdateStoppedError: `should_stop` returned True between two batches, and there is one rank: several would
@@ -295,7 +295,7 @@ class Updater:
 
     @property
     def has_micro_batches(self) -> bool:
-        """Whether batches are divided into micro-batches that are computed side by side."""
+        """Whether batches are divided into micro-batches that are computed in parallel."""
         return self.micro_batches > 1 and self.ranks.size == 1 and self.device.type == "cpu"
 
     def limit_threads(self) -> AbstractContextManager[None]:

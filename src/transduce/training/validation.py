@@ -169,7 +169,7 @@ def repetition_share(sources: Sequence[str], translations: Sequence[str]) -> flo
 
 
 NO_AVERAGE: Mapping[str, int | float] = {"averaged_checkpoints": 1, "ema_decay": 0.0}
-"""What the weights of a model are the mean of: the last so many checkpoints, and all updates with such a decay."""
+"""Default averaging record of a model: one checkpoint, no exponential moving average (decay 0)."""
 
 
 @dataclass

@@ -37,13 +37,13 @@ class ResumeProof:
     """The result of a verification."""
 
     updates: int
-    """Of the run that was verified."""
+    """Number of updates of the verified run."""
     kills: tuple[str, ...]
     """When its process was killed, as in "after update 7"."""
     num_lines: int
     """Lines of metrics that were compared, digests included."""
     differences: tuple[str, ...]
-    """Between the run that was killed and the one that was not; none if they are equal."""
+    """Differences between the killed run and the uninterrupted one; empty if they are equal."""
     kept: Path | None
     """The folder of both runs, if they differ."""
 

@@ -1,4 +1,4 @@
-"""Translation of lines with all options, and what is known of a translated line: tokens, confidence, alignment."""
+"""Translation of lines with all options, and tokens, confidence and alignment of a translated line."""
 
 import math
 from collections.abc import Sequence
@@ -27,7 +27,7 @@ class Line:
 
     Args:
         source: the line.
-        translation: of the line. Where spans or terms are kept, score and pieces of its one alternative are those of
+        translation: its translation. If spans or terms are kept, score and pieces of its one alternative are those of
             the text without spans; there are none if it was put together of parts of sentences.
         how: how spans and terms were kept; None if none were to be kept.
         spans: pairs of the same kept span in the source and in the translation.
@@ -76,7 +76,7 @@ class LineTranslator:
 
     Args:
         translator: the model and its tokenizer.
-        options: those of every line.
+        options: options of all lines.
         head: whose attention says where spans belong; the mean of the last layer's unless given.
 
     Raises:
@@ -172,7 +172,7 @@ class LineTranslator:
     def _search(
         self, translator: Translator, texts: Sequence[EncodedText], constraints: Sequence[TextConstraints | None]
     ) -> list[Translation]:
-        """Translate by search, at first without constraints where nothing is required, as they may well be kept anyway.
+        """Translate by search; if nothing is required, first without constraints, which are often kept anyway.
 
         A text that is too long to be read as a whole cannot be held to constraints, and fails.
         """
@@ -379,16 +379,16 @@ def describe_lines(
     head: AlignmentHead | None = None,
     has_alignment: bool = False,
 ) -> list[TranslatedSentence]:
-    """What is known of translated lines.
+    """Translated lines with score, tokens, confidence and alignment, as far as they are known.
 
-    Where protected spans are kept, score, tokens and confidence are those of the translation without them; there are
-    none where it was put together of parts of sentences. The alignment is that of the line as it stands. Alignment and
-    confidence are unknown of a line that was too long to be read as a whole.
+    If protected spans are kept, score, tokens and confidence are those of the translation without the spans; there are
+    none if it was assembled from parts of sentences. The alignment is that of the final line. A line that was too long
+    to be read as a whole has no alignment and no confidence.
 
     Args:
         lines: the lines.
-        translator: what translated them.
-        confidence: of the calibrated model.
+        translator: the translator of the lines.
+        confidence: the confidence estimator of a calibrated model.
         head: whose attention is the alignment; the mean of the last layer's unless given.
         has_alignment: whether lines are aligned.
 

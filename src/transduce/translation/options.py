@@ -23,7 +23,7 @@ SEARCH_OPTIONS = (
 """Options that take the place of the model's own `SearchConfig`."""
 
 _BEAM_SEARCH_OPTIONS = ("beam", "no_repeat_ngram", "repetition_penalty", "diversity")
-"""Those of them that sampling does not have."""
+"""Those of `SEARCH_OPTIONS` that have no effect on sampling."""
 
 _T = TypeVar("_T")
 _List = Annotated[list[_T], Field(strict=False, fail_fast=True)]
@@ -42,22 +42,23 @@ class TranslationOptions(Settings):
     """Hypotheses kept for each sentence; 1 is greedy. This and the next six: the model's own unless given."""
 
     length_penalty: float | None = Field(default=None, ge=0, le=10)
-    """Alpha in ((5 + n) / 6)^alpha, by which a hypothesis of n tokens is divided (Wu et al. 2016, eq. 14)."""
+    """Alpha: the log-probability of n tokens is divided by ((5 + n) / 6)^alpha (Wu et al. 2016, eq. 14)."""
 
     min_length: int | None = Field(default=None, ge=1)
-    """Fewest tokens of a sentence's translation, the end included."""
+    """Minimum number of tokens of a sentence's translation, the end included."""
 
     max_length: int | None = Field(default=None, ge=0)
-    """Most tokens of a sentence's translation, the end included."""
+    """Maximum number of tokens of a sentence's translation, the end included."""
 
     no_repeat_ngram: int | None = Field(default=None, ge=0, le=100)
-    """No sequence of so many tokens comes twice in a sentence; 0 allows it."""
+    """n, where no n-gram of tokens may occur twice in a sentence; 0: off."""
 
     repetition_penalty: float | None = Field(default=None, ge=1, le=100)
-    """What the log-probability of a token that is there already is multiplied by; 1 is none."""
+    """Factor for the log-probability of a token that already occurs in the hypothesis; 1: off."""
 
     diversity: float | None = Field(default=None, ge=0, le=100)
-    """Nats that a continuation loses for each better one of the same hypothesis, so that alternatives differ more."""
+    """Penalty in nats that makes alternatives differ more: of the continuations of one hypothesis, the one ranked k
+    (from 0) loses k · diversity."""
 
     prefix: str = ""
     """How the translation of each text begins."""
@@ -78,19 +79,19 @@ class TranslationOptions(Settings):
     """Whether translations that repeat themselves, copy the source, are empty or lose numbers are tried once more."""
 
     num_samples: int = Field(default=0, ge=0)
-    """Instead of searching, draw so many translations of each sentence at random; 0: search."""
+    """Number of translations of each sentence to draw at random instead of searching; 0: search."""
 
     temperature: float = Field(default=1.0, gt=0, le=100)
-    """Of the distribution that samples are drawn from; 1 is the model's, less keeps nearer to the most probable."""
+    """Temperature of sampling; 1 is the model's own distribution, lower values favour the most probable tokens."""
 
     top_k: int = Field(default=0, ge=0, le=1_000_000)
-    """Draw from so many of the most probable tokens; 0: all."""
+    """Number of most probable tokens to draw from; 0: all."""
 
     top_p: float = Field(default=1.0, gt=0, le=1)
     """Draw from the most probable tokens whose probabilities add up to this."""
 
     seed: int = Field(default=1, ge=0, lt=2**63)
-    """Of the random numbers that samples are drawn with."""
+    """Seed of the random numbers that samples are drawn with."""
 
     minimum_bayes_risk: bool = False
     """Whether samples are ranked by their mean chrF against each other (minimum Bayes risk, Eikema & Aziz 2020)."""
@@ -99,7 +100,7 @@ class TranslationOptions(Settings):
     """Whether a text is translated sentence by sentence; never with `prefix` or `require`."""
 
     align: bool = False
-    """Whether it is said which words translate each other."""
+    """Whether word alignments are returned."""
 
     def __hash__(self) -> int:
         return hash(self.model_dump_json())
@@ -184,7 +185,7 @@ class TranslationOptions(Settings):
 
 
 def _blank_phrase(error: ValidationError) -> str | None:
-    """What is wrong with a phrase that shows nothing, in the words of `TextConstraints`; None of any other error."""
+    """The message of `TextConstraints` for a blank phrase; None if `error` is another."""
     first = error.errors(include_url=False)[0]
     if first["loc"][:1] in {("require",), ("forbid",)} and first["type"].startswith("string_") and "ctx" in first:
         return f"{first['loc'][0]} {first['input']!r}: must show something; give a word or phrase, or leave it out"

@@ -29,7 +29,7 @@ class Alternative:
     Args:
         text: a single line.
         score: log-probability in nats, `</s>` included, divided by the length penalty; of parts, the sum.
-        pieces: of all parts, `</s>` included.
+        pieces: pieces of all parts, `</s>` included.
         token_scores: the log-probability of each, in nats.
         utility: mean chrF against the other samples, from 0 to 100; None unless samples are ranked by it.
     """
@@ -63,8 +63,8 @@ class EncodedText:
 
     Args:
         text: the text.
-        num_tokens: of the text as a whole, `</s>` included.
-        parts: source ids of each part that is translated by itself, `</s>` included; none of a blank text.
+        num_tokens: number of tokens of the whole text, `</s>` included.
+        parts: source ids of each part that is translated by itself, `</s>` included; empty for a blank text.
         is_whole: whether the model reads the text as a whole.
     """
 
@@ -75,10 +75,11 @@ class EncodedText:
 
 
 FAILED = Translation((Alternative("", -math.inf),))
-"""What a text gets whose constraints cannot be kept."""
+"""The result for a text whose constraints cannot be kept."""
 
 _MOST_ATTEMPTS = 8
-"""Searches for a translation that keeps constraints, each of which knows more spellings of what must not be there."""
+"""Maximum number of searches for a translation that keeps constraints. After each failed one, further token sequences
+are forbidden: see `TextConstraints.learn_spellings`."""
 
 
 @dataclass(eq=False)
@@ -143,7 +144,7 @@ class Translator:
         return cls(engine, tokenizer, search, languages.source, languages.target)
 
     def make_forced_decoder(self, purpose: str) -> ForcedDecoder:
-        """The model as a reader of given translations, whose attention and probabilities are looked at.
+        """A decoder that is forced to given translations, for their attention and probabilities.
 
         Raises:
             ConfigError: the engine is not the native one; says that `purpose` needs it.
@@ -195,9 +196,10 @@ class Translator:
     ) -> list[Translation]:
         """The `num_best` best translations of each text, with scores.
 
-        Alternatives differ in their texts; there are fewer only where the search finds no more. What is found with
-        constraints is verified, and searched again with what was wrong. Where they cannot be kept, the one alternative
-        of the text has the score -inf, without a search if `check` can tell.
+        Alternatives differ in their texts; there are fewer than `num_best` only if the search finds no more. A
+        translation with constraints is verified; if it violates them, the search is repeated with stricter ones. If
+        they cannot be kept, the only alternative of the text has the score -inf; if `check` can tell, there is no
+        search.
 
         Raises:
             ConfigError: `num_best` is above the beam.
@@ -248,7 +250,7 @@ class Translator:
     def check(self, *, num_best: int = 1, constraints: TextConstraints | None = None, num_samples: int = 0) -> None:
         """Check that the engine has what the options need, and that translations can keep the constraints.
 
-        Only as far as it is known before any translation is looked for.
+        Only reasons that are known before a search are found.
 
         Raises:
             ConfigError: constraints contradict each other or the settings of the search, or are longer than the model
@@ -274,7 +276,7 @@ class Translator:
     def _find_constrained(
         self, texts: Sequence[EncodedText], constraints: Sequence[TextConstraints], num_best: int
     ) -> list[Translation]:
-        """Verified translations of texts of one part or none."""
+        """Verified translations of texts with at most one part."""
         in_ids = [one.as_ids(self.tokenizer) for one in constraints]
         is_possible = [self._find_problem(*both) is None for both in zip(constraints, in_ids, strict=True)]
         searched = [

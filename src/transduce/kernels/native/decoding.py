@@ -89,13 +89,13 @@ class PackedStack:
 
 @dataclass(frozen=True)
 class AttentionSizes:
-    """What all attentions of a model have in common.
+    """Sizes that all attentions of a model have in common.
 
     Args:
         num_heads: heads side by side.
         d_k: width of a query or a key in one head.
         d_v: width of a value in one head.
-        scale: what scores are multiplied by.
+        scale: factor of the scores.
     """
 
     num_heads: int
@@ -105,12 +105,12 @@ class AttentionSizes:
 
     @property
     def queries(self) -> Places:
-        """Where the queries, or the keys, of all heads stand in a padded row."""
+        """Indices of the queries, or of the keys, of all heads in a padded row."""
         return Places.in_heads(self.num_heads, self.d_k)
 
     @property
     def values(self) -> Places:
-        """Where the values of all heads stand in a padded row."""
+        """Indices of the values of all heads in a padded row."""
         return Places.in_heads(self.num_heads, self.d_v)
 
 
@@ -121,9 +121,9 @@ class PackedTransformer:
         library: the level for which the weights were packed.
         encoder: the encoder.
         decoder: the decoder.
-        projection: from the decoder's outputs to logits; -inf is the bias of outputs that only fill up.
+        projection: linear layer from the decoder's outputs to logits; outputs that are only padding have the bias -inf.
         attention: the sizes of the attentions.
-        embedding_scale: what embeddings are multiplied by.
+        embedding_scale: factor of the embeddings.
         activation: a key of `ACTIVATIONS`.
         is_pre_norm: whether sub-layers normalise their inputs, and not their outputs.
     """
@@ -179,7 +179,7 @@ class PackedTransformer:
         )
 
     def make_room(self, rows: int, keys: int, count: int) -> npt.NDArray[np.uint8]:
-        """Memory for a call with so many rows at a time, keys and continuations."""
+        """Working memory for a call with these numbers of rows, keys and continuations."""
         return np.empty(self.library.functions["count_room"](byref(self.structure), rows, keys, count), dtype=np.uint8)
 
     def check_ids(self, least: int, greatest: int) -> None:
@@ -249,7 +249,7 @@ class DecoderCache:
     """Keys and values of a batch: of its memory, and of all hypotheses so far, in which nothing is ever moved.
 
     Every hypothesis of every step has a slot for its key and value; a table of ancestors says which slots a hypothesis
-    attends to. A sentence or hypothesis that does not go on is left out of the table, and its slots stay unused.
+    attends to. A sentence or hypothesis that is not continued is left out of the table, and its slots stay unused.
 
     Args:
         model: the weights.
@@ -272,7 +272,7 @@ class DecoderCache:
         self._past_keys = self._past_values = np.empty((model.num_decoder_layers, 0, 0), dtype=np.float32)
         self._ancestors = self._next_ancestors = np.empty((self.num_sentences, 0), dtype=np.int32)
         self._parents: Sequence[int] = range(self.num_sentences)
-        """The row of `_ancestors` that each hypothesis of the next step goes on from."""
+        """The row of `_ancestors` of the parent of each hypothesis of the next step."""
         self._task = DecoderTask(
             memory_keys=address(memory_keys),
             memory_values=address(memory_values),
@@ -287,7 +287,7 @@ class DecoderCache:
         self._room_for = (0, 0, 0)
 
     def select(self, sentences: Sequence[int] | None, parents: Sequence[Sequence[int]]) -> None:
-        """Let hypothesis j of sentence i of the next step go on from hypothesis `parents[i][j]` of `sentences[i]`.
+        """Let hypothesis j of sentence i of the next step continue hypothesis `parents[i][j]` of `sentences[i]`.
 
         Raises:
             IndexError: there is no such sentence or hypothesis.
@@ -344,7 +344,7 @@ class DecoderCache:
         Args:
             last_ids: [rows], as in `step`.
             position: as in `step`.
-            sums: [rows], of the log-probabilities of each hypothesis; -inf: it does not go on.
+            sums: [rows], the log-probability of each hypothesis; -inf: it is not continued.
             limits: [sentences], ANYTHING, NO_END or END_ALONE of `kernels.token_choice`.
             count: continuations of a sentence.
             end_id: `</s>`.
@@ -414,7 +414,7 @@ class DecoderCache:
         return max(num_rows, _FIRST_WIDTH * self.num_sentences) if self.length == 0 else num_rows
 
     def _grow(self, num_rows: int) -> None:
-        """Make room for at least one more step of so many rows."""
+        """Make room for at least one more step with this number of rows."""
         model, task = self.model, self._task
         num_rows = self._expect_rows(num_rows)
         if self.length >= self._stride or num_rows > min(len(self._ancestors), len(self._next_ancestors)):
@@ -447,5 +447,5 @@ class DecoderCache:
 
 
 def _make_inputs(num_rows: int) -> tuple[Any, Any, Any, Any]:
-    """Room for last ids, parents, sums and limits of so many rows."""
+    """Buffers for last ids, parents, sums and limits of a number of rows."""
     return (c_int32 * num_rows)(), (c_int32 * num_rows)(), (c_float * num_rows)(), (c_uint8 * num_rows)()

@@ -90,8 +90,8 @@ class PackedMatrix:
         library: the level.
         weight: [outputs, inputs].
         bias: [outputs]; None: zeros.
-        outputs: where the outputs stand in a padded row.
-        inputs: likewise.
+        outputs: positions of the outputs in a padded row.
+        inputs: positions of the inputs in a padded row.
         is_int8: whether the weights are rounded to int8, with one scale for each output.
         bias_fill: the bias of outputs that only fill up.
     """

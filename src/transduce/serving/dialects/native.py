@@ -44,7 +44,7 @@ class _Texts(Settings):
     """Language code of the translations; null: the only one that there is for the source."""
 
     format: Literal["text", "html", "xml"] = "text"
-    """Of markup, the text is translated, and tags are kept where the words are that they mark."""
+    """In html and xml, only the text is translated, and tags stay at the words that they mark."""
 
     deadline_seconds: float | None = Field(default=None, ge=1)
     """For the whole request: what is not done by then is given up; null: as long as this service allows."""
@@ -88,7 +88,7 @@ class ScoreRequest(Settings):
     """Language code of the texts; null: the only one that there is."""
 
     target: str | None = Field(default=None, examples=["de"])
-    """Language code of the translations; likewise."""
+    """Language code of the translations; null: the only one that there is."""
 
     deadline_seconds: float | None = Field(default=None, ge=1)
     """For the whole request; null: as long as this service allows."""

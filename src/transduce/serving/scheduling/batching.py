@@ -144,8 +144,8 @@ class FairQueue:
         that got only what others had left over comes first.
 
         Args:
-            max_items: of the batch; up to a turn more, if a job would be divided.
-            max_tokens: of the batch, with all hypotheses; a longer payload is a batch of its own.
+            max_items: maximum number of items of the batch; up to a turn more, if a job would be divided.
+            max_tokens: maximum number of tokens of the batch, with all hypotheses; a longer payload is its own batch.
         """
         if not self._groups:
             return []
@@ -342,9 +342,9 @@ class Batcher:
         self._adapt_max_tokens(num_tokens * task.width, max(thread_seconds, 1e-6))
 
     def _adapt_max_tokens(self, num_tokens: int, seconds: float) -> None:
-        """Adapt the size of batches to one that took too long, or was large enough to tell what size would not.
+        """Update the batch-size limit from a batch that exceeded `batch_seconds` or was more than half full.
 
-        Seconds are processor time of the thread: smaller batches do not help against other programs.
+        `seconds` is processor time of the thread: smaller batches do not help if other programs take the processor.
         """
         limits = self._limits
         if seconds > limits.batch_seconds or num_tokens > self._max_tokens / 2:

@@ -104,8 +104,8 @@ LEAST_TOKENS = 300
 is computed as fast as one whose operations all threads share, and two to three times as fast beside other programs."""
 
 MOST_MICRO_BATCHES = 8
-"""Of a batch: each has a gradient of its own, as large as the model. With more threads, all of them
-share the operations of one batch."""
+"""Maximum number of micro-batches of a batch: each has its own gradient, as large as the model. With more threads than
+that, all of them share the operations of one batch."""
 
 Gradient = Callable[[Batch, int, int], Float[Tensor, "3"]]
 """Adds the gradient of a micro-batch to the model's, given a number that no other micro-batch of the run has, for its

@@ -149,7 +149,8 @@ def connect_ranks() -> Iterator[Ranks]:
     if not dist.is_torchelastic_launched() or os.environ["WORLD_SIZE"] == "1":
         yield ALONE
         return
-    # Imported after the connection is made, it would never release it: gloo's threads would disturb the process's end.
+    # Import before init_process_group. Imported later, the module keeps the process group alive, and gloo's threads
+    # disturb shutdown.
     import_module("torch.distributed.nn")
     store, rank, size = _find_other_ranks()
     try:
@@ -239,7 +240,7 @@ def wrap_for_distributed(
 
 
 def is_sharded(module: nn.Module) -> bool:
-    """Whether each rank holds but a part of the weights."""
+    """Whether each rank holds only a part of the weights."""
     return any(hasattr(parameter, "full_tensor") for parameter in module.parameters())
 
 

@@ -17,10 +17,10 @@ WIDTH, HEIGHT = 480, 260
 LEFT, RIGHT, TOP, BOTTOM = 54, 16, 54, 40
 MOST_MARKERS = 60
 MOST_POINTS = 120
-"""Of a curve: a longer one shows means, and around them the range of what they are means of."""
+"""Maximum number of points of a curve; a longer one is shown by means, with the range of the averaged values."""
 
 CLASSES = ("one", "two", "three")
-"""What tells the series of a chart apart: colour, and kind of line."""
+"""CSS classes of the series of a chart, which differ in colour and line style."""
 
 FOLDER = Path(__file__).parent
 TEMPLATES = Environment(

@@ -1,4 +1,4 @@
-"""What training tells whoever watches: progress, throughput, time remaining, and a forecast of the scores."""
+"""Progress reports of training: progress, throughput, time remaining, and a forecast of the scores."""
 
 import math
 from collections.abc import Sequence
@@ -26,19 +26,19 @@ EARLIEST_FORECAST = 0.2
 
 @dataclass(frozen=True)
 class Progress:
-    """Where the run stands after an update."""
+    """Progress of the run after an update."""
 
     update: int
     updates: int
-    """Of the whole run."""
+    """Number of updates of the whole run."""
     epochs: float
     """Passes over the corpus so far, with the fraction of the current one."""
     figures: UpdateFigures
-    """Of the last update."""
+    """Figures of the last update."""
     tokens_per_second: float
     """Real target tokens a second of training, since the last line of metrics."""
     seconds_remaining: float
-    """Until the last update, validations included, at the present throughput."""
+    """Seconds until the last update, validations included, at the present throughput."""
 
 
 @dataclass(frozen=True)

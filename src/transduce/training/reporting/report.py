@@ -1,4 +1,4 @@
-"""What follows metrics.jsonl while a run goes on: report.html, and TensorBoard's event files."""
+"""Outputs made from metrics.jsonl during a run: report.html, and TensorBoard's event files."""
 
 import importlib.util
 import io
@@ -46,7 +46,7 @@ TRAINING_COLUMNS = {
 
 MOST_SENTENCES, MOST_OUTPUTS = 6, 10
 MOST_CHARACTERS = 400
-"""Of a sample's text; a longer one is cut, so that the page stays small."""
+"""Maximum number of characters of a sample's text; a longer one is cut, so that the page stays small."""
 
 
 def write_report(path: Path, config: RunConfig, lines: Sequence[Line]) -> None:
@@ -271,7 +271,7 @@ def _changed_settings(config: RunConfig) -> list[list[str]]:
 
 
 REPORT_EVERY_SECONDS = 60.0
-"""Between two reports while nothing but lines of training comes."""
+"""Seconds between two reports, if only training lines are written."""
 
 
 def check_tensorboard() -> None:

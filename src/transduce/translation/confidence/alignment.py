@@ -33,8 +33,8 @@ class AlignmentHead:
     `str`, is numbered from 1, as by `transduce inspect` and on the page.
 
     Args:
-        layer: of the decoder, from 0.
-        head: from 0; None is the mean of all heads of the layer.
+        layer: number of the decoder layer, from 0.
+        head: number of the head, from 0; None is the mean of all heads of the layer.
         offset: 0 where a token is aligned by the attention that predicts it, 1 by the attention of the next position,
             which has read it.
     """
@@ -145,10 +145,10 @@ def sum_by_words(
     """Attention between words, the sum of that between their pieces; 0 where a line has fewer words than others.
 
     Args:
-        weights: of pieces; row t belongs to the position that predicts piece t of the target.
+        weights: attention weights between pieces; row t belongs to the position that predicts piece t of the target.
         sources: the line of each row of the batch; `</s>` behind its pieces is in no word.
-        targets: the same for the target.
-        offset: how many rows after the one that predicts it a piece's row is: 0, or 1 for the row that reads it.
+        targets: the target line of each row of the batch; `</s>` is in no word.
+        offset: 0 to use the row that predicts a piece, 1 for the next row, which reads it.
     """
     of_source = _make_membership(sources, weights.size(3)).to(weights)
     of_target = _make_membership(targets, weights.size(2)).roll(offset, dims=1).to(weights)

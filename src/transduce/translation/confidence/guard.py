@@ -21,7 +21,8 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 FEWEST_ROUNDS = {"1": 12, "2": 6, "3": 4, "4,15": 3, "16,200": 2}
-"""Rounds that make a repetition, by period in characters (or from, to): "Zoooom" and "hand in hand in hand" are none.
+"""Minimum number of consecutive occurrences that count as a repetition, by length of the repeated string in
+characters: a number, or "from,to". "Zoooom" and "hand in hand in hand" are no repetitions.
 Multi30k has at most 13 characters, spaces included, twice in a row."""
 
 MOST = 0.7

@@ -180,8 +180,8 @@ def score_stream(decoder: ForcedDecoder, pairs: Iterable[Pair]) -> Iterator[Pair
 def score_pairs(decoder: ForcedDecoder, pairs: Sequence[Pair], first_line: int = 1) -> list[PairScore]:
     """The score of each pair of source and target text; what a pair gets does not depend on the others.
 
-    The score of a translation is the one it was found with, wherever its text is cut into the same pieces again. A
-    blank side is `</s>` alone. Errors call the first pair `first_line`.
+    If re-tokenising a translation yields the same tokens, its score equals the one reported by the search. A blank
+    side is `</s>` alone. Errors call the first pair `first_line`.
 
     Raises:
         UserError: a side is longer than the learned positions of the model; names the line.

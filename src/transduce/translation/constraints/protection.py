@@ -75,7 +75,7 @@ class ProtectedSentence:
         self._spans = SpanCheck(copy, kinds)
         # Numbers are only counted as such: 2nd may become zweiter.
         self._times = {item.text: copy.count(item.text) for item in self.kept if item.kind not in {"term", "number"}}
-        # A target that is also in another text that is kept must be there besides; the source may have it elsewhere.
+        # Minimum occurrences of a term are counted in kept items only, the maximum in the whole source copy.
         together = "\n".join(item.text for item in self.kept)
         self._most = {item.text: count_whole(copy, item.text) for item in self.kept if item.kind == "term"}
         self._least = {target: min(count_whole(together, target), most) for target, most in self._most.items()}

@@ -94,7 +94,7 @@ def insert_spans(translation: str, removed: Sequence[RemovedSpan], alignment: Al
     for span in removed:
         place = max(done, min(len(words), _find_place(span, linked, len(alignment.source), len(words))))
         if span.text.startswith("</") and place == done < len(words) and text:
-            place += 1  # an element that has words keeps one
+            place += 1  # place at least one word inside the element before its closing tag
         for word in words[done:place]:
             text, last = _join_word(text, word, is_glued=_touches(last, word)), None
         done = place

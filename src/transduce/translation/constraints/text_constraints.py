@@ -96,12 +96,12 @@ class TextConstraints:
         return Constraints(tuple(prefix), tuple(required), every, find_continuing_ids(tokenizer))
 
     def learn_spellings(self, tokenizer: Tokenizer, pieces: Sequence[str]) -> "TextConstraints":
-        """The constraints that also forbid the rows of pieces with which a translation failed to keep them.
+        """The constraints with further forbidden token sequences, from a translation `pieces` that violates them.
 
-        Those are the ones with which it has forbidden phrases. A phrase that begins with a letter is forbidden together
-        with the piece in front, if that does not end with the space: the same pieces may be within a word. And required
-        phrases are forbidden as they are spelled behind a hyphen: other pieces, so that the search does not know that
-        they are there already.
+        Adds (1) the token sequences that spelled a forbidden phrase in `pieces` and (2) the spelling of each required
+        phrase after a hyphen, which consists of other tokens, so that the search would not count it. In (1), if the
+        phrase begins with a letter or digit and the piece in front of it does not end with a space, that piece is part
+        of the sequence: without it, the same pieces may be the inside of a word.
         """
         text, owners = "", list[int]()
         pieces = [piece for piece in pieces if piece != "</s>"]
@@ -222,7 +222,7 @@ def _find_too_long(constraints: Constraints, phrases: Sequence[_Phrase], search:
 
 
 def _count_fewest_tokens(constraints: Constraints) -> int:
-    """Tokens that a translation has at least because of them: each phrase may begin within another, or be all there."""
+    """Minimum number of tokens that the constraints require, assuming maximal overlap between phrases."""
     phrases = [constraints.prefix, *constraints.required]
     shared = (
         max(_count_shared(other, ids) for number, other in enumerate(phrases) if number != place)

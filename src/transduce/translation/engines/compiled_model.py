@@ -60,7 +60,7 @@ def make_network(model: Transformer, precision: ComputePrecision) -> Network[Any
 
 
 class CompiledState:
-    """What the compiled decoder keeps of a batch; selecting and stepping change it and return it.
+    """State of the compiled decoder for a batch; selecting and stepping modify it in place and return it.
 
     Args:
         cache: keys and values.
@@ -150,7 +150,7 @@ class CompiledModel:
         return table.address + place * table.stride
 
     def _find_table(self, length: int) -> "_PositionTable":
-        """A table of at least so many positions; none is ever freed, as another thread may still read it."""
+        """A table of at least this many positions; tables are never freed, as another thread may still read it."""
         table = self._tables[-1]
         if length > table.length:
             limit = self._make_positions.limit
@@ -165,7 +165,7 @@ class CompiledModel:
 
 
 class _PositionTable:
-    """What is added to embeddings at the first positions, [length, d_model], and where it lies."""
+    """Positional encodings of the first positions, [length, d_model], with their memory address and row stride."""
 
     def __init__(self, positions: Floats) -> None:
         self.positions, self.length = positions, len(positions)

@@ -37,19 +37,21 @@ from transduce.translation.engines.inference_model import (
 _PROCESSOR = torch.device("cpu")
 
 _LENGTHS = 4
-"""Sources of a large batch are padded to a multiple of so many tokens."""
+"""Sources of a large batch are padded to a multiple of this many tokens."""
 
 FEW = 8
-"""Sentences for which `auto` precision starts few operations rather than fast ones."""
+"""Up to this many sentences, `auto` precision minimises the number of operations rather than the time of each."""
 
 MOST_PROBABILITIES = 2**22
-"""Probabilities of a step, for all hypotheses of a batch, on a processor: as many as its caches are good for."""
+"""Maximum number of probabilities (hypotheses of a batch × vocabulary) in a step on a processor, so that they fit
+its caches."""
 
 MOST_PROBABILITIES_OF_GPU = 2**27
-"""The same on other devices: half a gigabyte in float32, and some copies of it."""
+"""`MOST_PROBABILITIES` for other devices: half a gigabyte in float32, and some copies of it."""
 
 _WORTH_ASKING = 2**28
-"""Bytes up to which a search begins without asking the system for its memory, which takes some of a millisecond."""
+"""Up to this many bytes, a search begins without asking the system for its free memory, which takes part of a
+millisecond."""
 
 _Search = Callable[[StepFunction[Any], SearchState, SearchTask], list[list[Hypothesis]]]
 _SearchMaker = Callable[[Network[Any], Sequence[Sequence[int]]], _Search]
@@ -107,17 +109,17 @@ class NetworkEngine:
     """An engine that searches with any network, whoever computes it.
 
     Sentences of similar length are translated together, so that little of a batch is padding. On a processor as many
-    batches are under way as PyTorch has threads, each on one of them: small products gain nothing from several.
+    batches are computed at a time as PyTorch has threads, one on each: small products are not faster on several.
 
     Args:
-        network: whose probabilities are searched; its methods may be called by several threads at a time.
+        network: computes the probabilities; its methods may be called by several threads at a time.
         end_id: `</s>`.
         vocabulary: number of token ids; the last is `<pad>`.
-        longest: most positions of a source or a target, `</s>` included.
-        device: where the network takes ids and leaves its probabilities.
+        longest: maximum number of tokens of a source or a target, `</s>` included.
+        device: the device of the network's inputs and outputs.
         for_few: another network for up to `FEW` sentences; the same unless given.
-        count_token_bytes: the least memory for each token of one of so many hypotheses of a sentence; unknown unless
-            given.
+        count_token_bytes: given the number of hypotheses of a sentence, a lower bound in bytes of the memory for each
+            token of one of them; unknown unless given.
     """
 
     def __init__(
@@ -191,10 +193,11 @@ class NetworkEngine:
         width: tuple[str, int],
         constraints: Sequence[Constraints] | None = None,
     ) -> list[list[Hypothesis]]:
-        """Divide the sources into batches and search each of them on one thread: several would share even one.
+        """Divide the sources into batches and search each of them.
 
-        `make_search` makes the search of a batch. `width` is the number of hypotheses of each sentence, behind the name
-        of its setting.
+        On a processor, each batch is searched on its own thread; PyTorch would otherwise use several threads for a
+        single batch. `make_search` makes the search of a batch. `width` is the name of the setting for the number of
+        hypotheses of each sentence, and that number.
         """
         self.check(config)
         setting, num_hypotheses = width
@@ -256,7 +259,7 @@ class NetworkEngine:
     def _make_task(
         self, sources: Sequence[Sequence[int]], config: SearchConfig, constraints: Sequence[Constraints] | None
     ) -> SearchTask:
-        # What is required comes on top of what the model has to say.
+        # Required tokens raise the maximum length: see `SearchConfig.most_tokens`.
         required = [0] * len(sources) if constraints is None else [one.num_tokens for one in constraints]
         limits = [
             min(config.most_tokens(len(source), extra), self._longest)
@@ -296,6 +299,6 @@ class NativeEngine(NetworkEngine):
 
 
 def make_logits_processor(config: SearchConfig) -> LogitsProcessor | None:
-    """The processor that the settings of the search ask for; None if they ask for none."""
+    """The logits processor for the settings of the search; None if none is needed."""
     found = LogitsProcessor(config.no_repeat_ngram, config.repetition_penalty, config.diversity)
     return None if found == LogitsProcessor() else found

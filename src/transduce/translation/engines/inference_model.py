@@ -39,9 +39,9 @@ from transduce.search.interface import StateT
 
 @runtime_checkable
 class Network(Protocol[StateT]):
-    """A model that gives a search its probabilities, step by step.
+    """A model that computes the probabilities of a search step by step.
 
-    One that has a method `step_best` besides, a `search.BestStepFunction`, finds the best continuations by itself.
+    A network that also has a method `step_best`, a `search.BestStepFunction`, selects the best continuations by itself.
     """
 
     def start(
@@ -71,17 +71,18 @@ def has_inference_model(config: TransformerConfig) -> bool:
 
 
 def count_token_bytes(config: TransformerConfig, width: int) -> int:
-    """The least memory that a step of the decoder takes for each token of one of `width` hypotheses.
+    """A lower bound in bytes of the memory of the decoder for each token of one of `width` hypotheses.
 
-    That is a key and a value in every layer, in numbers of two bytes at least; and where hypotheses share a cache, for
-    every other one the mask of the token, once and for each head, and its attention score in each head.
+    It counts a key and a value in every layer, in numbers of at least two bytes. If hypotheses share a cache, it also
+    counts, for each of the `width` hypotheses, the mask of the token, once and for each head, and its attention score
+    in each head.
     """
     keys_and_values = config.num_decoder_layers * config.num_heads * (config.d_k + config.d_v)
     return 2 * (keys_and_values + (width * (1 + 2 * config.num_heads) if has_inference_model(config) else 0))
 
 
 def make_ensemble(networks: Sequence[Network[Any]]) -> Network[Any]:
-    """One network of several, which averages their probabilities; a single one is returned as it is."""
+    """A network that averages the probabilities of several networks; a single one is returned unchanged."""
     return networks[0] if len(networks) == 1 else Ensemble(networks)
 
 
@@ -167,7 +168,7 @@ def evaluation_mode(models: Sequence[Transformer]) -> Iterator[None]:
 
 
 _ROWS_AT_A_TIME = 64
-"""Rows whose logits are computed at a time, so that they are still in the processor's cache when they are read."""
+"""Number of rows whose logits are computed at a time, so that they fit into the processor's cache."""
 
 
 class _Normalization:
@@ -235,7 +236,7 @@ class _Attention:
         """
         sentences, heads, width, d_k = queries.shape
         queries = queries.reshape(sentences * heads, width, d_k)
-        # With beta = 0 what would be added is not read, but has to have a fitting shape.
+        # With beta = 0 the added tensor is not read, but its shape must fit.
         added, beta = (queries[:, :, :1], 0) if mask is None else (mask, 1)
         scores = torch.baddbmm(added, queries, cache.keys.transpose(1, 2), beta=beta, alpha=self.scale)
         attended = torch.bmm(scores.softmax(dim=-1), cache.values).view(sentences, heads, width, self.d_v)
