@@ -10,7 +10,7 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from transduce.cli.console import ConsoleReporter, duration, standard_input
+from transduce.cli.console import ConsoleReporter, format_duration, standard_input
 from transduce.cli.standard_streams import print_json, print_message
 from transduce.config import RunConfig, load_run_config, parse_duration
 from transduce.demo import demonstrate
@@ -95,7 +95,7 @@ def train(
             result = train_run(config, reporter, restart=restart, standard_input=standard_input())
     if ranks.is_first:
         print_message(
-            f"trained {result.updates:,} updates in {duration(result.seconds)}; the model is in "
+            f"trained {result.updates:,} updates in {format_duration(result.seconds)}; the model is in "
             f"{result.folder / 'best'}, the report in {result.folder / 'report.html'}"
         )
 

@@ -210,7 +210,7 @@ class SentenceSearches:
         limits, constraints = [], []
         for prefix in prefixes:
             ends = prefix[-1:] == (end_id,)
-            most = config.most_tokens(len(self.source), len(prefix))
+            most = config.compute_max_target_length(len(self.source), len(prefix))
             limits.append(len(prefix) if ends else min(most, self.model.longest))
             constraints.append(Constraints(prefix=prefix[:-1] if ends else prefix))
         asked = constraints if any(prefixes) else None

@@ -245,7 +245,7 @@ def test_the_lines_of_the_readme_translate_as_we_do(
     model, tokenizer = bundle.load_model(), bundle.load_tokenizer()
     with torch.no_grad():
         model.projection.bias[tokenizer.end_id] += 3  # most translations end before they must
-    search = bundle.description.search.changed({"beam": 4, **settings})
+    search = bundle.description.search.with_overrides({"beam": 4, **settings})
     save_bundle(tmp_path / "ending", model, tokenizer, bundle.description.model_copy(update={"search": search}))
     folder = written(Bundle.open(tmp_path / "ending"), tmp_path / "written")
     (program,) = re.findall(r"```python\n(.*?)```", (folder / "README.md").read_text(encoding="utf-8"), re.DOTALL)

@@ -175,7 +175,7 @@ class CTranslate2Engine(_Translator):
         for asked in constraints or (None,):
             self.check(config, asked)
         lengths = [len(source) for source in sources]
-        limits = [min(config.most_tokens(length), self._longest) for length in lengths]
+        limits = [min(config.compute_max_target_length(length), self._longest) for length in lengths]
         batches = list(batch_by_length(lengths, config.batch_tokens, MOST_ROWS))
         found: list[Ids] = [[] for _ in sources]
         self._search_batches(sources, batches, limits, config, found)

@@ -259,7 +259,7 @@ class NetworkEngine:
         # What is required comes on top of what the model has to say.
         required = [0] * len(sources) if constraints is None else [one.num_tokens for one in constraints]
         limits = [
-            min(config.most_tokens(len(source), extra), self._longest)
+            min(config.compute_max_target_length(len(source), extra), self._longest)
             for source, extra in zip(sources, required, strict=True)
         ]
         return SearchTask(self.pad_id, self.end_id, limits, config.min_length, constraints)
