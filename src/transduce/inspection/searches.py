@@ -26,7 +26,7 @@ from transduce.search import (
 )
 from transduce.search.beam import Candidate, SentenceSearch, search_sentences
 from transduce.search.constraints import Automaton
-from transduce.search.interface import read_back
+from transduce.search.interface import backtrack
 from transduce.text import Tokenizer
 from transduce.translation import Network, Translator
 from transduce.translation.engines.engine import MOST_PROBABILITIES, make_logits_processor
@@ -70,7 +70,7 @@ class TracedSearch(SentenceSearch):
                 self.traced.append(TracedToken(parent, self.length, token, score, total))
         finished = {tuple(hypothesis.ids) for hypothesis in self.finished}
         for (place, token), number in numbers.items():
-            if token == self._end_id and (*read_back(before[place].last)[0], token) in finished:
+            if token == self._end_id and (*backtrack(before[place].last)[0], token) in finished:
                 self.traced[number] = replace(self.traced[number], state="finished")
         self._of_live = [
             numbers[live.parent, live.last.id] if live.last is not None and live.sum > -inf else None

@@ -317,7 +317,7 @@ class Updater:
     def sum_gradients(self, number: int, batches: Sequence[Batch], num_tokens: int) -> Float[Tensor, "3"]:
         """Add the gradients of all batches to the model's; return the sums of losses, cross-entropies, right tokens."""
         if self.has_micro_batches:
-            parts = [part for batch in batches for part in batch.divide(self.micro_batches)]
+            parts = [part for batch in batches for part in batch.split_into(self.micro_batches)]
             tasks = [(part, number * MOST_PARTS + place) for place, part in enumerate(parts)]
             return self.processes.sum_gradients(tasks, num_tokens, self._check_stop)
         torch.manual_seed(self._seed(number))

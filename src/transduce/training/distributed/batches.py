@@ -95,7 +95,7 @@ def split_into_micro_batches(batches: Sequence[Batch], most_tokens: int, ranks: 
 
     A rank that has fewer of them than another repeats its last one, with its loss masked.
     """
-    parts = [part for batch in batches for part in batch.split(most_tokens)]
+    parts = [part for batch in batches for part in batch.split_by_tokens(most_tokens)]
     return parts + [parts[-1].mask_loss()] * (ranks.max(len(parts)) - len(parts))
 
 
