@@ -123,7 +123,7 @@ class SentenceSearches:
         """The device of the model."""
         return self.model.source_embedding.weight.device
 
-    def traced(self) -> TracedSearch:
+    def run_traced_beam_search(self) -> TracedSearch:
         """The beam search, with every continuation that it considered.
 
         Raises:
@@ -144,20 +144,20 @@ class SentenceSearches:
             raise UserError("prefix: this model never begins a translation with these ids: choose others")
         return search
 
-    def greedy(self, prefixes: Sequence[tuple[int, ...]]) -> list[Hypothesis]:
+    def run_greedy_search(self, prefixes: Sequence[tuple[int, ...]]) -> list[Hypothesis]:
         """Greedy search behind each of the prefixes."""
 
         def search(chosen: Sequence[tuple[int, ...]]) -> list[Hypothesis]:
-            return self.best(self._network(len(chosen)), chosen, beam=1)
+            return self.run_beam_search(self._network(len(chosen)), chosen, beam=1)
 
         return self.in_batches(prefixes, search, beam=1)
 
-    def without_each(self, heads: Sequence[Head], done: Callable[[int], None]) -> list[Hypothesis]:
+    def ablate_each_head(self, heads: Sequence[Head], done: Callable[[int], None]) -> list[Hypothesis]:
         """The best translation with each of the heads pruned; `done` is told how many more are finished."""
 
         def search(chosen: Sequence[Head]) -> list[Hypothesis]:
             network = HeadMaskedNetwork(self.model, self.make_head_mask([[head] for head in chosen]))
-            found = self.best(network, [self.prefix] * len(chosen), beam=self.config.beam)
+            found = self.run_beam_search(network, [self.prefix] * len(chosen), beam=self.config.beam)
             done(len(found))
             return found
 
@@ -177,7 +177,9 @@ class SentenceSearches:
             found = map_on_cores(torch.inference_mode()(search), batches, num_threads)
         return list(chain.from_iterable(found))
 
-    def best(self, network: Network[Any], prefixes: Sequence[tuple[int, ...]], *, beam: int) -> list[Hypothesis]:
+    def run_beam_search(
+        self, network: Network[Any], prefixes: Sequence[tuple[int, ...]], *, beam: int
+    ) -> list[Hypothesis]:
         """The best translation with each of the prefixes, all in one batch."""
         found = beam_search(
             self._make_step(network),
@@ -218,7 +220,7 @@ class SentenceSearches:
 
     def make_head_mask(self, also: Sequence[Sequence[Head]]) -> HeadMask:
         """A mask for some rows: without the heads that are masked in every search, and others for each row."""
-        return HeadMask.without(self.model, [[*self.off, *heads] for heads in also])
+        return HeadMask.excluding(self.model, [[*self.off, *heads] for heads in also])
 
     def _make_step(self, network: Network[Any]) -> StepFunction[Any]:
         def step(last_ids: Tensor, state: Any) -> tuple[Tensor, Any]:  # noqa: ANN401 - of any network

@@ -36,10 +36,10 @@ from transduce.translation.engines.inference_model import (
 
 _PROCESSOR = torch.device("cpu")
 
-_LENGTHS = 4
+LENGTH_MULTIPLE = 4
 """Sources of a large batch are padded to a multiple of so many tokens."""
 
-FEW = 8
+SMALL_BATCH_SENTENCES = 8
 """Sentences for which `auto` precision starts few operations rather than fast ones."""
 
 MOST_PROBABILITIES = 2**22
@@ -48,7 +48,7 @@ MOST_PROBABILITIES = 2**22
 MOST_PROBABILITIES_OF_GPU = 2**27
 """The same on other devices: half a gigabyte in float32, and some copies of it."""
 
-_WORTH_ASKING = 2**28
+MEMORY_CHECK_BYTES = 2**28
 """Bytes up to which a search begins without asking the system for its memory, which takes some of a millisecond."""
 
 _Search = Callable[[StepFunction[Any], SearchState, SearchTask], list[list[Hypothesis]]]
@@ -115,7 +115,7 @@ class NetworkEngine:
         vocabulary: number of token ids; the last is `<pad>`.
         longest: most positions of a source or a target, `</s>` included.
         device: where the network takes ids and leaves its probabilities.
-        for_few: another network for up to `FEW` sentences; the same unless given.
+        for_few: another network for up to `SMALL_BATCH_SENTENCES` sentences; the same unless given.
         count_token_bytes: the least memory for each token of one of so many hypotheses of a sentence; unknown unless
             given.
     """
@@ -208,10 +208,10 @@ class NetworkEngine:
         num_threads = torch.get_num_threads() if self.device.type == "cpu" else 1
         most = MOST_PROBABILITIES if self.device.type == "cpu" else MOST_PROBABILITIES_OF_GPU
         most_rows = max(1, most // (max(1, num_hypotheses) * self.vocabulary))
-        if len(sources) > FEW * num_threads:  # something for each
+        if len(sources) > SMALL_BATCH_SENTENCES * num_threads:  # something for each
             most_rows = min(most_rows, -(-len(sources) // num_threads))
         batches = list(batch_by_length([len(source) for source in sources], config.batch_tokens, most_rows))
-        network = self._for_few if len(sources) <= FEW else self._for_many
+        network = self._for_few if len(sources) <= SMALL_BATCH_SENTENCES else self._for_many
 
         @torch.inference_mode()
         def search_batch(indices: list[int]) -> list[list[Hypothesis]]:
@@ -239,7 +239,7 @@ class NetworkEngine:
     def _check_memory(self, setting: str, num_hypotheses: int, num_tokens: int) -> None:
         """Check that memory holds all hypotheses of one sentence, with translations as long as the source."""
         needed = num_hypotheses * (2 * 4 * self.vocabulary + num_tokens * self._count_token_bytes(num_hypotheses))
-        available = get_available_memory(self.device) if needed > _WORTH_ASKING else None
+        available = get_available_memory(self.device) if needed > MEMORY_CHECK_BYTES else None
         if available is not None and needed > available:
             raise ConfigError(
                 f"{setting}: so many hypotheses of a sentence of {num_tokens:,} tokens need at least "
@@ -248,8 +248,8 @@ class NetworkEngine:
 
     def _pad(self, sources: Sequence[Sequence[int]]) -> Tensor:
         longest = max(map(len, sources))
-        if len(sources) > FEW:  # few different lengths need few kernels
-            longest = min(-(-longest // _LENGTHS) * _LENGTHS, self._longest)
+        if len(sources) > SMALL_BATCH_SENTENCES:  # few different lengths need few kernels
+            longest = min(-(-longest // LENGTH_MULTIPLE) * LENGTH_MULTIPLE, self._longest)
         rows = [[*source, *[self.pad_id] * (longest - len(source))] for source in sources]
         return torch.tensor(rows, device=self.device)
 
