@@ -9,7 +9,7 @@ from typing import Literal
 import pytest
 
 from transduce.bundle import Bundle, BundleDescription, RecordedScore, model_card
-from transduce.bundle.manifest import check_files, description_bytes, read_description, record_files
+from transduce.bundle.manifest import check_files, read_description, record_files, serialize_description
 from transduce.cli.app import app
 from transduce.config import TransformerConfig
 from transduce.errors import BundleError
@@ -23,7 +23,7 @@ def test_files_are_recorded_with_size_and_digest(tmp_path: Path) -> None:
 
 def test_a_description_comes_back(tmp_path: Path) -> None:
     description = BundleDescription(model=TransformerConfig(), training={"note": "Größe ✓"})
-    (tmp_path / "bundle.json").write_bytes(description_bytes(description))
+    (tmp_path / "bundle.json").write_bytes(serialize_description(description))
     assert read_description(tmp_path / "bundle.json", BundleDescription) == description
     assert json.loads((tmp_path / "bundle.json").read_text(encoding="utf-8"))["training"]["note"] == "Größe ✓"
 

@@ -17,7 +17,7 @@ from transduce.cli.console import (
     LARGEST_BLOCK,
     ConsoleReporter,
     LineProgress,
-    duration,
+    format_duration,
     score_with_interval,
 )
 from transduce.evaluation import Score
@@ -103,7 +103,7 @@ def test_a_score_is_told_with_its_interval(score: Score, text: str) -> None:
     [(0.0, "0:00"), (59.4, "0:59"), (59.6, "1:00"), (3599.4, "59:59"), (3599.6, "1:00:00"), (90_061.0, "25:01:01")],
 )
 def test_a_duration_reads_like_a_clock(seconds: float, text: str) -> None:
-    assert duration(seconds) == text
+    assert format_duration(seconds) == text
 
 
 def test_a_message_of_several_lines_stays_one(capsys: pytest.CaptureFixture[str]) -> None:
@@ -124,20 +124,20 @@ def test_blocks_grow_while_they_are_fast_and_shrink_when_they_are_slow() -> None
     with LineProgress(None) as progress:
         sizes = [progress.block_size()]
         for _ in range(5):
-            progress.done(progress.block_size(), 0.1)
+            progress.add_finished_lines(progress.block_size(), 0.1)
             sizes.append(progress.block_size())
         assert sizes == [FIRST_BLOCK, 2 * FIRST_BLOCK, 4 * FIRST_BLOCK, LARGEST_BLOCK, LARGEST_BLOCK, LARGEST_BLOCK]
-        progress.done(LARGEST_BLOCK, 40.0)
+        progress.add_finished_lines(LARGEST_BLOCK, 40.0)
         assert progress.block_size() == LARGEST_BLOCK // 4
-        progress.done(1, 0.001)  # a line that somebody typed says nothing about a block
+        progress.add_finished_lines(1, 0.001)  # a line that somebody typed says nothing about a block
         assert progress.block_size() == LARGEST_BLOCK // 4
-        progress.done(1, 100.0)
+        progress.add_finished_lines(1, 100.0)
         assert progress.block_size() == 1
 
 
 def test_nothing_is_said_at_first(half_read: BinaryIO, capsys: pytest.CaptureFixture[str]) -> None:
     with LineProgress(half_read) as progress:
-        progress.done(100, 1.0)
+        progress.add_finished_lines(100, 1.0)
     assert capsys.readouterr().err == ""
 
 
@@ -146,7 +146,7 @@ def test_of_a_file_it_is_known_how_much_is_left(
 ) -> None:
     monkeypatch.setattr(console, "PLAIN_EVERY_SECONDS", 0.0)
     with LineProgress(half_read) as progress:
-        progress.done(100, 1.0)
+        progress.add_finished_lines(100, 1.0)
     found = capsys.readouterr().err
     assert found.startswith("100 lines  ")
     assert found.endswith("  50.0% read  0:00 to go\n")
@@ -156,7 +156,7 @@ def test_of_a_pipe_it_is_not_known(monkeypatch: pytest.MonkeyPatch, capsys: pyte
     monkeypatch.setattr(console, "PLAIN_EVERY_SECONDS", 0.0)
     reader, writer = os.pipe()
     with os.fdopen(reader, "rb") as stream, os.fdopen(writer, "wb"), LineProgress(stream) as progress:
-        progress.done(100, 1.0)
+        progress.add_finished_lines(100, 1.0)
     assert capsys.readouterr().err.endswith(" lines/s\n")
 
 
@@ -167,8 +167,8 @@ def test_a_terminal_has_a_live_line_that_goes_away(half_read: BinaryIO, monkeypa
     with os.fdopen(terminal, "w", encoding="utf-8") as screen:
         monkeypatch.setattr(sys, "stderr", screen)
         with LineProgress(half_read) as progress:
-            progress.done(100, 1.0)
-            progress.done(50, 1.0)
+            progress.add_finished_lines(100, 1.0)
+            progress.add_finished_lines(50, 1.0)
     shown = b""
     with suppress(OSError):  # what Linux says at the end of a terminal that nobody writes to any more
         while block := os.read(ours, 10_000):  # a terminal gives its text in parts

@@ -93,11 +93,12 @@ def test_the_number_of_parameters_is_known_without_the_network(settings: dict[st
 
 def test_the_longest_translation_of_a_source() -> None:
     search = SearchConfig(max_extra_length=50)
-    assert search.most_tokens(10) == 60
-    assert search.most_tokens(10, required=7) == 67
-    short = search.changed({"max_length": 20})
-    assert [short.most_tokens(source, required) for source, required in ((10, 0), (10, 7), (1, 0))] == [20, 20, 20]
-    assert search.changed({"max_length": 100}).most_tokens(10) == 60
+    assert search.compute_max_target_length(10) == 60
+    assert search.compute_max_target_length(10, required=7) == 67
+    short = search.with_overrides({"max_length": 20})
+    most = [short.compute_max_target_length(source, required) for source, required in ((10, 0), (10, 7), (1, 0))]
+    assert most == [20, 20, 20]
+    assert search.with_overrides({"max_length": 100}).compute_max_target_length(10) == 60
 
 
 @pytest.mark.parametrize(
@@ -114,10 +115,10 @@ def test_the_longest_translation_of_a_source() -> None:
 )
 def test_settings_that_cannot_be(settings: dict[str, object], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
-        SearchConfig().changed(settings)
+        SearchConfig().with_overrides(settings)
 
 
 def test_the_shortest_may_be_the_longest() -> None:
-    assert SearchConfig().changed({"min_length": 307, "max_length": 307}).min_length == 307
+    assert SearchConfig().with_overrides({"min_length": 307, "max_length": 307}).min_length == 307
     with pytest.raises(ValidationError, match="min_length = 3 is above max_length = 2"):
         SearchConfig(min_length=3, max_length=2)

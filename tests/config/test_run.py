@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from transduce.config import PRESETS, DataConfig, RunConfig, SearchConfig, TransformerConfig, load_run_config, to_toml
-from transduce.config.run import check_key, environment_settings, flatten, known_keys, nest, parse_value, read_toml
+from transduce.config.run import check_key, environment_settings, flatten, known_keys, parse_value, read_toml, unflatten
 from transduce.errors import ConfigError
 
 
@@ -42,7 +42,7 @@ def test_settings_load_no_torch() -> None:
 def test_every_setting_has_a_key_and_every_key_a_setting() -> None:
     defaults = flatten(RunConfig().model_dump())
     assert known_keys().keys() == defaults.keys()
-    assert flatten(nest(defaults)) == defaults
+    assert flatten(unflatten(defaults)) == defaults
     for key in known_keys():
         check_key(key, "test")
 
@@ -151,7 +151,7 @@ def test_a_word_needs_no_quotes(key: str, text: str, value: object) -> None:
 
 @pytest.mark.parametrize("preset", PRESETS.values(), ids=PRESETS)
 def test_sections_flatten_and_nest(preset: Mapping[str, Any]) -> None:
-    assert nest(flatten(preset)) == preset
+    assert unflatten(flatten(preset)) == preset
 
 
 @pytest.mark.parametrize("preset", PRESETS)

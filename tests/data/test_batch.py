@@ -73,7 +73,7 @@ def test_parts_hold_the_same_rows_and_no_more_tokens_than_they_may(
 ) -> None:
     sources, targets = zip(*pairs, strict=True)
     batch = Batch.from_ids(sources, targets, PAD)
-    parts = batch.split(most_tokens)
+    parts = batch.split_by_tokens(most_tokens)
     rows = []
     for part in parts:
         assert len(part.source_ids) == 1 or max(part.source_ids.numel(), part.target_ids.numel()) <= most_tokens
@@ -90,7 +90,7 @@ def test_divided_it_has_as_many_rows_in_each_part_as_can_be(
     pairs: list[tuple[list[int], list[int]]], count: int
 ) -> None:
     sources, targets = zip(*pairs, strict=True)
-    parts = Batch.from_ids(sources, targets, PAD).divide(count)
+    parts = Batch.from_ids(sources, targets, PAD).split_into(count)
     assert len(parts) == min(count, len(pairs))
     num_rows = [len(part.source_ids) for part in parts]
     assert max(num_rows) - min(num_rows) <= 1

@@ -100,13 +100,13 @@ def draws(*values: int) -> Callable[[int], int]:
 )
 def test_a_date_that_everybody_knows(on: int, weekday: int, year: int, order: int, pair: sentences.Pair) -> None:
     days_from_year_1000_to_the_moon = 354_120
-    assert sentences._date(draws(days_from_year_1000_to_the_moon, on, weekday, year, order)) == pair
+    assert sentences._draw_date_pair(draws(days_from_year_1000_to_the_moon, on, weekday, year, order)) == pair
 
 
 def test_years() -> None:
-    assert sentences._year(draws(984)) == ("nineteen eighty-four", "neunzehnhundertvierundachtzig")
-    assert sentences._year(draws(66)) == ("ten sixty-six", "eintausendsechsundsechzig")
-    assert sentences._years(draws(917, 914)) == (
+    assert sentences._draw_year_pair(draws(984)) == ("nineteen eighty-four", "neunzehnhundertvierundachtzig")
+    assert sentences._draw_year_pair(draws(66)) == ("ten sixty-six", "eintausendsechsundsechzig")
+    assert sentences._draw_year_range_pair(draws(917, 914)) == (
         "from nineteen fourteen to nineteen eighteen",
         "von neunzehnhundertvierzehn bis neunzehnhundertachtzehn",
     )

@@ -17,7 +17,7 @@ from transduce.inspection.attention import (
     list_heads,
     log_probabilities,
     rotate_heads,
-    run_forced,
+    run_teacher_forced,
 )
 from transduce.inspection.document import Head
 from transduce.inspection.searches import SentenceSearches
@@ -31,7 +31,7 @@ TARGETS = torch.tensor([[11, 12, 1, 309, 309], [7, 20, 21, 22, 1]])
 
 
 def test_the_pass_is_the_models_own_to_the_last_bit(model: Transformer) -> None:
-    head_mask = HeadMask.without(model, [[], []])
+    head_mask = HeadMask.excluding(model, [[], []])
     source_mask, target_mask = SOURCES != 309, TARGETS != 309
     with torch.inference_mode():
         memory = model.encode(SOURCES, source_mask, head_mask)
@@ -48,9 +48,9 @@ def test_nothing_sees_what_comes_after_it(make_model: Callable[..., Transformer]
     model = make_model()
     changed = TARGETS[1:].clone()
     changed[0, position] = 33
-    head_mask = HeadMask.without(model, [[]])
+    head_mask = HeadMask.excluding(model, [[]])
     with torch.inference_mode():
-        before, after = (run_forced(model, SOURCES[:1], target, head_mask) for target in (TARGETS[1:], changed))
+        before, after = (run_teacher_forced(model, SOURCES[:1], target, head_mask) for target in (TARGETS[1:], changed))
     for old, new in zip(before, after, strict=True):
         # Row t reads token t - 1: what changes at a position is seen from the next row on.
         assert torch.equal(old[:, : position + 1], new[:, : position + 1])
@@ -58,9 +58,9 @@ def test_nothing_sees_what_comes_after_it(make_model: Callable[..., Transformer]
 
 
 def test_every_attention_is_recorded_once(model: Transformer) -> None:
-    recorder = Recorder(model, HeadMask.without(model, [[]]))
+    recorder = Recorder(model, HeadMask.excluding(model, [[]]))
     with torch.inference_mode():
-        run_forced(model, SOURCES[:1], TARGETS[1:], recorder)
+        run_teacher_forced(model, SOURCES[:1], TARGETS[1:], recorder)
     config = model.config
     expected = {("encoder", layer) for layer in range(config.num_encoder_layers)}
     expected |= {(name, layer) for name in ("decoder", "encoder_decoder") for layer in range(config.num_decoder_layers)}
@@ -91,7 +91,7 @@ def test_with_nothing_off_it_searches_as_the_engine_does(
     searches = make_searches(model, beam=3)
     network = HeadMaskedNetwork(model, searches.make_head_mask([[]] * 3))
     with torch.inference_mode():
-        found = searches.best(network, [()] * 3, beam=3)
+        found = searches.run_beam_search(network, [()] * 3, beam=3)
     expected = NativeEngine(model, 1).search([searches.source], searches.config)[0]
     assert_same(found, expected * 3)
 
@@ -102,7 +102,7 @@ def test_a_head_that_is_off_is_one_without_its_rows_of_the_output(
     model = make_model(num_heads=2, num_encoder_layers=1, num_decoder_layers=1)
     searches, heads = make_searches(model, beam=2), list_heads(model.config)
     with torch.inference_mode():
-        found = searches.without_each(heads, lambda _: None)
+        found = searches.ablate_each_head(heads, lambda _: None)
     engines = [NativeEngine(without_rows(model, head), 1) for head in heads]
     expected = [engine.search([searches.source], searches.config)[0][0] for engine in engines]
     assert_same(found, expected)
@@ -113,9 +113,11 @@ def test_a_given_target_without_a_head(model: Transformer, make_searches: Callab
     searches, target = make_searches(model), [40, 7, 12, 1]
     heads = list_heads(model.config)[1::6]
     assert len({head.attention for head in heads}) == 3
-    head_mask = HeadMask.without(model, [[head] for head in heads])
+    head_mask = HeadMask.excluding(model, [[head] for head in heads])
     with torch.inference_mode():
-        outputs = run_forced(model, searches.source_ids(len(heads)), torch.tensor([target] * len(heads)), head_mask)
+        outputs = run_teacher_forced(
+            model, searches.source_ids(len(heads)), torch.tensor([target] * len(heads)), head_mask
+        )
         found = log_probabilities(model, outputs[-1])[:, range(4), target].tolist()
     for head, log_probs in zip(heads, found, strict=True):
         decoder = ForcedDecoder(without_rows(model, head), searches.tokenizer, searches.config)
@@ -132,10 +134,10 @@ def test_several_heads_are_off_at_once(
     together = SentenceSearches(model, searches.tokenizer, searches.config, searches.source, (), off)
     changed = without_rows(without_rows(model, off[0]), off[1])
     with torch.inference_mode():
-        traced, (greedy,) = together.traced(), together.greedy([()])
+        traced, (greedy,) = together.run_traced_beam_search(), together.run_greedy_search([()])
     expected: Any = NativeEngine(changed, 1).search([searches.source], searches.config, 2)[0]
     assert_same(traced.finished[:2], expected)
-    assert_same([greedy], make_searches(changed).greedy([()]))
+    assert_same([greedy], make_searches(changed).run_greedy_search([()]))
 
 
 SOURCE, TARGET = [5, 9, 7, 30, 1], [11, 12, 40, 1]
@@ -147,8 +149,8 @@ MODULES = {
 
 
 def recorded(model: Transformer, off: list[Head]) -> dict[Place, AttentionRecord]:
-    recorder = Recorder(model, HeadMask.without(model, [off]))
-    run_forced(model, torch.tensor([SOURCE]), torch.tensor([TARGET]), recorder)
+    recorder = Recorder(model, HeadMask.excluding(model, [off]))
+    run_teacher_forced(model, torch.tensor([SOURCE]), torch.tensor([TARGET]), recorder)
     return recorder.records
 
 

@@ -16,7 +16,7 @@ Make = Callable[..., SentenceSearches]
 @pytest.mark.exhaustive
 def test_it_finds_what_the_engine_finds(model: Transformer, make_searches: Make) -> None:
     searches = make_searches(model, beam=4)
-    found = searches.traced().finished[:4]
+    found = searches.run_traced_beam_search().finished[:4]
     assert found == NativeEngine(model, 1).search([searches.source], searches.config, 4)[0]
     assert found[:1] == NativeEngine(model, 1).search([searches.source], searches.config)[0]
 
@@ -28,7 +28,7 @@ def test_with_any_beam_and_length_penalty(
     model = make_model(seed=5)  # its hypotheses end early
     searches = make_searches(model, beam=beam, length_penalty=alpha)
     expected = NativeEngine(model, 1).search([searches.source], searches.config, beam)[0]
-    assert searches.traced().finished[:beam] == expected
+    assert searches.run_traced_beam_search().finished[:beam] == expected
 
 
 @pytest.mark.exhaustive
@@ -42,7 +42,7 @@ def test_it_obeys_prefixes_and_habits_as_the_engine_does(
     model = make_model()
     searches = make_searches(model, prefix=prefix, beam=3, **settings)
     expected = NativeEngine(model, 1).search([searches.source], searches.config, 3, [Constraints(prefix=prefix)])[0]
-    traced = searches.traced()
+    traced = searches.run_traced_beam_search()
     assert traced.finished[:3] == expected
     assert all(tuple(hypothesis.ids[: len(prefix)]) == prefix for hypothesis in expected)
     for hypothesis in traced.finished:
@@ -56,7 +56,7 @@ def test_a_prefix_with_its_end_is_the_translation(
     model = make_model()
     searches = make_searches(model, prefix=prefix, beam=3)
     (expected,) = score_ids(ForcedDecoder(model, searches.tokenizer, searches.config), [searches.source], [prefix])
-    (found,) = searches.traced().finished
+    (found,) = searches.run_traced_beam_search().finished
     assert found.ids == list(prefix)
     assert found.token_scores == pytest.approx(expected.token_scores, abs=1e-5)
 
@@ -64,15 +64,15 @@ def test_a_prefix_with_its_end_is_the_translation(
 def test_what_the_model_rules_out_is_refused(make_model: Callable[..., Transformer], make_searches: Make) -> None:
     searches = make_searches(make_model(), prefix=(33, 33), no_repeat_ngram=1)
     with pytest.raises(UserError, match="never begins a translation"):
-        searches.traced()
+        searches.run_traced_beam_search()
 
 
 @pytest.mark.exhaustive
 @pytest.mark.parametrize(("kind", "beam"), [("paper", 1), ("pre", 3), ("learned", 3), ("additive", 3), ("batch", 2)])
 def test_the_tree_adds_up(make_model: Callable[..., Transformer], make_searches: Make, kind: str, beam: int) -> None:
     searches = make_searches(make_model(kind), beam=beam)
-    traced = searches.traced()
-    (greedy,) = searches.greedy([()])
+    traced = searches.run_traced_beam_search()
+    (greedy,) = searches.run_greedy_search([()])
     tree = make_search_tree(traced, greedy, searches)
     decoder = ForcedDecoder(searches.model, searches.tokenizer, searches.config)
     for number, node in enumerate(tree.nodes):
@@ -112,7 +112,7 @@ def test_greedy_search_is_followed_until_it_leaves_the_tree(
     left = stayed = 0
     for seed in range(6):
         searches = make_searches(make_model(seed=seed), beam=2)
-        traced, (greedy,) = searches.traced(), searches.greedy([()])
+        traced, (greedy,) = searches.run_traced_beam_search(), searches.run_greedy_search([()])
         tree = make_search_tree(traced, greedy, searches)
         assert len(tree.greedy) == len(greedy.ids)
         known = [number for number in tree.greedy if number is not None]
@@ -129,7 +129,7 @@ def test_a_beam_wider_than_the_vocabulary_counts_what_is_there(
     make_model: Callable[..., Transformer], make_searches: Make
 ) -> None:
     searches = make_searches(make_model(), beam=200, max_extra_length=1)
-    traced = searches.traced()
+    traced = searches.run_traced_beam_search()
     first = [one for one in traced.traced if one.step == 1]
     assert len(first) == searches.model.config.vocabulary - 1  # <pad> is never predicted
     assert all(one.parent is None for one in first)

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from transduce.bundle import Bundle, model_tensors, save_bundle
-from transduce.bundle.manifest import description_bytes, read_description
+from transduce.bundle.manifest import read_description, serialize_description
 from transduce.errors import BundleError, ParityError
 from transduce.interop.ctranslate2.format import FORMAT
 from transduce.interop.exchange import prove_export
@@ -59,11 +59,11 @@ class Altered:
     def decode(self, ids: Sequence[Sequence[int]]) -> Any:
         return self._altered("decode", self._runtime.decode(ids))
 
-    def forced_scores(self, sources: Sequence[Sequence[int]], targets: Sequence[Sequence[int]]) -> Any:
-        return self._altered("scores", self._runtime.forced_scores(sources, targets))
+    def score_targets(self, sources: Sequence[Sequence[int]], targets: Sequence[Sequence[int]]) -> Any:
+        return self._altered("scores", self._runtime.score_targets(sources, targets))
 
-    def greedy(self, sources: Sequence[Sequence[int]], max_lengths: Sequence[int]) -> Any:
-        return self._altered("greedy", self._runtime.greedy(sources, max_lengths))
+    def translate_greedily(self, sources: Sequence[Sequence[int]], max_lengths: Sequence[int]) -> Any:
+        return self._altered("greedy", self._runtime.translate_greedily(sources, max_lengths))
 
     def _altered(self, name: str, answer: Any) -> Any:
         return self._changes[name](answer) if name in self._changes else answer
@@ -106,16 +106,16 @@ def test_what_is_equal_is_proven_and_kept(decoder: ForcedDecoder, written: Path,
     assert parity.bleu.ours == pytest.approx(parity.bleu.theirs)
     assert parity.identical_weights == len(model_tensors(decoder.model))
     assert parity.theirs.startswith("CTranslate2 4.")
-    assert "4 of 4 identical" in parity.facts()["tokenization"]
-    (tmp_path / "parity.json").write_bytes(description_bytes(parity))
+    assert "4 of 4 identical" in parity.summarize()["tokenization"]
+    (tmp_path / "parity.json").write_bytes(serialize_description(parity))
     assert read_description(tmp_path / "parity.json", Parity) == parity
 
 
 def test_twice_as_many_targets_are_scored_and_half_of_them_are_changed(decoder: ForcedDecoder, written: Path) -> None:
     seen: list[Any] = []
     runtime = FORMAT.load(written, decoder.tokenizer)
-    score = runtime.forced_scores
-    runtime.forced_scores = lambda sources, targets: seen.append((sources, targets)) or score(sources, targets)
+    score = runtime.score_targets
+    runtime.score_targets = lambda sources, targets: seen.append((sources, targets)) or score(sources, targets)
     parity = prove(decoder, runtime, PROBE, claim())
     ((sources, targets),) = seen
     assert len(targets) == 8
@@ -206,7 +206,7 @@ def test_another_greedy_translation_is_refused(
 def test_a_greedy_translation_that_is_as_probable_passes(bundle: Bundle, tmp_path: Path) -> None:
     model, tokenizer = bundle.load_model(), bundle.load_tokenizer()
     FORMAT.write(bundle, _made(tmp_path / "first"), "float32")
-    rows = FORMAT.load(tmp_path / "first", tokenizer).greedy([[*tokenizer.encode(TEXTS[0]), 1]], [8])
+    rows = FORMAT.load(tmp_path / "first", tokenizer).translate_greedily([[*tokenizer.encode(TEXTS[0]), 1]], [8])
     ((common, _),) = Counter(rows[0]).most_common(1)
     twin = 300 if common < 300 else 299
     with torch.no_grad():
@@ -230,7 +230,7 @@ def test_references_say_how_good_both_are(decoder: ForcedDecoder, written: Path)
     parity = prove(decoder, runtime, Probe(TEXTS, "here", ("a b c d",) * 4), claim())
     assert parity.bleu.against == "reference"
     assert parity.bleu.ours == parity.bleu.theirs < 50
-    assert "against the references" in parity.facts()
+    assert "against the references" in parity.summarize()
     assert "tok:13a" in parity.bleu.signature
 
 
@@ -238,7 +238,7 @@ def test_without_references_it_is_said_that_bleu_compares_the_two_programs(
     decoder: ForcedDecoder, written: Path
 ) -> None:
     parity = prove(decoder, FORMAT.load(written, decoder.tokenizer), PROBE, claim())
-    told = parity.facts()["its translations against Transduce's"]
+    told = parity.summarize()["its translations against Transduce's"]
     bleu = f"{parity.bleu.theirs:.2f}; identical ones would have {parity.bleu.ours:.2f}"
     assert told == f"BLEU {bleu} ({parity.bleu.signature})"
 

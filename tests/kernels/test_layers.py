@@ -5,7 +5,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from transduce.kernels.layers import MOST_PLAIN_KEYS, dropout, layer_normalization, plain_attention
+from transduce.kernels.layers import MAX_KEYS_OF_PLAIN_ATTENTION, dropout, layer_normalization, plain_attention
 from transduce.model import DotScore, causal_attention_mask, source_attention_mask
 
 NUMBERS = 2**20
@@ -157,7 +157,7 @@ def test_huge_scores_stay_finite() -> None:
     assert plain_attention(*parts, mask, SCALE).isfinite().all()
 
 
-@pytest.mark.parametrize("num_keys", [MOST_PLAIN_KEYS, MOST_PLAIN_KEYS + 1])
+@pytest.mark.parametrize("num_keys", [MAX_KEYS_OF_PLAIN_ATTENTION, MAX_KEYS_OF_PLAIN_ATTENTION + 1])
 def test_long_and_short_sentences_have_the_same_attention_in_training_and_translation(num_keys: int) -> None:
     parts, mask = inputs(3, num_keys), torch.ones(1, 1, 3, num_keys, dtype=torch.bool)
     score = DotScore(D_K, scaled=True)

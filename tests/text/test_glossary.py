@@ -13,7 +13,7 @@ Write = Callable[[str, bytes | str], Path]
 
 
 def found(terms: dict[str, str], text: str) -> list[tuple[str, str]]:
-    return [(text[start:end], target) for start, end, target in Glossary(terms).matches(text)]
+    return [(text[start:end], target) for start, end, target in Glossary(terms).find_terms(text)]
 
 
 def test_a_file_has_a_term_a_line(write: Write) -> None:
@@ -56,12 +56,12 @@ def test_terms_are_whole_words() -> None:
 
 def test_accents_are_part_of_the_word() -> None:
     assert found({"ete": "x"}, "ete\u0301 ete") == [("ete", "x")]
-    assert Glossary({"ete": "x"}).matches("ete\u0301 ete")[0].start == 5
+    assert Glossary({"ete": "x"}).find_terms("ete\u0301 ete")[0].start == 5
     assert found({"हिन": "x"}, "हिन्दी") == []
 
 
 def test_a_term_that_stands_there_twice_is_found_twice() -> None:
-    assert Glossary({"car": "Auto"}).matches("car car") == [(0, 3, "Auto"), (4, 7, "Auto")]
+    assert Glossary({"car": "Auto"}).find_terms("car car") == [(0, 3, "Auto"), (4, 7, "Auto")]
 
 
 def test_the_longest_counts() -> None:
@@ -87,7 +87,7 @@ def test_without_spaces_between_words_a_term_stands_anywhere() -> None:
 def test_a_large_glossary_is_fast() -> None:
     glossary = Glossary({f"word{number} {number}": str(number) for number in range(100_000)})
     text = "see word7 7 and word99999 99999 and word7 8 " * 50
-    assert [target for _, _, target in glossary.matches(text)] == ["7", "99999"] * 50
+    assert [target for _, _, target in glossary.find_terms(text)] == ["7", "99999"] * 50
 
 
 WORDS = st.sampled_from(["a", "A", "b", "ab", "a b", "+", "é", "e\u0301", "日", "日本", "1", " ", "  ", "-", "_"])
@@ -98,11 +98,11 @@ WORDS = st.sampled_from(["a", "A", "b", "ab", "a b", "+", "é", "e\u0301", "日"
 def test_what_is_found_is_a_term_and_nothing_overlaps(terms: dict[str, str], text: str) -> None:
     end = 0
     folded = {term.casefold() for term in terms}
-    for match in Glossary(terms).matches(text):
+    for match in Glossary(terms).find_terms(text):
         assert end <= match.start < match.end
         assert text[match.start : match.end].casefold() in folded
         end = match.end
-    assert all(Glossary({term: "x"}).matches(term) == [(0, len(term), "x")] for term in terms)
+    assert all(Glossary({term: "x"}).find_terms(term) == [(0, len(term), "x")] for term in terms)
 
 
 @pytest.mark.parametrize(

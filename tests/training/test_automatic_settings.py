@@ -7,8 +7,14 @@ import pytest
 from transduce.config import PRESETS, RunConfig, load_run_config
 from transduce.errors import CorpusError
 from transduce.text import CorpusSize
-from transduce.training import RunFolder, automatic_settings_for
-from transduce.training.automatic_settings import MEASURED_RUNS, SIZES, UNLIMITED, automatic_settings, expected_quality
+from transduce.training import RunFolder, choose_settings_for_run
+from transduce.training.automatic_settings import (
+    MAX_PAIRS_OF_PRESET,
+    MEASURED_RUNS,
+    UNLIMITED,
+    choose_settings_for_size,
+    expected_quality,
+)
 
 
 def news(num_pairs: int) -> CorpusSize:
@@ -29,7 +35,7 @@ def news(num_pairs: int) -> CorpusSize:
     ],
 )
 def test_a_larger_corpus_feeds_a_larger_model(num_pairs: int, preset: str) -> None:
-    settings = automatic_settings(news(num_pairs))
+    settings = choose_settings_for_size(news(num_pairs))
     assert settings["preset"] == preset
     assert preset in PRESETS
     config, origins = load_run_config(None, automatic=settings)
@@ -55,7 +61,7 @@ def test_a_larger_corpus_feeds_a_larger_model(num_pairs: int, preset: str) -> No
 def test_less_text_and_more_passes_ask_for_more_dropout(
     num_characters: int, time_limit: str | None, dropout: float
 ) -> None:
-    assert automatic_settings(CorpusSize(6_000, num_characters), time_limit)["model.dropout"] == dropout
+    assert choose_settings_for_size(CorpusSize(6_000, num_characters), time_limit)["model.dropout"] == dropout
 
 
 def test_counts_the_pairs_of_the_given_text(tmp_path: Path) -> None:
@@ -63,10 +69,10 @@ def test_counts_the_pairs_of_the_given_text(tmp_path: Path) -> None:
     (tmp_path / "target").write_bytes(b"A\nB\n")
     given = {"data.folder": str(tmp_path), "data.source": "source.gz", "data.target": "target"}
     given["output"] = str(tmp_path / "run")
-    assert automatic_settings_for(given, restart=False) == automatic_settings(CorpusSize(2, 2))
+    assert choose_settings_for_run(given, restart=False) == choose_settings_for_size(CorpusSize(2, 2))
     (tmp_path / "target").write_bytes(b"A\n")
     with pytest.raises(CorpusError, match="2"):
-        automatic_settings_for(given, restart=False)
+        choose_settings_for_run(given, restart=False)
 
 
 def test_a_run_that_has_begun_keeps_what_was_counted(make_config: Callable[..., RunConfig]) -> None:
@@ -77,58 +83,64 @@ def test_a_run_that_has_begun_keeps_what_was_counted(make_config: Callable[..., 
         folder.begin(config, restart=False)
         expected = {"preset": "small", "text.vocabulary": config.text.vocabulary, "training.updates": 20}
         expected["model.dropout"] = config.model.dropout
-        assert automatic_settings_for(given, restart=False) == expected
-        timed = automatic_settings_for(given, "30m", restart=False)
+        assert choose_settings_for_run(given, restart=False) == expected
+        timed = choose_settings_for_run(given, "30m", restart=False)
         assert timed == expected | {"training.updates": UNLIMITED}
     with pytest.raises(CorpusError, match="none"):
-        automatic_settings_for(given, restart=True)
+        choose_settings_for_run(given, restart=True)
 
 
 def test_counts_the_pairs_of_all_corpora(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(SIZES, "low-resource", 3)
+    monkeypatch.setitem(MAX_PAIRS_OF_PRESET, "low-resource", 3)
     (tmp_path / "a.tsv").write_bytes(b"a\tA\n" * 2)
     corpora = [{"pairs": "a.tsv", "weight": 9.0}, {"pairs": "a.tsv", "weight": 0.1}]
     given = {"data.folder": str(tmp_path), "data.corpora": corpora, "output": str(tmp_path / "run")}
     assert (
-        automatic_settings_for(given, restart=False)
-        == automatic_settings(CorpusSize(4, 4))
-        != automatic_settings(CorpusSize(2, 2))
+        choose_settings_for_run(given, restart=False)
+        == choose_settings_for_size(CorpusSize(4, 4))
+        != choose_settings_for_size(CorpusSize(2, 2))
     )
 
 
 def test_standard_input_is_not_read(tmp_path: Path) -> None:
     given = {"output": str(tmp_path / "run")}
-    assert automatic_settings_for({**given, "data.pairs": "-"}, restart=False) == automatic_settings(CorpusSize(0, 0))
-    assert automatic_settings_for(given, restart=False) == automatic_settings(CorpusSize(0, 0))
+    assert choose_settings_for_run({**given, "data.pairs": "-"}, restart=False) == choose_settings_for_size(
+        CorpusSize(0, 0)
+    )
+    assert choose_settings_for_run(given, restart=False) == choose_settings_for_size(CorpusSize(0, 0))
 
 
 def test_a_run_ends_by_epochs_or_by_its_time_and_never_by_a_fixed_number_of_updates() -> None:
-    lengths = [automatic_settings(news(num_pairs))["training.epochs"] for num_pairs in (2_000, 6_000, 30_000, 100_000)]
+    lengths = [
+        choose_settings_for_size(news(num_pairs))["training.epochs"] for num_pairs in (2_000, 6_000, 30_000, 100_000)
+    ]
     assert lengths == sorted(lengths, reverse=True)
-    assert "training.updates" not in automatic_settings(news(6_000))
-    timed = automatic_settings(news(6_000), "30m")
+    assert "training.updates" not in choose_settings_for_size(news(6_000))
+    timed = choose_settings_for_size(news(6_000), "30m")
     assert timed["training.updates"] == UNLIMITED
     assert "training.epochs" not in timed
 
 
 def test_a_larger_corpus_needs_less_dropout() -> None:
-    rates = [automatic_settings(news(num_pairs))["model.dropout"] for num_pairs in (2_000, 6_000, 30_000, 100_000)]
+    rates = [
+        choose_settings_for_size(news(num_pairs))["model.dropout"] for num_pairs in (2_000, 6_000, 30_000, 100_000)
+    ]
     assert rates == sorted(rates, reverse=True)
-    assert "model.dropout" not in automatic_settings(news(1_000_000))
+    assert "model.dropout" not in choose_settings_for_size(news(1_000_000))
 
 
 def test_little_time_asks_for_a_small_network() -> None:
-    assert automatic_settings(news(400_000), "30m")["preset"] == "low-resource"
+    assert choose_settings_for_size(news(400_000), "30m")["preset"] == "low-resource"
     assert (
-        automatic_settings(news(400_000), "10h")["preset"]
-        == automatic_settings(news(400_000))["preset"]
+        choose_settings_for_size(news(400_000), "10h")["preset"]
+        == choose_settings_for_size(news(400_000))["preset"]
         == "medium-resource"
     )
 
 
 @pytest.mark.parametrize("num_pairs", [0, 1_000, 150_000, 1_000_000, 5_000_000, 50_000_000])
 def test_every_corpus_can_be_trained_on_for_a_given_time(num_pairs: int) -> None:
-    settings = automatic_settings(news(num_pairs), "3h")
+    settings = choose_settings_for_size(news(num_pairs), "3h")
     config, _ = load_run_config(None, automatic=settings, arguments={"training.time_limit": "3h"})
     assert config.training.time_limit_seconds == 3 * 3600
     assert config.training.schedule == "warmup_stable_decay"

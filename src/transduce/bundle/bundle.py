@@ -10,10 +10,10 @@ from transduce.bundle.manifest import (
     BundleDescription,
     Languages,
     check_files,
-    description_bytes,
     model_card,
     read_description,
     record_files,
+    serialize_description,
 )
 from transduce.bundle.output import (
     FORCE_ADVICE,
@@ -149,7 +149,7 @@ def save_bundle(
             (temporary / name).write_bytes(content)
         files = record_files(temporary, [WEIGHTS, *tokenizer.files])
         complete = description.model_copy(update={"format_version": BUNDLE_VERSION, "files": files})
-        (temporary / DESCRIPTION).write_bytes(description_bytes(complete))
+        (temporary / DESCRIPTION).write_bytes(serialize_description(complete))
         card = model_card(complete, model.num_parameters)
         (temporary / MODEL_CARD).write_text(card, encoding="utf-8", newline="\n")
         verify(temporary)

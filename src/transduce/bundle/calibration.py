@@ -11,7 +11,7 @@ from typing import Literal
 from pydantic import Field
 
 from transduce.bundle.bundle import DESCRIPTION, Bundle
-from transduce.bundle.manifest import BundleDescription, FolderDescription, description_bytes, read_description
+from transduce.bundle.manifest import BundleDescription, FolderDescription, read_description, serialize_description
 from transduce.bundle.output import (
     check_output_file,
     check_writable,
@@ -178,7 +178,7 @@ def update_calibration(
             except BundleError:  # what it says is worth nothing, and about to be replaced
                 present = None
             changed = (present or Calibration(files=bundle.description.files)).model_copy(update=given)
-            content = description_bytes(changed)
+            content = serialize_description(changed)
             write_output_file(place / CALIBRATION, content, _is_calibration, "calibration", force=force)
     except OSError as error:
         raise make_write_error(bundle.folder, error) from error

@@ -11,7 +11,13 @@ from typing import Literal
 from pydantic import Field, JsonValue
 from torch import Tensor
 
-from transduce.bundle.manifest import FolderDescription, check_files, description_bytes, read_description, record_files
+from transduce.bundle.manifest import (
+    FolderDescription,
+    check_files,
+    read_description,
+    record_files,
+    serialize_description,
+)
 from transduce.bundle.output import recover_folders, remove_folder, replace_folder
 from transduce.bundle.weights import read_tensors, write_tensors
 from transduce.errors import BundleError
@@ -70,7 +76,7 @@ def save_checkpoint(
         files = record_files(temporary, [f"{part}{SUFFIX}" for part in tensors])
         digest = _compute_state_digest(state)
         description = CheckpointDescription(update=update, state=dict(state), state_sha256=digest, files=files)
-        (temporary / DESCRIPTION).write_bytes(description_bytes(description))
+        (temporary / DESCRIPTION).write_bytes(serialize_description(description))
     return place
 
 

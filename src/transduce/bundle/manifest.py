@@ -70,7 +70,7 @@ def check_files(folder: Path, description: FolderDescription, description_name: 
             raise BundleError(f"{path}: cannot be read: {error.strerror}") from error
 
 
-def description_bytes(description: FolderDescription) -> bytes:
+def serialize_description(description: FolderDescription) -> bytes:
     """`description` as JSON that a person can read, too."""
     return (description.model_dump_json(indent=2) + "\n").encode()
 

@@ -19,8 +19,8 @@ from rich.console import Console
 from transduce import __version__
 from transduce.cli.standard_streams import (
     StandardOutput,
-    forget_what_cannot_be_written,
-    heedless_standard_error,
+    flush_or_discard,
+    get_lossy_stderr,
     print_message,
 )
 from transduce.errors import EndedElsewhere, TransduceError, is_out_of_memory
@@ -94,9 +94,9 @@ for _name, _help in COMMANDS.items():
 
 def main(arguments: Sequence[str] | None = None) -> NoReturn:
     """Run one command and leave with its exit code: 0, 1 failed, 2 the user's mistake, 130 interrupted."""
-    exit_code = _exit_code(arguments)
+    exit_code = _run_command(arguments)
     for stream in (sys.stdout, sys.stderr):
-        forget_what_cannot_be_written(stream)
+        flush_or_discard(stream)
     if "TORCHELASTIC_RUN_ID" in os.environ:
         # Under torchrun, whatever still refers to the group of ranks keeps its threads, and C++ aborts a process that
         # takes itself apart around them, when all its work is done. This one just ends.
@@ -104,12 +104,12 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
     sys.exit(exit_code)
 
 
-def _exit_code(arguments: Sequence[str] | None) -> int:
+def _run_command(arguments: Sequence[str] | None) -> int:
     try:
-        signal.signal(signal.SIGTERM, _terminated)
+        signal.signal(signal.SIGTERM, _handle_sigterm)
         if isinstance(sys.stdout, TextIOWrapper):  # whatever the machine prefers
             sys.stdout.reconfigure(encoding="utf-8", errors="backslashreplace", newline="\n")
-        console = Console(file=heedless_standard_error(), stderr=True)
+        console = Console(file=get_lossy_stderr(), stderr=True)
         with redirect_stdout(cast("Any", StandardOutput(sys.stdout))):
             app(arguments, exit_on_error=False, print_error=True, error_console=console)
             sys.stdout.flush()
@@ -120,7 +120,7 @@ def _exit_code(arguments: Sequence[str] | None) -> int:
     except BrokenPipeError:
         return 141  # whoever read our output has left, as `head` does
     except (KeyboardInterrupt, Exception) as error:  # noqa: BLE001 - no traceback reaches a user unasked
-        message, exit_code = _explained(error)
+        message, exit_code = _describe_exception(error)
         if isinstance(error, KeyboardInterrupt) and [*(arguments or sys.argv[1:])][:1] == ["serve"]:
             exit_code = 0  # a server is told so to end, also before it listens
         print_message(f"transduce: {message}")
@@ -128,11 +128,11 @@ def _exit_code(arguments: Sequence[str] | None) -> int:
     return 0
 
 
-def _terminated(_number: int, _frame: FrameType | None) -> None:
+def _handle_sigterm(_number: int, _frame: FrameType | None) -> None:
     raise KeyboardInterrupt
 
 
-def _explained(error: BaseException) -> tuple[str, int]:
+def _describe_exception(error: BaseException) -> tuple[str, int]:
     match error:
         case KeyboardInterrupt():
             return "interrupted", 130

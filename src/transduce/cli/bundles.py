@@ -56,7 +56,7 @@ def export(
     parity = export_bundle(
         bundle, to, output, precision=precision, probe=probe, reference=reference, force=force, report=print_message
     )
-    print_facts(parity.facts())
+    print_facts(parity.summarize())
     print_message(f"{output} written in {time.monotonic() - started:.1f} s")
 
 
@@ -94,5 +94,5 @@ def import_bundle(
         force=force,
         report=print_message,
     )
-    print_facts(parity.facts())
+    print_facts(parity.summarize())
     print_message(f"{output} written in {time.monotonic() - started:.1f} s")

@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.live import Live
 from rich.text import Text
 
-from transduce.cli.standard_streams import heedless_standard_error, print_message
+from transduce.cli.standard_streams import get_lossy_stderr, print_message
 from transduce.evaluation import Score
 from transduce.training import Progress, Validation
 
@@ -32,7 +32,7 @@ def print_facts(facts: Mapping[str, str]) -> None:
 
 def make_console() -> Console:
     """What shows progress on standard error; what nobody reads is lost, and stops nothing."""
-    return Console(file=heedless_standard_error(), stderr=True, highlight=False, soft_wrap=True)
+    return Console(file=get_lossy_stderr(), stderr=True, highlight=False, soft_wrap=True)
 
 
 class ConsoleReporter:
@@ -59,7 +59,7 @@ class ConsoleReporter:
 
     def report_progress(self, progress: Progress) -> None:
         """Renew the live line; without a terminal, a plain line from time to time."""
-        line = progress_line(progress)
+        line = format_progress(progress)
         if self._console.is_terminal:
             self._live.update(Text(line, no_wrap=True, overflow="ellipsis"))
         elif time.monotonic() - self._last_plain >= PLAIN_EVERY_SECONDS or progress.update == progress.updates:
@@ -82,18 +82,18 @@ def score_with_interval(score: Score) -> str:
     return f"{score.metric} {score.value:.2f}{score.interval}"
 
 
-def progress_line(progress: Progress) -> str:
+def format_progress(progress: Progress) -> str:
     """Updates, time to go, epoch, loss, speed, learning rate and padding: first what a narrow terminal must show."""
     figures = progress.figures
     return (
-        f"update {progress.update:,}/{progress.updates:,}  {duration(progress.seconds_remaining)} to go  "
+        f"update {progress.update:,}/{progress.updates:,}  {format_duration(progress.seconds_remaining)} to go  "
         f"epoch {progress.epochs:.2f}  loss {figures.loss:.3f}  {progress.tokens_per_second:,.0f} tokens/s  "
         f"rate {figures.learning_rate:.2e}  padding {figures.padding_share:.1%}"
     )
 
 
-def duration(seconds: float) -> str:
-    """The duration as "1:02:03" or "2:03"."""
+def format_duration(seconds: float) -> str:
+    """The format_duration as "1:02:03" or "2:03"."""
     minutes, rest = divmod(round(seconds), 60)
     hours, minutes = divmod(minutes, 60)
     return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
@@ -121,7 +121,7 @@ class LineProgress:
     def __init__(self, stream: BinaryIO | None) -> None:
         self._console = make_console()
         self._live = Live(console=self._console, transient=True, auto_refresh=False)
-        self._descriptor = None if stream is None else _file(stream)
+        self._descriptor = None if stream is None else _get_file_descriptor(stream)
         self._started = self._said = time.monotonic()
         self._num_lines, self._block_size = 0, FIRST_BLOCK
 
@@ -135,7 +135,7 @@ class LineProgress:
         """Lines to be taken next."""
         return self._block_size
 
-    def done(self, num_lines: int, seconds: float) -> None:
+    def add_finished_lines(self, num_lines: int, seconds: float) -> None:
         """Record that `num_lines` more lines are finished and took `seconds`; adapt the size of blocks."""
         now = time.monotonic()
         self._num_lines += num_lines
@@ -159,10 +159,10 @@ class LineProgress:
         share = os.lseek(self._descriptor, 0, os.SEEK_CUR) / max(1, os.fstat(self._descriptor).st_size)
         if not 0 < share < 1:  # all is read, or it is still being written
             return line
-        return f"{line}  {share:.1%} read  {duration(seconds / share - seconds)} to go"
+        return f"{line}  {share:.1%} read  {format_duration(seconds / share - seconds)} to go"
 
 
-def _file(stream: BinaryIO) -> int | None:
+def _get_file_descriptor(stream: BinaryIO) -> int | None:
     try:
         descriptor = stream.fileno()
     except OSError:  # held in memory

@@ -69,7 +69,7 @@ def evaluate(
         print_json({"model": str(model), **result.as_json()})
         return
     print(format_scores(result.scores))
-    how = f"beam {result.beam}, {computation.engine}, {computation.settled()}"
+    how = f"beam {result.beam}, {computation.engine}, {computation.choose_precision()}"
     print_message(f"{result.num_lines:,} lines in {result.seconds:.1f} s, {how}")
 
 

@@ -39,12 +39,12 @@ class Computation:
             model,
             self.engine,
             device=self.device,
-            precision=self.settled(usual),
+            precision=self.choose_precision(usual),
             ensemble=ensemble,
             report=print_message,
         )
 
-    def settled(self, usual: str = "float32") -> str:
+    def choose_precision(self, usual: str = "float32") -> str:
         """The precision that is given, or else the `usual` one of the native engine."""
         return self.precision or (usual if self.engine == NATIVE else "auto")
 

@@ -108,7 +108,7 @@ def serve(
     start_logging(log_format)
     with listen(access.host, access.port) as listening, _temporary_folder(computation.engine) as temporary:
         settings = ModelSettings(
-            computation.engine, computation.device, computation.settled(), source_language, target_language
+            computation.engine, computation.device, computation.choose_precision(), source_language, target_language
         )
         service = Service((model, *more), settings, limits=limits, report=log)
         app = make_app(service, authorization, RequestRate(access.requests_per_minute), cors=access.cors)

@@ -13,7 +13,7 @@ from transduce.errors import UserError, WriteError
 
 def print_message(text: str) -> None:
     """Print one line on standard error; it is lost, and nothing else with it, if nobody reads that any more."""
-    stream = heedless_standard_error()
+    stream = get_lossy_stderr()
     if stream is not None:  # print would take standard output instead
         print(text, file=stream, flush=True)
 
@@ -23,12 +23,12 @@ def print_json(value: Mapping[str, Any]) -> None:
     print(json.dumps(value, ensure_ascii=False, indent=2))
 
 
-def heedless_standard_error() -> Any:  # noqa: ANN401 - what takes the place of a stream
+def get_lossy_stderr() -> Any:  # noqa: ANN401 - what takes the place of a stream
     """Standard error, on which what cannot be written is lost; None if it was closed."""
-    return None if sys.stderr is None else _Heedless(sys.stderr)
+    return None if sys.stderr is None else _LossyStream(sys.stderr)
 
 
-def forget_what_cannot_be_written(stream: Any) -> None:  # noqa: ANN401 - a stream, or None if it was closed
+def flush_or_discard(stream: Any) -> None:  # noqa: ANN401 - a stream, or None if it was closed
     """Drop what a stream still holds and cannot write: at the end Python would try once more, and fail."""
     if stream is None:
         return
@@ -61,7 +61,7 @@ class StandardOutput:
         """
         if self._is_closed:
             raise UserError("standard output is closed: send it to a file, or to /dev/null")
-        with _named_failures():
+        with _convert_write_errors():
             return int(self._stream.write(text))
 
     def writelines(self, lines: Iterable[str]) -> None:
@@ -71,12 +71,12 @@ class StandardOutput:
 
     def flush(self) -> None:
         """Flush; see `write`."""
-        with _named_failures():
+        with _convert_write_errors():
             self._stream.flush()
 
 
 @contextmanager
-def _named_failures() -> Iterator[None]:
+def _convert_write_errors() -> Iterator[None]:
     try:
         yield
     except BrokenPipeError:  # its reader wants no more, which is no failure
@@ -85,7 +85,7 @@ def _named_failures() -> Iterator[None]:
         raise WriteError(f"standard output: {error.strerror}") from None
 
 
-class _Heedless:
+class _LossyStream:
     """A stream on which what cannot be written is lost, because its reader has gone or its disk is full."""
 
     def __init__(self, stream: Any) -> None:  # noqa: ANN401 - or whatever takes the place of one

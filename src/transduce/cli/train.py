@@ -10,12 +10,12 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from transduce.cli.console import ConsoleReporter, duration, standard_input
+from transduce.cli.console import ConsoleReporter, format_duration, standard_input
 from transduce.cli.standard_streams import print_json, print_message
 from transduce.config import RunConfig, load_run_config, parse_duration
 from transduce.demo import demonstrate
 from transduce.errors import TrainingError, UserError
-from transduce.training import automatic_settings_for, connect_ranks, verify_resume
+from transduce.training import choose_settings_for_run, connect_ranks, verify_resume
 from transduce.training import train as train_run
 
 
@@ -76,7 +76,7 @@ def train(
             raise UserError(f"--time: {error}") from None
     with connect_ranks() as ranks:
         automatic = (
-            automatic_settings_for(_locate_run(given, settings or []), time, restart=restart) if recipe is None else {}
+            choose_settings_for_run(_locate_run(given, settings or []), time, restart=restart) if recipe is None else {}
         )
         config, _ = load_run_config(
             recipe, settings=settings or [], environment=os.environ, arguments=given, automatic=automatic
@@ -95,7 +95,7 @@ def train(
             result = train_run(config, reporter, restart=restart, standard_input=standard_input())
     if ranks.is_first:
         print_message(
-            f"trained {result.updates:,} updates in {duration(result.seconds)}; the model is in "
+            f"trained {result.updates:,} updates in {format_duration(result.seconds)}; the model is in "
             f"{result.folder / 'best'}, the report in {result.folder / 'report.html'}"
         )
 

@@ -116,7 +116,7 @@ def _translate_lines(
             if problem is not None:
                 raise problem
             num_lines += len(block)
-            progress.done(len(block), time.monotonic() - started)
+            progress.add_finished_lines(len(block), time.monotonic() - started)
             if len(block) == LARGEST_BLOCK:  # of a long text: blocks of all sizes come and go, and gaps add up
                 give_back_freed_memory()
     return num_lines

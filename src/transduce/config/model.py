@@ -143,7 +143,7 @@ class SearchConfig(Section):
     batch_tokens: int = Field(default=4096, ge=1)
     """Maximum number of source tokens in a batch, padding included."""
 
-    def most_tokens(self, source: int, required: int = 0) -> int:
+    def compute_max_target_length(self, source: int, required: int = 0) -> int:
         """The maximum number of target tokens for a source of `source` tokens. Both counts include `</s>`.
 
         `required` is the number of tokens that constraints require, for instance a prefix; it raises the maximum.
@@ -152,7 +152,7 @@ class SearchConfig(Section):
         most = source + self.max_extra_length + required
         return min(most, self.max_length) if self.max_length else most
 
-    def changed(self, settings: Mapping[str, Any]) -> "SearchConfig":
+    def with_overrides(self, settings: Mapping[str, Any]) -> "SearchConfig":
         """A copy with other settings, by their names.
 
         Raises:
@@ -166,7 +166,7 @@ class SearchConfig(Section):
             found = SearchConfig.model_validate({**dict(self), **settings})
         except ValidationError as error:
             raise ConfigError(setting_problem(error)) from None
-        most = found.most_tokens(found.max_pieces + 1)
+        most = found.compute_max_target_length(found.max_pieces + 1)
         if "min_length" in settings and found.min_length > most:
             raise ConfigError(
                 f"min_length = {found.min_length}: must be at most {most}, what the longest source that is read at a "

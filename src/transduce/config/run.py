@@ -91,10 +91,10 @@ def check_key(key: str, origin: str) -> None:
     if key in sections():
         example = list(sections()[key].model_fields)[-1]
         raise ConfigError(f"{origin}: {key!r} is a section; give a setting of it, as in {key}.{example}")
-    raise ConfigError(f"{origin}: there is no setting {key!r}; {_hint(key)}")
+    raise ConfigError(f"{origin}: there is no setting {key!r}; {_suggest_setting(key)}")
 
 
-def _hint(key: str) -> str:
+def _suggest_setting(key: str) -> str:
     section, _, name = key.rpartition(".")
     names = {known: known.rpartition(".")[2] for known in known_keys()}
     own = {known: last for known, last in names.items() if section and known.startswith(f"{section}.")}
@@ -154,7 +154,7 @@ def flatten(nested: Mapping[str, Any]) -> dict[str, Any]:
     return flat
 
 
-def nest(flat: Mapping[str, Any]) -> dict[str, Any]:
+def unflatten(flat: Mapping[str, Any]) -> dict[str, Any]:
     """The opposite of `flatten`."""
     nested: dict[str, Any] = {}
     for key, value in flat.items():
@@ -194,25 +194,28 @@ def to_toml(config: RunConfig, origins: Mapping[str, str] | None = None) -> str:
     top, sections = [], []
     for name, value in config.model_dump().items():
         if isinstance(value, dict):
-            lines = [_line(key, inner, f"{name}.{key}", origins) for key, inner in value.items() if inner is not None]
+            lines = [
+                _format_line(key, inner, f"{name}.{key}", origins) for key, inner in value.items() if inner is not None
+            ]
             sections.append("\n".join([f"[{name}]", *lines]))
         else:
-            top.append(_line(name, value, name, origins))
+            top.append(_format_line(name, value, name, origins))
     return "\n\n".join(["\n".join(top), *sections]) + "\n"
 
 
-def _line(name: str, value: Any, key: str, origins: Mapping[str, str] | None) -> str:  # noqa: ANN401 - of any type
+def _format_line(name: str, value: Any, key: str, origins: Mapping[str, str] | None) -> str:  # noqa: ANN401 - of any type
     origin = (origins or {}).get(key, "")
     # The name of a file may hold a line end, which would end the comment.
     comment = origin if origin.isprintable() else ascii(origin)
-    return f"{name} = {_value(value)}" + (f"  # {comment}" if comment else "")
+    return f"{name} = {_format_value(value)}" + (f"  # {comment}" if comment else "")
 
 
-def _value(value: Any) -> str:  # noqa: ANN401 - a setting may have any type
+def _format_value(value: Any) -> str:  # noqa: ANN401 - a setting may have any type
     if isinstance(value, list | tuple):
-        return "[" + ", ".join(_value(item) for item in value) + "]"
+        return "[" + ", ".join(_format_value(item) for item in value) + "]"
     if isinstance(value, dict):
-        return "{" + ", ".join(f"{key} = {_value(inner)}" for key, inner in value.items() if inner is not None) + "}"
+        items = [f"{key} = {_format_value(inner)}" for key, inner in value.items() if inner is not None]
+        return "{" + ", ".join(items) + "}"
     if isinstance(value, float):
         return repr(value)
     # JSON's strings, numbers and booleans are TOML's, but for the one control character JSON leaves bare.
@@ -249,7 +252,8 @@ def describe_errors(error: ValidationError, values: Mapping[str, Any], origins: 
             contradictions.append(f"{place}: {rule}" if place else rule)
         elif key in origins:
             rule = LIST_RULES.get(problem["type"], problem["msg"].removeprefix("Input should be "))
-            rules.setdefault(f"{origins[key]}: {_found(problem['loc'], key, values[key])}", []).append(rule)
+            found = _describe_value_found(problem["loc"], key, values[key])
+            rules.setdefault(f"{origins[key]}: {found}", []).append(rule)
     lines = [f"{found}: must be {' or '.join(dict.fromkeys(alternatives))}" for found, alternatives in rules.items()]
     return "\n".join([*lines, *contradictions])
 
@@ -260,7 +264,7 @@ def _key(location: tuple[int | str, ...]) -> str:
     return key if key in known_keys() else ".".join(map(str, location[:1]))
 
 
-def _found(location: tuple[int | str, ...], key: str, value: Any) -> str:  # noqa: ANN401 - a setting may have any type
+def _describe_value_found(location: tuple[int | str, ...], key: str, value: Any) -> str:  # noqa: ANN401 - a setting may have any type
     """The setting and its value; for a table in a list, as of `data.corpora`, the key in the table and its value."""
     match location[2:]:
         case [int(index), str(name), *_]:
@@ -280,7 +284,7 @@ FITTED = "size of the corpus"
 """Origin of the settings that were chosen by the size of the corpus."""
 
 
-def _alternatives(key: str) -> set[str]:
+def _find_exclusive_settings(key: str) -> set[str]:
     for ways in ALTERNATIVES:
         if any(key in way for way in ways):
             return {other for way in ways if key not in way for other in way}
@@ -328,7 +332,7 @@ def load_run_config(
         """Override earlier layers, and remove the settings of theirs that these exclude."""
         for key, value in layer.items():
             check_key(key, origin)
-            for other in _alternatives(key):
+            for other in _find_exclusive_settings(key):
                 if origins.get(other, origin) != origin:
                     del values[other], origins[other]
             values[key], origins[key] = value, origin
@@ -356,7 +360,7 @@ def _resolve(given: dict[str, Any], origins: dict[str, str]) -> tuple[RunConfig,
         # The paper's schedule has a peak of its own, and TOML cannot unset the preset's.
         below.pop("training.learning_rate", None)
     for key in given:
-        for other in _alternatives(key):
+        for other in _find_exclusive_settings(key):
             below.pop(other, None)
     if given.get("training.start_from") is not None:
         # The network is that of the bundle; what is given beside it is compared with it.
@@ -367,7 +371,7 @@ def _resolve(given: dict[str, Any], origins: dict[str, str]) -> tuple[RunConfig,
     origins = dict.fromkeys(below, f'preset "{preset}"') | origins
     decided = _decided_vocabulary(values)
     try:
-        config = RunConfig.model_validate(nest(values | decided))
+        config = RunConfig.model_validate(unflatten(values | decided))
     except ValidationError as error:
         raise ConfigError(describe_errors(error, values, origins)) from None
     if "text.vocabulary" in origins:

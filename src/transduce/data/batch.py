@@ -55,7 +55,7 @@ class Batch:
         """The same batch in the memory of `device`."""
         return Batch(**{name: part.to(device) for name, part in vars(self).items()})
 
-    def split(self, most_tokens: int) -> list["Batch"]:
+    def split_by_tokens(self, most_tokens: int) -> list["Batch"]:
         """The same rows, in order, in batches of at most `most_tokens` a side, padding included, or of one row."""
         width = max(self.source_ids.size(1), self.target_ids.size(1))
         num_rows = max(1, most_tokens // width)
@@ -63,7 +63,7 @@ class Batch:
             return [self]
         return self._cut_batches(lambda side: torch.split(side, num_rows))
 
-    def divide(self, count: int) -> list["Batch"]:
+    def split_into(self, count: int) -> list["Batch"]:
         """The same rows, in order, in `count` batches of as many rows each as can be, or one batch a row."""
         num_parts = min(count, len(self.source_ids))
         return [self] if num_parts == 1 else self._cut_batches(lambda side: torch.tensor_split(side, num_parts))
@@ -132,11 +132,11 @@ def plan_batches(
     np.negative(turning, out=turning, where=longest % 2 == 0)
     for key in (turning, longest):
         order = order[np.argsort(key[order], kind="stable")]
-    batches = _cut_plan(order, longest[order], batch_tokens, int(batch_tokens * random.random()))
+    batches = _form_batches(order, longest[order], batch_tokens, int(batch_tokens * random.random()))
     return [batches[index] for index in random.permutation(len(batches))]
 
 
-def _cut_plan(
+def _form_batches(
     order: Int[np.ndarray, "pairs"], longest: Int[np.ndarray, "pairs"], batch_tokens: int, first_tokens: int
 ) -> list[Int[np.ndarray, "_"]]:
     """Each batch in turn takes as many pairs as fit; `longest` ascends, so its last pair decides the width.

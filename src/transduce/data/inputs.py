@@ -82,7 +82,7 @@ class RepetitionFinder:
         self._files = [folder / f"{number:02}.bin" for number in range(_NUM_FILES)]
         self._num_pairs = 0
 
-    def watch(self, pairs: Iterable[Pair]) -> Iterator[Pair]:
+    def record(self, pairs: Iterable[Pair]) -> Iterator[Pair]:
         """Yield the pairs, and record them."""
         for chunk in iterate_chunks(pairs):
             self._add(chunk)
@@ -101,7 +101,7 @@ class RepetitionFinder:
                 file.write(part.tobytes())
         self._num_pairs += len(pairs)
 
-    def repeats(self) -> Bool[np.ndarray, "pairs"]:
+    def find_repeats(self) -> Bool[np.ndarray, "pairs"]:
         """Whether each of the pairs, in their order, is the same as an earlier one."""
         repeats = np.zeros(self._num_pairs, bool)
         for path in self._files if self._num_pairs else []:

@@ -246,7 +246,7 @@ def _split_validation(
     num_pairs: list[int] = []
     finder = RepetitionFinder(scratch)
     pairs = _count_pairs(inputs.training, num_pairs)
-    pairs = finder.watch(pairs) if text.drop_duplicates else pairs
+    pairs = finder.record(pairs) if text.drop_duplicates else pairs
     cleaner = Cleaner(text)
     # The tokenizer does not exist yet, so words stand for tokens in the length rules.
     held_out = (
@@ -259,7 +259,7 @@ def _split_validation(
         else []
     )
     deque(pairs, maxlen=0)  # to the end: all text is checked
-    repeats = finder.repeats() if text.drop_duplicates else np.zeros(sum(num_pairs), bool)
+    repeats = finder.find_repeats() if text.drop_duplicates else np.zeros(sum(num_pairs), bool)
     if inputs.validation is not None:
         return _read_validation(inputs.validation, report), TrainingText(inputs.training, num_pairs, held_out, repeats)
     if sum(num_pairs) == 1:

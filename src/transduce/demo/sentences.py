@@ -44,7 +44,13 @@ def sentence_pairs(num: int, seed: int, exclude: frozenset[str] = frozenset()) -
         # Raw bits are the one stream that NumPy promises to keep; at 64 bits the remainder is as good as uniform.
         return int(bits.random_raw()) % bound
 
-    kinds = 6 * [_cardinal] + 4 * [_ordinal] + 1 * [_year] + 2 * [_years] + 7 * [_date]
+    kinds = (
+        6 * [_draw_cardinal_pair]
+        + 4 * [_draw_ordinal_pair]
+        + 1 * [_draw_year_pair]
+        + 2 * [_draw_year_range_pair]
+        + 7 * [_draw_date_pair]
+    )
     pairs: dict[str, str] = {}
     while len(pairs) < num:
         source, target = kinds[draw(len(kinds))](draw)
@@ -83,12 +89,12 @@ def check_unseen_pairs() -> None:
         )
 
 
-def _cardinal(draw: Draw) -> Pair:
+def _draw_cardinal_pair(draw: Draw) -> Pair:
     number = _draw_number(draw)
     return _english(number, "cardinal"), _german(number, "cardinal")
 
 
-def _ordinal(draw: Draw) -> Pair:
+def _draw_ordinal_pair(draw: Draw) -> Pair:
     number = _draw_number(draw)
     return _english(number, "ordinal"), _german(number, "ordinal")
 
@@ -97,12 +103,12 @@ def _draw_number(draw: Draw) -> int:
     return draw(10 ** (1 + draw(6)))
 
 
-def _year(draw: Draw) -> Pair:
+def _draw_year_pair(draw: Draw) -> Pair:
     year = _FIRST_YEAR + draw(_LAST_YEAR - _FIRST_YEAR + 1)
     return _small_number(year, "en", "year"), _small_number(year, "de", "year")
 
 
-def _years(draw: Draw) -> Pair:
+def _draw_year_range_pair(draw: Draw) -> Pair:
     last = _FIRST_YEAR + 1 + draw(_LAST_YEAR - _FIRST_YEAR)
     first = _FIRST_YEAR + draw(last - _FIRST_YEAR)
     return (
@@ -111,7 +117,7 @@ def _years(draw: Draw) -> Pair:
     )
 
 
-def _date(draw: Draw) -> Pair:
+def _draw_date_pair(draw: Draw) -> Pair:
     first, last = date(_FIRST_YEAR, 1, 1).toordinal(), date(_LAST_YEAR, 12, 31).toordinal()
     day = date.fromordinal(first + draw(last - first + 1))
     on, with_weekday, with_year, day_first = draw(3) == 0, draw(3) == 0, draw(4) > 0, draw(2) == 0

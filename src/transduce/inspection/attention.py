@@ -79,7 +79,7 @@ class HeadMask:
     kept: dict[MultiHeadAttention, Float[Tensor, "sentences heads"]]
 
     @classmethod
-    def without(cls, model: Transformer, heads: Sequence[Sequence[Head]]) -> "HeadMask":
+    def excluding(cls, model: Transformer, heads: Sequence[Sequence[Head]]) -> "HeadMask":
         """The mask without, for each sentence, the given heads."""
         attentions = list_attentions(model)
         kept = {place: torch.ones(len(heads), model.config.num_heads) for place in attentions.values()}
@@ -101,7 +101,7 @@ class HeadMask:
         return outputs
 
 
-def run_forced(
+def run_teacher_forced(
     model: Transformer,
     source_ids: Int[Tensor, "batch source"],
     target_ids: Int[Tensor, "batch target"],

@@ -27,7 +27,7 @@ from transduce.search import (
 )
 from transduce.search.beam import Candidate, SentenceSearch, search_sentences
 from transduce.search.constraints import Automaton
-from transduce.search.interface import read_back
+from transduce.search.interface import backtrack
 from transduce.text import Tokenizer
 from transduce.translation import Network, Translator
 from transduce.translation.engines.compiled_model import make_network
@@ -71,7 +71,7 @@ class TracedSearch(SentenceSearch):
                 self.traced.append(TracedToken(parent, self.length, token, score, total))
         finished = {tuple(hypothesis.ids) for hypothesis in self.finished}
         for (place, token), number in numbers.items():
-            if token == self._end_id and (*read_back(before[place].last)[0], token) in finished:
+            if token == self._end_id and (*backtrack(before[place].last)[0], token) in finished:
                 self.traced[number] = replace(self.traced[number], state="finished")
         self._of_live = [
             numbers[live.parent, live.last.id] if live.last is not None and live.sum > -inf else None
@@ -124,7 +124,7 @@ class SentenceSearches:
         """The device of the model."""
         return self.model.source_embedding.weight.device
 
-    def traced(self) -> TracedSearch:
+    def run_traced_beam_search(self) -> TracedSearch:
         """The beam search, with every continuation that it considered.
 
         Raises:
@@ -145,20 +145,20 @@ class SentenceSearches:
             raise UserError("prefix: this model never begins a translation with these ids: choose others")
         return search
 
-    def greedy(self, prefixes: Sequence[tuple[int, ...]]) -> list[Hypothesis]:
+    def run_greedy_search(self, prefixes: Sequence[tuple[int, ...]]) -> list[Hypothesis]:
         """Greedy search behind each of the prefixes."""
 
         def search(chosen: Sequence[tuple[int, ...]]) -> list[Hypothesis]:
-            return self.best(self._network(len(chosen)), chosen, beam=1)
+            return self.run_beam_search(self._network(len(chosen)), chosen, beam=1)
 
         return self.in_batches(prefixes, search, beam=1)
 
-    def without_each(self, heads: Sequence[Head], done: Callable[[int], None]) -> list[Hypothesis]:
+    def ablate_each_head(self, heads: Sequence[Head], done: Callable[[int], None]) -> list[Hypothesis]:
         """The best translation with each of the heads pruned; `done` is told how many more are finished."""
 
         def search(chosen: Sequence[Head]) -> list[Hypothesis]:
             network = HeadMaskedNetwork(self.model, self.make_head_mask([[head] for head in chosen]))
-            found = self.best(network, [self.prefix] * len(chosen), beam=self.config.beam)
+            found = self.run_beam_search(network, [self.prefix] * len(chosen), beam=self.config.beam)
             done(len(found))
             return found
 
@@ -178,7 +178,9 @@ class SentenceSearches:
             found = map_on_cores(torch.inference_mode()(search), batches, num_threads)
         return list(chain.from_iterable(found))
 
-    def best(self, network: Network[Any], prefixes: Sequence[tuple[int, ...]], *, beam: int) -> list[Hypothesis]:
+    def run_beam_search(
+        self, network: Network[Any], prefixes: Sequence[tuple[int, ...]], *, beam: int
+    ) -> list[Hypothesis]:
         """The best translation with each of the prefixes, all in one batch."""
         found = beam_search(
             self._make_step(network),
@@ -211,7 +213,7 @@ class SentenceSearches:
         limits, constraints = [], []
         for prefix in prefixes:
             ends = prefix[-1:] == (end_id,)
-            most = config.most_tokens(len(self.source), len(prefix))
+            most = config.compute_max_target_length(len(self.source), len(prefix))
             limits.append(len(prefix) if ends else min(most, self.model.longest))
             constraints.append(Constraints(prefix=prefix[:-1] if ends else prefix))
         asked = constraints if any(prefixes) else None
@@ -219,7 +221,7 @@ class SentenceSearches:
 
     def make_head_mask(self, also: Sequence[Sequence[Head]]) -> HeadMask:
         """A mask for some rows: without the heads that are masked in every search, and others for each row."""
-        return HeadMask.without(self.model, [[*self.off, *heads] for heads in also])
+        return HeadMask.excluding(self.model, [[*self.off, *heads] for heads in also])
 
     def _make_step(self, network: Network[Any]) -> StepFunction[Any]:
         def step(last_ids: Tensor, state: Any) -> tuple[Tensor, Any]:  # noqa: ANN401 - of any network

@@ -23,7 +23,7 @@ from transduce.inspection.attention import (
     list_heads,
     log_probabilities,
     make_all_maps,
-    run_forced,
+    run_teacher_forced,
 )
 from transduce.inspection.document import (
     Alternative,
@@ -172,7 +172,7 @@ def find_continuations(searches: SentenceSearches, target: Side) -> list[Continu
         for choice in [one for one in step.alternatives if one.token != target.ids[position]][:NUM_CONTINUATIONS]
         if choice.probability > 0
     ]
-    found = searches.greedy([(*target.ids[:position], choice.token) for position, choice in others])
+    found = searches.run_greedy_search([(*target.ids[:position], choice.token) for position, choice in others])
     return [
         Continuation(
             position=position,
@@ -203,7 +203,7 @@ def prune_each_head(
         num_done += num_more
         report(f"{num_done} of {len(heads)} heads switched off, one at a time")
 
-    found = searches.without_each(heads, done)
+    found = searches.ablate_each_head(heads, done)
     of_target = _score_without_heads(searches, heads, target)
     before = searches.text(target)
     texts = [searches.text(hypothesis.ids) for hypothesis in found]
@@ -227,7 +227,7 @@ def _score_without_heads(searches: SentenceSearches, heads: Sequence[Head], targ
         chosen = heads[first : first + size]
         target_ids = torch.tensor([list(target)] * len(chosen), device=searches.device)
         head_mask = searches.make_head_mask([[head] for head in chosen])
-        outputs = run_forced(searches.model, searches.source_ids(len(chosen)), target_ids, head_mask)
+        outputs = run_teacher_forced(searches.model, searches.source_ids(len(chosen)), target_ids, head_mask)
         of_all = log_probabilities(searches.model, outputs[-1])
         found += of_all.gather(2, target_ids[:, :, None]).cpu().double().sum(dim=(1, 2)).tolist()
     return found
@@ -354,10 +354,10 @@ def _make_document(
     report: Callable[[str], None],
 ) -> InspectionDocument:
     model, tokenizer, include = searches.model, searches.tokenizer, request.include
-    traced = searches.traced()
+    traced = searches.run_traced_beam_search()
     best = traced.finished[0]
     check_length("translation", len(best.ids), model.longest)
-    (greedy,) = searches.greedy([searches.prefix])
+    (greedy,) = searches.run_greedy_search([searches.prefix])
     outputs, target, records = _score_target(searches, best.ids, searches.text(best.ids))
     reference = None
     if request.reference is not None and request.reference.strip():
@@ -411,7 +411,7 @@ def _score_target(
     """The outputs of the decoder layers for a target, the target with its scores, and the record of every attention."""
     recorder = Recorder(searches.model, searches.make_head_mask([[]]))
     target_ids = torch.tensor([list(ids)], device=searches.device)
-    outputs = run_forced(searches.model, searches.source_ids(1), target_ids, recorder)
+    outputs = run_teacher_forced(searches.model, searches.source_ids(1), target_ids, recorder)
     log_probs = log_probabilities(searches.model, outputs[-1])[0]
     return outputs, make_target_side(text, ids, log_probs, searches.tokenizer), recorder.records
 

@@ -32,7 +32,7 @@ from transduce.bundle import (
     save_bundle,
 )
 from transduce.bundle.bundle import DESCRIPTION
-from transduce.bundle.manifest import check_files, description_bytes, read_description, record_files
+from transduce.bundle.manifest import check_files, read_description, record_files, serialize_description
 from transduce.errors import BundleError, ConfigError, OutputError
 from transduce.interop.ctranslate2 import runtime as ctranslate2_runtime
 from transduce.interop.formats import ExportedSettings, ExportFormat, find_format, find_import_format
@@ -106,7 +106,7 @@ def export_bundle(  # noqa: PLR0913 - each is a choice of whoever exports
         report("comparing it with the model")
         parity = prove_export(decoder, chosen, place, sentences, Claim(target, precision, bundle.digest))
         parity = record_export(parity, place.parent if chosen.suffix else place)
-        proof.write_bytes(description_bytes(parity))
+        proof.write_bytes(serialize_description(parity))
     return parity
 
 
@@ -271,7 +271,7 @@ def import_model(  # noqa: PLR0913 - each is a choice of whoever imports
         sentences = make_probe(decoder, probe, num_sentences=num_sentences)
         report(f"comparing it with {found.runtime.name} on {len(sentences.texts):,} sentences, {sentences.origin}")
         proofs.append(prove(decoder, found.runtime, sentences, Claim(name, found.precision, bundle.digest)))
-        (folder / PARITY_FILE).write_bytes(description_bytes(proofs[0]))
+        (folder / PARITY_FILE).write_bytes(serialize_description(proofs[0]))
         check_new_bundle(output, force=force)  # minutes have passed
 
     with torch.device("meta"):  # before the network is made: a damaged file may describe one of any size

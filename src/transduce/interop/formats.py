@@ -39,11 +39,11 @@ class Runtime(Protocol):
         """The text of each row of ids by the same tokenizer; None if none travels with the model."""
         ...
 
-    def forced_scores(self, sources: Sequence[Sequence[int]], targets: Sequence[Sequence[int]]) -> list[list[float]]:
+    def score_targets(self, sources: Sequence[Sequence[int]], targets: Sequence[Sequence[int]]) -> list[list[float]]:
         """The natural log-probability of each token of each target, `</s>` included, by forced decoding."""
         ...
 
-    def greedy(self, sources: Sequence[Sequence[int]], max_lengths: Sequence[int]) -> list[list[int]]:
+    def translate_greedily(self, sources: Sequence[Sequence[int]], max_lengths: Sequence[int]) -> list[list[int]]:
         """Greedy translations, each until `</s>`, which is included, or of `max_lengths` tokens."""
         ...
 

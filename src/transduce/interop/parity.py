@@ -179,7 +179,7 @@ class Parity(FolderDescription):
     """Tensors that were read back and are the same: bit for bit in float32, else up to the rounding of each number;
     None where the format does not keep them so."""
 
-    def facts(self) -> dict[str, str]:
+    def summarize(self) -> dict[str, str]:
         """The figures of the proof for people, by name."""
         bleu, worst, tolerance = self.bleu, self.worst, self.tolerance
         if bleu.against == "reference":
@@ -283,7 +283,7 @@ class Measurement:
         """The mean of all differences."""
         return math.fsum(map(math.fsum, self.differences)) / self.num_tokens
 
-    def worst(self) -> tuple[int, int]:
+    def find_worst_token(self) -> tuple[int, int]:
         """Row and position of the largest difference."""
         row = max(range(len(self.differences)), key=lambda row: max(self.differences[row]))
         return row, max(range(len(self.differences[row])), key=self.differences[row].__getitem__)
@@ -303,11 +303,11 @@ def measure(decoder: ForcedDecoder, runtime: Runtime, texts: Sequence[str]) -> M
         # Where there is no more room, we end a translation, and others break it off.
         their_greedy = [
             row if len(row) < limit else [*row[: limit - 1], tokenizer.end_id]
-            for row, limit in zip(runtime.greedy(sources, limits), limits, strict=True)
+            for row, limit in zip(runtime.translate_greedily(sources, limits), limits, strict=True)
         ]
         targets = [*greedy, *_perturb_targets(greedy, tokenizer)]
         scores = _score_targets(decoder, [*sources, *sources], targets)
-        their_scores = runtime.forced_scores([*sources, *sources], targets)
+        their_scores = runtime.score_targets([*sources, *sources], targets)
         gaps = {}
         for index, (ours, theirs) in enumerate(zip(greedy, their_greedy, strict=True)):
             if ours != theirs:
@@ -427,7 +427,7 @@ def prove(decoder: ForcedDecoder, runtime: Runtime, probe: Probe, claim: Claim) 
 
 
 def _describe_worst_token(measured: Measurement, probe: Probe, tokenizer: Tokenizer) -> WorstToken:
-    row, place = measured.worst()
+    row, place = measured.find_worst_token()
     sentence = row % len(probe.texts)
     ours, theirs, target = measured.scores[row], measured.their_scores[row], measured.targets[row]
     return WorstToken(

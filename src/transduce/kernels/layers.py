@@ -9,7 +9,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 from torch.nn import functional as F
 
-from transduce.kernels.linear import sums_in_one_order
+from transduce.kernels.linear import needs_batch_invariance
 
 
 def dropout(inputs: Tensor, p: float) -> Tensor:
@@ -70,10 +70,10 @@ class _LayerNormalizationInBfloat16(torch.autograd.Function):
         return inputs_gradient, gain_gradient, bias_gradient, None
 
 
-MOST_PLAIN_KEYS = 128
+MAX_KEYS_OF_PLAIN_ATTENTION = 128
 """Above this number of keys, fused attention, which stores no weights, is faster on a CPU, too."""
 
-KEYS_TOGETHER = 16
+KEY_PADDING_MULTIPLE = 16
 """Numbers in the widest SIMD register. Keys are padded to a multiple of it: softmax sums a partial register in a
 different order, which changes rounding."""
 
@@ -90,13 +90,14 @@ def pad_keys(
     Float[Tensor, "batch heads padded_key d_v"],
     Bool[Tensor, "#batch #heads #query padded_key"],
 ]:
-    """Pad keys and values with masked zeros to a multiple of `KEYS_TOGETHER`, in float32 on a CPU without gradients.
+    """Pad keys and values with masked zeros to a multiple of `KEY_PADDING_MULTIPLE`.
 
     The result of a query then does not depend on the longest sentence of its batch, if the number of queries is a
-    multiple of four: see `linear`. In other types, on other devices and with gradients, nothing is padded.
+    multiple of four: see `linear`. In other types than float32, on other devices than a CPU and with gradients, nothing
+    is padded.
     """
-    padding = -keys.size(2) % KEYS_TOGETHER
-    if not padding or not sums_in_one_order(keys):
+    padding = -keys.size(2) % KEY_PADDING_MULTIPLE
+    if not padding or not needs_batch_invariance(keys):
         return keys, values, mask
     return F.pad(keys, (0, 0, 0, padding)), F.pad(values, (0, 0, 0, padding)), F.pad(mask, (0, padding))
 

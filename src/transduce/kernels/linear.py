@@ -12,7 +12,7 @@ from torch.nn import functional as F
 BLOCK = 512
 """Rows that are multiplied together, so that products have few different shapes: see `_LinearInBlocks`."""
 
-ROWS_TOGETHER = 4
+ROW_PADDING_MULTIPLE = 4
 """Rows that matrix libraries process together; remaining rows are multiplied by other instructions: see `linear`."""
 
 WIDEST_IN_BLOCKS = 256
@@ -34,7 +34,7 @@ class Linear(nn.Linear):
         """For any number of leading axes; the outputs of the given `rows` of W alone, if not all are needed."""
         # A slice of all rows would be the same, but its gradient is copied into a matrix of zeros.
         weight, bias = (self.weight, self.bias) if rows is None else (self.weight[rows], self.bias[rows])
-        if torch.is_grad_enabled() and multiplies_in_blocks(inputs) and min(weight.shape) <= WIDEST_IN_BLOCKS:
+        if torch.is_grad_enabled() and uses_onednn_bfloat16(inputs) and min(weight.shape) <= WIDEST_IN_BLOCKS:
             outputs: Tensor = _LinearInBlocks.apply(inputs, weight, bias)  # type: ignore[no-untyped-call]
             return outputs
         return linear(inputs, weight.to(inputs.dtype), bias.to(inputs.dtype))
@@ -51,19 +51,19 @@ def linear(
     may be summed in another order and round differently, so zero rows are appended up to a multiple of four.
     """
     num_rows = inputs.numel() // inputs.size(-1)
-    missing = -num_rows % ROWS_TOGETHER
-    if not missing or not sums_in_one_order(inputs):
+    missing = -num_rows % ROW_PADDING_MULTIPLE
+    if not missing or not needs_batch_invariance(inputs):
         return F.linear(inputs, weight, bias)
     rows = F.pad(inputs.reshape(num_rows, -1), (0, 0, 0, missing))
     return F.linear(rows, weight, bias)[:num_rows].view(*inputs.shape[:-1], len(weight))
 
 
-def sums_in_one_order(inputs: Tensor) -> bool:
+def needs_batch_invariance(inputs: Tensor) -> bool:
     """Whether results for a sentence must not depend on its batch: in float32 on a CPU, outside of training."""
     return inputs.dtype == torch.float32 and inputs.device.type == "cpu" and not torch.is_grad_enabled()
 
 
-def multiplies_in_blocks(inputs: Tensor) -> bool:
+def uses_onednn_bfloat16(inputs: Tensor) -> bool:
     """Whether oneDNN multiplies such inputs; it builds a kernel for each new number of rows."""
     return inputs.dtype == torch.bfloat16 and inputs.device.type == "cpu"
 
@@ -241,10 +241,10 @@ class MixedPrecisionLinear(PackedLinear):
 def pad_to_whole_rows(
     ids: Int[Tensor, "sentences tokens"], mask: Bool[Tensor, "sentences tokens"], pad_id: int, longest: int
 ) -> tuple[Int[Tensor, "sentences more"], Bool[Tensor, "sentences more"]]:
-    """Sentences and their mask padded to a multiple of `ROWS_TOGETHER` tokens (see `linear`).
+    """Sentences and their mask padded to a multiple of `ROW_PADDING_MULTIPLE` tokens (see `linear`).
 
     `longest` is the most positions that the model has, and is never exceeded.
     """
     length = ids.size(1)
-    more = max(0, min(-length % ROWS_TOGETHER, longest - length))
+    more = max(0, min(-length % ROW_PADDING_MULTIPLE, longest - length))
     return (F.pad(ids, (0, more), value=pad_id), F.pad(mask, (0, more))) if more else (ids, mask)

@@ -18,10 +18,6 @@ ANYTHING, NO_END, END_ALONE = 0, 1, 2
 """What may come next in a sentence: anything, anything but the end, or nothing but the end."""
 
 
-ANYTHING, NO_END, END_ALONE = 0, 1, 2
-"""What may come next in a sentence: anything, anything but the end, or nothing but the end."""
-
-
 class Continuations(NamedTuple):
     """For each sentence, best first: the hypothesis that is continued, the id that is appended, its log-probability.
 
@@ -48,10 +44,10 @@ def find_best_continuations(
     the vocabulary, and all that is ordered is small.
     """
     num_sentences, width, vocabulary = log_probs.shape
-    maxima = _block_maxima(log_probs)
+    maxima = _compute_block_max(log_probs)
     blocks_in_row = maxima.shape[2]
     # in ascending order, so that the first of equal values is the one with the lower parent and id
-    blocks = _greatest((maxima.float() + sums[:, :, None]).flatten(1), count).sort(dim=1).values
+    blocks = _find_top_indices((maxima.float() + sums[:, :, None]).flatten(1), count).sort(dim=1).values
 
     parents = blocks // blocks_in_row
     places = torch.arange(_BLOCK, device=sums.device)
@@ -61,19 +57,21 @@ def find_best_continuations(
     ids = ids.flatten(1)
     scores = scores.masked_fill_(ids == vocabulary, -torch.inf)
     so_far = sums.gather(1, parents)[:, :, None]
-    best = _greatest((so_far + scores.view(num_sentences, -1, _BLOCK)).flatten(1), count)
+    best = _find_top_indices((so_far + scores.view(num_sentences, -1, _BLOCK)).flatten(1), count)
     return Continuations(scores.gather(1, best), parents.gather(1, best // _BLOCK), ids.gather(1, best))
 
 
-def _block_maxima(log_probs: Float[Tensor, "sentences width vocabulary"]) -> Float[Tensor, "sentences width blocks"]:
+def _compute_block_max(
+    log_probs: Float[Tensor, "sentences width vocabulary"],
+) -> Float[Tensor, "sentences width blocks"]:
     """The greatest value in each block of ids; only the last block is padded, the table is not copied."""
     num_whole = log_probs.shape[2] // _BLOCK
     whole = log_probs[:, :, : num_whole * _BLOCK].view(*log_probs.shape[:2], num_whole, _BLOCK)
     rest = F.pad(log_probs[:, :, num_whole * _BLOCK :], (0, 1), value=-torch.inf)  # never empty
-    return torch.cat([_maxima(whole), _maxima(rest)[:, :, None]], dim=2)
+    return torch.cat([_compute_row_max(whole), _compute_row_max(rest)[:, :, None]], dim=2)
 
 
-def _maxima(log_probs: Tensor) -> Tensor:
+def _compute_row_max(log_probs: Tensor) -> Tensor:
     """The greatest value along the last axis."""
     if log_probs.dtype != torch.bfloat16 or log_probs.device.type != "cpu":
         return log_probs.amax(dim=-1)
@@ -82,7 +80,7 @@ def _maxima(log_probs: Tensor) -> Tensor:
     return log_probs.view(torch.int16).bitwise_or_(-(2**15)).amin(dim=-1).view(torch.bfloat16)
 
 
-def _greatest(values: Float[Tensor, "sentences places"], count: int) -> Int[Tensor, "sentences chosen"]:
+def _find_top_indices(values: Float[Tensor, "sentences places"], count: int) -> Int[Tensor, "sentences chosen"]:
     """Places of the `count` greatest values (or of all), greatest first, of equal ones the first; NaN above all.
 
     `topk` leaves open which of equal values it takes, so each value is joined with its place in one integer.

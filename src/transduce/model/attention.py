@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from transduce.config import TransformerConfig
-from transduce.kernels.layers import MOST_PLAIN_KEYS, pad_keys, plain_attention
+from transduce.kernels.layers import MAX_KEYS_OF_PLAIN_ATTENTION, pad_keys, plain_attention
 from transduce.kernels.linear import Linear, linear
 
 Mask = Bool[Tensor, "#batch #heads #query key"]
@@ -61,7 +61,7 @@ class DotScore(nn.Module):
 
     def attend(self, queries: Queries, keys: Keys, values: Values, mask: Mask) -> Attended:
         """Scores, softmax and weighted sum; with gradients on a CPU, by plain products where they are faster."""
-        if torch.is_grad_enabled() and queries.device.type == "cpu" and keys.size(2) <= MOST_PLAIN_KEYS:
+        if torch.is_grad_enabled() and queries.device.type == "cpu" and keys.size(2) <= MAX_KEYS_OF_PLAIN_ATTENTION:
             return plain_attention(queries, keys, values, mask, self.scale)
         return F.scaled_dot_product_attention(queries, keys, values, attn_mask=mask, scale=self.scale)
 

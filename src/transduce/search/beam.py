@@ -12,7 +12,7 @@ from torch import Tensor
 
 from transduce.errors import ConfigError, TransduceError
 from transduce.kernels.token_choice import ANYTHING, END_ALONE, NO_END, find_best_continuations
-from transduce.search.constraints import Automaton, LogitsProcessor, Progress
+from transduce.search.constraints import Automaton, ConstraintState, LogitsProcessor
 from transduce.search.interface import (
     BeamStep,
     BestStepFunction,
@@ -22,12 +22,12 @@ from transduce.search.interface import (
     StateT,
     StepFunction,
     Token,
+    backtrack,
     compact_batch,
     length_penalty,
-    read_back,
 )
 
-_NOTHING = Progress(0, (), ())
+_NOTHING = ConstraintState(0, (), ())
 
 
 class LiveHypothesis(NamedTuple):
@@ -40,7 +40,7 @@ class LiveHypothesis(NamedTuple):
     sum: float
     parent: int
     last: Token | None
-    progress: Progress = _NOTHING
+    progress: ConstraintState = _NOTHING
 
 
 _by_sum = attrgetter("sum")
@@ -84,7 +84,7 @@ class SentenceSearch:
         """Whether the next token must be the end symbol, because the maximum length is reached."""
         return self.length + 1 == self._limit
 
-    def relative_sums(self) -> list[float]:
+    def compute_relative_scores(self) -> list[float]:
         """The sum of each hypothesis minus the best: enough for ranking, and small enough for float32."""
         best = self.live[0].sum
         if best == -inf:
@@ -139,7 +139,7 @@ class SentenceSearch:
         self.live += [self._filler] * (self._beam - len(self.live))
 
     def _finish(self, last: Token) -> None:
-        self.finished.append(Hypothesis.from_tokens(*read_back(last), self._alpha))
+        self.finished.append(Hypothesis.from_tokens(*backtrack(last), self._alpha))
         self.finished.sort(key=lambda hypothesis: -hypothesis.score)
 
     def _is_finished(self) -> bool:
@@ -258,7 +258,7 @@ def _search_with_best_continuations(
         num_steps += 1
         early = NO_END if num_steps < task.min_length else ANYTHING
         limits = [END_ALONE if sentence.is_at_limit else early for sentence in places]
-        sums = [sentence.relative_sums() for sentence in places]
+        sums = [sentence.compute_relative_scores() for sentence in places]
         found, state = step_best(
             BeamStep(kept, parents, last_ids, sums, limits, num_best=2 * beam, end_id=task.end_id), state
         )
@@ -295,7 +295,7 @@ def _advance(log_probs: Tensor, places: list[SentenceSearch], end_id: int, beam:
         of_end = log_probs[index, :, end_id]
         log_probs[index] = -torch.inf
         log_probs[index, :, end_id] = of_end
-    sums = torch.tensor([sentence.relative_sums() for sentence in places], device=log_probs.device)
+    sums = torch.tensor([sentence.compute_relative_scores() for sentence in places], device=log_probs.device)
     found = find_best_continuations(log_probs, sums, 2 * beam).copy_to_host()
     for sentence, *continuations in zip(places, *(part.tolist() for part in found), strict=True):
         if not sentence.is_done:
@@ -313,14 +313,14 @@ def _advance_constrained(log_probs: Tensor, places: list[SentenceSearch], end_id
     penalised = {row: processor.find_penalized_tokens(live.last) for row, (_, live) in rows.items()}
     _forbid_tokens(log_probs, rows, places, end_id)
     factor = processor.repetition_penalty
-    _change_at(log_probs, penalised, lambda values: values * factor)
+    _modify_at(log_probs, penalised, lambda values: values * factor)
 
     width, vocabulary = log_probs.shape[1:]
     each = log_probs.view(-1, 1, vocabulary)
     found = find_best_continuations(each, torch.zeros(len(each), 1, device=log_probs.device), 2 * beam).copy_to_host()
     own = list(zip(found.scores.tolist(), found.ids.tolist(), strict=True))
     advancing = {row: automaton.find_advancing_tokens(live.progress) for row, (automaton, live) in rows.items()}
-    advancing_scores = _read(log_probs, advancing)
+    advancing_scores = _gather_scores(log_probs, advancing)
     pools: dict[int, list[tuple[float, Candidate]]] = defaultdict(list)  # candidates with their ranks
     for row, (_, live) in rows.items():
         place, parent = row
@@ -337,7 +337,7 @@ def _advance_constrained(log_probs: Tensor, places: list[SentenceSearch], end_id
         sentence = places[place]
         ranked = [candidate for _, candidate in sorted(pool, key=lambda one: -one[0])]
         if sentence.automaton is not None and sentence.automaton.required:
-            sentence.advance(*_share_out_beam(ranked, sentence.live, sentence.automaton, end_id, beam))
+            sentence.advance(*_interleave_banks(ranked, sentence.live, sentence.automaton, end_id, beam))
         else:
             sentence.advance(ranked[: 2 * beam])
 
@@ -356,22 +356,22 @@ def _forbid_tokens(
 ) -> None:
     """Set tokens that must not come next to -inf, without renormalising: other log-probabilities stay true."""
     forbidden = {row: automaton.find_forbidden(live.progress, live.last) for row, (automaton, live) in rows.items()}
-    _change_at(log_probs, forbidden, lambda values: torch.full_like(values, -torch.inf))
-    _end_words(log_probs, rows)
+    _modify_at(log_probs, forbidden, lambda values: torch.full_like(values, -torch.inf))
+    _forbid_word_continuations(log_probs, rows)
     only: dict[Row, list[int]] = {}
     for row, (automaton, live) in rows.items():
         token = end_id if places[row[0]].is_at_limit else automaton.find_forced_token(live.progress)
         if token is not None:
             only[row] = [token]
     if only:
-        kept = _read(log_probs, only)
+        kept = _gather_scores(log_probs, only)
         sentences, hypotheses = (torch.tensor(part, device=log_probs.device) for part in zip(*only, strict=True))
         log_probs[sentences, hypotheses] = -torch.inf
         index = (sentences, hypotheses, torch.tensor([token for (token,) in only.values()], device=log_probs.device))
         log_probs[index] = torch.tensor([score for (score,) in kept.values()], device=log_probs.device).to(log_probs)
 
 
-def _end_words(log_probs: Tensor, rows: dict[Row, tuple[Automaton, LiveHypothesis]]) -> None:
+def _forbid_word_continuations(log_probs: Tensor, rows: dict[Row, tuple[Automaton, LiveHypothesis]]) -> None:
     """Set tokens that continue the last word of a required phrase to -inf: thousands of ids, the same in each row."""
     ending: dict[frozenset[int], list[Row]] = defaultdict(list)
     for row, (automaton, live) in rows.items():
@@ -394,19 +394,19 @@ def _index(ids: dict[Row, list[int]] | dict[Row, set[int]], device: torch.device
     return tuple(torch.tensor(part, device=device) for part in zip(*triples, strict=True))
 
 
-def _change_at(log_probs: Tensor, ids: dict[Row, set[int]], change: Callable[[Tensor], Tensor]) -> None:
+def _modify_at(log_probs: Tensor, ids: dict[Row, set[int]], change: Callable[[Tensor], Tensor]) -> None:
     index = _index(ids, log_probs.device)
     if index is not None:
         log_probs[index] = change(log_probs[index])
 
 
-def _read(log_probs: Tensor, ids: dict[Row, list[int]]) -> dict[Row, list[float]]:
+def _gather_scores(log_probs: Tensor, ids: dict[Row, list[int]]) -> dict[Row, list[float]]:
     index = _index(ids, log_probs.device)
     values = iter([] if index is None else log_probs[index].float().tolist())
     return {row: [next(values) for _ in tokens] for row, tokens in ids.items()}
 
 
-def _share_out_beam(
+def _interleave_banks(
     pool: list[Candidate], live: list[LiveHypothesis], automaton: Automaton, end_id: int, beam: int
 ) -> tuple[list[Candidate], frozenset[int]]:
     """The candidates in the order in which the beam takes them, and the indices of those that are finished.

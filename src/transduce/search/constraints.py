@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import NamedTuple
 
-from transduce.search.interface import Constraints, Phrase, Token, read_back
+from transduce.search.interface import Constraints, Phrase, Token, backtrack
 
 
 @dataclass(frozen=True)
@@ -29,7 +29,7 @@ class LogitsProcessor:
     def find_repeating_tokens(self, last: Token | None) -> set[int]:
         """Tokens that would repeat an n-gram of the hypothesis that ends with `last`."""
         n = self.no_repeat_ngram
-        ids = read_back(last)[0] if n else []
+        ids = backtrack(last)[0] if n else []
         if not n or len(ids) < n - 1:
             return set()
         start = ids[len(ids) - n + 1 :] if n > 1 else []
@@ -37,10 +37,10 @@ class LogitsProcessor:
 
     def find_penalized_tokens(self, last: Token | None) -> set[int]:
         """Tokens whose repetition is penalised."""
-        return set(read_back(last)[0]) if self.repetition_penalty != 1.0 else set()
+        return set(backtrack(last)[0]) if self.repetition_penalty != 1.0 else set()
 
 
-class Progress(NamedTuple):
+class ConstraintState(NamedTuple):
     """Automaton state of a hypothesis.
 
     Its length, the matched prefix length of each phrase, and the number of complete matches of each required phrase.
@@ -85,30 +85,30 @@ class Automaton:
         self._tokens = {token for phrase in self.phrases for token in phrase}
         self._nothing_matched = (0,) * len(self.phrases)
 
-    def start(self) -> Progress:
+    def start(self) -> ConstraintState:
         """The progress of a hypothesis without tokens."""
-        return Progress(0, self._nothing_matched, (0,) * len(self.required))
+        return ConstraintState(0, self._nothing_matched, (0,) * len(self.required))
 
-    def advance(self, progress: Progress, token: int) -> Progress:
+    def advance(self, progress: ConstraintState, token: int) -> ConstraintState:
         """The progress of the hypothesis after `token` is appended."""
         if token not in self._tokens:
-            return Progress(progress.length + 1, self._nothing_matched, progress.times)
+            return ConstraintState(progress.length + 1, self._nothing_matched, progress.times)
         pairs = zip(self.phrases, progress.matched, strict=True)
         matched = tuple(_count_matched(phrase, so_far, token) for phrase, so_far in pairs)
         whole = zip(self.required, matched, progress.times, strict=False)
         times = tuple(count + (so_far == len(phrase)) for phrase, so_far, count in whole)
-        return Progress(progress.length + 1, matched, times)
+        return ConstraintState(progress.length + 1, matched, times)
 
-    def find_forced_token(self, progress: Progress) -> int | None:
+    def find_forced_token(self, progress: ConstraintState) -> int | None:
         """The one token that may come next, if there is just one."""
         return self.prefix[progress.length] if progress.length < len(self.prefix) else None
 
-    def ends_phrase(self, progress: Progress) -> bool:
+    def ends_phrase(self, progress: ConstraintState) -> bool:
         """Whether a required phrase ends here, so that none of `continuing` may come next."""
         pairs = zip(self.required, progress.matched, strict=False)
         return any(matched == len(phrase) for phrase, matched in pairs)
 
-    def find_forbidden(self, progress: Progress, last: Token | None) -> set[int]:
+    def find_forbidden(self, progress: ConstraintState, last: Token | None) -> set[int]:
         """Tokens that must not come next, except for `continuing` after a required phrase (see `ends_phrase`)."""
         found = {
             phrase[-1]
@@ -120,18 +120,18 @@ class Automaton:
             found.add(self.end_id)
         return found | self.logits_processor.find_repeating_tokens(last)
 
-    def find_advancing_tokens(self, progress: Progress) -> list[int]:
+    def find_advancing_tokens(self, progress: ConstraintState) -> list[int]:
         """Tokens that extend the match of a required phrase that is still to be generated."""
         if progress.length < len(self.prefix):
             return []
         phrases = zip(self.required, progress.matched, progress.times, self.needed, strict=False)
         return [phrase[matched % len(phrase)] for phrase, matched, count, needed in phrases if count < needed]
 
-    def may_end(self, progress: Progress) -> bool:
+    def may_end(self, progress: ConstraintState) -> bool:
         """Whether the prefix and all required phrases have been generated."""
         return progress.times == self.needed and progress.length >= len(self.prefix)
 
-    def count_met(self, progress: Progress) -> int:
+    def count_met(self, progress: ConstraintState) -> int:
         """Number of required tokens generated so far, including those of the phrase being generated."""
         whole = sum(len(phrase) * count for phrase, count in zip(self.required, progress.times, strict=True))
         if not any(progress.matched):

@@ -179,7 +179,7 @@ class Token(NamedTuple):
     previous: Optional["Token"]
 
 
-def read_back(last: Token | None) -> tuple[list[int], list[float]]:
+def backtrack(last: Token | None) -> tuple[list[int], list[float]]:
     """Ids and log-probabilities of the hypothesis that ends with `last`, first token first."""
     ids, scores = [], []
     while last is not None:

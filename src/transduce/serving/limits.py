@@ -75,7 +75,7 @@ class Limits:
             if value > most:
                 raise ConfigError(f"{name} = {value}: this service allows up to {most}")
         if options.guard and search is not None and not options.num_samples:
-            beam = make_safer_settings(search.changed(options.widen_beam(search).search))["beam"]
+            beam = make_safer_settings(search.with_overrides(options.widen_beam(search).search))["beam"]
             if beam > self.max_beam:
                 raise ConfigError(
                     f"guard = true: tries again with a beam of {beam}, and this service allows up to "

@@ -79,19 +79,19 @@ class Glossary:
             raise CorpusError(f"{path}: has no term: give a line for each, with a source term, a tab and a target term")
         return cls(targets)
 
-    def matches(self, text: str) -> list[Term]:
+    def find_terms(self, text: str) -> list[Term]:
         """The terms in `text` from left to right; a source term that stands there twice is found twice."""
         found: list[Term] = []
         end = 0
         for start, character in enumerate(text):
             if start >= end and character.casefold() in self._lengths and _is_border(text, start):
-                term = self._longest(text, start)
+                term = self._find_longest_term(text, start)
                 if term:
                     found.append(term)
                     end = term.end
         return found
 
-    def _longest(self, text: str, start: int) -> Term | None:
+    def _find_longest_term(self, text: str, start: int) -> Term | None:
         for length in self._lengths[text[start].casefold()]:
             written = text[start : start + length]
             target = self.targets.get(written) or self._any_case.get(written.casefold())

@@ -68,7 +68,7 @@ class BPEDropout:
         ids = [index for index in range(processor.get_piece_size()) if not any(kind(index) for kind in special)]
         self._ids = {processor.id_to_piece(index): index for index in ids}
         self._scores = {processor.id_to_piece(index): processor.get_score(index) for index in ids}
-        self._spell = lru_cache(_MOST_WORDS)(self._spell_undisturbed)
+        self._encode_word = lru_cache(_MOST_WORDS)(self._encode_word_without_dropout)
 
     def encode(self, texts: Sequence[str], dropout: float, seed: int) -> list[list[int]]:
         """Ids of every text; each merge is skipped with probability `dropout`, decided by `seed`."""
@@ -79,10 +79,10 @@ class BPEDropout:
             unsampled: list[int] = []
             ids: list[int] = []
             for word in _WORD.findall(self._processor.normalize(text)):
-                spelling, num_merges = self._spell(word)
+                spelling, num_merges = self._encode_word(word)
                 unsampled += spelling
                 if gap < num_merges:
-                    spelling, gap = self._merge(word, gap, gaps)
+                    spelling, gap = self._apply_merges(word, gap, gaps)
                 else:
                     gap -= num_merges
                 ids += spelling
@@ -94,12 +94,12 @@ class BPEDropout:
             sampled.append(ids)
         return sampled
 
-    def _spell_undisturbed(self, word: str) -> tuple[list[int], int]:
+    def _encode_word_without_dropout(self, word: str) -> tuple[list[int], int]:
         many = len(word)
-        ids, left = self._merge(word, many, repeat(many))
+        ids, left = self._apply_merges(word, many, repeat(many))
         return ids, many - left
 
-    def _merge(self, word: str, gap: int, gaps: Iterator[int]) -> tuple[list[int], int]:
+    def _apply_merges(self, word: str, gap: int, gaps: Iterator[int]) -> tuple[list[int], int]:
         """Ids of the word if `gap` merges are done before one is skipped, and what is left of the gap after it.
 
         A merge that was skipped does not come up again, as in SentencePiece.
@@ -109,7 +109,7 @@ class BPEDropout:
         behind = [*range(1, len(word)), -1]
         agenda: list[_Merge] = []
         for left, right in enumerate(behind):
-            self._propose(agenda, symbols, left, right)
+            self._push_merge(agenda, symbols, left, right)
         while agenda:
             _, left, right, piece = heappop(agenda)
             # One of the two may have been merged with another neighbour in the meantime.
@@ -123,11 +123,11 @@ class BPEDropout:
             behind[left] = behind[right]
             if behind[right] >= 0:
                 before[behind[right]] = left
-            self._propose(agenda, symbols, before[left], left)
-            self._propose(agenda, symbols, left, behind[left])
+            self._push_merge(agenda, symbols, before[left], left)
+            self._push_merge(agenda, symbols, left, behind[left])
         return [index for symbol in symbols if symbol for index in self._ids_of(symbol)], gap
 
-    def _propose(self, agenda: list[_Merge], symbols: list[str], left: int, right: int) -> None:
+    def _push_merge(self, agenda: list[_Merge], symbols: list[str], left: int, right: int) -> None:
         """Put the merge of two places on the agenda if it gives a piece; -1 is the place of no symbol."""
         if left >= 0 and right >= 0 and (piece := symbols[left] + symbols[right]) in self._scores:
             heappush(agenda, (-self._scores[piece], left, right, piece))

@@ -2,7 +2,7 @@
 reports.
 """
 
-from transduce.training.automatic_settings import automatic_settings_for
+from transduce.training.automatic_settings import choose_settings_for_run
 from transduce.training.distributed.ranks import Ranks, connect_ranks
 from transduce.training.loss import TokenLosses, label_smoothed_cross_entropy
 from transduce.training.reporting.charts import draw_learning_curve
@@ -34,9 +34,9 @@ __all__ = [
     "Updater",
     "Validation",
     "Validator",
-    "automatic_settings_for",
     "average_run",
     "catch_stop_signals",
+    "choose_settings_for_run",
     "connect_ranks",
     "draw_learning_curve",
     "label_smoothed_cross_entropy",

@@ -10,7 +10,7 @@ from transduce.data import open_corpus
 from transduce.text import CorpusSize
 from transduce.training.run_folder import RunFolder
 
-SIZES = {"low-resource": 200_000, "medium-resource": 2_000_000, "base": 20_000_000}
+MAX_PAIRS_OF_PRESET = {"low-resource": 200_000, "medium-resource": 2_000_000, "base": 20_000_000}
 """Largest number of pairs for which each preset is chosen; above the last, it is `big`."""
 
 QUICK_SECONDS = 2 * 3600
@@ -36,7 +36,7 @@ EPOCHS = {3_000: 200, 10_000: 120, 40_000: 60, 100_000: 30, 500_000: 12, 2_000_0
 """Passes over a corpus, by its largest number of pairs, after which more training gains little; above the last, the
 preset gives the number of updates."""
 
-TIMED = {
+TIME_LIMIT_SETTINGS = {
     preset: {"training.schedule": "warmup_stable_decay", "training.learning_rate": rate, "training.ema_decay": 0.999}
     for preset, rate in {"base": 7e-4, "big": 5e-4}.items()
 }
@@ -47,26 +47,26 @@ UNLIMITED = 100_000_000
 """Updates of a run that its time limit ends."""
 
 
-def automatic_settings(size: CorpusSize, time_limit: str | None = None) -> dict[str, Any]:
+def choose_settings_for_size(size: CorpusSize, time_limit: str | None = None) -> dict[str, Any]:
     """Preset, vocabulary, dropout and length of a run that fit a corpus of this size; dotted settings.
 
     A run with a `time_limit` is ended by that alone. docs/experiments.md has what was compared.
     """
     num_pairs = size.num_pairs
-    preset = next((name for name, most in SIZES.items() if num_pairs <= most), "big")
+    preset = next((name for name, most in MAX_PAIRS_OF_PRESET.items() if num_pairs <= most), "big")
     if time_limit is not None and num_pairs <= MOST_PAIRS_QUICKLY and parse_duration(time_limit) <= QUICK_SECONDS:
         preset = "low-resource"
     settings: dict[str, Any] = {"preset": preset, "text.vocabulary": "fitted"}
     if preset == "low-resource":
-        settings["model.dropout"] = _dropout(size.num_target_characters, time_limit)
+        settings["model.dropout"] = _choose_dropout(size.num_target_characters, time_limit)
     if time_limit is not None:
-        settings |= {"training.updates": UNLIMITED, **TIMED.get(preset, {})}
+        settings |= {"training.updates": UNLIMITED, **TIME_LIMIT_SETTINGS.get(preset, {})}
     elif (epochs := next((epochs for most, epochs in EPOCHS.items() if num_pairs <= most), None)) is not None:
         settings["training.epochs"] = float(epochs)
     return settings
 
 
-def _dropout(num_characters: int, time_limit: str | None) -> float:
+def _choose_dropout(num_characters: int, time_limit: str | None) -> float:
     """The less text there is, and the more often it is seen, the more dropout."""
     rate = next((rate for most, rate in DROPOUT.items() if num_characters <= most), LEAST_DROPOUT)
     if time_limit is None or num_characters <= min(DROPOUT):
@@ -75,7 +75,9 @@ def _dropout(num_characters: int, time_limit: str | None) -> float:
     return rate if is_seen_often else LEAST_DROPOUT
 
 
-def automatic_settings_for(given: Mapping[str, Any], time_limit: str | None = None, *, restart: bool) -> dict[str, Any]:
+def choose_settings_for_run(
+    given: Mapping[str, Any], time_limit: str | None = None, *, restart: bool
+) -> dict[str, Any]:
     """Count the pairs of the run described by `given` (with keys such as "output" and "data.source"), choose settings.
 
     Standard input cannot be counted beforehand; it gets the settings of a small corpus. A run that has begun keeps the
@@ -93,14 +95,14 @@ def automatic_settings_for(given: Mapping[str, Any], time_limit: str | None = No
         else:
             length = {"training.updates": saved.training.updates}
         text = {"text.vocabulary": saved.text.vocabulary, "model.dropout": saved.model.dropout}
-        timed = TIMED.get(saved.preset, {}) if saved.training.schedule == "warmup_stable_decay" else {}
+        timed = TIME_LIMIT_SETTINGS.get(saved.preset, {}) if saved.training.schedule == "warmup_stable_decay" else {}
         return {"preset": saved.preset, **text, **timed, **length}
     data = DataConfig(**{key.removeprefix("data."): value for key, value in given.items() if key.startswith("data.")})
     if data.pairs == "-":
-        return automatic_settings(CorpusSize(0, 0), time_limit)
+        return choose_settings_for_size(CorpusSize(0, 0), time_limit)
     sizes = [open_corpus(data, corpus).measure() for corpus in data.training_corpora]
     total = CorpusSize(sum(one.num_pairs for one in sizes), sum(one.num_target_characters for one in sizes))
-    return automatic_settings(total, time_limit)
+    return choose_settings_for_size(total, time_limit)
 
 
 class MeasuredRun(NamedTuple):

@@ -192,7 +192,7 @@ AT_UNIGRAM = 0.25
 """Nats below the unigram loss from which a model has learned more than how frequent tokens are. After 400 updates, the
 slowest healthy run was 0.7 below, and runs with dropout 0.9 were less than 0.1 below."""
 
-LEARNED = 0.5
+LEARNED_THRESHOLD = 0.5
 """Nats below the unigram loss from which a model could have learned from the source, too."""
 
 NO_INFLUENCE = 0.002
@@ -203,20 +203,20 @@ UNIFORM = 0.99
 """Entropy of attention, as a share of that of uniform attention, above which a head counts as uniform. In
 healthy runs, the sharpest head was below after 350 updates at the latest, and at 0.4 to 0.9 after 500."""
 
-SHARP = 0.95
+SHARP_ENTROPY_THRESHOLD = 0.95
 """Entropy below which a head no longer counts as uniform."""
 
 FEWEST_PAIRS = 8
 """Pairs of a sample that suffices to find that a model ignores the source."""
 
-SURE = 3.0
+SIGNIFICANCE_SIGMAS = 3.0
 """Standard errors from which the gain by the right source is significant."""
 
-LONG = 1500
+LATE_UPDATES = 1500
 """Updates after which a model should have learned something from the source, however slowly it began: in healthy runs
 on news text the gain was significant after 800."""
 
-RISE = 0.3
+LOSS_RISE_THRESHOLD = 0.3
 """Nats from which a loss counts as rising: that of the sample varies by at most 0.1 in healthy runs."""
 
 FALLING = 0.1
@@ -243,7 +243,11 @@ def find_unigram_loss(run: RunHistory) -> str | None:
 def find_end_of_unigram_loss(run: RunHistory) -> str | None:
     """Find the end of `find_unigram_loss`."""
     lowest, unigram = _lowest_loss(run.source_uses[-2:]), run.text.get("unigram_loss", 0.0)
-    return f"the loss ({lowest:.2f}) is now below that of a unigram model" if lowest < unigram - LEARNED else None
+    return (
+        f"the loss ({lowest:.2f}) is now below that of a unigram model"
+        if lowest < unigram - LEARNED_THRESHOLD
+        else None
+    )
 
 
 def find_ignored_source(run: RunHistory) -> str | None:
@@ -255,7 +259,7 @@ def find_ignored_source(run: RunHistory) -> str | None:
     recent = run.source_uses[-NUM_MEASUREMENTS:]
     longer = run.source_uses[-2 * NUM_MEASUREMENTS :]
     has_no_influence = all(abs(_gain(look)) + 2 * look["gain_error"] < NO_INFLUENCE for look in recent)
-    is_no_help = run.source_uses[-1]["update"] >= LONG and not any(_uses_source(look) for look in longer)
+    is_no_help = run.source_uses[-1]["update"] >= LATE_UPDATES and not any(_uses_source(look) for look in longer)
     if not has_no_influence and not is_no_help:
         return None
     look = recent[-1]
@@ -293,7 +297,7 @@ def find_uniform_attention(run: RunHistory) -> str | None:
 def find_end_of_uniform_attention(run: RunHistory) -> str | None:
     """Find the end of `find_uniform_attention`."""
     sharpest = max(look["sharpest_entropy"] for look in run.source_uses[-2:])
-    if sharpest >= SHARP:
+    if sharpest >= SHARP_ENTROPY_THRESHOLD:
         return None
     return f"attention to the source is no longer uniform: the sharpest head has {sharpest:.0%} of its entropy"
 
@@ -304,7 +308,10 @@ def find_rising_loss(run: RunHistory) -> str | None:
         return None
     before, now = _lowest_loss(run.source_uses[:-2]), _lowest_loss(run.source_uses[-2:])
     earlier = [recent_loss(run.training[:end]) for end in range(NUM_MEASUREMENTS, len(run.training) - 1)]
-    if now < before + RISE or recent_loss(run.training) < min(earlier, default=float("inf")) + RISE:
+    if (
+        now < before + LOSS_RISE_THRESHOLD
+        or recent_loss(run.training) < min(earlier, default=float("inf")) + LOSS_RISE_THRESHOLD
+    ):
         return None
     return (
         f"the loss rises: from {before:.2f} at its lowest to {now:.2f} after {run.source_uses[-1]['update']:,} "
@@ -327,7 +334,8 @@ def _is_early(run: RunHistory) -> bool:
 def _has_learned(run: RunHistory) -> bool:
     unigram = run.text.get("unigram_loss")
     return (
-        unigram is not None and min(_lowest_loss(run.source_uses[-2:]), recent_loss(run.training)) < unigram - LEARNED
+        unigram is not None
+        and min(_lowest_loss(run.source_uses[-2:]), recent_loss(run.training)) < unigram - LEARNED_THRESHOLD
     )
 
 
@@ -346,7 +354,7 @@ def _gain(look: Line) -> float:
 
 
 def _uses_source(look: Line) -> bool:
-    return _gain(look) > SURE * float(look["gain_error"])
+    return _gain(look) > SIGNIFICANCE_SIGMAS * float(look["gain_error"])
 
 
 def _cause_of_no_learning(run: RunHistory) -> str:

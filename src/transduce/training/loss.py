@@ -9,7 +9,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from transduce.data import Batch
-from transduce.kernels.linear import BLOCK, multiplies_in_blocks
+from transduce.kernels.linear import BLOCK, uses_onednn_bfloat16
 from transduce.model import NEVER, Transformer
 
 CHUNK_LOGITS = 2**22
@@ -135,7 +135,7 @@ def _chunk_rows(hidden: Float[Tensor, "tokens d_model"], weight: Float[Tensor, "
     on_cpu = hidden.device.type == "cpu"
     # Each chunk adds a gradient of the whole matrix, which fewer than d_model rows would not be worth.
     rows = max((CHUNK_LOGITS if on_cpu else ACCELERATOR_CHUNK_LOGITS) // weight.size(0), weight.size(1))
-    return min(rows, max(BLOCK, weight.size(1))) if multiplies_in_blocks(hidden) else rows
+    return min(rows, max(BLOCK, weight.size(1))) if uses_onednn_bfloat16(hidden) else rows
 
 
 def _chunks(
@@ -149,7 +149,7 @@ def _chunks(
     size, num_tokens = _chunk_rows(hidden, weight), hidden.size(0)
     for start in range(0, num_tokens, size):
         end = min(start + size, num_tokens)
-        begin = max(0, end - size) if multiplies_in_blocks(hidden) else start
+        begin = max(0, end - size) if uses_onednn_bfloat16(hidden) else start
         yield slice(begin, end), start - begin
 
 

@@ -69,7 +69,7 @@ FEWEST_PAIRS = 200
 
 def measure_text(prepared: PreparedData) -> TextFigures:
     """Measure a run's text, in at most `MOST_BLOCKS` blocks of it; takes about a second."""
-    blocks = _blocks(len(prepared.train))
+    blocks = _choose_blocks(len(prepared.train))
     pairs = [[prepared.train.pair(index) for index in block] for block in blocks]
     sources, targets = ([[pair[side].tolist() for pair in block] for block in pairs] for side in (0, 1))
     is_measured = len(blocks[0]) >= FEWEST_PAIRS
@@ -105,7 +105,7 @@ def _similarities(
     }
 
 
-def _blocks(num_pairs: int) -> list[range]:
+def _choose_blocks(num_pairs: int) -> list[range]:
     """Blocks of `BLOCK` neighbouring pairs, spread evenly; one block of all pairs where there are fewer."""
     if num_pairs <= BLOCK:
         return [range(num_pairs)]
@@ -126,7 +126,7 @@ def pair_association(sources: Sequence[Sequence[int]], targets: Sequence[Sequenc
     occurrence in the n pairs (n phi squared, the chi-squared statistic of a two by two table). The mean over all such
     couples is about 1 for unrelated pairs, and grows with n for related ones. 1 where there is too little text.
     """
-    source_presence, target_presence = _presence(sources), _presence(targets)
+    source_presence, target_presence = _make_presence_matrix(sources), _make_presence_matrix(targets)
     if not source_presence.size or not target_presence.size:
         return 1.0
     correlation = source_presence.T @ target_presence / len(sources)
@@ -142,7 +142,7 @@ def neighbours_association(sources: Sequence[Sequence[int]], targets: Sequence[S
     return max(pair_association(sources[1:], targets[:-1]), pair_association(sources[:-1], targets[1:]))
 
 
-def _presence(sentences: Sequence[Sequence[int]]) -> Float[np.ndarray, "sentences tokens"]:
+def _make_presence_matrix(sentences: Sequence[Sequence[int]]) -> Float[np.ndarray, "sentences tokens"]:
     """Presence of the most frequent tokens in sentences, normalised to mean 0 and variance 1 in every column."""
     counts = Counter(token for sentence in sentences for token in set(sentence))
     most = len(sentences) - FEWEST_SENTENCES
@@ -167,8 +167,8 @@ def similarity(texts: Sequence[str], others: Sequence[str]) -> float:
     step = max(2, len(others) // max(1, len(texts)))
     held_out, rest = others[::step], [text for index, text in enumerate(others) if index % step]
     known = trigrams(rest)
-    expected = _in_common(trigrams(held_out), known)
-    return _in_common(trigrams(texts), known) / expected if expected > LEAST_IN_COMMON else 1.0
+    expected = _compute_overlap(trigrams(held_out), known)
+    return _compute_overlap(trigrams(texts), known) / expected if expected > LEAST_IN_COMMON else 1.0
 
 
 def trigrams(texts: Sequence[str]) -> Counter[str]:
@@ -180,7 +180,7 @@ def trigrams(texts: Sequence[str]) -> Counter[str]:
     return counts
 
 
-def _in_common(counts: Counter[str], others: Counter[str]) -> float:
+def _compute_overlap(counts: Counter[str], others: Counter[str]) -> float:
     """Overlap of two distributions: 1 if they are the same, 0 if no trigram is in both."""
     total, other_total = counts.total(), others.total()
     if not total or not other_total:
@@ -244,8 +244,8 @@ class SourceProbe:
         model.eval()
         with autocast(model, self.dtype):
             memory = model.encode(batch.source_ids, batch.source_mask)
-            right = _losses(model, batch, memory, batch.source_mask)
-            shuffled = _losses(model, batch, memory.roll(1, dims=0), batch.source_mask.roll(1, dims=0))
+            right = _compute_pair_losses(model, batch, memory, batch.source_mask)
+            shuffled = _compute_pair_losses(model, batch, memory.roll(1, dims=0), batch.source_mask.roll(1, dims=0))
         few = slice(None, None, -(-len(batch.source_ids) // ATTENTION_PAIRS))
         heads = attention_entropies(model, Batch(*(side[few] for side in astuple(batch))))
         model.train(was_training)
@@ -265,7 +265,7 @@ class SourceProbe:
         )
 
 
-def _losses(model: Transformer, batch: Batch, memory: Tensor, source_mask: Tensor) -> Tensor:
+def _compute_pair_losses(model: Transformer, batch: Batch, memory: Tensor, source_mask: Tensor) -> Tensor:
     """Cross-entropy of each pair's target, in nats."""
     hidden = model.decode_hidden(batch.target_ids, batch.target_mask, memory, source_mask)
     states, right_ids = (torch.split(side[batch.target_mask], TOKENS_AT_A_TIME) for side in (hidden, batch.target_ids))

@@ -99,7 +99,7 @@ class Shape(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Fit:
+class MemoryFit:
     """How a run fits into memory."""
 
     micro_batches: int
@@ -156,7 +156,7 @@ def probe_memory(
     micro_batches: int = 1,
     safe_share: float = SAFE_SHARE,
     times: Int[np.ndarray, "pairs"] | None = None,
-) -> Fit:
+) -> MemoryFit:
     """Try the largest batches, forward and backward with the real loss, in smaller and smaller micro-batches.
 
     Gradients are discarded; weights, optimiser, running statistics and random numbers stay unchanged. On a CPU, a batch
@@ -193,13 +193,13 @@ def probe_memory(
     available = None
     if used is not None and still_free is not None:
         available = used + (still_free if addresses is None else min(still_free, addresses))
-    num_shares = -(-_total(measure_longest_sides(lengths), times) // share)
-    tokens_per_update = updater.config.accumulation * sum(_total(side, times) for side in lengths.T) / num_shares
+    num_shares = -(-_sum_repeated(measure_longest_sides(lengths), times) // share)
+    tokens_per_update = updater.config.accumulation * sum(_sum_repeated(side, times) for side in lengths.T) / num_shares
     seconds_per_update = seconds / shapes[0].num_tokens * tokens_per_update
-    return Fit(micro_batches, get_peak_memory(updater.device), available, seconds_per_update)
+    return MemoryFit(micro_batches, get_peak_memory(updater.device), available, seconds_per_update)
 
 
-def _total(numbers: Int[np.ndarray, "pairs"], times: Int[np.ndarray, "pairs"] | None) -> int:
+def _sum_repeated(numbers: Int[np.ndarray, "pairs"], times: Int[np.ndarray, "pairs"] | None) -> int:
     return int(numbers.sum() if times is None else np.dot(numbers.astype(np.int64), times))
 
 

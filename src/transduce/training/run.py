@@ -182,27 +182,27 @@ def _resolve_start(
     model = saved.model.model_copy(update=given)  # where they contradict each other, the folder is checked for it
     text = config.text.model_copy(update={"tokenizer": config.text.tokenizer or saved.text.tokenizer})
     begun = folder.metrics.first()
-    if begun.get("start") != _digest(Path(path)):
+    if begun.get("start") != _read_bundle_digest(Path(path)):
         report(
             f"training.start_from = {path!r}: is not there any more, or has other weights; the run goes on without it"
         )
     own = find_prepared_tokenizer(cache, begun.get("digests", {}).get("all", ""))
     known = text
-    if own is not None and _files(text.tokenizer) != _files(own):
+    if own is not None and _read_tokenizer_files(text.tokenizer) != _read_tokenizer_files(own):
         known = text.model_copy(update={"tokenizer": str(own)})
     languages = Languages(source=saved.data.source_language, target=saved.data.target_language)
     config = inherit_search_settings(config.model_copy(update={"model": model, "text": text}), saved.search, languages)
     return config, known, None
 
 
-def _digest(path: Path) -> str | None:
+def _read_bundle_digest(path: Path) -> str | None:
     try:
         return Bundle.open(find_bundle(path)).digest
     except BundleError:
         return None
 
 
-def _files(tokenizer: str | Path | None) -> object:
+def _read_tokenizer_files(tokenizer: str | Path | None) -> object:
     try:
         return None if tokenizer is None else Tokenizer.load(Path(tokenizer)).files
     except UserError:

@@ -102,7 +102,7 @@ class RunFolder:
         if not self._holds_run():
             found = {entry.name for entry in self.path.iterdir()} if self.path.exists() else set()
             # A crash at the very beginning leaves an unfinished config.toml and a stale lock.
-            found -= {self._lock.name, *self._text_within(config), *self._unfinished(found)}
+            found -= {self._lock.name, *self._text_within(config), *self._list_unfinished_files(found)}
             if foreign := sorted(found):
                 raise RunError(
                     f"{self.path}: is not empty (it holds {foreign[0]}) and is not a run: choose another output"
@@ -149,7 +149,7 @@ class RunFolder:
         """Repair what a killed process left unfinished; only for the process that has locked the folder."""
         recover_folders(self.path, f"{self.best.name}|{self.last.name}")
         recover_checkpoints(self.checkpoints)
-        for name in self._unfinished(path.name for path in self.path.iterdir()):
+        for name in self._list_unfinished_files(path.name for path in self.path.iterdir()):
             (self.path / name).unlink(missing_ok=True)
         for lock in (self.path / f".{self.best.name}.lock", self.path / f".{self.last.name}.lock"):
             # Leaving the lock removes it, unless a living process holds it.
@@ -161,7 +161,7 @@ class RunFolder:
     def begin(self, config: RunConfig, *, restart: bool) -> None:
         """Make the folder, or with `restart` empty it of the run it holds, and save the resolved configuration."""
         if restart:
-            self._remove_outcome()
+            self._delete_run_files()
         self.path.mkdir(parents=True, exist_ok=True)
         with replace_file(self.config_file) as beside:
             beside.write_text(to_toml(config), encoding="utf-8", newline="\n")
@@ -206,7 +206,7 @@ class RunFolder:
         begun = self.load_config() is not None or self.metrics.path.exists() or is_bundle(self.best)
         return self.config_file.exists() and (begun or bool(list_checkpoints(self.checkpoints)))
 
-    def _remove_outcome(self) -> None:
+    def _delete_run_files(self) -> None:
         """Remove the files of a run, and no others.
 
         config.toml stays until it is replaced, so that the folder is recognised as that of a run.
@@ -223,7 +223,7 @@ class RunFolder:
         for place in (self.checkpoints, self.tensorboard):
             _remove_empty([place])
 
-    def _unfinished(self, names: Iterable[str]) -> list[str]:
+    def _list_unfinished_files(self, names: Iterable[str]) -> list[str]:
         """Those of `names` that are temporary files of an unfinished write (`replace_file`)."""
         files = "|".join(re.escape(path.name) for path in (self.config_file, self.metrics.path, self.report))
         return [name for name in names if re.fullmatch(f"({files}){UNFINISHED_PATTERN}", name, re.ASCII)]
@@ -236,7 +236,7 @@ class RunFolder:
 
     def _check_same(self, config: RunConfig, report: Callable[[str], None]) -> None:
         before = self.load_config()
-        changes = [] if before is None else _changes(before, config)
+        changes = [] if before is None else _list_changed_settings(before, config)
         if before is not None and not changes:
             return
         # Either the settings given or the file may be wrong; the checkpoints record which.
@@ -259,7 +259,7 @@ class RunFolder:
             )
 
 
-def _changes(before: RunConfig, after: RunConfig) -> list[str]:
+def _list_changed_settings(before: RunConfig, after: RunConfig) -> list[str]:
     old, new, may_differ = flatten(before.model_dump()), flatten(after.model_dump()), _may_differ(after)
     changed = [key for key in new if old[key] != new[key] and key not in may_differ]
     return [f"  {key}: was {old[key]!r}, now {new[key]!r}" for key in changed]

@@ -187,7 +187,7 @@ class Trainer:
             # Asked once: a request that comes now is granted after the next update.
             should_stop = self.ranks.any(stop.is_requested or self.ranks.is_orphan)
             # What the clock has decided is kept at once, so that a run that is killed goes on with the same decision.
-            is_due = self._due(training.checkpoint_every) or self._at_end() or should_stop or begins_to_end
+            is_due = self._is_due_every(training.checkpoint_every) or self._at_end() or should_stop or begins_to_end
             if self.state.update and is_due:
                 self._checkpoint()
             if should_stop:
@@ -197,7 +197,7 @@ class Trainer:
             without_gain = self.state.without_gain
             self._validate()
             self.state.without_gain = without_gain  # a run that was stopped early stays so
-        self._average()
+        self._try_averages_and_fit_penalty()
         if self.ranks.is_first:
             remove_epochs(self.prepared, text.bpe_dropout, training.seed, before=self.state.place.epoch + 1)
         self.state.finished = True
@@ -218,7 +218,7 @@ class Trainer:
         state.memory_micro_batches = fit_into_memory(
             self.updater,
             lengths,
-            self._share,
+            self._tokens_per_rank,
             state.memory_micro_batches,
             self._last_update - state.update,
             self._memory_messages.append,
@@ -227,7 +227,7 @@ class Trainer:
         )
 
     @property
-    def _share(self) -> int:
+    def _tokens_per_rank(self) -> int:
         """Tokens of a batch, on either side, that each rank computes."""
         return self.config.training.batch_tokens * self.state.ranks // self.ranks.size
 
@@ -266,10 +266,10 @@ class Trainer:
     def _validation_is_due(self) -> bool:
         every = self.config.training.validate_every
         if every != "auto":
-            return self._due(every)
+            return self._is_due_every(every)
         return self.ranks.any(self.ranks.is_first and self._throughput.is_validation_due(self._elapsed))
 
-    def _due(self, every: int) -> bool:
+    def _is_due_every(self, every: int) -> bool:
         return self.state.update % every == 0
 
     def _finish(self) -> TrainingResult:
@@ -285,14 +285,14 @@ class Trainer:
         batches = [batch for _, batch in taken]
         # A rank's share may be larger by one pair, and is not split for that.
         is_split = self.state.memory_micro_batches > 1
-        most_tokens = self._share // self.state.memory_micro_batches
+        most_tokens = self._tokens_per_rank // self.state.memory_micro_batches
         parts = split_into_micro_batches(batches, most_tokens, self.ranks) if is_split else batches
         figures = self.updater.update(number, parts, self.state.decay)
         self.state.update = number
         self.state.place = taken[-1][0]
         self.state.batches_digest = batches_digest(self.state.batches_digest, batches, self.ranks)
         # Computed here, as it is part of the time that training takes.
-        digest = weights_digest(self.model) if self._due(self.config.training.log_every) else ""
+        digest = weights_digest(self.model) if self._is_due_every(self.config.training.log_every) else ""
         seconds = time.perf_counter() - started
         self.state.seconds += seconds
         self._throughput.add_update(figures.num_target_tokens, seconds)
@@ -341,20 +341,20 @@ class Trainer:
         if self.ranks.is_first:
             average = NO_AVERAGE if moving is None else {**NO_AVERAGE, "ema_decay": moving.decay}
             self.selection.validate(model, self.state, average)
-        self._share_best()
+        self._broadcast_best()
         self._throughput.add_validation(time.perf_counter() - started, self._elapsed)
         last_update = self.state.update + self._remaining()[0]
         if self.ranks.is_first and (expected := describe_forecast(self.folder.metrics.read(), last_update)) is not None:
             self.reporter.report(expected)
 
-    def _average(self) -> None:
+    def _try_averages_and_fit_penalty(self) -> None:
         if self.ranks.is_first:
             self.selection.try_averages(self.updater, self.state)
             if self.config.training.fit_length_penalty:
                 self.selection.fit_length_penalty(self.device)
-        self._share_best()
+        self._broadcast_best()
 
-    def _share_best(self) -> None:
+    def _broadcast_best(self) -> None:
         """Tell all ranks what the first one has found, as it decides when they end."""
         found = torch.tensor([self.state.best or 0.0, self.state.without_gain], dtype=torch.float64)
         self.state.best, without_gain = self.ranks.broadcast(found).tolist()
@@ -373,7 +373,7 @@ class Trainer:
             )
         self.state.elapsed = self._elapsed
         self.state.superseded = self.state.stopgap
-        self.state.stopgap = 0 if self._due(self.config.training.checkpoint_every) else self.state.update
+        self.state.stopgap = 0 if self._is_due_every(self.config.training.checkpoint_every) else self.state.update
         self.state.save(self.folder, self.updater)
         self._remove_outdated()
 

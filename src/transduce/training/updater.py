@@ -242,7 +242,7 @@ class Updater:
             fused=device.type in {"cpu", "cuda"},
         )
         self.should_stop: Callable[[], bool] = lambda: False  # asked between the batches of an update
-        self.processes = MicroBatchProcesses(model, self._gradient, torch.get_num_threads())
+        self.processes = MicroBatchProcesses(model, self._compute_micro_batch, torch.get_num_threads())
         # Of batch normalisation: a forward pass in training changes them.
         self._running_statistics = [
             tensor for tensor in model_tensors(model).values() if not isinstance(tensor, nn.Parameter)
@@ -272,7 +272,7 @@ class Updater:
             try:
                 sums = self.sum_gradients(number, batches, num_tokens)
             except UpdateStoppedError:
-                self._forget_update(before)
+                self._discard_update(before)
                 raise
             norm = nn.utils.get_total_norm([one.grad for one in self.model.parameters() if one.grad is not None])
             if self.config.clip_norm:
@@ -285,7 +285,7 @@ class Updater:
             padding = float(self.ranks.sum(torch.tensor(own_padding, dtype=torch.float64))) / self.ranks.size
             figures = UpdateFigures(loss, cross_entropy, accuracy, num_tokens, padding, float(full_tensor(norm)), rate)
             if figures.is_skipped:
-                self._forget_update(before)
+                self._discard_update(before)
             else:
                 self.optimizer.step()
                 if self.moving_average is not None:
@@ -309,7 +309,7 @@ class Updater:
             if isinstance(part, Dropout):
                 part.p = share * self.model.config.dropout
 
-    def _forget_update(self, before: Sequence[Tensor]) -> None:
+    def _discard_update(self, before: Sequence[Tensor]) -> None:
         self.optimizer.zero_grad()
         for statistic, value in zip(self._running_statistics, before, strict=True):
             statistic.copy_(value)
@@ -317,7 +317,7 @@ class Updater:
     def sum_gradients(self, number: int, batches: Sequence[Batch], num_tokens: int) -> Float[Tensor, "3"]:
         """Add the gradients of all batches to the model's; return the sums of losses, cross-entropies, right tokens."""
         if self.has_micro_batches:
-            parts = [part for batch in batches for part in batch.divide(self.micro_batches)]
+            parts = [part for batch in batches for part in batch.split_into(self.micro_batches)]
             tasks = [(part, number * MOST_PARTS + place) for place, part in enumerate(parts)]
             return self.processes.sum_gradients(tasks, num_tokens, self._check_stop)
         torch.manual_seed(self._seed(number))
@@ -337,7 +337,7 @@ class Updater:
         if self.ranks.size == 1 and self.should_stop():
             raise UpdateStoppedError
 
-    def _gradient(self, micro_batch: Batch, which: int, num_tokens: int) -> Float[Tensor, "3"]:
+    def _compute_micro_batch(self, micro_batch: Batch, which: int, num_tokens: int) -> Float[Tensor, "3"]:
         number, place = divmod(which, MOST_PARTS)
         torch.manual_seed(self._seed(number, place))
         self._set_dropout(number)

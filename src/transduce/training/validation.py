@@ -63,7 +63,7 @@ class Validator:
         Raises:
             TrainingError: the model's logits are not finite.
         """
-        loss, accuracy = self._teacher_forced(model)
+        loss, accuracy = self._compute_teacher_forced_metrics(model)
         if not math.isfinite(loss):
             raise TrainingError(f"training has diverged: the loss on the validation text is {loss}; {REMEDY}")
         sources, references = self._scored_texts()
@@ -113,7 +113,7 @@ class Validator:
         translator = Translator(engine, self.tokenizer, search, self.config.data.source_language)
         return translator.translate(self._scored_texts()[0])
 
-    def _teacher_forced(self, model: Transformer) -> tuple[float, float]:
+    def _compute_teacher_forced_metrics(self, model: Transformer) -> tuple[float, float]:
         device = next(model.parameters()).device
         tokenizer, (source_texts, target_texts) = self.tokenizer, zip(*self.pairs, strict=True)
         sides = (
@@ -205,7 +205,7 @@ class ModelSelection:
 
     def try_averages(self, updater: Updater, state: RunState) -> None:
         """Validate every average of the weights when a run ends; one becomes `best/` only if it is better than all."""
-        for name, average, model in self._averages(updater):
+        for name, average, model in self._iterate_averages(updater):
             validation = self._validator.validate(model)
             is_best = self._save_if_best(model, state, validation, average)
             self.reporter.report(f"{name}:")
@@ -247,7 +247,7 @@ class ModelSelection:
             return True
         return False
 
-    def _averages(self, updater: Updater) -> Iterator[tuple[str, Mapping[str, int | float], Transformer]]:
+    def _iterate_averages(self, updater: Updater) -> Iterator[tuple[str, Mapping[str, int | float], Transformer]]:
         """The mean of the kept checkpoints, if there are several; and where validations measure a moving average, the
         weights themselves. Damaged checkpoints are reported and left out.
         """

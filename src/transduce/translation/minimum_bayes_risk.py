@@ -27,12 +27,12 @@ def rank_candidates(candidates: Sequence[str]) -> dict[str, float]:
         raise UserError("there are no candidates: minimum-Bayes-risk needs at least one translation to choose")
     counts = Counter(candidates)
     # A sum over each row, not a matrix product: that may round equal rows differently, and their order would be chance.
-    utilities = (_chrf(list(counts)) * np.array(list(counts.values()))).sum(axis=1) / len(candidates)
+    utilities = (_compute_pairwise_chrf(list(counts)) * np.array(list(counts.values()))).sum(axis=1) / len(candidates)
     ranking = zip(counts, utilities.tolist(), strict=True)
     return dict(sorted(ranking, key=lambda candidate: -candidate[1]))
 
 
-def _chrf(texts: Sequence[str]) -> Float[np.ndarray, "texts texts"]:
+def _compute_pairwise_chrf(texts: Sequence[str]) -> Float[np.ndarray, "texts texts"]:
     """The chrF of each text (row) against each (column).
 
     sacreBLEU scores pair by pair, and counts the n-grams of both anew: 25 times as long for 32 texts.
@@ -40,7 +40,7 @@ def _chrf(texts: Sequence[str]) -> Float[np.ndarray, "texts texts"]:
     ngrams = [extract_all_char_ngrams(text, CHRF.CHAR_ORDER, include_whitespace=False) for text in texts]
     precision, recall, orders = (np.zeros((len(texts), len(texts))) for _ in range(3))
     for order in range(CHRF.CHAR_ORDER):
-        counts = _counts([of_text[order] for of_text in ngrams])
+        counts = _count_ngrams([of_text[order] for of_text in ngrams])
         matches = np.stack([np.minimum(row, counts).sum(axis=1) for row in counts])
         totals = counts.sum(axis=1)
         # Where one of the two is shorter than the n-gram, this order does not count.
@@ -54,7 +54,7 @@ def _chrf(texts: Sequence[str]) -> Float[np.ndarray, "texts texts"]:
     return 100 * (1 + factor) * precision * recall / np.where(weighted > 0, weighted, 1.0)
 
 
-def _counts(of_texts: Sequence[Counter[str]]) -> Int[np.ndarray, "texts ngrams"]:
+def _count_ngrams(of_texts: Sequence[Counter[str]]) -> Int[np.ndarray, "texts ngrams"]:
     columns = {ngram: column for column, ngram in enumerate(dict.fromkeys(ngram for of in of_texts for ngram in of))}
     counts = np.zeros((len(of_texts), len(columns)), dtype=np.int64)
     for row, of_text in zip(counts, of_texts, strict=True):

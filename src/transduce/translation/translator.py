@@ -140,7 +140,7 @@ class Translator:
         engine = NativeEngine(models[0], tokenizer.end_id, precision, models[1:])
         search = description.search
         for other in others:  # a source must be short enough for all of them
-            search = search.changed({"max_pieces": min(search.max_pieces, other.description.search.max_pieces)})
+            search = search.with_overrides({"max_pieces": min(search.max_pieces, other.description.search.max_pieces)})
         return cls(engine, tokenizer, search, languages.source, languages.target)
 
     def make_forced_decoder(self, purpose: str) -> ForcedDecoder:
@@ -155,7 +155,7 @@ class Translator:
 
     def with_search(self, settings: Mapping[str, Any]) -> "Translator":
         """The translator with other settings of the search, by their names in `SearchConfig`."""
-        return replace(self, search=self.search.changed(settings))
+        return replace(self, search=self.search.with_overrides(settings))
 
     def translate(self, texts: Sequence[str], *, beam: int | None = None) -> list[str]:
         """The best translation of each text; `beam` 1 is greedy. A blank text stays blank."""

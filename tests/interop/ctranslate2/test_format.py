@@ -22,7 +22,7 @@ from transduce.bundle import (
     model_tensors,
     save_bundle,
 )
-from transduce.bundle.manifest import description_bytes
+from transduce.bundle.manifest import serialize_description
 from transduce.config import load_run_config
 from transduce.errors import BundleError, UserError
 from transduce.interop import import_model, load_translator
@@ -192,7 +192,7 @@ def test_a_tokenizer_of_two_models_travels(
     probe = Probe((">>no<< sun moon", "river stone", "☃ bird"), "made for this test")
     parity = prove_export(decoder, FORMAT, folder, probe, Claim("ctranslate2", "float32", bundle.digest))
     assert parity.identical_tokenizations == parity.identical_greedy == 3
-    (folder / "parity.json").write_bytes(description_bytes(record_export(parity, folder)))
+    (folder / "parity.json").write_bytes(serialize_description(record_export(parity, folder)))
     native = Translator.load(bundle.folder, device="cpu", precision="float32")
     translated = load_translator(folder, "ctranslate2", device="cpu").translate(probe.texts, beam=1)
     assert translated == native.translate(probe.texts, beam=1)
@@ -222,7 +222,7 @@ def test_a_long_source_is_read_whole(make_bundle: Callable[..., Bundle], tmp_pat
         ((_, batch),) = batches
         logits = decoder.model(batch.source_ids, batch.source_mask, batch.target_ids, batch.target_mask)
     expected = logits.log_softmax(-1)[0, [0, 1], [5, 1]]
-    assert torch.tensor(runtime.forced_scores([source], [[5, 1]])[0]).sub(expected).abs().max() < 1e-5
+    assert torch.tensor(runtime.score_targets([source], [[5, 1]])[0]).sub(expected).abs().max() < 1e-5
 
 
 @pytest.mark.exhaustive
@@ -245,7 +245,7 @@ def test_the_lines_of_the_readme_translate_as_we_do(
     model, tokenizer = bundle.load_model(), bundle.load_tokenizer()
     with torch.no_grad():
         model.projection.bias[tokenizer.end_id] += 3  # most translations end before they must
-    search = bundle.description.search.changed({"beam": 4, **settings})
+    search = bundle.description.search.with_overrides({"beam": 4, **settings})
     save_bundle(tmp_path / "ending", model, tokenizer, bundle.description.model_copy(update={"search": search}))
     folder = written(Bundle.open(tmp_path / "ending"), tmp_path / "written")
     (program,) = re.findall(r"```python\n(.*?)```", (folder / "README.md").read_text(encoding="utf-8"), re.DOTALL)
@@ -338,7 +338,7 @@ def computed(found: ImportedModel) -> tuple[ImportedModel, Transformer]:
     sources = [tokenizer.as_source(row) for row in tokenizer.encode_all(SOURCES[:3] + TARGETS[5:8])]
     targets = [tokenizer.as_target(row) for row in tokenizer.encode_targets(TARGETS[20:26])]
     ours = [hypothesis.token_scores for hypothesis in score_ids(decoder, sources, targets)]
-    theirs = found.runtime.forced_scores(sources, targets)
+    theirs = found.runtime.score_targets(sources, targets)
     # What a proof demands of an import: no token off by more than the one, all on average by no more than the other.
     differences = np.abs(np.concatenate(ours) - np.concatenate(theirs))
     assert differences.max() <= TOLERANCES["float32"].largest

@@ -51,17 +51,17 @@ def test_a_folder_without_a_tokenizer_has_none(bundle: Bundle, folder: Path) -> 
 def test_a_folder_that_does_not_end_sources_is_given_the_end(bundle: Bundle, folder: Path) -> None:
     runtime = FORMAT.load(folder, bundle.load_tokenizer())
     asked = [[5, 280, 7, 1], [9, 1]], [[6, 1], [8, 290, 1]]
-    expected = runtime.forced_scores(*asked), runtime.greedy(asked[0], [6, 6])
+    expected = runtime.score_targets(*asked), runtime.translate_greedily(asked[0], [6, 6])
     settings = json.loads((folder / "config.json").read_text(encoding="utf-8"))
     (folder / "config.json").write_text(json.dumps(settings | {"add_source_eos": False}), encoding="utf-8")
     other = CTranslate2Runtime(folder, bundle.load_tokenizer())
-    assert (other.forced_scores(*asked), other.greedy(asked[0], [6, 6])) == expected
+    assert (other.score_targets(*asked), other.translate_greedily(asked[0], [6, 6])) == expected
 
 
 def test_each_greedy_translation_has_its_own_limit(bundle: Bundle, folder: Path) -> None:
     runtime = FORMAT.load(folder, bundle.load_tokenizer())
     sources = [[5, 280, 7, 1], [9, 1], [281, 1]]
-    short, long = runtime.greedy(sources, [1, 3, 2]), runtime.greedy(sources, [8, 8, 8])
+    short, long = runtime.translate_greedily(sources, [1, 3, 2]), runtime.translate_greedily(sources, [8, 8, 8])
     assert [len(row) for row in short] == [1, 3, 2]
     assert [row[: len(beginning)] for row, beginning in zip(long, short, strict=True)] == short
 

@@ -63,7 +63,7 @@ def largest_difference(bundle: Bundle, runtime: Runtime) -> float:
     ours = [
         found.token_scores for found in score_ids(ForcedDecoder.from_bundle(bundle, device="cpu"), sources, targets)
     ]
-    theirs = runtime.forced_scores(sources, targets)
+    theirs = runtime.score_targets(sources, targets)
     pairs = zip(ours, theirs, strict=True)
     return max(abs(one - other) for rows in pairs for one, other in zip(*rows, strict=True))
 
@@ -78,8 +78,8 @@ def test_it_is_the_same_model(export: Callable[..., tuple[Bundle, Path]], settin
     hypotheses = NativeEngine(bundle.load_model(), end_id=1).search(sources, SearchConfig(beam=1, max_extra_length=6))
     limits = [len(source) + 5 for source in sources]  # where our search has to end, it ends with </s>
     expected = [list(found.ids)[:limit] for (found,), limit in zip(hypotheses, limits, strict=True)]
-    assert runtime.greedy(sources, limits) == expected
-    assert runtime.greedy(sources, [1] * len(sources)) == [row[:1] for row in expected]
+    assert runtime.translate_greedily(sources, limits) == expected
+    assert runtime.translate_greedily(sources, [1] * len(sources)) == [row[:1] for row in expected]
 
 
 @pytest.mark.exhaustive
@@ -209,9 +209,9 @@ def test_a_sentence_beyond_its_positions_is_refused(export: Callable[..., tuple[
     bundle, folder = export()
     runtime = FORMAT.load(folder, bundle.load_tokenizer())
     with pytest.raises(UserError, match=r"a sentence has 600 tokens; Transformers .* has positions for 512"):
-        runtime.forced_scores([[5] * 599 + [1]], [[1]])
+        runtime.score_targets([[5] * 599 + [1]], [[1]])
     with pytest.raises(UserError, match="a sentence has 513 tokens"):
-        runtime.greedy([[5, 1]], [513])
+        runtime.translate_greedily([[5, 1]], [513])
 
 
 def test_without_transformers_it_is_written_and_not_loaded(
@@ -392,14 +392,14 @@ def test_the_runtime_speaks_our_ids(folder: Callable[..., Path], *, separate: bo
     # Our search ends with </s> where it has to end.
     limits = [len(source) + 9 for source in sources]
     greedy = [list(found.ids)[:limit] for (found,), limit in zip(hypotheses, limits, strict=True)]
-    assert imported.runtime.greedy(sources, limits) == greedy
-    assert imported.runtime.greedy(sources, [1] * len(sources)) == [row[:1] for row in greedy]
+    assert imported.runtime.translate_greedily(sources, limits) == greedy
+    assert imported.runtime.translate_greedily(sources, [1] * len(sources)) == [row[:1] for row in greedy]
     # With a token in each that separate vocabularies have in sources alone.
     vocabulary = imported.tokenizer.pieces(range(imported.tokenizer.vocabulary))
     english = next(vocabulary.index(piece) for piece in pieces_of(ENGLISH) if piece not in pieces_of(GERMAN))
     targets = [[*row[:2], english, *row[2:]] for row in greedy]
     ours = [found.token_scores for found in score_ids(decoder, sources, targets)]
-    for found, expected in zip(imported.runtime.forced_scores(sources, targets), ours, strict=True):
+    for found, expected in zip(imported.runtime.score_targets(sources, targets), ours, strict=True):
         assert found == pytest.approx(expected, abs=1e-5)
     assert (min(map(min, ours)) == NEVER) == separate
 
@@ -416,10 +416,10 @@ def test_it_can_be_exported_again(folder: Callable[..., Path], tmp_path: Path, *
     sources = [[*row, 1] for row in imported.tokenizer.encode_all(SENTENCES)]
     first, second = imported.runtime, FORMAT.load(exported, imported.tokenizer)
     assert second.encode([*SENTENCES, ">>fra<< bird"]) == first.encode([*SENTENCES, ">>fra<< bird"])
-    translations = first.greedy(sources, [20] * len(sources))
-    assert second.greedy(sources, [20] * len(sources)) == translations
+    translations = first.translate_greedily(sources, [20] * len(sources))
+    assert second.translate_greedily(sources, [20] * len(sources)) == translations
     assert second.decode(translations) == first.decode(translations)
-    for one, other in zip(*(each.forced_scores(sources, translations) for each in (first, second)), strict=True):
+    for one, other in zip(*(each.score_targets(sources, translations) for each in (first, second)), strict=True):
         assert one == pytest.approx(other, abs=1e-5)
     again = FORMAT.read(exported, None)
     assert again.tokenizer.files == imported.tokenizer.files

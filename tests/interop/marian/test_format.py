@@ -727,26 +727,28 @@ def test_it_says_which_marian_it_is(runtime: Runtime) -> None:
 
 def test_a_sentence_has_the_same_scores_in_any_company(runtime: Runtime) -> None:
     targets = [[5, 1], [1], [90, 91, 92, 1], [93, 94, 1]]
-    together = runtime.forced_scores(SOURCES, targets)
+    together = runtime.score_targets(SOURCES, targets)
     assert list(map(len, together)) == list(map(len, targets))
-    alone = [runtime.forced_scores([source], [target])[0] for source, target in zip(SOURCES, targets, strict=True)]
+    alone = [runtime.score_targets([source], [target])[0] for source, target in zip(SOURCES, targets, strict=True)]
     assert together == alone
 
 
 def test_each_translation_has_its_own_limit(runtime: Runtime) -> None:
     # In one go, with a factor for the shortest source, the longest translation would need 36 positions of 12.
     limits = [12, 11, 7, 1]
-    found = runtime.greedy(SOURCES, limits)
+    found = runtime.translate_greedily(SOURCES, limits)
     for row, limit in zip(found, limits, strict=True):
         assert len(row) == limit or (len(row) < limit and row[-1] == 1)
         assert 1 not in row[:-1]
-    assert found == [runtime.greedy([source], [limit])[0] for source, limit in zip(SOURCES, limits, strict=True)]
+    assert found == [
+        runtime.translate_greedily([source], [limit])[0] for source, limit in zip(SOURCES, limits, strict=True)
+    ]
 
 
 def test_what_marian_complains_about_is_passed_on(runtime: Runtime, tmp_path: Path) -> None:
     (tmp_path / "out" / "vocab.yml").write_text("a: 0\n", encoding="utf-8")
     with pytest.raises(TransduceError, match=r"pymarian failed: .*vocab\.yml is expected to contain"):
-        runtime.greedy(SOURCES, [5] * 4)
+        runtime.translate_greedily(SOURCES, [5] * 4)
 
 
 ctranslate2 = pytest.importorskip("ctranslate2")
@@ -775,11 +777,11 @@ def test_it_is_a_runtime_and_says_which(exported: Bundle, tmp_path: Path) -> Non
 
 def test_what_is_in_the_file_decides(exported: Bundle, tmp_path: Path) -> None:
     folder, sources, targets = tmp_path / "out", [[50, 60, 1]], [[70, 80, 1]]
-    before = converted(exported, folder).forced_scores(sources, targets)
+    before = converted(exported, folder).score_targets(sources, targets)
     _, arrays, text = read_archive(folder / "model.npz")
     arrays["decoder_l1_context_Wv"][3, 5] += 0.5
     write_archive(folder / "model.npz", text, arrays)
-    after = converted(exported, folder).forced_scores(sources, targets)
+    after = converted(exported, folder).score_targets(sources, targets)
     assert not torch.allclose(torch.tensor(before), torch.tensor(after), rtol=0, atol=1e-3)
 
 

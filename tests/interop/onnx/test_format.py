@@ -386,7 +386,7 @@ def test_scores_of_targets_of_any_lengths_are_the_models(
     monkeypatch.setattr(onnx_runtime, "MOST_ROWS", 3)
     sources, targets = rows(1, (3, 9, 1, 6, 6)), rows(2, (8, 1, 4, 4, 12))
     model = bundle.load_model()
-    for found, source, target in zip(runtime.forced_scores(sources, targets), sources, targets, strict=True):
+    for found, source, target in zip(runtime.score_targets(sources, targets), sources, targets, strict=True):
         ids = torch.tensor([source]), torch.tensor([target])
         with torch.no_grad():
             log_probs = model(ids[0], ids[0] >= 0, ids[1], ids[1] >= 0).log_softmax(-1)[0]
@@ -401,14 +401,14 @@ def test_greedy_is_beam_search_with_a_beam_of_1(bundle: Bundle, runtime: OnnxRun
         engine.search([source], SearchConfig(beam=1, max_extra_length=limit - len(source)))[0][0].ids
         for source in sources
     ]
-    found = runtime.greedy(sources, [limit] * len(sources))
+    found = runtime.translate_greedily(sources, [limit] * len(sources))
     # At its limit, our search ends a hypothesis whatever the model says.
     assert all(len(ids) == limit or ids[-1] == END for ids in found)
     assert [ids[: limit - 1] for ids in found] == [ids[: limit - 1] for ids in expected]
     assert len({len(ids) for ids in expected}) > 1
 
     limits = [1, 2, 3, 4, 5, 6]
-    assert runtime.greedy(sources, limits) == [ids[:most] for ids, most in zip(found, limits, strict=True)]
+    assert runtime.translate_greedily(sources, limits) == [ids[:most] for ids, most in zip(found, limits, strict=True)]
 
 
 def test_the_tokenizer_travels(bundle: Bundle, runtime: OnnxRuntime, texts: list[str]) -> None:

@@ -266,7 +266,7 @@ def test_rows_are_looked_up(weight: torch.nn.Parameter, precision: str) -> None:
     graph = Graph("lookup", {"weight": weight})
     weights = make_weights(graph, precision)
     assert isinstance(weights, Weights)
-    found = weights.lookup(graph.input("ids", np.int64, ["rows"]), weight)
+    found = weights.add_gather(graph.input("ids", np.int64, ["rows"]), weight)
     graph.output(found, "found", np.float32, ["rows", 16])
     exact = weight.detach().numpy()
     rows = run(graph, ids=np.array([6, 0, 2]))
@@ -282,7 +282,7 @@ def test_products(weight: torch.nn.Parameter, precision: str, rows: slice | None
     exact = weight.detach().numpy()[rows or slice(None)]
     bias = np.arange(len(exact), dtype=np.float32)
     x = np.random.default_rng(1).standard_normal((5, 16)).astype(np.float32)
-    product = make_weights(graph, precision).product(
+    product = make_weights(graph, precision).add_matmul(
         graph.input("x", np.float32, ["rows", 16]), weight, graph.constant(bias, np.float32), rows
     )
     graph.output(product, "product", np.float32, ["rows", len(exact)])
@@ -299,8 +299,8 @@ def kept(precision: str, weight: torch.nn.Parameter) -> dict[str, Any]:
     weights = make_weights(graph, precision)
     ids, x = graph.input("ids", np.int64, [2]), graph.input("x", np.float32, [2, 16])
     bias = graph.constant(np.zeros(7), np.float32)
-    graph.output(weights.lookup(ids, weight), "found", np.float32, [2, 16])
-    graph.output(weights.product(x, weight, bias), "product", np.float32, [2, 7])
+    graph.output(weights.add_gather(ids, weight), "found", np.float32, [2, 16])
+    graph.output(weights.add_matmul(x, weight, bias), "product", np.float32, [2, 7])
     initializers = onnx.load_from_string(graph.to_bytes("")).graph.initializer
     return {one.name: onnx.numpy_helper.to_array(one) for one in initializers}
 

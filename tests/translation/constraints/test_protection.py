@@ -371,7 +371,7 @@ def test_every_term_is_used_whatever_the_search_does(
         spans = find_protected_spans(sentence, kinds)
         free = [
             term.target
-            for term in GLOSSARY.matches(sentence)
+            for term in GLOSSARY.find_terms(sentence)
             if not any(span.start < term.end and term.start < span.end for span in spans)
         ]
         for target, times in Counter(free).items():

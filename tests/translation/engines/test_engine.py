@@ -330,7 +330,7 @@ def test_a_search_that_cannot_fit_is_refused_before_it_begins(
     random_model: Transformer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     engine, sources = NativeEngine(random_model, END), [[*([5] * 9), END]]
-    monkeypatch.setattr("transduce.translation.engines.engine._WORTH_ASKING", 0)
+    monkeypatch.setattr("transduce.translation.engines.engine.MEMORY_CHECK_BYTES", 0)
     monkeypatch.setattr("transduce.translation.engines.engine.get_available_memory", lambda _: 10**3)
     with pytest.raises(ConfigError, match=r"^beam = 3: .* 10 tokens need at least 0\.0 GB .* 0\.0 GB are there"):
         engine.search(sources, SEARCH)

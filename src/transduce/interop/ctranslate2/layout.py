@@ -48,19 +48,19 @@ def read_model_file(path: Path) -> "Variables":
         reader = _Reader(path.read_bytes(), path)
     except OSError as error:
         raise BundleError(f"{path}: cannot be read: {error.strerror}") from None
-    version = reader.number(4)
+    version = reader.read_number(4)
     if version not in FILE_VERSIONS:
         reader.refuse(f"has file version {version}, known are {FILE_VERSIONS[0]} to {FILE_VERSIONS[-1]}")
-    kind, revision = reader.text(), reader.number(4)
+    kind, revision = reader.read_text(), reader.read_number(4)
     found: dict[str, Tensor] = {}
-    for _ in range(reader.number(4)):
-        name = reader.text()
+    for _ in range(reader.read_number(4)):
+        name = reader.read_text()
         if name in found:
             reader.refuse(f"has the variable {name!r} twice")
-        found[name] = reader.tensor(name, version)
+        found[name] = reader.read_tensor(name, version)
     scales: dict[str, Tensor] = {}
-    for _ in range(reader.number(4)):
-        alias, name = reader.text(), reader.text()
+    for _ in range(reader.read_number(4)):
+        alias, name = reader.read_text(), reader.read_text()
         if name not in found:
             reader.refuse(f"says that {alias!r} is {name!r}, which it does not have")
         if alias in found:
@@ -86,13 +86,13 @@ class _Reader:
         """Bytes not yet taken."""
         return len(self._data) - self._place
 
-    def number(self, num_bytes: int) -> int:
+    def read_number(self, num_bytes: int) -> int:
         """The next bytes as a number that is not negative."""
         return int.from_bytes(self._data[self._take(num_bytes)], "little")
 
-    def text(self) -> str:
+    def read_text(self) -> str:
         """The next text."""
-        raw = self._data[self._take(self.number(2))]
+        raw = self._data[self._take(self.read_number(2))]
         try:
             text = raw.removesuffix(b"\0").decode("utf-8")
         except UnicodeDecodeError:
@@ -101,21 +101,21 @@ class _Reader:
             self.refuse(f"has {raw[:40]!r} where a name should stand")
         return text
 
-    def tensor(self, name: str, version: int) -> Tensor:
+    def read_tensor(self, name: str, version: int) -> Tensor:
         """The next variable, whose `name` has been read."""
-        num_axes = self.number(1)
+        num_axes = self.read_number(1)
         if num_axes > _MOST_AXES:
             self.refuse(f"{name!r} has {num_axes} axes")
         shape = struct.unpack(f"<{num_axes}I", self._data[self._take(4 * num_axes)])
         if 0 in shape:
             self.refuse(f"{name!r} has the shape {list(shape)}, with nothing in it")
-        code = self.number(1)
+        code = self.read_number(1)
         if version < 4:
             kind = _TYPES_BEFORE_4.get(code)
-            num_bytes = self.number(4) * code
+            num_bytes = self.read_number(4) * code
         else:
             kind = TYPES[code] if code < len(TYPES) else None
-            num_bytes = self.number(4)
+            num_bytes = self.read_number(4)
         if kind is None:
             self.refuse(f"{name!r} has the unknown type {code}")
         if num_bytes != prod(shape) * kind.itemsize:

@@ -102,7 +102,7 @@ class CTranslate2Runtime(_Translator):
     def decode(self, ids: Sequence[Sequence[int]]) -> list[str] | None:
         return None if self._codec is None else self._codec.decode(ids)
 
-    def forced_scores(self, sources: Sequence[Sequence[int]], targets: Sequence[Sequence[int]]) -> list[list[float]]:
+    def score_targets(self, sources: Sequence[Sequence[int]], targets: Sequence[Sequence[int]]) -> list[list[float]]:
         results = self._translator.score_batch(
             self._source_pieces(sources),
             [self._tokenizer.pieces(target)[:-1] for target in targets],
@@ -112,7 +112,7 @@ class CTranslate2Runtime(_Translator):
         )
         return [list(result.log_probs) for result in results]
 
-    def greedy(self, sources: Sequence[Sequence[int]], max_lengths: Sequence[int]) -> list[list[int]]:
+    def translate_greedily(self, sources: Sequence[Sequence[int]], max_lengths: Sequence[int]) -> list[list[int]]:
         results = self._translator.translate_batch(
             self._source_pieces(sources),
             max_batch_size=BATCH_TOKENS,
@@ -175,7 +175,7 @@ class CTranslate2Engine(_Translator):
         for asked in constraints or (None,):
             self.check(config, asked)
         lengths = [len(source) for source in sources]
-        limits = [min(config.most_tokens(length), self._longest) for length in lengths]
+        limits = [min(config.compute_max_target_length(length), self._longest) for length in lengths]
         batches = list(batch_by_length(lengths, config.batch_tokens, MOST_ROWS))
         found: list[Ids] = [[] for _ in sources]
         self._search_batches(sources, batches, limits, config, found)

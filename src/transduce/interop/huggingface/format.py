@@ -107,7 +107,7 @@ class TransformersRuntime:
         rows = [[token for token in row if token >= 0] for row in theirs]
         return [self._tokenizer.decode(row, skip_special_tokens=True) for row in rows]
 
-    def forced_scores(self, sources: Rows, targets: Rows) -> list[list[float]]:
+    def score_targets(self, sources: Rows, targets: Rows) -> list[list[float]]:
         """Scores without `<pad>` in the softmax; a token that targets do not have scores `NEVER`, as in Transduce."""
         theirs = [[self._rows.targets[ours] for ours in target] for target in targets]
         found: list[list[float]] = [[] for _ in sources]
@@ -117,7 +117,7 @@ class TransformersRuntime:
                 found[index] = [NEVER if token < 0 else score for token, score in zip(theirs[index], row, strict=True)]
         return found
 
-    def greedy(self, sources: Rows, max_lengths: Sequence[int]) -> list[list[int]]:
+    def translate_greedily(self, sources: Rows, max_lengths: Sequence[int]) -> list[list[int]]:
         found: list[list[int]] = [[] for _ in sources]
         for indices in self._batches([max(pair) for pair in zip(map(len, sources), max_lengths, strict=True)]):
             limit = max(max_lengths[index] for index in indices)

@@ -144,7 +144,7 @@ def _list_pieces(tokenizer: Tokenizer) -> tuple[Sequence[str], Sequence[str], Se
 def _longest_target(description: BundleDescription) -> int:
     """Tokens of the longest translation and the start symbol, which Transformers counts."""
     config, search = description.model, description.search
-    longest = search.most_tokens(search.max_pieces + 1) + 1
+    longest = search.compute_max_target_length(search.max_pieces + 1) + 1
     return min(longest, config.max_positions) if config.positions == "learned" else longest
 
 

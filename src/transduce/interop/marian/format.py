@@ -112,7 +112,7 @@ class MarianRuntime:
     def decode(self, ids: Sequence[Sequence[int]]) -> list[str]:
         return self._codec.decode(ids)
 
-    def forced_scores(self, sources: Sequence[Sequence[int]], targets: Sequence[Sequence[int]]) -> list[list[float]]:
+    def score_targets(self, sources: Sequence[Sequence[int]], targets: Sequence[Sequence[int]]) -> list[list[float]]:
         with TemporaryDirectory() as temporary:
             texts = [Path(temporary) / side for side in ("source", "target")]
             for path, rows in zip(texts, (sources, targets), strict=True):
@@ -120,7 +120,7 @@ class MarianRuntime:
             lines = self._run_with_model("score", "--train-sets", *map(str, texts), "--word-scores")
         return [[float(score) for score in line.partition("WordScores=")[2].split()] for line in lines]
 
-    def greedy(self, sources: Sequence[Sequence[int]], max_lengths: Sequence[int]) -> list[list[int]]:
+    def translate_greedily(self, sources: Sequence[Sequence[int]], max_lengths: Sequence[int]) -> list[list[int]]:
         found: list[list[int]] = [[] for _ in sources]
         for indices, factor in self._group_by_factor(list(map(len, sources)), max_lengths):
             with TemporaryDirectory() as temporary:

@@ -235,7 +235,7 @@ class OnnxRuntime:
     def decode(self, ids: Sequence[Sequence[int]]) -> list[str] | None:
         return list(map(self._tokenizer.decode, ids))
 
-    def forced_scores(self, sources: Sequence[Sequence[int]], targets: Sequence[Sequence[int]]) -> list[list[float]]:
+    def score_targets(self, sources: Sequence[Sequence[int]], targets: Sequence[Sequence[int]]) -> list[list[float]]:
         found: list[list[float]] = [[] for _ in sources]
         lengths = [max(len(source), len(target)) for source, target in zip(sources, targets, strict=True)]
         for indices in batch_by_length(lengths, BATCH_TOKENS, MOST_ROWS):
@@ -250,7 +250,7 @@ class OnnxRuntime:
                     found[index].append(score)
         return [scores[: len(target)] for scores, target in zip(found, targets, strict=True)]
 
-    def greedy(self, sources: Sequence[Sequence[int]], max_lengths: Sequence[int]) -> list[list[int]]:
+    def translate_greedily(self, sources: Sequence[Sequence[int]], max_lengths: Sequence[int]) -> list[list[int]]:
         most = max(max_lengths, default=1) + 1  # at its own limit, our search ends a translation
         found = self._engine.search(sources, SearchConfig(beam=1, max_extra_length=most, max_length=most))
         return [best.ids[:limit] for (best,), limit in zip(found, max_lengths, strict=True)]

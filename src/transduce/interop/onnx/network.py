@@ -154,11 +154,11 @@ _ZERO = 128
 class Weights(Protocol):
     """The way to keep matrices; vectors are always in float32."""
 
-    def product(self, inputs: str, weight: Tensor, bias: str, rows: slice | None = None) -> str:
+    def add_matmul(self, inputs: str, weight: Tensor, bias: str, rows: slice | None = None) -> str:
         """`inputs` [positions, width] times W^T, plus b; with all rows of W or some."""
         ...
 
-    def lookup(self, ids: str, weight: Tensor) -> str:
+    def add_gather(self, ids: str, weight: Tensor) -> str:
         """The row of W for each of `ids`, in float32."""
         ...
 
@@ -169,17 +169,17 @@ class FloatWeights:
     def __init__(self, graph: Graph, dtype: type[np.floating]) -> None:
         self._graph, self._dtype = graph, dtype
 
-    def product(self, inputs: str, weight: Tensor, bias: str, rows: slice | None = None) -> str:
-        return self._graph.operation("Gemm", inputs, self._wide(self._matrix(weight, rows)), bias, transB=1)
+    def add_matmul(self, inputs: str, weight: Tensor, bias: str, rows: slice | None = None) -> str:
+        return self._graph.operation("Gemm", inputs, self._add_float32_cast(self._matrix(weight, rows)), bias, transB=1)
 
-    def lookup(self, ids: str, weight: Tensor) -> str:
-        return self._wide(self._graph.operation("Gather", self._matrix(weight), ids))
+    def add_gather(self, ids: str, weight: Tensor) -> str:
+        return self._add_float32_cast(self._graph.operation("Gather", self._matrix(weight), ids))
 
     def _matrix(self, weight: Tensor, rows: slice | None = None) -> str:
         numbers = to_numpy(weight, rows).astype(self._dtype, copy=False)
         return self._graph.initializer(self._graph.name_of(weight, rows), numbers)
 
-    def _wide(self, value: str) -> str:
+    def _add_float32_cast(self, value: str) -> str:
         return value if self._dtype is np.float32 else self._graph.cast(value, np.float32)
 
 
@@ -192,7 +192,7 @@ class IntegerWeights:
     def __init__(self, graph: Graph) -> None:
         self._graph = graph
 
-    def product(self, inputs: str, weight: Tensor, bias: str, rows: slice | None = None) -> str:
+    def add_matmul(self, inputs: str, weight: Tensor, bias: str, rows: slice | None = None) -> str:
         """The order of operations is the one that ONNX Runtime computes in one piece."""
         graph = self._graph
         matrix, scale = self._matrix(weight, rows)
@@ -202,7 +202,7 @@ class IntegerWeights:
         scales = graph.operation("Mul", input_scale, scale)
         return graph.operation("Add", graph.operation("Mul", graph.cast(total, np.float32), scales), bias)
 
-    def lookup(self, ids: str, weight: Tensor) -> str:
+    def add_gather(self, ids: str, weight: Tensor) -> str:
         graph = self._graph
         matrix, scale = self._matrix(weight)
         bytes_found = graph.cast(graph.operation("Gather", matrix, ids), np.float32)
@@ -241,13 +241,13 @@ class Layers:
         return self.graph.operation("Unsqueeze", value, self.graph.constant(axes, np.int64))
 
     def linear(self, linear: Linear, x: str, rows: slice | None = None) -> str:
-        return self.weights.product(x, linear.weight, self.graph.weight(linear.bias, rows), rows)
+        return self.weights.add_matmul(x, linear.weight, self.graph.weight(linear.bias, rows), rows)
 
     def embed(self, embedding: TokenEmbedding, positions: Positions, ids: str, places: str) -> str:
         """The embedding of each of `ids`, [..., length], and what marks their positions `places`, [length] or [1]."""
         graph = self.graph
         scale = graph.constant(embedding.scale, np.float32)
-        embedded = graph.operation("Mul", self.weights.lookup(ids, embedding.weight), scale)
+        embedded = graph.operation("Mul", self.weights.add_gather(ids, embedding.weight), scale)
         match positions:
             case NoPositions():
                 return embedded
@@ -475,4 +475,4 @@ def _add_log_probabilities(layers: Layers, model: Transformer, x: str) -> str:
     addend = graph.constant(projection.mask.numpy(), np.float32)
     if projection.bias is not None:
         addend = graph.operation("Add", graph.weight(projection.bias), addend)
-    return graph.operation("LogSoftmax", layers.weights.product(x, projection.weight, addend), axis=-1)
+    return graph.operation("LogSoftmax", layers.weights.add_matmul(x, projection.weight, addend), axis=-1)

@@ -95,7 +95,7 @@ def split_into_micro_batches(batches: Sequence[Batch], most_tokens: int, ranks: 
 
     A rank that has fewer of them than another repeats its last one, with its loss masked.
     """
-    parts = [part for batch in batches for part in batch.split(most_tokens)]
+    parts = [part for batch in batches for part in batch.split_by_tokens(most_tokens)]
     return parts + [parts[-1].mask_loss()] * (ranks.max(len(parts)) - len(parts))
 
 
@@ -228,7 +228,7 @@ class _Process:
             warnings.simplefilter("ignore", DeprecationWarning)
             self._id = os.fork()
         if self._id == 0:
-            _serve(other_end, parameters, self.gradients, compute)
+            _run_worker(other_end, parameters, self.gradients, compute)
         other_end.close()
 
     def send_task(self, batch: Batch, which: int, num_tokens: int) -> None:
@@ -236,14 +236,14 @@ class _Process:
         try:
             self._connection.send_bytes(save({**parts, "task": torch.tensor([which, num_tokens], dtype=torch.uint64)}))
         except OSError as error:
-            raise _lost_process_error() from error
+            raise _make_lost_worker_error() from error
 
     def receive_sums(self) -> Tensor:
         """Wait for the summed figures of the micro-batch; then `gradients` holds its gradient."""
         try:
             failure, sums = self._connection.recv_bytes(), self._connection.recv_bytes()
         except (EOFError, OSError) as error:
-            raise _lost_process_error() from error
+            raise _make_lost_worker_error() from error
         if failure:
             raise RuntimeError(failure.decode())
         return load(sums)["sums"]
@@ -260,7 +260,7 @@ def _end_all(processes: list[_Process]) -> None:
         processes.pop().end()
 
 
-def _lost_process_error() -> TrainingError:
+def _make_lost_worker_error() -> TrainingError:
     return TrainingError(
         "training stopped, because a process that computes a part of every batch was ended from outside, as Linux does "
         "where memory is full; what was saved is intact: end other programs, and the same command goes on from the "
@@ -268,7 +268,7 @@ def _lost_process_error() -> TrainingError:
     )
 
 
-def _serve(
+def _run_worker(
     connection: Connection, parameters: list[nn.Parameter], gradients: list[Tensor], compute: Gradient
 ) -> NoReturn:
     try:

@@ -182,7 +182,7 @@ def _find_protected_items(text: str, kinds: Collection[Kind], glossary: Glossary
     """Spans and terms of a text in order; of those that overlap the longest, and spans before terms."""
     spans = find_protected_spans(text, kinds)
     kept = [ProtectedItem(Place(span.start, span.end), text[span.start : span.end], span.kind) for span in spans]
-    kept += [ProtectedItem(Place(term.start, term.end), term.target, "term") for term in glossary.matches(text)]
+    kept += [ProtectedItem(Place(term.start, term.end), term.target, "term") for term in glossary.find_terms(text)]
     found: list[ProtectedItem] = []
     is_taken = bytearray(len(text))
     for item in sorted(kept, key=lambda item: item.place.start - item.place.end):

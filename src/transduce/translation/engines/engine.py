@@ -36,10 +36,10 @@ from transduce.translation.engines.inference_model import (
 
 _PROCESSOR = torch.device("cpu")
 
-_LENGTHS = 4
+LENGTH_MULTIPLE = 4
 """Sources of a large batch are padded to a multiple of this many tokens."""
 
-FEW = 8
+SMALL_BATCH_SENTENCES = 8
 """Up to this many sentences, `auto` precision minimises the number of operations rather than the time of each."""
 
 MOST_PROBABILITIES = 2**22
@@ -49,7 +49,7 @@ its caches."""
 MOST_PROBABILITIES_OF_GPU = 2**27
 """`MOST_PROBABILITIES` for other devices: half a gigabyte in float32, and some copies of it."""
 
-_WORTH_ASKING = 2**28
+MEMORY_CHECK_BYTES = 2**28
 """Up to this many bytes, a search begins without asking the system for its free memory, which takes part of a
 millisecond."""
 
@@ -117,7 +117,7 @@ class NetworkEngine:
         vocabulary: number of token ids; the last is `<pad>`.
         longest: maximum number of tokens of a source or a target, `</s>` included.
         device: the device of the network's inputs and outputs.
-        for_few: another network for up to `FEW` sentences; the same unless given.
+        for_few: another network for up to `SMALL_BATCH_SENTENCES` sentences; the same unless given.
         count_token_bytes: given the number of hypotheses of a sentence, a lower bound in bytes of the memory for each
             token of one of them; unknown unless given.
     """
@@ -211,10 +211,10 @@ class NetworkEngine:
         num_threads = torch.get_num_threads() if self.device.type == "cpu" else 1
         most = MOST_PROBABILITIES if self.device.type == "cpu" else MOST_PROBABILITIES_OF_GPU
         most_rows = max(1, most // (max(1, num_hypotheses) * self.vocabulary))
-        if len(sources) > FEW * num_threads:  # something for each
+        if len(sources) > SMALL_BATCH_SENTENCES * num_threads:  # something for each
             most_rows = min(most_rows, -(-len(sources) // num_threads))
         batches = list(batch_by_length([len(source) for source in sources], config.batch_tokens, most_rows))
-        network = self._for_few if len(sources) <= FEW else self._for_many
+        network = self._for_few if len(sources) <= SMALL_BATCH_SENTENCES else self._for_many
 
         @torch.inference_mode()
         def search_batch(indices: list[int]) -> list[list[Hypothesis]]:
@@ -242,7 +242,7 @@ class NetworkEngine:
     def _check_memory(self, setting: str, num_hypotheses: int, num_tokens: int) -> None:
         """Check that memory holds all hypotheses of one sentence, with translations as long as the source."""
         needed = num_hypotheses * (2 * 4 * self.vocabulary + num_tokens * self._count_token_bytes(num_hypotheses))
-        available = get_available_memory(self.device) if needed > _WORTH_ASKING else None
+        available = get_available_memory(self.device) if needed > MEMORY_CHECK_BYTES else None
         if available is not None and needed > available:
             raise ConfigError(
                 f"{setting}: so many hypotheses of a sentence of {num_tokens:,} tokens need at least "
@@ -251,18 +251,18 @@ class NetworkEngine:
 
     def _pad(self, sources: Sequence[Sequence[int]]) -> Tensor:
         longest = max(map(len, sources))
-        if len(sources) > FEW:  # few different lengths need few kernels
-            longest = min(-(-longest // _LENGTHS) * _LENGTHS, self._longest)
+        if len(sources) > SMALL_BATCH_SENTENCES:  # few different lengths need few kernels
+            longest = min(-(-longest // LENGTH_MULTIPLE) * LENGTH_MULTIPLE, self._longest)
         rows = [[*source, *[self.pad_id] * (longest - len(source))] for source in sources]
         return torch.tensor(rows, device=self.device)
 
     def _make_task(
         self, sources: Sequence[Sequence[int]], config: SearchConfig, constraints: Sequence[Constraints] | None
     ) -> SearchTask:
-        # Required tokens raise the maximum length: see `SearchConfig.most_tokens`.
+        # Required tokens raise the maximum length: see `SearchConfig.compute_max_target_length`.
         required = [0] * len(sources) if constraints is None else [one.num_tokens for one in constraints]
         limits = [
-            min(config.most_tokens(len(source), extra), self._longest)
+            min(config.compute_max_target_length(len(source), extra), self._longest)
             for source, extra in zip(sources, required, strict=True)
         ]
         return SearchTask(self.pad_id, self.end_id, limits, config.min_length, constraints)
