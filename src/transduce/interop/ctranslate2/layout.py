@@ -51,16 +51,16 @@ def read_model_file(path: Path) -> "Variables":
     version = reader.read_number(4)
     if version not in FILE_VERSIONS:
         reader.refuse(f"has file version {version}, known are {FILE_VERSIONS[0]} to {FILE_VERSIONS[-1]}")
-    kind, revision = reader.read_text(), reader.read_number(4)
+    kind, revision = reader.read_string(), reader.read_number(4)
     found: dict[str, Tensor] = {}
     for _ in range(reader.read_number(4)):
-        name = reader.read_text()
+        name = reader.read_string()
         if name in found:
             reader.refuse(f"has the variable {name!r} twice")
         found[name] = reader.read_tensor(name, version)
     scales: dict[str, Tensor] = {}
     for _ in range(reader.read_number(4)):
-        alias, name = reader.read_text(), reader.read_text()
+        alias, name = reader.read_string(), reader.read_string()
         if name not in found:
             reader.refuse(f"says that {alias!r} is {name!r}, which it does not have")
         if alias in found:
@@ -90,7 +90,7 @@ class _Reader:
         """The next bytes as a number that is not negative."""
         return int.from_bytes(self._data[self._take(num_bytes)], "little")
 
-    def read_text(self) -> str:
+    def read_string(self) -> str:
         """The next text."""
         raw = self._data[self._take(self.read_number(2))]
         try:
