@@ -1,7 +1,6 @@
 """Compiles the kernels when the package is installed or built: `src/transduce/kernels/native/build.py` says how."""
 
 import runpy
-import sysconfig
 from pathlib import Path
 from typing import Any
 
@@ -26,4 +25,4 @@ class CustomBuildHook(BuildHookInterface):
         build_data["artifacts"].append(str(library.relative_to(self.root)))
         build_data["pure_python"] = False
         # One wheel for all versions of Python: the library is loaded by ctypes.
-        build_data["tag"] = f"py3-none-{sysconfig.get_platform().replace('-', '_').replace('.', '_')}"
+        build_data["tag"] = f"py3-none-{build['find_platform']().replace('-', '_').replace('.', '_')}"

@@ -55,8 +55,8 @@ output, and everything said about them to standard error: a live line on a termi
 
 `TRANSDUCE_<SECTION>_<KEY>` in the environment is a setting, too, as in `TRANSDUCE_DATA_FOLDER`: above the recipe, below
 options and `--set`. `TRANSDUCE_TRACEBACK=1` shows where a bug is. `TRANSDUCE_KERNELS` chooses among the compiled
-kernels that translate on a processor: `off`, `portable`, `avx2`, `avx512` or `avx512_vnni`; unless set, the fastest
-that is there.
+kernels that translate on a processor: `off`, `portable`, `avx2`, `avx512` or `avx512_vnni`, on ARM `neon` or
+`neon_dot`; unless set, the fastest that is there.
 """
 
 

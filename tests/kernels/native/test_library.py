@@ -24,7 +24,8 @@ def test_levels_have_their_own_layout(levels: Mapping[str, Library]) -> None:
     assert levels["portable"].offset == 0
     for level in levels.values():
         assert 32 % level.panel == 0
-        assert (level.group, level.offset) == ((4, 128) if level.level == "avx512_vnni" else (2, 0))
+        expected = {"avx512_vnni": (4, 128), "neon": (4, 0), "neon_dot": (4, 0)}.get(level.level, (2, 0))
+        assert (level.group, level.offset) == expected
 
 
 def test_the_fastest_level_is_taken(present: Mapping[str, Library]) -> None:

@@ -10,20 +10,33 @@ import platform
 import shlex
 import shutil
 import subprocess
-import sys
+import sysconfig
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
 SOURCES = Path(__file__).parent
-LIBRARY = SOURCES / ("kernels.dll" if sys.platform == "win32" else "kernels.so")
+
+
+def find_platform() -> str:
+    """The platform that Python runs on, as `macosx-11.0-arm64`; `_PYTHON_HOST_PLATFORM` says another to build for."""
+    return sysconfig.get_platform().replace("universal2", platform.machine())
+
+
+LIBRARY = SOURCES / {"win": "kernels.dll", "mac": "kernels.dylib"}.get(find_platform()[:3], "kernels.so")
 """Where the library lies once it is built."""
 
 _AVX512 = ("-mavx2", "-mfma", "-mavx512f", "-mavx512bw", "-mavx512dq", "-mavx512vl")
-LEVELS = {"portable": (), "avx2": ("-mavx2", "-mfma"), "avx512": _AVX512, "avx512_vnni": (*_AVX512, "-mavx512vnni")}
+_X86_LEVELS = {"avx2": ("-mavx2", "-mfma"), "avx512": _AVX512, "avx512_vnni": (*_AVX512, "-mavx512vnni")}
+_ARM_LEVELS = {"neon": ("-DNEON",), "neon_dot": ("-DNEON", "-mcpu=generic+dotprod")}
+LEVELS = {"portable": (), **_X86_LEVELS, **_ARM_LEVELS}
 """The levels of instruction sets, slowest first, with the options by which a compiler uses them."""
 
-_OPTIONS = ("-std=gnu11", "-O2", "-fPIC", "-fvisibility=hidden", "-ffp-contract=off", "-Wno-psabi")
+_LEVELS_OF_MACHINES = {
+    ("x86_64", "amd64"): ("portable", *_X86_LEVELS),
+    ("aarch64", "arm64"): ("portable", *_ARM_LEVELS),
+}
+_OPTIONS = ("-std=gnu11", "-O2", "-fvisibility=hidden", "-ffp-contract=off", "-Wno-psabi")
 _COMPILERS = ("cc", "gcc", "clang")
 
 
@@ -54,7 +67,7 @@ def find_compiler() -> list[str]:
 
 
 def build_library(output: Path = LIBRARY, options: Sequence[str] = ()) -> Path:
-    """Compile all levels that the compiler knows for this kind of processor, and link them to one library.
+    """Compile all levels that the compiler knows for `find_platform()`, and link them to one library.
 
     Args:
         output: where the library is written; one that is there is replaced at once, as processes may have it loaded.
@@ -63,33 +76,40 @@ def build_library(output: Path = LIBRARY, options: Sequence[str] = ()) -> Path:
     Raises:
         BuildError: there is no compiler, or it fails.
     """
-    compiler = find_compiler()
-    is_x86 = platform.machine().lower() in {"x86_64", "amd64"}
+    compiler, target = find_compiler(), find_platform()
+    if target.startswith("win"):
+        export, compiling, linking = "__declspec(dllexport)", [], []
+    else:
+        export, compiling, linking = '__attribute__((visibility("default")))', ["-fPIC"], ["-lm"]
+    if target.startswith("mac"):
+        linking.append(f"-Wl,-install_name,@rpath/{LIBRARY.name}")
+    compile_c = [*compiler, *_OPTIONS, *compiling, f"-DEXPORTED={export}", *options, "-c"]
     with tempfile.TemporaryDirectory() as folder:
-        common = [*_OPTIONS, *options]
         processor = Path(folder, "processor.o")
         digest = f"-DSOURCE_DIGEST={compute_source_digest()}"
-        _run([*compiler, *common, digest, "-c", str(SOURCES / "processor.c"), "-o", str(processor)])
+        _run([*compile_c, digest, str(SOURCES / "processor.c"), "-o", str(processor)])
         objects = [processor]
-        for level, instructions in LEVELS.items():
-            if instructions and not is_x86:
-                continue
+        for level in _find_levels(target):
             compiled = Path(folder, f"{level}.o")
-            source = ["-c", str(SOURCES / "level.c"), "-o", str(compiled)]
             try:
-                _run([*compiler, *common, *instructions, f"-DLEVEL={level}", *source])
+                _run([*compile_c, *LEVELS[level], f"-DLEVEL={level}", str(SOURCES / "level.c"), "-o", str(compiled)])
             except BuildError:
-                if not instructions:
+                if level == "portable":
                     raise
                 continue  # an older compiler does not know these instructions
             objects.append(compiled)
         linked = output.with_name(f"{output.name}.{os.getpid()}")
         try:
-            _run([*compiler, "-shared", *options, *map(str, objects), "-lm", "-o", str(linked)])
+            _run([*compiler, "-shared", *options, *map(str, objects), *linking, "-o", str(linked)])
             linked.replace(output)
         finally:
             linked.unlink(missing_ok=True)
     return output
+
+
+def _find_levels(target: str) -> Sequence[str]:
+    """The levels that processors of a platform can have."""
+    return next((levels for machines, levels in _LEVELS_OF_MACHINES.items() if target.endswith(machines)), ["portable"])
 
 
 def _run(command: Sequence[str]) -> None:

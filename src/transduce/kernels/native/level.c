@@ -1,14 +1,14 @@
 /* What the library offers, for one level of instruction sets: this file is compiled once for each of them.
  *
  * The compiler is given LEVEL, as in -DLEVEL=avx2, which becomes a part of every name: transduce_avx2_run_encoder.
- * Everything else is static. Numbers that describe the layout of packed weights are functions, as ctypes finds these alike
+ * EXPORTED is what makes a function visible outside of the library. Everything else is static. Numbers that describe the layout of packed weights are functions, as ctypes finds these alike
  * on every system.
  */
 #include "transformer.h"
 
 #define JOIN_NAMES(level, name) transduce_##level##_##name
 #define JOIN(level, name) JOIN_NAMES(level, name)
-#define OFFERED(type, name) __attribute__((visibility("default"))) type JOIN(LEVEL, name)
+#define OFFERED(type, name) EXPORTED type JOIN(LEVEL, name)
 
 OFFERED(int32_t, panel)(void) { return PANEL; }
 OFFERED(int32_t, group)(void) { return GROUP; }

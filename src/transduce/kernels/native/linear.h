@@ -10,7 +10,7 @@
  * whatever the tile: the result of a row does not depend on the number of rows, nor on the rows beside it.
  *
  * In int8, every row of inputs has one scale, and every output has one; sums are exact integers, so that they are the same
- * at every level. With VNNI, inputs are unsigned: they are moved up by 128, and `corrections`, 128 times the sum of an
+ * at every level. Weights and inputs are from -127 to 127. With VNNI, inputs are unsigned: they are moved up by 128, and `corrections`, 128 times the sum of an
  * output's weights, is what that adds to its sum.
  */
 #ifndef TRANSDUCE_LINEAR_H
@@ -23,6 +23,10 @@
 #define GROUP 4
 #define OFFSET 128
 typedef uint8_t quantized;
+#elif defined(NEON)
+#define GROUP 4
+#define OFFSET 0
+typedef int8_t quantized;
 #else
 #define GROUP 2
 #define OFFSET 0
@@ -120,6 +124,9 @@ typedef __m256i weight_group;
 INLINE weight_group load_weights(const int8_t *from) {
     return _mm256_cvtepi8_epi16(_mm_loadu_si128((const __m128i *)from));
 }
+#elif defined(NEON)
+typedef int8x16_t weight_group;
+INLINE weight_group load_weights(const int8_t *from) { return vld1q_s8(from); }
 #else
 typedef const int8_t *weight_group;
 INLINE weight_group load_weights(const int8_t *from) { return from; }
@@ -133,6 +140,13 @@ INLINE ints multiply_group(ints sums, int32_t values, weight_group weights) {
     return sums + (ints)_mm512_madd_epi16(weights, _mm512_set1_epi32(values));
 #elif defined(__AVX2__)
     return sums + (ints)_mm256_madd_epi16(weights, _mm256_set1_epi32(values));
+#elif defined(NEON) && defined(__ARM_FEATURE_DOTPROD)
+    return (ints)vdotq_s32((int32x4_t)sums, weights, vreinterpretq_s8_s32(vdupq_n_s32(values)));
+#elif defined(NEON)
+    /* No number is below -127, so that a sum of two products fits into 16 bits. */
+    const int8x16_t inputs = vreinterpretq_s8_s32(vdupq_n_s32(values));
+    const int16x8_t low = vmull_s8(vget_low_s8(weights), vget_low_s8(inputs)), high = vmull_high_s8(weights, inputs);
+    return (ints)vpadalq_s16((int32x4_t)sums, vpaddq_s16(low, high));
 #else
     int16_t pair[2];
     memcpy(pair, &values, sizeof pair);
@@ -283,6 +297,10 @@ static float quantize_row(const float *values, int count, quantized *to) {
         _mm_storeu_si128((__m128i *)(to + place), _mm512_cvtepi32_epi8((__m512i)(rounded + broadcast_int(OFFSET))));
 #elif defined(__AVX512F__)
         _mm256_storeu_si256((__m256i *)(to + place), _mm512_cvtepi32_epi16((__m512i)rounded));
+#elif defined(NEON)
+        const int16x4_t narrow = vmovn_s32((int32x4_t)rounded);
+        const int8x8_t bytes = vmovn_s16(vcombine_s16(narrow, narrow));
+        memcpy(to + place, &bytes, LANES);
 #else
         for (int lane = 0; lane < LANES; lane++) to[place + lane] = (quantized)(rounded[lane] + OFFSET);
 #endif

@@ -1,7 +1,8 @@
 /* Vectors of numbers: the widest that an instruction set has, and the few operations that compilers have no operator for.
  *
  * A file that includes this one is compiled once for each level of instruction sets. The compiler's own macros say which
- * level it is. Arithmetic is written with operators on the vector types of GCC and Clang.
+ * level it is; NEON is defined by build.py, as every 64-bit ARM processor has it, at the portable level, too. Arithmetic is
+ * written with operators on the vector types of GCC and Clang.
  *
  * The compiler is told never to contract a product and a sum (-ffp-contract=off): `multiply_add` alone decides where they
  * are rounded once. A row therefore gets the same bits in every tile, whatever the compiler makes of that tile.
@@ -16,8 +17,12 @@
 
 #if defined(__AVX512F__) || defined(__AVX2__)
 #include <immintrin.h>
-#elif defined(__ARM_NEON)
+#elif defined(NEON)
 #include <arm_neon.h>
+#endif
+
+#if defined(__AVX2__) && defined(_WIN32) && defined(__GNUC__) && !defined(__clang__)
+#error "GCC aligns the stack of Windows to 16 bytes, which is too little for these vectors (its bug 54412)"
 #endif
 
 /* Numbers in a vector, and the most rows that a tile of a product has: their sums must fit into the registers. */
@@ -27,6 +32,9 @@
 #elif defined(__AVX2__)
 #define LANES 8
 #define MOST_ROWS 4
+#elif defined(NEON)
+#define LANES 4
+#define MOST_ROWS 8
 #else
 #define LANES 4
 #define MOST_ROWS 4
@@ -59,7 +67,7 @@ INLINE floats multiply_add(floats a, floats b, floats c) {
     return (floats)_mm512_fmadd_ps((__m512)a, (__m512)b, (__m512)c);
 #elif defined(__AVX2__)
     return (floats)_mm256_fmadd_ps((__m256)a, (__m256)b, (__m256)c);
-#elif defined(__ARM_NEON) && defined(__aarch64__)
+#elif defined(NEON)
     return (floats)vfmaq_f32((float32x4_t)c, (float32x4_t)a, (float32x4_t)b);
 #else
     return a * b + c;
@@ -99,6 +107,9 @@ INLINE uint32_t lanes_above(floats a, floats b) {
     return _mm512_cmp_ps_mask((__m512)a, (__m512)b, _CMP_NLE_UQ);
 #elif defined(__AVX2__)
     return (uint32_t)_mm256_movemask_ps(_mm256_cmp_ps((__m256)a, (__m256)b, _CMP_NLE_UQ));
+#elif defined(NEON)
+    const uint32x4_t bits = {1, 2, 4, 8};
+    return vaddvq_u32(vbicq_u32(bits, vcleq_f32((float32x4_t)a, (float32x4_t)b)));
 #else
     const ints below = a <= b;
     uint32_t bits = 0;
