@@ -9,14 +9,14 @@ import pytest
 import torch
 from torch import Tensor
 
-from transduce.config import SearchConfig
+from transduce.config import SearchConfig, TransformerConfig
 from transduce.errors import TransduceError, UserError
 from transduce.kernels.device import ComputePrecision
 from transduce.kernels.native import library as library_module
 from transduce.kernels.native.build import LEVELS, BuildError, build_library
 from transduce.kernels.native.library import Library, load_levels
 from transduce.model import Transformer
-from transduce.search import Hypothesis, Sampling, SearchTask, beam_search
+from transduce.search import BeamStep, Hypothesis, Sampling, SearchTask, beam_search
 from transduce.translation import NativeEngine, NetworkEngine
 from transduce.translation.engines.compiled_model import CompiledModel, make_network
 from transduce.translation.engines.inference_model import InferenceModel, ModelNetwork, Network
@@ -103,6 +103,67 @@ def test_float32_equals_the_model(
     for found, expected in walk(model, [CompiledModel(model, library), ModelNetwork(model)], 30):
         assert torch.isneginf(found[:, :, -1]).all()
         assert torch.allclose(found[:, :, :-1], expected[:, :, :-1], atol=1e-5, rtol=0)
+
+
+def draw_model(random: np.random.Generator, vocabulary: int) -> Transformer:
+    """Any sizes: odd widths, one head, one layer, the smallest vocabularies."""
+    num_heads = int(random.integers(1, 4))
+    torch.manual_seed(int(random.integers(1000)))
+    config = TransformerConfig(
+        vocabulary=vocabulary,
+        d_model=int(random.integers(2, 70)),
+        num_heads=num_heads,
+        d_k=int(random.integers(1, 40)),
+        d_v=int(random.integers(1, 40)),
+        d_ff=int(random.integers(1, 100)),
+        num_encoder_layers=int(random.integers(1, 3)),
+        num_decoder_layers=int(random.integers(1, 3)),
+        norm_order=random.choice(["pre", "post"]).item(),
+        activation=random.choice(["relu", "gelu", "swish"]).item(),
+        positions="none",
+        tied_embeddings=random.choice(["none", "three_way"]).item(),
+    )
+    return Transformer(config).eval()
+
+
+@torch.inference_mode()
+@pytest.mark.parametrize("is_int8", [False, True])
+@pytest.mark.parametrize("seed", range(8))
+def test_any_sizes_masks_and_widths(library: Library, seed: int, *, is_int8: bool) -> None:
+    random = np.random.default_rng(seed)
+    vocabulary = 4 if seed % 4 == 0 else int(random.integers(4, 120))
+    model = draw_model(random, vocabulary)
+    lengths = random.integers(1, 30, size=int(random.integers(1, 6)))
+    mask = torch.from_numpy(np.arange(lengths.max()) < lengths[:, None])
+    source_ids = torch.from_numpy(random.integers(0, vocabulary, size=mask.shape))
+    compiled = CompiledModel(model, library, is_int8=is_int8)
+    reference = InferenceModel(model, ComputePrecision(torch.float32, is_int8=is_int8))
+    states = [network.start(source_ids, mask) for network in (compiled, reference)]
+    last_ids = torch.full((len(lengths), 1), vocabulary - 1)
+    for _ in range(4):
+        (found, state), (expected, other) = compiled.step(last_ids, states[0]), reference.step(last_ids, states[1])
+        assert torch.allclose(found.exp(), expected.exp(), atol=0.1 if is_int8 else 1e-5, rtol=0)
+        width, count, num_sentences = int(random.integers(1, 25)), last_ids.size(1), len(last_ids)
+        kept = torch.from_numpy(np.flatnonzero(random.random(num_sentences) < 0.8))
+        kept = kept if len(kept) else torch.arange(num_sentences)
+        parents = torch.from_numpy(random.integers(0, count, size=(len(kept), width)))
+        states = [state.select(kept, parents), other.select(kept, parents)]
+        last_ids = torch.from_numpy(random.integers(0, vocabulary, size=(len(kept), width)))
+    sums = random.normal(size=tuple(last_ids.shape))
+    step = BeamStep(
+        sentences=None,
+        parents=None,
+        last_ids=last_ids.tolist(),
+        sums=sums.tolist(),
+        limits=random.integers(0, 3, size=len(last_ids)).tolist(),
+        num_best=int(random.integers(1, 60)),
+        end_id=END,
+    )
+    for own, (scores, chosen, ids) in zip(sums, compiled.step_best(step, states[0])[0], strict=True):
+        assert 0 <= min(chosen) <= max(chosen) < last_ids.size(1)
+        assert 0 <= min(ids) <= max(ids) < vocabulary
+        totals = np.array(scores) + own[chosen]
+        assert (np.sort(totals)[::-1] <= totals + 1e-5).all()
 
 
 @pytest.mark.parametrize("settings", VARIANTS, ids=str)

@@ -89,7 +89,7 @@ def build_library(output: Path = LIBRARY, options: Sequence[str] = ()) -> Path:
         digest = f"-DSOURCE_DIGEST={compute_source_digest()}"
         _run([*compile_c, digest, str(SOURCES / "processor.c"), "-o", str(processor)])
         objects = [processor]
-        for level in _find_levels(target):
+        for level in find_levels(target):
             compiled = Path(folder, f"{level}.o")
             try:
                 _run([*compile_c, *LEVELS[level], f"-DLEVEL={level}", str(SOURCES / "level.c"), "-o", str(compiled)])
@@ -98,16 +98,18 @@ def build_library(output: Path = LIBRARY, options: Sequence[str] = ()) -> Path:
                     raise
                 continue  # an older compiler does not know these instructions
             objects.append(compiled)
-        linked = output.with_name(f"{output.name}.{os.getpid()}")
+        linked = Path(folder, output.name)  # a linker may write more files beside it
+        _run([*compiler, "-shared", *options, *map(str, objects), *linking, "-o", str(linked)])
+        copied = output.with_name(f"{output.name}.{os.getpid()}")
         try:
-            _run([*compiler, "-shared", *options, *map(str, objects), *linking, "-o", str(linked)])
-            linked.replace(output)
+            shutil.copy(linked, copied)
+            copied.replace(output)
         finally:
-            linked.unlink(missing_ok=True)
+            copied.unlink(missing_ok=True)
     return output
 
 
-def _find_levels(target: str) -> Sequence[str]:
+def find_levels(target: str) -> Sequence[str]:
     """The levels that processors of a platform can have."""
     return next((levels for machines, levels in _LEVELS_OF_MACHINES.items() if target.endswith(machines)), ["portable"])
 

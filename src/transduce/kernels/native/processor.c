@@ -1,7 +1,9 @@
 /* What the processor can do, for the choice of a level. */
 #include <stdint.h>
 
-#if defined(__aarch64__) && defined(__APPLE__)
+#if defined(__x86_64__) || defined(__i386__)
+#include <cpuid.h>
+#elif defined(__aarch64__) && defined(__APPLE__)
 #include <sys/sysctl.h>
 #elif defined(__aarch64__) && defined(__linux__)
 #include <sys/auxv.h>
@@ -10,7 +12,20 @@
 #endif
 #endif
 
-#if defined(__aarch64__)
+#if defined(__x86_64__) || defined(__i386__)
+/* The bits of avx2, avx512 and avx512_vnni. They are read here, as not every compiler's library has what
+ * __builtin_cpu_supports asks. */
+static int32_t find_x86_levels(void) {
+    uint32_t a, b, c, d, states, more;
+    const uint32_t save = 1u << 27, avx = 1u << 28, fma = 1u << 12;
+    if (!__get_cpuid(1, &a, &b, &c, &d) || (c & (save | avx | fma)) != (save | avx | fma)) return 0;
+    __asm__("xgetbv" : "=a"(states), "=d"(more) : "c"(0)); /* the registers that the system saves */
+    if (!__get_cpuid_count(7, 0, &a, &b, &c, &d) || (states & 0x06) != 0x06 || !(b >> 5 & 1)) return 0;
+    const uint32_t f = 1u << 16, dq = 1u << 17, bw = 1u << 30, vl = 1u << 31, vnni = 1u << 11;
+    if ((states & 0xE6) != 0xE6 || (b & (f | dq | bw | vl)) != (f | dq | bw | vl)) return 2;
+    return c & vnni ? 2 | 4 | 8 : 2 | 4;
+}
+#elif defined(__aarch64__)
 /* Whether the processor has dot products of 8-bit integers; where the system is not asked, it counts as one without. */
 static int has_dot_products(void) {
 #if defined(__APPLE__)
@@ -29,12 +44,7 @@ static int has_dot_products(void) {
 EXPORTED int32_t transduce_supported_levels(void) {
     int32_t found = 1; /* portable */
 #if defined(__x86_64__) || defined(__i386__)
-    __builtin_cpu_init();
-    if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) found |= 2;
-    if ((found & 2) && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
-        __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl"))
-        found |= 4;
-    if ((found & 4) && __builtin_cpu_supports("avx512vnni")) found |= 8;
+    found |= find_x86_levels();
 #elif defined(__aarch64__)
     found |= has_dot_products() ? 16 | 32 : 16;
 #endif

@@ -1,0 +1,372 @@
+/* Runs the compiled kernels of a library on random Transformers: driver LIBRARY LEVEL FIRST_SEED NUMBER_OF_SEEDS.
+ *
+ * Without Python, a library can be run that is for another processor, by an emulator, and under sanitizers every byte that it
+ * may touch is known: each array is an allocation of its own, exactly as large as the library may ask for.
+ *
+ * Prints the log-probabilities of every step, one row a line. Fails where a sentence gets other bits alone than in a batch, or
+ * where the best continuations are not those of the log-probabilities.
+ */
+#include <dlfcn.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "transformer.h" /* for its structures alone */
+
+#define STEPS 6
+#define MOST_SENTENCES 5
+#define MOST_WIDTH 20
+#define MOST_LENGTH 40
+#define MOST_ALLOCATIONS 4096
+
+static uint64_t state;
+
+/* A whole number from 0 to `below` - 1: the same on every machine, as all that is drawn. */
+static int draw(int below) {
+    state ^= state << 13;
+    state ^= state >> 7;
+    state ^= state << 17;
+    return (int)((state >> 16) % (uint64_t)below);
+}
+
+static int draw_from(int least, int most) { return least + draw(most - least + 1); }
+
+static float draw_weight(float most) { return ((float)draw(1 << 20) / (float)(1 << 19) - 1.0f) * most; }
+
+static void *allocations[MOST_ALLOCATIONS];
+static int num_allocations;
+
+/* Memory that is free once a model is done; its bytes are not zero. */
+static void *allocate(size_t bytes) {
+    void *found = malloc(bytes);
+    if (found == NULL || num_allocations == MOST_ALLOCATIONS) abort();
+    memset(found, 0x7F, bytes); /* of floats a NaN or nearly the greatest one */
+    return allocations[num_allocations++] = found;
+}
+
+static float *allocate_floats(size_t count) { return allocate(count * sizeof(float)); }
+
+static void release(void) {
+    while (num_allocations > 0) free(allocations[--num_allocations]);
+}
+
+/* The functions of a level. */
+static int32_t (*panel)(void), (*group_inputs)(void), (*offset)(void);
+static uint64_t (*count_room)(const transformer *, uint64_t, uint64_t, uint64_t);
+static int32_t (*encode)(const transformer *, const encoder_task *);
+static int32_t (*decode)(const transformer *, const decoder_task *, float *, const best_task *);
+
+static void *find(void *library, const char *level, const char *name) {
+    char symbol[100];
+    snprintf(symbol, sizeof symbol, "transduce_%s_%s", level, name);
+    void *found = dlsym(library, symbol);
+    if (found == NULL) {
+        fprintf(stderr, "%s\n", dlerror());
+        exit(2);
+    }
+    return found;
+}
+
+/* A padded row: `num_parts` times `used` numbers, each followed by zeros up to `width`. */
+typedef struct {
+    int num_parts, used[3], width[3];
+} layout;
+
+static layout whole(int used) { return (layout){1, {used}, {round_up(used, ROW_ALIGNMENT)}}; }
+
+static int count(layout row) {
+    int sum = 0;
+    for (int part = 0; part < row.num_parts; part++) sum += row.width[part];
+    return sum;
+}
+
+static int is_used(layout row, int place) {
+    for (int part = 0; part < row.num_parts; place -= row.width[part++])
+        if (place < row.width[part]) return place < row.used[part];
+    return 0;
+}
+
+/* Random weights, packed as linear.h says. */
+static linear_layer make_linear(layout inputs, layout outputs, int is_int8, float fill) {
+    const int num_inputs = count(inputs), num_outputs = count(outputs), group = is_int8 ? group_inputs() : 1;
+    float *bias = allocate_floats((size_t)num_outputs), *scales = NULL, *row = malloc((size_t)num_inputs * sizeof(float));
+    int32_t *corrections = NULL;
+    void *weights = allocate((size_t)num_inputs * (size_t)num_outputs * (is_int8 ? 1 : sizeof(float)));
+    if (is_int8) {
+        scales = allocate_floats((size_t)num_outputs);
+        corrections = allocate((size_t)num_outputs * sizeof(int32_t));
+    }
+    for (int output = 0; output < num_outputs; output++) {
+        const int has_weights = is_used(outputs, output);
+        float greatest = 0.0f;
+        bias[output] = has_weights ? draw_weight(0.5f) : fill;
+        for (int input = 0; input < num_inputs; input++) {
+            row[input] = has_weights && is_used(inputs, input) ? draw_weight(0.2f) : 0.0f;
+            greatest = fabsf(row[input]) > greatest ? fabsf(row[input]) : greatest;
+        }
+        int32_t sum = 0;
+        for (int input = 0; input < num_inputs; input++) {
+            const size_t first = (size_t)(output / panel()) * (size_t)panel() * (size_t)num_inputs;
+            const size_t place = first + ((size_t)(input / group) * (size_t)panel() + (size_t)(output % panel())) * (size_t)group +
+                                 (size_t)(input % group);
+            if (!is_int8) {
+                ((float *)weights)[place] = row[input];
+                continue;
+            }
+            const float moved = greatest > 0.0f ? row[input] * 127.0f / greatest : 0.0f;
+            const int rounded = (int)(moved + (moved < 0.0f ? -0.5f : 0.5f));
+            ((int8_t *)weights)[place] = (int8_t)rounded;
+            sum += rounded;
+        }
+        if (is_int8) {
+            scales[output] = greatest / 127.0f;
+            corrections[output] = offset() * sum;
+        }
+    }
+    free(row);
+    return (linear_layer){weights, bias, scales, corrections, num_inputs, num_outputs};
+}
+
+static normalization make_norm(int d_model) {
+    const int width = round_up(d_model, ROW_ALIGNMENT);
+    float *gain = allocate_floats((size_t)width), *bias = allocate_floats((size_t)width);
+    for (int place = 0; place < width; place++) {
+        gain[place] = place < d_model ? 1.0f + draw_weight(0.2f) : 0.0f;
+        bias[place] = place < d_model ? draw_weight(0.2f) : 0.0f;
+    }
+    return (normalization){gain, bias};
+}
+
+static float *make_table(int rows, int columns) {
+    float *table = allocate_floats((size_t)rows * (size_t)columns);
+    for (int place = 0; place < rows * columns; place++) table[place] = draw_weight(1.0f);
+    return table;
+}
+
+static transformer_layer *make_layers(const transformer *model, int num_layers, int inner, int is_decoder, int is_int8) {
+    const layout rows = whole(model->d_model), hidden = whole(inner);
+    const int queries = model->num_heads * model->d_k, values = model->num_heads * model->d_v;
+    const layout query = {1, {queries}, {model->query_width}}, value = {1, {values}, {model->value_width}};
+    const layout memory = {2, {queries, values}, {model->query_width, model->value_width}};
+    const layout all = {3, {queries, queries, values}, {model->query_width, model->query_width, model->value_width}};
+    transformer_layer *layers = allocate((size_t)num_layers * sizeof(transformer_layer));
+    for (int number = 0; number < num_layers; number++) {
+        transformer_layer *layer = layers + number;
+        layer->self_attention.projection = make_linear(rows, all, is_int8, 0.0f);
+        layer->self_attention.output = make_linear(value, rows, is_int8, 0.0f);
+        layer->self_attention.norm = make_norm(model->d_model);
+        if (is_decoder) {
+            layer->cross_attention.projection = make_linear(rows, query, is_int8, 0.0f);
+            layer->cross_attention.memory = make_linear(rows, memory, is_int8, 0.0f);
+            layer->cross_attention.output = make_linear(value, rows, is_int8, 0.0f);
+            layer->cross_attention.norm = make_norm(model->d_model);
+        }
+        layer->inner = make_linear(rows, hidden, is_int8, 0.0f);
+        layer->outer = make_linear(hidden, rows, is_int8, 0.0f);
+        layer->norm = make_norm(model->d_model);
+    }
+    return layers;
+}
+
+static transformer make_model(int is_int8) {
+    transformer model = {0};
+    model.d_model = draw_from(1, 70);
+    model.model_width = round_up(model.d_model, ROW_ALIGNMENT);
+    model.num_heads = draw_from(1, 3);
+    model.d_k = 16 * draw_from(1, 3);
+    model.d_v = 16 * draw_from(1, 3);
+    model.query_width = round_up(model.num_heads * model.d_k, ROW_ALIGNMENT);
+    model.value_width = round_up(model.num_heads * model.d_v, ROW_ALIGNMENT);
+    model.vocabulary = draw(3) ? draw_from(3, 200) : 3;
+    model.logit_width = round_up(model.vocabulary, ROW_ALIGNMENT);
+    model.activation = draw_from(RELU, SWISH);
+    model.is_pre_norm = draw(2);
+    model.num_encoder_layers = draw_from(1, 2);
+    model.num_decoder_layers = draw_from(1, 2);
+    model.score_scale = 0.2f;
+    model.embedding_scale = 2.0f;
+    const int inner = draw_from(1, 100);
+    model.inner_width = round_up(inner, ROW_ALIGNMENT);
+    model.source_embedding = make_table(model.vocabulary, model.d_model);
+    model.target_embedding = draw(2) ? model.source_embedding : make_table(model.vocabulary, model.d_model);
+    model.encoder = make_layers(&model, model.num_encoder_layers, inner, 0, is_int8);
+    model.decoder = make_layers(&model, model.num_decoder_layers, inner, 1, is_int8);
+    if (model.is_pre_norm) {
+        model.encoder_norm = make_norm(model.d_model);
+        model.decoder_norm = make_norm(model.d_model);
+    }
+    model.projection = make_linear(whole(model.d_model), whole(model.vocabulary), is_int8, -INFINITY);
+    return model;
+}
+
+/* A batch, and the hypotheses that its decoder is to follow. */
+typedef struct {
+    int num_sentences, lengths[MOST_SENTENCES], ids[MOST_SENTENCES][MOST_LENGTH];
+    int widths[STEPS], parents[STEPS][MOST_SENTENCES][MOST_WIDTH], last_ids[STEPS][MOST_SENTENCES][MOST_WIDTH];
+    int num_best, limits[MOST_SENTENCES];
+    const float *positions; /* [MOST_LENGTH, d_model] */
+} search;
+
+static search draw_search(const transformer *model) {
+    search task = {.num_sentences = draw_from(1, MOST_SENTENCES), .num_best = draw_from(1, 30)};
+    for (int sentence = 0; sentence < task.num_sentences; sentence++) {
+        task.lengths[sentence] = draw_from(1, MOST_LENGTH);
+        task.limits[sentence] = draw(3);
+        for (int place = 0; place < MOST_LENGTH; place++) task.ids[sentence][place] = draw(model->vocabulary);
+    }
+    for (int step = 0; step < STEPS; step++) {
+        task.widths[step] = step == 0 ? 1 : draw_from(1, MOST_WIDTH);
+        for (int sentence = 0; sentence < task.num_sentences; sentence++)
+            for (int place = 0; place < MOST_WIDTH; place++) {
+                task.parents[step][sentence][place] = step == 0 ? 0 : draw(task.widths[step - 1]);
+                task.last_ids[step][sentence][place] = draw(model->vocabulary);
+            }
+    }
+    task.positions = make_table(MOST_LENGTH, model->d_model);
+    return task;
+}
+
+static void check(int is_right, const char *what) {
+    if (is_right) return;
+    fprintf(stderr, "%s\n", what);
+    exit(1);
+}
+
+/* Compare the best continuations of one sentence with its log-probabilities [width, vocabulary], all sums being 0. */
+static void check_best(const transformer *model, const float *log_probs, int width, int limit, const best_task *best,
+                       int sentence) {
+    for (int place = 0; place < best->count; place++) {
+        const size_t found = (size_t)sentence * (size_t)best->count + (size_t)place;
+        if (best->scores[found] == -INFINITY) continue;
+        const int parent = best->parents[found], id = best->ids[found];
+        check(parent >= 0 && parent < width && id >= 0 && id < model->vocabulary, "a continuation does not exist");
+        check(best->scores[found] == log_probs[parent * model->vocabulary + id], "a continuation has another score");
+        check(limit != NO_END || id != best->end_id, "a sentence ends where it may not");
+        check(limit != END_ALONE || id == best->end_id, "a sentence goes on where it may not");
+        int better = 0;
+        for (int other = 0; other < width * model->vocabulary; other++) {
+            const int is_end = other % model->vocabulary == best->end_id;
+            if (limit == ANYTHING || is_end == (limit == END_ALONE)) better += log_probs[other] > best->scores[found];
+        }
+        check(better <= place, "a continuation is left out");
+    }
+}
+
+/* Log-probabilities [steps, rows, vocabulary] of the sentences `first` to `last` - 1. */
+static float *run(const transformer *model, const search *task, int first, int last) {
+    const int num_sentences = last - first, rounded = panel();
+    int num_tokens = 0, longest = STEPS, num_slots = 0, num_rows = 0;
+    int32_t starts[MOST_SENTENCES + 1] = {0}, lengths[MOST_SENTENCES];
+    int64_t key_starts[MOST_SENTENCES + 1] = {0};
+    for (int sentence = 0; sentence < num_sentences; sentence++) {
+        const int length = lengths[sentence] = task->lengths[first + sentence];
+        starts[sentence + 1] = num_tokens += length;
+        key_starts[sentence + 1] = key_starts[sentence] + round_up(length, rounded) * model->num_heads * model->d_k;
+        longest = length > longest ? length : longest;
+    }
+    for (int step = 0; step < STEPS; step++) {
+        num_slots += task->widths[step] * num_sentences;
+        num_rows = task->widths[step] * num_sentences > num_rows ? task->widths[step] * num_sentences : num_rows;
+    }
+    int32_t *ids = allocate((size_t)num_tokens * 4), *places = allocate((size_t)num_tokens * 4);
+    for (int sentence = 0; sentence < num_sentences; sentence++)
+        for (int place = 0; place < lengths[sentence]; place++) {
+            ids[starts[sentence] + place] = task->ids[first + sentence][place];
+            places[starts[sentence] + place] = place;
+        }
+    const int64_t num_keys = key_starts[num_sentences];
+    const size_t num_layers = (size_t)model->num_decoder_layers;
+    float *keys = allocate_floats(num_layers * (size_t)num_keys);
+    float *values = allocate_floats(num_layers * (size_t)num_tokens * (size_t)model->value_width);
+    const uint64_t encoder_room = count_room(model, (uint64_t)num_tokens, (uint64_t)longest, 0);
+    const encoder_task source = {num_sentences, ids,  starts, task->positions,       places, key_starts,
+                                 keys,          values, allocate(encoder_room), encoder_room};
+    check(encode(model, &source) == DONE, "the encoder fails");
+
+    const uint64_t room = count_room(model, (uint64_t)num_rows, (uint64_t)longest, (uint64_t)task->num_best);
+    int32_t *tables[2] = {allocate((size_t)num_rows * STEPS * 4), allocate((size_t)num_rows * STEPS * 4)};
+    decoder_task target = {.num_sentences = num_sentences, .source_starts = starts, .source_lengths = lengths,
+                           .key_starts = key_starts, .memory_keys = keys, .memory_values = values,
+                           .num_memory_keys = num_keys, .num_memory_tokens = num_tokens, .num_slots = num_slots,
+                           .past_keys = allocate_floats(num_layers * (size_t)num_slots * (size_t)model->query_width),
+                           .past_values = allocate_floats(num_layers * (size_t)num_slots * (size_t)model->value_width),
+                           .ancestor_stride = STEPS, .most_keys = longest, .room = allocate(room), .room_bytes = room};
+    float *found = allocate_floats((size_t)num_slots * (size_t)model->vocabulary), *next = found;
+    for (int step = 0; step < STEPS; step++) {
+        const int width = task->widths[step], rows = num_sentences * width;
+        int32_t *last_ids = allocate((size_t)rows * 4), *parents = allocate((size_t)rows * 4);
+        float *sums = allocate_floats((size_t)rows);
+        uint8_t *limits = allocate((size_t)num_sentences);
+        for (int row = 0; row < rows; row++) {
+            const int sentence = row / width;
+            last_ids[row] = task->last_ids[step][first + sentence][row % width];
+            parents[row] = (step == 0 ? sentence : sentence * task->widths[step - 1]) +
+                           task->parents[step][first + sentence][row % width];
+            sums[row] = 0.0f;
+            limits[sentence] = (uint8_t)task->limits[first + sentence];
+        }
+        target.width = width;
+        target.length = step;
+        target.last_ids = last_ids;
+        target.parents = parents;
+        target.position = task->positions + (size_t)step * (size_t)model->d_model;
+        target.ancestors = tables[step % 2];
+        target.next_ancestors = tables[1 - step % 2];
+        check(decode(model, &target, next, NULL) == DONE, "the decoder fails");
+        const size_t most = (size_t)num_sentences * (size_t)task->num_best;
+        const best_task best = {task->num_best, 1,    sums, limits, allocate_floats(most), allocate(most * 4),
+                                allocate(most * 4)};
+        check(decode(model, &target, NULL, &best) == DONE, "the choice of continuations fails");
+        for (int sentence = 0; sentence < num_sentences; sentence++)
+            check_best(model, next + (size_t)(sentence * width) * (size_t)model->vocabulary, width, limits[sentence], &best,
+                       sentence);
+        target.used += rows;
+        next += (size_t)rows * (size_t)model->vocabulary;
+    }
+    return found;
+}
+
+/* A random model, all sentences of a random batch together, and each of them alone. */
+static void run_seed(int seed) {
+    state = 0x9E3779B97F4A7C15u * (uint64_t)(seed + 1);
+    const transformer model = make_model(seed % 2);
+    const search task = draw_search(&model);
+    const size_t vocabulary = (size_t)model.vocabulary;
+    const float *together = run(&model, &task, 0, task.num_sentences);
+    for (int sentence = 0; sentence < task.num_sentences; sentence++) {
+        const float *alone = run(&model, &task, sentence, sentence + 1), *batch = together;
+        for (int step = 0; step < STEPS; step++) {
+            const size_t numbers = (size_t)task.widths[step] * vocabulary;
+            check(memcmp(alone, batch + (size_t)sentence * numbers, numbers * sizeof(float)) == 0,
+                  "a sentence alone gets other bits than in a batch");
+            alone += numbers;
+            batch += (size_t)task.num_sentences * numbers;
+        }
+    }
+    for (int step = 0; step < STEPS; step++)
+        for (int row = 0; row < task.num_sentences * task.widths[step]; row++) {
+            printf("%d", seed);
+            for (size_t id = 0; id < vocabulary; id++) printf(" %.9g", (double)*together++);
+            printf("\n");
+        }
+    release();
+}
+
+int main(int num_words, char **words) {
+    if (num_words != 5) return 2;
+    void *library = dlopen(words[1], RTLD_NOW);
+    if (library == NULL) {
+        fprintf(stderr, "%s\n", dlerror());
+        return 2;
+    }
+    int32_t (*supported_levels)(void);
+    *(void **)&supported_levels = dlsym(library, "transduce_supported_levels");
+    fprintf(stderr, "levels: %d\n", supported_levels());
+    *(void **)&panel = find(library, words[2], "panel");
+    *(void **)&group_inputs = find(library, words[2], "group");
+    *(void **)&offset = find(library, words[2], "offset");
+    *(void **)&count_room = find(library, words[2], "count_room");
+    *(void **)&encode = find(library, words[2], "run_encoder");
+    *(void **)&decode = find(library, words[2], "run_decoder");
+    for (int seed = atoi(words[3]); seed < atoi(words[3]) + atoi(words[4]); seed++) run_seed(seed);
+    return 0;
+}

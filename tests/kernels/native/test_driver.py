@@ -1,0 +1,97 @@
+"""The kernels without Python, by `driver.c`: on random Transformers under sanitizers, and for ARM in an emulator."""
+
+import importlib.util
+import os
+import shlex
+import shutil
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from transduce.kernels.native import build
+
+DRIVER = Path(__file__).with_name("driver.c")
+SANITIZERS = ("-fsanitize=address,undefined", "-fno-sanitize-recover=undefined", "-g")
+ARM_SYSTEM = Path(os.environ.get("QEMU_LD_PREFIX", "/usr/aarch64-linux-gnu"))
+NUM_SEEDS = 8
+"""Of random Transformers, of which every second one is in int8."""
+
+
+def compile_driver(folder: Path, options: Sequence[str] = ()) -> list[str]:
+    """Compile library and driver with `$CC`; gives the words that run the driver on the library."""
+    library, driver = folder / "kernels.so", folder / "driver"
+    try:
+        build.build_library(library, options)
+        compiling = ["-std=gnu11", "-O1", "-w", "-ffp-contract=off", f"-I{build.SOURCES}", *options]
+        subprocess.run([*build.find_compiler(), *compiling, str(DRIVER), "-ldl", "-lm", "-o", str(driver)], check=True)
+    except (build.BuildError, subprocess.CalledProcessError) as error:
+        pytest.skip(f"this compiler cannot do it: {error}")
+    return [str(driver), str(library)]
+
+
+def run_driver(command: Sequence[str], level: str, first_seed: int = 0, num_seeds: int = NUM_SEEDS) -> tuple[int, str]:
+    """Run the driver; gives the supported levels as `processor.c` says them, and the log-probabilities as text."""
+    done = subprocess.run(
+        [*command, level, str(first_seed), str(num_seeds)], capture_output=True, check=False, encoding="utf-8"
+    )
+    assert done.returncode == 0, f"{level}: {done.stderr[-5000:]}"
+    return int(done.stderr.split()[1]), done.stdout
+
+
+def find_supported_levels(bits: int) -> list[str]:
+    return [level for place, level in enumerate(build.LEVELS) if bits >> place & 1]
+
+
+def assert_close(found: str, expected: str) -> None:
+    """Within the bounds of float32; in int8 all but numbers that were halfway between two integers."""
+    errors: tuple[list[float], list[float]] = ([], [])
+    for one, other in zip(found.splitlines(), expected.splitlines(), strict=True):
+        (seed, *row), (same_seed, *expected_row) = (np.array(line.split(), dtype=np.float64) for line in (one, other))
+        assert seed == same_seed
+        errors[int(seed) % 2].append(np.abs(np.array(row) - expected_row).max())
+    of_floats, of_integers = errors
+    assert max(of_floats) < 1e-5
+    assert np.median(of_integers) < 1e-5
+    assert max(of_integers) < 0.1
+
+
+@pytest.mark.exhaustive
+def test_random_transformers_touch_no_memory_but_their_own(tmp_path: Path) -> None:
+    """Odd widths, one head, vocabularies of three, wide beams; a sentence gets the same bits alone and in its batch."""
+    command = compile_driver(tmp_path, SANITIZERS)
+    bits, expected = run_driver(command, "portable")
+    for level in find_supported_levels(bits):
+        run_driver(command, level, 100, 60)
+        assert_close(run_driver(command, level)[1], expected)
+
+
+@pytest.mark.exhaustive
+def test_arm_computes_what_this_processor_computes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    emulator = shutil.which("qemu-aarch64") or shutil.which("qemu-aarch64-static")
+    if emulator is None or not ARM_SYSTEM.is_dir():
+        pytest.skip("needs Debian's packages qemu-user and libc6-arm64-cross")
+    if importlib.util.find_spec("ziglang") is None:
+        pytest.skip("needs ziglang, a compiler for ARM: the extra `wheels`")
+    own, arm = (tmp_path / name for name in ("own", "arm"))
+    own.mkdir()
+    arm.mkdir()
+    _, expected = run_driver(compile_driver(own), "portable")
+    monkeypatch.setenv("CC", shlex.join([sys.executable, "-m", "ziglang", "cc", "-target", "aarch64-linux-gnu.2.17"]))
+    monkeypatch.setenv("_PYTHON_HOST_PLATFORM", "manylinux_2_17_aarch64")
+    compiled = compile_driver(arm)
+
+    def run(processor: str, level: str, num_seeds: int = NUM_SEEDS) -> tuple[int, str]:
+        command = [emulator, "-cpu", processor, "-L", str(ARM_SYSTEM), *compiled]
+        return run_driver(command, level, num_seeds=num_seeds)
+
+    bits, by_portable = run("max", "portable")
+    assert find_supported_levels(bits) == ["portable", "neon", "neon_dot"]
+    assert_close(by_portable, expected)
+    by_neon = run("max", "neon")[1]
+    assert_close(by_neon, expected)
+    assert run("max", "neon_dot")[1] == by_neon  # integers are exact, and floats are computed by the same instructions
+    assert find_supported_levels(run("cortex-a53", "neon", 1)[0]) == ["portable", "neon"]
