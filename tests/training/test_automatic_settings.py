@@ -4,14 +4,13 @@ from pathlib import Path
 
 import pytest
 
-from transduce.config import PRESETS, RunConfig, load_run_config
+from transduce.config import PRESETS, UNLIMITED_UPDATES, RunConfig, load_run_config
 from transduce.errors import CorpusError
 from transduce.text import CorpusSize
 from transduce.training import RunFolder, choose_settings_for_run
 from transduce.training.automatic_settings import (
     MAX_PAIRS_OF_PRESET,
     MEASURED_RUNS,
-    UNLIMITED,
     choose_settings_for_size,
     expected_quality,
 )
@@ -85,7 +84,7 @@ def test_a_run_that_has_begun_keeps_what_was_counted(make_config: Callable[..., 
         expected["model.dropout"] = config.model.dropout
         assert choose_settings_for_run(given, restart=False) == expected
         timed = choose_settings_for_run(given, "30m", restart=False)
-        assert timed == expected | {"training.updates": UNLIMITED}
+        assert timed == expected | {"training.updates": UNLIMITED_UPDATES}
     with pytest.raises(CorpusError, match="none"):
         choose_settings_for_run(given, restart=True)
 
@@ -117,7 +116,7 @@ def test_a_run_ends_by_epochs_or_by_its_time_and_never_by_a_fixed_number_of_upda
     assert lengths == sorted(lengths, reverse=True)
     assert "training.updates" not in choose_settings_for_size(news(6_000))
     timed = choose_settings_for_size(news(6_000), "30m")
-    assert timed["training.updates"] == UNLIMITED
+    assert timed["training.updates"] == UNLIMITED_UPDATES
     assert "training.epochs" not in timed
 
 

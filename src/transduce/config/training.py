@@ -8,6 +8,9 @@ from pydantic import Field, model_validator
 
 from transduce.config.settings import Section
 
+UNLIMITED_UPDATES = 100_000_000
+"""Number of updates of a run that its time limit alone ends."""
+
 _DURATION = re.compile(r"(?:(\d{1,4})h)?(?:(\d{1,5})m)?(?:(\d{1,6})s)?", re.ASCII)
 
 
@@ -133,6 +136,13 @@ class TrainingConfig(Section):
 
     tensorboard: bool = False
     """Whether the figures are also written as TensorBoard's event files, to `tensorboard/` in the run's folder."""
+
+    def describe_length(self) -> str:
+        """What ends training at the latest, as in "8,000 updates", "30m", or "8,000 updates or 30m"."""
+        updates = f"{self.updates:,} updates"
+        if self.time_limit is None:
+            return updates
+        return self.time_limit if self.updates >= UNLIMITED_UPDATES else f"{updates} or {self.time_limit}"
 
     @property
     def time_limit_seconds(self) -> float:

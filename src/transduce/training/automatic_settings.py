@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from transduce.config import DataConfig, parse_duration
+from transduce.config import UNLIMITED_UPDATES, DataConfig, parse_duration
 from transduce.data import open_corpus
 from transduce.text import CorpusSize
 from transduce.training.run_folder import RunFolder
@@ -43,9 +43,6 @@ TIME_LIMIT_SETTINGS = {
 """Settings of the paper's models for a run with a time limit; the learning rate is the peak of eq. 3 with a warmup of
 4,000 updates."""
 
-UNLIMITED = 100_000_000
-"""Updates of a run that its time limit ends."""
-
 
 def choose_settings_for_size(size: CorpusSize, time_limit: str | None = None) -> dict[str, Any]:
     """Preset, vocabulary, dropout and length of a run that fit a corpus of this size; dotted settings.
@@ -60,7 +57,7 @@ def choose_settings_for_size(size: CorpusSize, time_limit: str | None = None) ->
     if preset == "low-resource":
         settings["model.dropout"] = _choose_dropout(size.num_target_characters, time_limit)
     if time_limit is not None:
-        settings |= {"training.updates": UNLIMITED, **TIME_LIMIT_SETTINGS.get(preset, {})}
+        settings |= {"training.updates": UNLIMITED_UPDATES, **TIME_LIMIT_SETTINGS.get(preset, {})}
     elif (epochs := next((epochs for most, epochs in EPOCHS.items() if num_pairs <= most), None)) is not None:
         settings["training.epochs"] = float(epochs)
     return settings
@@ -89,7 +86,7 @@ def choose_settings_for_run(
     saved = None if restart else RunFolder(Path(given["output"])).load_config()
     if saved is not None:
         if time_limit is not None:
-            length: dict[str, Any] = {"training.updates": UNLIMITED}
+            length: dict[str, Any] = {"training.updates": UNLIMITED_UPDATES}
         elif saved.training.epochs is not None:
             length = {"training.epochs": saved.training.epochs}
         else:

@@ -348,7 +348,7 @@ def _report_start(trainer: Trainer) -> None:
     report(
         f"{model}, {parameters:,} parameters, {config.model.vocabulary:,} token ids; "
         f"on {_describe_device(trainer)}, precision {config.training.precision}; "
-        f"{config.training.updates:,} updates of at most {budget:,} tokens a side; "
+        f"updates of at most {budget:,} tokens a side, ending after {config.training.describe_length()}; "
         f"texts of more than {config.search.max_pieces} pieces are translated in parts"
     )
     if not begun and config.preset == "low-resource" and (quality := expected_quality(len(prepared.train))) is not None:
