@@ -201,9 +201,9 @@ def open_inputs(
             write_standard_input(standard_input, spooled)
             try:
                 yield _open_files(data, text, spooled, digest)
-            except CorpusError as error:
+            except (ConfigError, CorpusError) as error:
                 # The reader of the message knows nothing of our file.
-                raise CorpusError(str(error).replace(str(spooled), "standard input")) from None
+                raise type(error)(str(error).replace(str(spooled), "standard input")) from None
 
 
 def _open_files(data: DataConfig, text: TextConfig, spooled: Path | None, digest: Callable[[Path], str]) -> Inputs:
@@ -259,8 +259,8 @@ def _list_names(corpus: CorpusConfig) -> list[str]:
 def _compute_key(data: DataConfig, text: TextConfig, digests: dict[str, str], headers: dict[str, Pair]) -> str:
 
     def contents(corpus: CorpusConfig) -> list[object]:
-        # The endings of a name say how its bytes are read: .tsv or .jsonl, compressed or not.
-        files = [(digests[name], Path(name).suffixes[-2:]) for name in _list_names(corpus)]
+        # The endings of a name, in capitals or not, say how its bytes are read: .tsv or .jsonl, compressed or not.
+        files = [(digests[name], Path(name.lower()).suffixes[-2:]) for name in _list_names(corpus)]
         columns = corpus.columns or data.columns
         # Of JSON, the languages may be what says which text is the source.
         keys = data.languages if columns is None and "json" in "".join(files[0][1]) else columns
