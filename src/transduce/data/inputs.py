@@ -72,10 +72,10 @@ _ENTRY = np.dtype([("digest", "<u8", 2), ("index", "<i8")])
 
 
 class RepetitionFinder:
-    """Finds duplicates in bounded memory: pair digests are partitioned into 64 files, and each is checked separately.
+    """Finds pairs that repeat an earlier one, by digests that are kept in 64 files in a folder.
 
-    Equal digests are in the same file. A digest has 16 bytes: the probability that any two of 10^12 pairs share one is
-    10^-15. With ten million pairs, a file takes 4 MB.
+    Equal digests are in the same file, and one file at a time is read into memory: with ten million pairs, 4 MB. A
+    digest has 16 bytes: the probability that any two of 10^12 pairs share one is 10^-15.
     """
 
     def __init__(self, folder: Path) -> None:
