@@ -107,7 +107,7 @@ class TransformerConfig(Section):
 
 
 class SearchConfig(Section):
-    """The defaults are the paper's (section 6.1)."""
+    """Settings of the search for translations; the defaults are the paper's (section 6.1)."""
 
     beam: int = Field(default=4, ge=1)
     """Hypotheses kept for each sentence; 1 is greedy search."""

@@ -15,7 +15,7 @@ _DURATION = re.compile(r"(?:(\d{1,4})h)?(?:(\d{1,5})m)?(?:(\d{1,6})s)?", re.ASCI
 
 
 def parse_duration(duration: str) -> float:
-    """The seconds of a duration as in "90s", "30m", "2h" or "1h30m".
+    """The number of seconds of a duration, as in "90s", "30m", "2h" or "1h30m".
 
     Raises:
         ValueError: it has another form, or is no time at all.
@@ -28,7 +28,7 @@ def parse_duration(duration: str) -> float:
 
 
 class TrainingConfig(Section):
-    """The defaults are the paper's base model (sections 5.1 to 5.4)."""
+    """Settings of training; the defaults are those of the paper's base model (sections 5.1 to 5.4)."""
 
     start_from: str | None = None
     """A bundle, or a run with one, whose weights training starts from (fine-tuning), relative to the working directory.

@@ -37,7 +37,7 @@ NUM_RESAMPLES = 1000
 """Test sets drawn with replacement for a confidence interval, as sacreBLEU does unless told otherwise."""
 
 RESAMPLED_LINES = 3_000_000
-"""Most lines in all of them, since all are in memory at once: about 80 bytes a line."""
+"""Maximum number of lines in all resamples, which are in memory at once: about 80 bytes a line."""
 
 
 @dataclass(frozen=True)
@@ -149,7 +149,7 @@ class Evaluation:
     """Seconds of translation, without loading and scoring."""
 
     def as_json(self) -> dict[str, Any]:
-        """Everything, with the scores by their lower-case names."""
+        """The evaluation as a JSON object, with the scores by their lower-case names."""
         scores = {
             score.metric.lower(): {
                 "value": score.value,

@@ -147,9 +147,9 @@ def _draw_gaps(dropout: float, seed: int) -> Iterator[int]:
 
 
 class PieceLists(Settings):
-    """All pieces, in the order of their ids: first those that both sides have.
+    """The pieces of a tokenizer with a SentencePiece model for each side, in the order of their ids.
 
-    What one side lacks, its SentencePiece model may still make: then it is unknown to that side.
+    Where the SentencePiece model of a side makes a piece that only the other side has, the side reads it as `<unk>`.
     """
 
     shared: tuple[str, ...]
@@ -352,7 +352,7 @@ class Tokenizer:
 
     @classmethod
     def from_files(cls, files: Mapping[str, bytes], name: str) -> "Tokenizer":
-        """The tokenizer that `files` says; `name` is what errors call it."""
+        """The tokenizer of which `files` has the files, by their names in a bundle; `name` is what errors call it."""
         missing = {TARGET_MODEL, VOCABULARY} - files.keys()
         if len(missing) == 2:
             return cls.from_bytes(files[SOURCE_MODEL], name)
@@ -410,12 +410,12 @@ class Tokenizer:
 
     @property
     def is_joint(self) -> bool:
-        """Whether it is one SentencePiece model and nothing else, so that sources and targets have the same ids."""
+        """Whether the tokenizer is one SentencePiece model alone, so that sources and targets have the same ids."""
         return self._lists is None
 
     @property
     def files(self) -> Mapping[str, bytes]:
-        """All that it is made of, by names in a folder; equal for equal tokenizers."""
+        """The files of the tokenizer, by their names in a bundle; equal for equal tokenizers."""
         if self._lists is None:
             return {SOURCE_MODEL: self.model_bytes}
         vocabulary = self._lists.model_dump_json(indent=1).encode() + b"\n"
@@ -467,11 +467,11 @@ class Tokenizer:
         return BPEDropout(self._source)
 
     def as_source(self, ids: Sequence[int]) -> list[int]:
-        """A source as the network reads it: `</s>` behind it, or nothing if it learned from such; never empty."""
+        """The ids of a source as the network reads them: with `</s>`, unless it learned without; never none."""
         return [*ids, self.end_id] if self.ends_sources or not ids else list(ids)
 
     def as_target(self, ids: Sequence[int]) -> list[int]:
-        """A target as it should come out, `</s>` included."""
+        """The ids of a target as the network predicts them, with `</s>` at the end."""
         return [*ids, self.end_id]
 
     def decode(self, ids: Sequence[int]) -> str:
