@@ -1,4 +1,4 @@
-"""What tests of several rooms need."""
+"""Fixtures that the tests of several packages share."""
 
 import os
 import random

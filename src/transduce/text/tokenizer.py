@@ -35,9 +35,11 @@ def open_model(model: bytes, name: str, remedy: str) -> sentencepiece.SentencePi
     if not model:
         raise UserError(f"{name}: is empty, not a SentencePiece model; {remedy}")
     try:
-        return sentencepiece.SentencePieceProcessor(model_proto=model)
-    except RuntimeError:
+        processor = sentencepiece.SentencePieceProcessor(model_proto=model)
+        processor.id_to_piece(list(range(processor.get_piece_size())))  # each must be UTF-8
+    except (RuntimeError, UnicodeDecodeError):
         raise UserError(f"{name}: is not a SentencePiece model, or is damaged; {remedy}") from None
+    return processor
 
 
 _WORD = re.compile("▁?[^▁]+|▁")
