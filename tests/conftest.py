@@ -4,7 +4,7 @@ import os
 import random
 import signal
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -12,6 +12,9 @@ from typing import Any
 import pytest
 import torch
 from hypothesis import settings
+
+from transduce.kernels.native.build import LEVELS, BuildError, build_library
+from transduce.kernels.native.library import Library, load_levels
 
 # beartype looks at one item of a list, drawn at random. A thread that still computes after its test must not draw
 # from the generator that hypothesis watches.
@@ -86,3 +89,23 @@ def _adds_up_alike(width: int, num_outputs: int, num_threads: int) -> bool:
     return all(
         torch.equal(torch.nn.functional.linear(inputs[:count], weight), everything[:count]) for count in range(4, 72, 4)
     )
+
+
+@pytest.fixture(scope="session")
+def levels(tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, Library]:
+    """The compiled kernels at all levels that this processor has: as installed, or else built here."""
+    found = load_levels()
+    if not found:
+        try:
+            found = load_levels(build_library(tmp_path_factory.mktemp("native") / "kernels.so"))
+        except BuildError as error:
+            pytest.skip(f"compiled kernels cannot be built here: {error}")
+    return found
+
+
+@pytest.fixture(scope="session", params=list(LEVELS))
+def library(request: pytest.FixtureRequest, levels: Mapping[str, Library]) -> Library:
+    """The compiled kernels at one level after the other."""
+    if request.param not in levels:
+        pytest.skip(f"this processor has no {request.param}")
+    return levels[request.param]

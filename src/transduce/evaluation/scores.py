@@ -146,7 +146,7 @@ class Evaluation:
     beam: int
     """Hypotheses kept for each sentence."""
     seconds: float
-    """Seconds of translation, without loading and scoring."""
+    """Time that the translation took, in seconds; loading the model and computing the scores are not included."""
 
     def as_json(self) -> dict[str, Any]:
         """The evaluation as a JSON object, with the scores by their lower-case names."""

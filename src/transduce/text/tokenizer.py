@@ -263,7 +263,9 @@ _ADVICE = (
 _ADVICE_FOR_TWO = "give the SentencePiece models that the translation model was trained with"
 _LANGUAGE = re.compile(r"\s*(>>[^<>\s]+<<)\s*")
 _SPECIAL = ("<unk>", "</s>")
-_SILENT = frozenset({"</s>", "<s>", "<pad>", "<blank>"})
+SILENT_PIECES = frozenset({"</s>", "<s>", "<pad>", "<blank>"})
+"""Pieces that no text shows. Of a tokenizer trained here, only the end and the padding have such names."""
+
 _LONE_SURROGATE = re.compile(r"[\ud800-\udfff]")
 
 
@@ -484,7 +486,7 @@ class Tokenizer:
             return text
         unknown = self._target.id_to_piece(self._target.unk_id())
         pieces = [unknown if index == self.unknown_id else self._spellings[index] for index in shown]
-        text = self._target.decode_pieces([piece for piece in pieces if piece not in _SILENT])
+        text = self._target.decode_pieces([piece for piece in pieces if piece not in SILENT_PIECES])
         return text.replace("▁", " ").strip()
 
     def pieces(self, ids: Sequence[int]) -> list[str]:
