@@ -79,6 +79,13 @@ def test_the_bundle_works_and_claims_no_scores(copier: Any, tmp_path: Path) -> N
     assert Translator.load(tmp_path / "average", device="cpu").translate(["sun moon"]) == ["sun moon"]
 
 
+def test_the_bundle_claims_no_moving_average(make_config: Callable[..., RunConfig], tmp_path: Path) -> None:
+    folder = train(make_config(training__updates=8, training__ema_decay=0.9)).folder
+    assert Bundle.open(folder / "last").description.training["ema_decay"] == 0.9
+    average_run(folder, 1, tmp_path / "average")
+    assert Bundle.open(tmp_path / "average").description.training["ema_decay"] == 0.0
+
+
 def test_too_few_checkpoints(copier: Any, tmp_path: Path) -> None:
     with pytest.raises(RunError, match=r"holds 3 checkpoints, 4 were asked for.*keep_checkpoints"):
         average_run(copier.result.folder, 4, tmp_path / "average")
