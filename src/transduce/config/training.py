@@ -25,7 +25,7 @@ def parse_duration(duration: str) -> float:
 
 
 class TrainingConfig(Section):
-    """The defaults are the paper's base model (sections 5.1 to 5.4)."""
+    """Settings of training; the defaults are those of the paper's base model (sections 5.1 to 5.4)."""
 
     start_from: str | None = None
     """A bundle, or a run with one, whose weights training starts from (fine-tuning), relative to the working directory.
