@@ -14,11 +14,12 @@ MAX_PAIRS_OF_PRESET = {"low-resource": 200_000, "medium-resource": 2_000_000, "b
 """Largest number of pairs for which each preset is chosen; above the last, it is `big`."""
 
 QUICK_SECONDS = 2 * 3600
-"""Up to this time limit in seconds, the smaller network translates better after training on up to `MOST_PAIRS_QUICKLY`
-pairs."""
+"""Longest time limit, in seconds, for which `low-resource` is chosen for up to `MOST_PAIRS_QUICKLY` pairs: in so little
+time, its smaller network learns to translate better."""
 
 MOST_PAIRS_QUICKLY = 500_000
-"""Maximum number of pairs for `QUICK_SECONDS`: with more, that time is not enough for one pass over the text."""
+"""Largest number of pairs for which `QUICK_SECONDS` decides: with more, that time is not enough for one pass over
+them."""
 
 DROPOUT = {700_000: 0.3, 6_000_000: 0.2}
 """Dropout in `low-resource` by the largest number of target characters; above the last, `LEAST_DROPOUT`."""
@@ -26,7 +27,8 @@ DROPOUT = {700_000: 0.3, 6_000_000: 0.2}
 LEAST_DROPOUT = 0.1
 
 FEW_PASSES = 30
-"""Up to this many passes over a corpus, `LEAST_DROPOUT` gives the best translations, except for the smallest ones."""
+"""Largest number of passes over a corpus with which `LEAST_DROPOUT` gives the best translations, unless the corpus is
+one of the smallest."""
 
 CHARACTERS_PER_SECOND = 36_000
 """Target characters per second that `low-resource` trains on two CPU cores; used to estimate passes within a time
@@ -64,7 +66,7 @@ def choose_settings_for_size(size: CorpusSize, time_limit: str | None = None) ->
 
 
 def _choose_dropout(num_characters: int, time_limit: str | None) -> float:
-    """The less text there is, and the more often it is seen, the more dropout."""
+    """The dropout of `low-resource`: higher for less text, and for text that is seen more often within `time_limit`."""
     rate = next((rate for most, rate in DROPOUT.items() if num_characters <= most), LEAST_DROPOUT)
     if time_limit is None or num_characters <= min(DROPOUT):
         return rate
