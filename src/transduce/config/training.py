@@ -8,6 +8,9 @@ from pydantic import Field, model_validator
 
 from transduce.config.settings import Section
 
+SCHEDULES_BY_LENGTH = frozenset({"linear"})
+"""Schedules whose learning rate in every update depends on `training.updates`, which may then not change."""
+
 UNLIMITED_UPDATES = 100_000_000
 """Number of updates of a run that its time limit alone ends."""
 

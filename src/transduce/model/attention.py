@@ -105,7 +105,7 @@ ATTENTION_SCORES: dict[str, Callable[[int], AttentionScore]] = {
 def attention_weights(score: AttentionScore, queries: Queries, keys: Keys, mask: Mask) -> Scores:
     """softmax(score(Q, K)), the weights by which attention sums the values (paper 3.2.1, eq. 1).
 
-    Training and translation use `attend` instead, which returns the same as these weights times the values.
+    A score's `attend` returns these weights times the values, where it can without making the weights.
     """
     scores: Tensor = score(queries, keys)
     return scores.masked_fill(~mask, -torch.inf).softmax(dim=-1)

@@ -1,4 +1,4 @@
-"""Checkpoints of a run: its state, digests by which two runs are compared, and averages of checkpoints."""
+"""Checkpoints of a run: its state, and digests by which two runs are compared."""
 
 import hashlib
 from collections.abc import Callable, Iterable, Mapping
