@@ -11,6 +11,7 @@ from transduce.training import RunFolder, choose_settings_for_run
 from transduce.training.automatic_settings import (
     MAX_PAIRS_OF_PRESET,
     MEASURED_RUNS,
+    STANDARD_INPUT,
     choose_settings_for_size,
     expected_quality,
 )
@@ -46,6 +47,8 @@ def test_a_larger_corpus_feeds_a_larger_model(num_pairs: int, preset: str) -> No
 @pytest.mark.parametrize(
     ("num_characters", "time_limit", "dropout"),
     [
+        (150_000, None, 0.4),
+        (150_000, "1m", 0.4),
         (400_000, None, 0.3),
         (400_000, "1m", 0.3),
         (900_000, None, 0.2),
@@ -104,7 +107,7 @@ def test_counts_the_pairs_of_all_corpora(tmp_path: Path, monkeypatch: pytest.Mon
 def test_standard_input_is_not_read(tmp_path: Path) -> None:
     given = {"output": str(tmp_path / "run")}
     assert choose_settings_for_run({**given, "data.pairs": "-"}, restart=False) == choose_settings_for_size(
-        CorpusSize(0, 0)
+        STANDARD_INPUT
     )
     assert choose_settings_for_run(given, restart=False) == choose_settings_for_size(CorpusSize(0, 0))
 
