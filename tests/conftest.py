@@ -13,14 +13,15 @@ import pytest
 import torch
 from hypothesis import settings
 
-from transduce.kernels.native.build import LEVELS, BuildError, build_library
-from transduce.kernels.native.library import Library, load_levels
-
 # beartype looks at one item of a list, drawn at random. A thread that still computes after its test must not draw
 # from the generator that hypothesis watches.
 with pytest.MonkeyPatch.context() as patch:
     patch.setattr(random, "getrandbits", random.Random().getrandbits)  # noqa: S311 - nothing here is secret
     import beartype  # noqa: F401 - takes the function with it
+
+    # Importing the package imports beartype.
+    from transduce.kernels.native.build import LEVELS, BuildError, build_library
+    from transduce.kernels.native.library import Library, load_levels
 
 # How long an example takes says more about the machine than about the code.
 settings.register_profile("suite", deadline=None)

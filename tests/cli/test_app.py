@@ -82,8 +82,7 @@ def test_output_is_utf_8_wherever_it_goes(transduce: Any, workspace: Path, monke
     assert json.loads((workspace / "output").read_text(encoding="utf-8"))["subject"] == "größe.toml"
 
 
-def test_help_breaks_lines_only_at_the_width_of_the_terminal(transduce: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("COLUMNS", "250")
-    (line,) = (line for line in transduce("train", "--help").lines if "--time" in line)
+def test_help_breaks_lines_only_at_the_width_of_the_terminal(process: Any) -> None:
+    (line,) = (line for line in process("train", "--help", environment={"COLUMNS": "250"}).lines if "--time" in line)
     assert "how long it may take" in line
     assert "ends in it with an averaged model." in line
