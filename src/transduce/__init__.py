@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 __version__ = version("transduce")
 
-_HOMES = {
+_MODULES = {
     "Bundle": "transduce.bundle",
     "RunConfig": "transduce.config",
     "TransduceError": "transduce.errors",
@@ -44,6 +44,6 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:  # noqa: ANN401 - a public name may be anything
-    if name not in _HOMES:
+    if name not in _MODULES:
         raise AttributeError(f"module 'transduce' has no attribute {name!r}")
-    return getattr(import_module(_HOMES[name]), name)
+    return getattr(import_module(_MODULES[name]), name)

@@ -14,7 +14,9 @@ from types import FrameType
 from typing import Any, NoReturn, cast
 
 from cyclopts import App, CycloptsError, Parameter
-from rich.console import Console
+from cyclopts.help import DefaultFormatter, HelpPanel
+from rich.console import Console, ConsoleOptions
+from rich.text import Text
 
 from transduce import __version__
 from transduce.cli.standard_streams import (
@@ -51,9 +53,10 @@ COMMANDS = {
     "info": "Describe a preset, recipe, run or bundle: parameters, shapes, sizes, settings.",
     "config": "Show the settings of a recipe, or the schema of all settings.",
     "serve": "Translate over HTTP, for clients of LibreTranslate and DeepL, and for browsers.\n\n"
-    "http://127.0.0.1:5000/ is a page that shows the Transformer at work, /docs describes the API. SIGTERM or Ctrl-C "
-    "lets nobody in any more, finishes what was accepted, and ends with exit code 0. A model whose files change is "
-    "loaded anew, and no request is lost. /v1/score, /v1/inspect, and keeping tags and terms need the native engine.",
+    "http://127.0.0.1:5000/ is a page that shows the Transformer at work, /docs describes the API. After SIGTERM or "
+    "Ctrl-C the server refuses new requests, finishes those that it has accepted, and ends with exit code 0. A model "
+    "whose files change is loaded anew, and no request is lost. /v1/score, /v1/inspect, and keeping tags and terms "
+    "need the native engine.",
     "inspect": "Write a page that shows how a sentence is translated.\n\n"
     "Attention, the arithmetic of each head, the search as a tree, and what each layer predicts: one file, which opens "
     "from disk in any browser, without a network.",
@@ -61,13 +64,27 @@ COMMANDS = {
     "The data are numbers, years and dates in English and German. It takes two processor cores and no network. The "
     "bundle works with every other command.",
 }
-"""What `transduce --help` says of each, and then what its own help adds."""
+"""The description of each command: its first paragraph in `transduce --help`, all of it in the command's own help."""
+
+
+class HelpFormatter(DefaultFormatter):
+    """Prints a panel of help; descriptions break at the width of the terminal alone, not where their docstrings do."""
+
+    def __call__(self, console: Console, options: ConsoleOptions, panel: HelpPanel) -> None:
+        """Print `panel`; what cyclopts calls for each panel of a help page."""
+        for entry in panel.entries:
+            description = getattr(entry.description, "primary_renderable", None)
+            if isinstance(description, Text):
+                description.plain = " ".join(description.plain.split())
+        super().__call__(console, options, panel)
+
 
 app = App(
     name="transduce",
     help='The Transformer of "Attention Is All You Need": from parallel text to a trained, measured translation model.',
     version=__version__,
     help_format="plaintext",
+    help_formatter=HelpFormatter(),
     # No --no-json; and what is off unless asked for need not say so.
     default_parameter=Parameter(negative=(), show_default=lambda default: default or None),
     result_action="return_value",

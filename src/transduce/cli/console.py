@@ -1,10 +1,11 @@
-"""How long work looks: a live line on a terminal, plain lines elsewhere; always on standard error."""
+"""Progress of work on standard error: a live line on a terminal, plain lines elsewhere."""
 
 import os
 import stat
 import sys
 import time
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import BinaryIO
 
 from rich.console import Console
@@ -19,24 +20,31 @@ PLAIN_EVERY_SECONDS = 15.0
 
 
 def standard_input() -> BinaryIO | None:
-    """The bytes of standard input; None where there is none, as under some services."""
-    return getattr(sys.stdin, "buffer", None)
+    """The bytes of standard input; None where there is none, as under some services.
+
+    A pipe that the process before it has set to be non-blocking is waited for like any other.
+    """
+    stream: BinaryIO | None = getattr(sys.stdin, "buffer", None)
+    if stream is not None and os.name == "posix":
+        with suppress(OSError):  # held in memory
+            os.set_blocking(stream.fileno(), True)
+    return stream
 
 
 def print_facts(facts: Mapping[str, str]) -> None:
-    """A line for each, names and values below each other, on standard error."""
+    """Print each fact on a line of standard error, the values below each other."""
     width = max(map(len, facts))
     for name, value in facts.items():
         print_message(f"{name:{width}}  {value}")
 
 
 def make_console() -> Console:
-    """What shows progress on standard error; what nobody reads is lost, and stops nothing."""
+    """A console that prints on standard error; what cannot be written is lost, and is no error."""
     return Console(file=get_lossy_stderr(), stderr=True, highlight=False, soft_wrap=True)
 
 
 class ConsoleReporter:
-    """Shows a run on standard error, and never stops it: what nobody reads is lost. A `Reporter` for training."""
+    """Shows a training run on standard error; what cannot be written is lost, and never stops the run."""
 
     def __init__(self) -> None:
         self._console = make_console()
@@ -52,13 +60,13 @@ class ConsoleReporter:
         self._live.stop()
 
     def report(self, text: str) -> None:
-        """Some lines, above the live line if there is one."""
+        """Print lines, above the live line if there is one."""
         for line in text.split("\n"):
             # Samples are anybody's text, and a control character in it would command the terminal.
             self._console.print(Text("".join(letter if letter.isprintable() else "\ufffd" for letter in line)))
 
     def report_progress(self, progress: Progress) -> None:
-        """Renew the live line; without a terminal, a plain line from time to time."""
+        """Renew the live line; without a terminal, print a plain line from time to time."""
         line = format_progress(progress)
         if self._console.is_terminal:
             self._live.update(Text(line, no_wrap=True, overflow="ellipsis"))
@@ -67,8 +75,8 @@ class ConsoleReporter:
             self.report(line)
 
     def report_validation(self, update: int, validation: Validation, *, is_best: bool) -> None:
-        """The figures of a validation, and its samples."""
-        scores = "  ".join(map(score_with_interval, validation.scores))
+        """Print the figures of a validation, and its samples."""
+        scores = "  ".join(map(format_score, validation.scores))
         best = "  (best so far)" if is_best else ""
         self.report(f"validation after update {update:,}: perplexity {validation.perplexity:.2f}  {scores}{best}")
         for sample in validation.samples:
@@ -77,13 +85,13 @@ class ConsoleReporter:
             self.report(f"    reference   {sample.reference}")
 
 
-def score_with_interval(score: Score) -> str:
-    """As in "BLEU 34.57 (95% 33.12 to 36.01)"; without the interval where none was computed."""
+def format_score(score: Score) -> str:
+    """A score as in "BLEU 34.57 (95% 33.12 to 36.01)"; without the interval where none was computed."""
     return f"{score.metric} {score.value:.2f}{score.interval}"
 
 
 def format_progress(progress: Progress) -> str:
-    """Updates, time to go, epoch, loss, speed, learning rate and padding: first what a narrow terminal must show."""
+    """One line of updates, time to go, epoch, loss and so on: what a narrow terminal must show comes first."""
     figures = progress.figures
     return (
         f"update {progress.update:,}/{progress.updates:,}  {format_duration(progress.seconds_remaining)} to go  "
@@ -93,14 +101,14 @@ def format_progress(progress: Progress) -> str:
 
 
 def format_duration(seconds: float) -> str:
-    """The format_duration as "1:02:03" or "2:03"."""
+    """A duration in hours, minutes and seconds, as in "1:02:03"; without hours, as in "2:03"."""
     minutes, rest = divmod(round(seconds), 60)
     hours, minutes = divmod(minutes, 60)
     return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
 
 
 FIRST_BLOCK = 256
-"""Lines that are read before the first are translated; as many more each time, as long as they do not take too long."""
+"""Number of lines in the first block; each next block may be twice as large, as `BLOCK_SECONDS` allows."""
 
 LARGEST_BLOCK = 2048
 """Maximum number of lines of a block: enough to form batches of similar length."""
@@ -122,7 +130,7 @@ class LineProgress:
         self._console = make_console()
         self._live = Live(console=self._console, transient=True, auto_refresh=False)
         self._descriptor = None if stream is None else _get_file_descriptor(stream)
-        self._started = self._said = time.monotonic()
+        self._started = self._last_plain = time.monotonic()
         self._num_lines, self._block_size = 0, FIRST_BLOCK
 
     def __enter__(self) -> "LineProgress":  # noqa: PYI034 - Self cannot be checked under test
@@ -132,7 +140,7 @@ class LineProgress:
         self._live.stop()
 
     def block_size(self) -> int:
-        """Lines to be taken next."""
+        """Number of lines to read next."""
         return self._block_size
 
     def add_finished_lines(self, num_lines: int, seconds: float) -> None:
@@ -147,8 +155,8 @@ class LineProgress:
         if self._console.is_terminal:
             self._live.start()
             self._live.update(Text(self._line(now), no_wrap=True, overflow="ellipsis"), refresh=True)
-        elif now - self._said >= PLAIN_EVERY_SECONDS:
-            self._said = now
+        elif now - self._last_plain >= PLAIN_EVERY_SECONDS:
+            self._last_plain = now
             self._console.print(Text(self._line(now)))
 
     def _line(self, now: float) -> str:

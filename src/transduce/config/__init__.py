@@ -5,10 +5,12 @@ from transduce.config.presets import PRESETS, Preset
 from transduce.config.run import RunConfig, first_problem, flatten, load_run_config, remove_settings, to_toml
 from transduce.config.settings import Settings, setting_problem
 from transduce.config.text import CorpusConfig, DataConfig, TextConfig
-from transduce.config.training import TrainingConfig, parse_duration
+from transduce.config.training import SCHEDULES_BY_LENGTH, UNLIMITED_UPDATES, TrainingConfig, parse_duration
 
 __all__ = [
     "PRESETS",
+    "SCHEDULES_BY_LENGTH",
+    "UNLIMITED_UPDATES",
     "CorpusConfig",
     "DataConfig",
     "Preset",

@@ -233,7 +233,7 @@ LIST_RULES = {
 
 
 def first_problem(error: ValidationError) -> str:
-    """The first error in a file that is not a recipe, as in "model.num_heads: Input should be greater than 0"."""
+    """The first error in a file of settings, as in "model.num_heads: Input should be greater than 0"."""
     first = error.errors(include_url=False)[0]
     return f"{'.'.join(map(str, first['loc'])) or 'it'}: {first['msg'].removeprefix('Value error, ')}"
 

@@ -23,7 +23,7 @@ class Section(Settings):
     @field_validator("*", mode="before")
     @classmethod
     def _check_representable(cls, value: Any) -> Any:  # noqa: ANN401 - of any field
-        if isinstance(value, int) and abs(value) > LARGEST_INTEGER:
+        if isinstance(value, int) and value > LARGEST_INTEGER:
             raise PydanticCustomError("out_of_reach", f"Input should be at most {LARGEST_INTEGER}")
         if isinstance(value, str):
             try:

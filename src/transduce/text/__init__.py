@@ -33,6 +33,7 @@ from transduce.text.segmentation import (
     subdivide_document,
 )
 from transduce.text.tokenizer import (
+    SILENT_PIECES,
     SOURCE_MODEL,
     TARGET_MODEL,
     VOCABULARY,
@@ -43,6 +44,7 @@ from transduce.text.tokenizer import (
 
 __all__ = [
     "LANGUAGE_NAMES",
+    "SILENT_PIECES",
     "SOURCE_MODEL",
     "TARGET_MODEL",
     "USUAL_KINDS",
