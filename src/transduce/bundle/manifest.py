@@ -8,7 +8,6 @@ from typing import Annotated, Any, Final, Literal, NoReturn, TypeVar
 
 from pydantic import Field, JsonValue, StringConstraints, ValidationError
 
-from transduce import __version__
 from transduce.config import SearchConfig, Settings, TransformerConfig
 from transduce.errors import BundleError
 from transduce.text import TARGET_MODEL
@@ -166,6 +165,12 @@ BUNDLE_VERSION: Final = 2
 """In version 1, the tensors of the cross-attention are named `memory_attention`."""
 
 
+def _read_version() -> str:
+    from transduce.version import __version__  # noqa: PLC0415 - only writing a model needs it
+
+    return __version__
+
+
 class BundleDescription(FolderDescription):
     """Everything about a trained model except its weights and its tokenizer."""
 
@@ -175,7 +180,7 @@ class BundleDescription(FolderDescription):
     format_version: Literal[1, 2] = BUNDLE_VERSION
     """Version of the folder's layout."""
 
-    library_version: str = __version__
+    library_version: str = Field(default_factory=_read_version)
     """The Transduce that saved it."""
 
     model: TransformerConfig

@@ -14,9 +14,7 @@ from types import FrameType
 from typing import Any, NoReturn, cast
 
 from cyclopts import App, CycloptsError, Parameter
-from rich.console import Console
 
-from transduce import __version__
 from transduce.cli.standard_streams import (
     StandardOutput,
     flush_or_discard,
@@ -63,10 +61,17 @@ COMMANDS = {
 }
 """What `transduce --help` says of each, and then what its own help adds."""
 
+
+def _read_version() -> str:
+    from transduce.version import __version__  # noqa: PLC0415 - only `--version` needs it
+
+    return __version__
+
+
 app = App(
     name="transduce",
     help='The Transformer of "Attention Is All You Need": from parallel text to a trained, measured translation model.',
-    version=__version__,
+    version=_read_version,
     help_format="plaintext",
     # No --no-json; and what is off unless asked for need not say so.
     default_parameter=Parameter(negative=(), show_default=lambda default: default or None),
@@ -109,11 +114,11 @@ def _run_command(arguments: Sequence[str] | None) -> int:
         signal.signal(signal.SIGTERM, _handle_sigterm)
         if isinstance(sys.stdout, TextIOWrapper):  # whatever the machine prefers
             sys.stdout.reconfigure(encoding="utf-8", errors="backslashreplace", newline="\n")
-        console = Console(file=get_lossy_stderr(), stderr=True)
         with redirect_stdout(cast("Any", StandardOutput(sys.stdout))):
-            app(arguments, exit_on_error=False, print_error=True, error_console=console)
+            app(arguments, exit_on_error=False, print_error=False)
             sys.stdout.flush()
-    except CycloptsError:
+    except CycloptsError as error:
+        _print_usage_error(error)
         return 2
     except EndedElsewhere as error:
         return error.exit_code
@@ -126,6 +131,13 @@ def _run_command(arguments: Sequence[str] | None) -> int:
         print_message(f"transduce: {message}")
         return exit_code
     return 0
+
+
+def _print_usage_error(error: CycloptsError) -> None:
+    from cyclopts import CycloptsPanel  # noqa: PLC0415 - loads rich, which takes a tenth of a second
+    from rich.console import Console  # noqa: PLC0415 - see above
+
+    Console(file=get_lossy_stderr(), stderr=True).print(CycloptsPanel(error))
 
 
 def _handle_sigterm(_number: int, _frame: FrameType | None) -> None:

@@ -42,3 +42,9 @@ def setting_problem(error: ValidationError) -> str:
         return first["msg"].removeprefix("Value error, ")
     name = ".".join(map(str, first["loc"]))
     return f"{name} = {first['input']}: must be {first['msg'].removeprefix('Input should be ')}"
+
+
+def first_problem(error: ValidationError) -> str:
+    """The first error in a file that is not a recipe, as in "model.num_heads: Input should be greater than 0"."""
+    first = error.errors(include_url=False)[0]
+    return f"{'.'.join(map(str, first['loc'])) or 'it'}: {first['msg'].removeprefix('Value error, ')}"

@@ -22,9 +22,9 @@ from transduce.translation import (
     Confidence,
     DescribedFields,
     LineTranslator,
-    NativeEngine,
     TranslationOptions,
     Translator,
+    find_native_engine,
 )
 
 _WARM_UP = ["1 2 3.", "A man, a plan, a canal."]
@@ -126,7 +126,7 @@ class LoadedModel:
                 f"--source-language and --target-language, as in --source-language en --target-language de"
             )
         bundle = Bundle.open(find_bundle(path)) if settings.engine == NATIVE else None
-        engine = translator.engine
+        native = find_native_engine(translator.engine)  # requests may ask for anything: PyTorch is loaded now
         info = ModelInfo(
             source=source,
             target=target,
@@ -134,7 +134,7 @@ class LoadedModel:
             engine=settings.engine,
             precision=settings.precision,
             digest=None if bundle is None else bundle.digest,
-            num_parameters=engine.model.num_parameters if isinstance(engine, NativeEngine) else None,
+            num_parameters=None if native is None else native.model.num_parameters,
             max_pieces=translator.search.max_pieces,
             beam=translator.search.beam,
         )
