@@ -8,7 +8,7 @@ from typing import Annotated, Any, Final, Literal, NoReturn, TypeVar
 
 from pydantic import Field, JsonValue, StringConstraints, ValidationError
 
-from transduce.config import SearchConfig, Settings, TransformerConfig
+from transduce.config import Record, SearchConfig, TransformerConfig
 from transduce.errors import BundleError
 from transduce.text import TARGET_MODEL
 
@@ -16,7 +16,7 @@ FileName = Annotated[str, StringConstraints(pattern=r"^\w+(\.\w+)*$")]
 """A plain name: nothing that leads out of the folder."""
 
 
-class FileRecord(Settings):
+class FileRecord(Record):
     """Size and digest of a saved file."""
 
     bytes: int = Field(ge=0)
@@ -26,7 +26,7 @@ class FileRecord(Settings):
     """The SHA-256 of the file, in hexadecimal digits."""
 
 
-class FolderDescription(Settings):
+class FolderDescription(Record):
     """The fields that descriptions of all kinds of folders have; each kind fixes the first two."""
 
     format: str
@@ -129,7 +129,7 @@ def _refuse_file(path: Path, finding: str) -> NoReturn:
     raise BundleError(f"{path}: {finding}: the folder is damaged or was changed; use an undamaged copy")
 
 
-class Languages(Settings):
+class Languages(Record):
     """The languages of a model; codes as in "en", empty where unknown."""
 
     source: str = ""
@@ -139,7 +139,7 @@ class Languages(Settings):
     """Language of the text that comes out."""
 
 
-class RecordedScore(Settings):
+class RecordedScore(Record):
     """A figure of quality, with what is needed to compute it again."""
 
     metric: str

@@ -8,7 +8,7 @@ if TYPE_CHECKING:
     from transduce.config.model import SearchConfig, TransformerConfig
     from transduce.config.presets import PRESETS, Preset
     from transduce.config.run import RunConfig, flatten, load_run_config, remove_settings, to_toml
-    from transduce.config.settings import Settings, first_problem, setting_problem
+    from transduce.config.settings import Record, Settings, first_problem, setting_problem
     from transduce.config.text import CorpusConfig, DataConfig, TextConfig
     from transduce.config.training import TrainingConfig, parse_duration
 else:
@@ -18,7 +18,7 @@ else:
             "transduce.config.model": "SearchConfig TransformerConfig",
             "transduce.config.presets": "PRESETS Preset",
             "transduce.config.run": "RunConfig flatten load_run_config remove_settings to_toml",
-            "transduce.config.settings": "Settings first_problem setting_problem",
+            "transduce.config.settings": "Record Settings first_problem setting_problem",
             "transduce.config.text": "CorpusConfig DataConfig TextConfig",
             "transduce.config.training": "TrainingConfig parse_duration",
         },
@@ -29,6 +29,7 @@ __all__ = [
     "CorpusConfig",
     "DataConfig",
     "Preset",
+    "Record",
     "RunConfig",
     "SearchConfig",
     "Settings",

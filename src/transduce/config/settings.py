@@ -17,6 +17,12 @@ class Settings(BaseModel):
     )
 
 
+class Record(Settings):
+    """What programs write and read again; nobody is shown descriptions of its fields, which take time to find."""
+
+    model_config = ConfigDict(use_attribute_docstrings=False)
+
+
 class Section(Settings):
     """A section of a recipe, whose numbers and names are checked to be such as the software can handle."""
 

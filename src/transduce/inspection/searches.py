@@ -28,7 +28,7 @@ from transduce.search import (
 from transduce.search.beam import search_sentences
 from transduce.search.constraints import Automaton
 from transduce.search.interface import backtrack
-from transduce.search.sentence_search import Candidate, SentenceSearch
+from transduce.search.sentence_search import Continuation, SentenceSearch
 from transduce.text import Tokenizer
 from transduce.translation import Network, Translator
 from transduce.translation.engines.compiled_network import make_network
@@ -59,7 +59,7 @@ class TracedSearch(SentenceSearch):
         self.traced: list[TracedToken] = []
         self._of_live: list[int | None] = [None]
 
-    def advance(self, candidates: Iterable[Candidate], finishing: frozenset[int] | None = None) -> None:
+    def advance(self, candidates: Iterable[Continuation], finishing: frozenset[int] | None = None) -> None:
         before, given = self.live, list(candidates)
         super().advance(given, finishing)
         numbers: dict[tuple[int, int], int] = {}

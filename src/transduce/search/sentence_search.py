@@ -56,6 +56,10 @@ class Candidate(NamedTuple):
     id: int
 
 
+Continuation = tuple[float, float, int, int]
+"""The fields of a `Candidate`: making a named tuple takes longer than what is done with it."""
+
+
 class SentenceSearch:
     """Live and finished hypotheses of one sentence, both best first.
 
@@ -96,12 +100,12 @@ class SentenceSearch:
         """Finish or keep the best 2 * beam continuations of all hypotheses, given best first; see `advance`."""
         before = [live.sum for live in self.live]
         self.advance(
-            Candidate(before[parent] + score, score, parent, token)
+            (before[parent] + score, score, parent, token)
             for score, parent, token in zip(scores, parents, ids, strict=True)
         )
 
-    def advance(self, candidates: Iterable[Candidate], finishing: frozenset[int] | None = None) -> None:
-        """Finish or keep candidates, given best first.
+    def advance(self, candidates: Iterable[Continuation], finishing: frozenset[int] | None = None) -> None:
+        """Finish or keep candidates, given best first, as `Candidate` or as plain tuples.
 
         A candidate that ends with the end symbol is finished if it is among the first `beam`, or, if `finishing` is
         given, if its index is in `finishing`. Of the others, the first `beam` become the live hypotheses.
@@ -110,30 +114,31 @@ class SentenceSearch:
             TransduceError: a log-probability is NaN.
         """
         self.length += 1
-        before, self.live = self.live, []
-        for place, candidate in enumerate(candidates):
-            if isnan(candidate.score):
+        before, live = self.live, list[LiveHypothesis]()
+        beam, end_id, automaton = self._beam, self._end_id, self.automaton  # this loop is what Python does all the time
+        for place, (total, score, parent, token) in enumerate(candidates):
+            if isnan(score):
                 raise TransduceError(
                     "the model's probabilities are not numbers (NaN): its weights are damaged, or diverged"
                 )
-            if candidate.sum == -inf:
+            if total == -inf:
                 continue
-            token = Token(candidate.id, candidate.score, before[candidate.parent].last)
-            if candidate.id == self._end_id:
-                if place < self._beam if finishing is None else place in finishing:
-                    self._finish(token)
-            elif len(self.live) < self._beam:
-                progress = before[candidate.parent].progress
-                if self.automaton is not None:
-                    progress = self.automaton.advance(progress, candidate.id)
-                self.live.append(LiveHypothesis(candidate.sum, candidate.parent, token, progress))
+            _, _, last, progress = before[parent]
+            if token == end_id:
+                if place < beam if finishing is None else place in finishing:
+                    self._finish(Token(token, score, last))
+            elif len(live) < beam:
+                if automaton is not None:
+                    progress = automaton.advance(progress, token)
+                live.append(LiveHypothesis(total, parent, Token(token, score, last), progress))
             elif finishing is None:  # what follows is beyond the first `beam`
                 break
-        if not self.live and not self.finished:  # every way is forbidden
-            self._finish(Token(self._end_id, -inf, before[0].last))
-        self.live.sort(key=_by_sum, reverse=True)  # the device ranked sums in float32
+        if not live and not self.finished:  # every way is forbidden
+            self._finish(Token(end_id, -inf, before[0].last))
+        live.sort(key=_by_sum, reverse=True)  # the device ranked sums in float32
+        self.live = live
         self.is_done = self._is_finished()
-        self.live += [self._filler] * (self._beam - len(self.live))
+        self.live += [self._filler] * (beam - len(live))
 
     def _finish(self, last: Token) -> None:
         self.finished.append(Hypothesis.from_tokens(*backtrack(last), self._alpha))

@@ -43,9 +43,9 @@ class CompiledEngine(BatchEngine):
 
     def __init__(self, model: CompiledModel, end_id: int, load_native: Callable[[], ModelEngine]) -> None:
         config = model.config
-        longest = {"longest": config.max_positions} if config.positions == "learned" else {}
-        super().__init__(end_id, config.vocabulary, **longest, count_token_bytes=partial(count_token_bytes, config))
-        self._model, self._load_native = model, load_native
+        super().__init__(end_id, config.vocabulary, model.longest, partial(count_token_bytes, config))
+        self._model = model
+        self._load_native = load_native
         self._native: ModelEngine | None = None
         self._is_loading = Lock()
 
@@ -55,6 +55,7 @@ class CompiledEngine(BatchEngine):
         with self._is_loading:
             if self._native is None:
                 self._native = self._load_native()
+                del self._load_native  # and with it the weights that it holds
             return self._native
 
     @property

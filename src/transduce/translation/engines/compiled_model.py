@@ -67,11 +67,17 @@ class CompiledModel:
         self._positions = _Positions(config, weights.get("positions.table"))
         self._tables = [_PositionTable(self._positions.compute(min(_FIRST_POSITIONS, self._positions.limit)))]
 
+    @property
+    def longest(self) -> int:
+        """Maximum number of tokens of a source or a target."""
+        return self._positions.limit
+
     def start(self, sources: Sequence[Sequence[int]]) -> DecoderCache:
         """Read sentences, each with `</s>`; returns the cache before the first token."""
-        lengths = np.array([len(source) for source in sources])
-        places = np.concatenate([np.arange(length) for length in lengths])
-        return self.read_source(np.array(list(chain.from_iterable(sources))), places, lengths)
+        lengths = [len(source) for source in sources]
+        places = [place for length in lengths for place in range(length)]
+        ids = list(chain.from_iterable(sources))
+        return self.read_source(np.array(ids), np.array(places), np.array(lengths))
 
     def read_source(self, ids: Integers, places: Integers, lengths: Integers, longest: int = 0) -> DecoderCache:
         """Read the tokens of one sentence after the other; see `PackedTransformer.read_source`.
