@@ -93,7 +93,7 @@ def training(arguments: argparse.Namespace, threads: int) -> dict[str, Work]:
     for name, count in (("whole batches", 1), ("micro-batches", threads)):
         torch.manual_seed(1)
         updater = Updater(Transformer(config.model), config.training, torch.device("cpu"))
-        updater.micro_batches = count
+        updater.parallel_micro_batches = count
         UPDATERS.append(updater)
         work[name] = updates(updater, cycle(chosen))
     return work

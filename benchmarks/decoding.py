@@ -119,7 +119,8 @@ class Worker:
         )
         stack.callback(self._process.kill)
         self.seconds: list[float] = []
-        self._process.stdout.readline()
+        if self._process.stdout.readline() != "ready\n":
+            raise SystemExit(f"{name} did not start: see its error above")
 
     def measure(self) -> None:
         """One pass."""

@@ -1,10 +1,10 @@
-"""What tests of several rooms need."""
+"""Fixtures that the tests of several packages share."""
 
 import os
 import random
 import signal
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -18,6 +18,10 @@ from hypothesis import settings
 with pytest.MonkeyPatch.context() as patch:
     patch.setattr(random, "getrandbits", random.Random().getrandbits)  # noqa: S311 - nothing here is secret
     import beartype  # noqa: F401 - takes the function with it
+
+    # Importing the package imports beartype.
+    from transduce.kernels.native.build import LEVELS, BuildError, build_library
+    from transduce.kernels.native.library import Library, load_levels
 
 # How long an example takes says more about the machine than about the code.
 settings.register_profile("suite", deadline=None)
@@ -86,3 +90,23 @@ def _adds_up_alike(width: int, num_outputs: int, num_threads: int) -> bool:
     return all(
         torch.equal(torch.nn.functional.linear(inputs[:count], weight), everything[:count]) for count in range(4, 72, 4)
     )
+
+
+@pytest.fixture(scope="session")
+def levels(tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, Library]:
+    """The compiled kernels at all levels that this processor has: as installed, or else built here."""
+    found = load_levels()
+    if not found:
+        try:
+            found = load_levels(build_library(tmp_path_factory.mktemp("native") / "kernels.so"))
+        except BuildError as error:
+            pytest.skip(f"compiled kernels cannot be built here: {error}")
+    return found
+
+
+@pytest.fixture(scope="session", params=list(LEVELS))
+def library(request: pytest.FixtureRequest, levels: Mapping[str, Library]) -> Library:
+    """The compiled kernels at one level after the other."""
+    if request.param not in levels:
+        pytest.skip(f"this processor has no {request.param}")
+    return levels[request.param]

@@ -238,7 +238,22 @@ def test_the_tours_of_the_code_lead_somewhere() -> None:
             assert name in definitions(module), (path, name)
 
 
-# Words of the first versions, for which the field has terms of its own: see "Words" in ARCHITECTURE.md.
+def test_every_name_in_the_description_of_the_code_exists() -> None:
+    """Files, and names with an underscore, a capital or a point, which no word of English has."""
+    text = re.sub(r"```.*?```", "", (SOURCE.parent / "ARCHITECTURE.md").read_text(encoding="utf-8"), flags=re.DOTALL)
+    quoted = set(re.findall(r"`([^`\s]+)`", text))
+    files = {one for one in quoted if re.search(r"\.(py|c|h)$", one) and not one.startswith("tests/")}
+    code = "\n".join(
+        path.read_text(encoding="utf-8") for path in PACKAGE.rglob("*") if path.suffix in {".py", ".c", ".h"}
+    )
+    known = set(re.findall(r"\w+", code))
+    everywhere = [path.relative_to(PACKAGE).as_posix() for path in PACKAGE.rglob("*")]
+    assert [one for one in files if not any(f"/{path}".endswith(f"/{one}") for path in everywhere)] == []
+    names = {one.split("(")[0] for one in quoted - files if re.fullmatch(r"[A-Za-z_][\w.]*(\(.*\))?", one)}
+    assert [one for one in names if not known.issuperset(one.split("."))] == []
+
+
+# Words of the first versions, for which the field has terms of its own.
 COINED_WORDS = [
     "TranslationWish",
     "LineOptions",

@@ -5,7 +5,7 @@ from typing import NoReturn
 
 
 def main() -> NoReturn:
-    """See `cli.main`."""
+    """Run `cli.main`; Ctrl-C ends it without a traceback, also while its modules are being imported."""
     try:
         from transduce.cli import main as run  # noqa: PLC0415 - it takes a while
     except KeyboardInterrupt:

@@ -15,7 +15,7 @@ A message names the value that was found, the rule it breaks and what to do abou
     ├── WriteError               a file or folder that could not be written, as on a full disk
     ├── TrainingError            training that cannot go on
     ├── EndedElsewhere           another rank of the run has ended, and says why
-    ├── Refusal                  a server does not do now what it was asked; its kinds are in serving/errors.py
+    ├── Refusal                  a server refuses a request for now; the subclasses are in serving/errors.py
     └── Interrupted              exit code 130: Ctrl-C or SIGTERM, after the state was saved
 """
 
@@ -78,21 +78,21 @@ class TrainingError(TransduceError):
 
 
 class EndedElsewhere(TransduceError):  # noqa: N818 - the error is another rank's
-    """Another of the ranks that train together has ended first and says why: nothing is left to say here."""
+    """Another rank of the same training run has ended first and says why; this rank says nothing."""
 
 
 class Refusal(TransduceError):  # noqa: N818 - nothing is wrong but the moment
-    """A server does not do now what it was asked, and would at another time; nothing needs to be corrected."""
+    """A server refuses a request that it would accept at another time; nothing needs to be corrected."""
 
 
-class Interrupted(TransduceError):  # noqa: N818 - it is a wish that was granted, not an error
+class Interrupted(TransduceError):  # noqa: N818 - a request that was granted is no error
     """Training was asked to stop (Ctrl-C or SIGTERM); its state is on disk."""
 
     exit_code = 130
 
 
 def is_out_of_memory(error: BaseException) -> bool:
-    """Whether `error` is a lack of memory: Python's, or torch's, known by its words, as torch may not be loaded."""
+    """Whether `error` says that memory is full; torch's are known by their text, as torch may not be loaded."""
     return isinstance(error, MemoryError) or (
         isinstance(error, RuntimeError) and any(words in str(error) for words in _REFUSED_MEMORY)
     )

@@ -80,3 +80,9 @@ def test_output_is_utf_8_wherever_it_goes(transduce: Any, workspace: Path, monke
         monkeypatch.setattr(sys, "stdout", stream)
         assert transduce("info", "größe.toml", "--json").exit_code == 0
     assert json.loads((workspace / "output").read_text(encoding="utf-8"))["subject"] == "größe.toml"
+
+
+def test_help_breaks_lines_only_at_the_width_of_the_terminal(process: Any) -> None:
+    (line,) = (line for line in process("train", "--help", environment={"COLUMNS": "250"}).lines if "--time" in line)
+    assert "how long it may take" in line
+    assert "ends in it with an averaged model." in line

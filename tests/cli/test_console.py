@@ -3,6 +3,7 @@ import pty
 import re
 import subprocess
 import sys
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import nullcontext, suppress
 from io import FileIO, TextIOWrapper
@@ -18,7 +19,8 @@ from transduce.cli.console import (
     ConsoleReporter,
     LineProgress,
     format_duration,
-    score_with_interval,
+    format_score,
+    standard_input,
 )
 from transduce.evaluation import Score
 
@@ -95,7 +97,7 @@ def test_translations_stay_apart_from_messages(start: Callable[..., subprocess.P
     ],
 )
 def test_a_score_is_told_with_its_interval(score: Score, text: str) -> None:
-    assert score_with_interval(score) == text
+    assert format_score(score) == text
 
 
 @pytest.mark.parametrize(
@@ -178,3 +180,17 @@ def test_a_terminal_has_a_live_line_that_goes_away(half_read: BinaryIO, monkeypa
     assert "100 lines" in found
     assert found.index("100 lines") < found.index("150 lines")
     assert found.endswith("\x1b[2K")  # the line is wiped
+
+
+def test_standard_input_that_does_not_block_is_read_to_its_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    reader, writer = os.pipe()
+    os.set_blocking(reader, False)
+    os.write(writer, b"first\n")
+    later = threading.Timer(0.2, lambda: (os.write(writer, b"second\n"), os.close(writer)))
+    with os.fdopen(reader) as stream:
+        monkeypatch.setattr(sys, "stdin", stream)
+        later.start()
+        taken = standard_input()
+        assert taken is not None
+        assert taken.read() == b"first\nsecond\n"
+    later.join()

@@ -46,7 +46,7 @@ class Writer:
 
 
 WRITERS = {
-    "inspect": Writer(INSPECT, ("transduce.cli.inspect", "_document"), "page.html", is_folder=False),
+    "inspect": Writer(INSPECT, ("transduce.cli.inspect", "_make_document"), "page.html", is_folder=False),
     "calibrate": Writer(
         ("calibrate", *TEXT), ("transduce.cli.evaluate", "measure_confidence"), "calibration.json", is_folder=False
     ),

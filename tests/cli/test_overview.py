@@ -65,6 +65,13 @@ def test_origins_are_comments(transduce: Any, workspace: Path, monkeypatch: pyte
     } <= set(lines)
 
 
+def test_what_comes_from_the_bundle_of_a_fine_tuning_says_so(transduce: Any, workspace: Path, run_folder: Path) -> None:
+    lines = transduce("config", "show", "--set", f"training.start_from={run_folder}").lines
+    origin = "  # training.start_from"
+    expected = {"d_model = 32", 'source_language = "en"', "max_extra_length = 8"}
+    assert {f"{setting}{origin}" for setting in expected} <= set(lines)
+
+
 def test_the_schema_describes_every_setting(transduce: Any) -> None:
     answer = transduce("config", "schema")
     schema = json.loads(answer.output)

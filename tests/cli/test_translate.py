@@ -278,14 +278,14 @@ def test_mistakes_are_explained(transduce: Any, run_folder: Path, options: list[
     assert message in answer.messages
 
 
-def test_each_line_may_have_its_own_wishes(transduce: Any, run_folder: Path) -> None:
-    wishes = [
+def test_each_line_may_have_its_own_options(transduce: Any, run_folder: Path) -> None:
+    requests = [
         {"text": "ba do fi"},
         {"text": "ba do fi", "require": ["ukuk"]},
         {"text": "ba do fi", "prefix": "el"},
         {"text": ""},
     ]
-    given = "".join(json.dumps(wish) + "\n" for wish in wishes).encode()
+    given = "".join(json.dumps(request) + "\n" for request in requests).encode()
     plain, required, begun, blank = transduce("translate", run_folder, "--json-input", standard_input=given).lines
     assert [plain] == transduce("translate", run_folder, standard_input=b"ba do fi\n").lines
     assert required.split().count("ukuk") == 1
@@ -307,7 +307,7 @@ def test_each_line_may_have_its_own_wishes(transduce: Any, run_folder: Path) -> 
         ('{"text": "ba", "forbid": [""]}', "line 2"),
     ],
 )
-def test_what_stands_before_a_line_that_is_no_wish_is_delivered(
+def test_what_stands_before_a_line_that_is_no_request_is_translated(
     transduce: Any, run_folder: Path, line: str, message: str
 ) -> None:
     given = f'{{"text": "ba do"}}\n{line}\n{{"text": "fi"}}\n'.encode()
@@ -318,7 +318,7 @@ def test_what_stands_before_a_line_that_is_no_wish_is_delivered(
 
 
 @pytest.mark.parametrize("options", [("--samples=2",), ("--protect",)])
-def test_what_stands_before_a_wish_that_cannot_be_combined_is_delivered(
+def test_what_stands_before_a_request_that_cannot_be_combined_is_translated(
     transduce: Any, run_folder: Path, options: tuple[str, ...]
 ) -> None:
     given = b'{"text": "ba do"}\n{"text": "fi"}\n{"text": "ku", "forbid": ["uk"]}\n{"text": "le"}\n'

@@ -259,6 +259,7 @@ WRONG = {
     "training.updates=true": "--set: training.updates = True: must be a valid integer",
     "training.updates=0": "--set: training.updates = 0: must be greater than or equal to 1",
     "training.updates=3000000000": "--set: training.updates = 3000000000: must be at most 2147483647",
+    "training.updates=-3000000000": "--set: training.updates = -3000000000: must be greater than or equal to 1",
     "output=a\0b": "--set: output = 'a\\x00b': must be without the character NUL, which no name can have",
     "data.pairs=t\udce9.tsv": "--set: data.pairs = 't\\udce9.tsv': must be UTF-8: rename the file or folder",
     "search.length_penalty=1e308": "--set: search.length_penalty = 1e+308: must be less than or equal to 10",

@@ -4,7 +4,7 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from transduce.config import TrainingConfig
+from transduce.config import UNLIMITED_UPDATES, TrainingConfig
 
 STABLE = {"schedule": "warmup_stable_decay", "learning_rate": 1e-3}
 
@@ -63,3 +63,15 @@ def test_a_time_limit_in_seconds(time_limit: str, seconds: int) -> None:
 
 def test_without_a_time_limit_there_is_no_end_of_time() -> None:
     assert TrainingConfig().time_limit_seconds == math.inf
+
+
+@pytest.mark.parametrize(
+    ("settings", "length"),
+    [
+        ({"updates": 8_000}, "8,000 updates"),
+        ({"updates": UNLIMITED_UPDATES, "time_limit": "30m"}, "30m"),
+        ({"updates": 500, "time_limit": "1h30m"}, "500 updates or 1h30m"),
+    ],
+)
+def test_the_length_of_a_run_is_said_without_a_number_that_means_none(settings: dict[str, Any], length: str) -> None:
+    assert TrainingConfig(**STABLE, **settings).describe_length() == length

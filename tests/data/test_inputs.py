@@ -1,3 +1,4 @@
+import json
 import os
 import random
 import tracemalloc
@@ -13,7 +14,7 @@ from hypothesis import strategies as st
 
 from transduce.config import TextConfig
 from transduce.data.inputs import RepetitionFinder, TrainingText, choose_held_out, is_blank
-from transduce.errors import CorpusError, UserError
+from transduce.errors import ConfigError, CorpusError, UserError
 
 words = st.sampled_from(["", " ", "a", "b", "c", "d e", "f"])
 pair_lists = st.lists(st.tuples(words, words), max_size=30)
@@ -207,6 +208,25 @@ def test_a_row_that_is_a_header_in_one_language_pair_alone_decides_the_key(
         for source in ("is", "en")
     }
     assert counts == {"is": 100, "en": 101}
+
+
+def test_languages_decide_the_key_of_json_whatever_the_case_of_its_ending(
+    preparation: Any, make_corpus: Callable[..., Corpus]
+) -> None:
+    rows = [{"translation": {"en": source, "de": target}} for source, target in make_corpus(100)]
+    (preparation.folder / "train.JSON").write_text("\n".join(map(json.dumps, rows)), encoding="utf-8")
+    folders = {
+        preparation(pairs="train.JSON", source_language=source, target_language=target).folder
+        for source, target in (("en", "de"), ("de", "en"))
+    }
+    assert len(folders) == 2
+
+
+def test_a_wrong_column_of_standard_input_is_not_said_of_a_file(preparation: Any) -> None:
+    path = preparation.folder / "train.tsv"
+    path.write_bytes(b"a\tb\n")
+    with path.open("rb") as preparation.standard_input, pytest.raises(ConfigError, match="a column in standard input,"):
+        preparation(pairs="-", columns=("x", "y"))
 
 
 def test_broken_standard_input_leaves_nothing(preparation: Any) -> None:

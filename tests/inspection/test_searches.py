@@ -34,7 +34,7 @@ def test_with_any_beam_and_length_penalty(
 @pytest.mark.exhaustive
 @pytest.mark.parametrize("settings", [{}, HABITS, {"min_length": 5}])
 @pytest.mark.parametrize("prefix", [(), (33,), (33, 12, 33)])
-def test_it_obeys_prefixes_and_habits_as_the_engine_does(
+def test_it_obeys_prefixes_and_logits_processors_as_the_engine_does(
     make_model: Callable[..., Transformer], make_searches: Make, settings: dict[str, float], prefix: tuple[int, ...]
 ) -> None:
     if settings == HABITS:

@@ -225,7 +225,9 @@ def test_continuations_begin_with_the_target_and_another_token(
         assert one["probability"] == pytest.approx(np.exp(scored.token_scores[one["position"]]), abs=1e-5)
 
 
-def test_continuations_that_habits_forbid_are_left_out(make_model: MakeModel, make_translator: MakeTranslator) -> None:
+def test_continuations_that_the_logits_processor_forbids_are_left_out(
+    make_model: MakeModel, make_translator: MakeTranslator
+) -> None:
     translator = make_translator(make_model(), beam=1, no_repeat_ngram=1)
     document = inspect_text(translator, InspectionRequest(text=SENTENCE, include=["continuations"]))
     assert document["continuations"]

@@ -51,6 +51,7 @@ def test_nothing_is_lost(markup: str, is_xml: bool) -> None:
         ('<a title="1 > 0">b', [('<a title="1 > 0">', "start", "a"), ("b", "text", "")]),
         ("<p don't>b", [("<p don't>", "start", "p"), ("b", "text", "")]),
         ("<!-- <b> -->c", [("<!-- <b> -->", "other", ""), ("c", "text", "")]),
+        ("<!-->a<!--->b", [("<!-->", "other", ""), ("a", "text", ""), ("<!--->", "other", ""), ("b", "text", "")]),
         (
             "<script>a<b></script>",
             [("<script>", "start", "script"), ("a<b>", "text", ""), ("</script>", "end", "script")],

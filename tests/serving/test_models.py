@@ -8,7 +8,7 @@ import pytest
 
 from transduce.bundle import Bundle
 from transduce.errors import BundleError, ConfigError
-from transduce.interop import load_translator
+from transduce.interop import export_bundle, load_translator
 from transduce.serving import models
 from transduce.serving.models import (
     Languages,
@@ -35,6 +35,42 @@ def test_a_model_says_what_it_is(bundle: Path) -> None:
     assert info.num_parameters == Bundle.open(bundle).load_model().num_parameters
     assert model.confidence is None
     assert model.head is None
+
+
+@pytest.mark.parametrize("engine", ["ctranslate2", "onnx"])
+def test_the_precision_is_that_of_the_folder_that_was_exported(
+    make_bundle: Callable[..., Path], tmp_path: Path, engine: str
+) -> None:
+    pytest.importorskip({"onnx": "onnxruntime"}.get(engine, engine))
+    bundle = make_bundle(tmp_path / "model", scale=1)
+    export_bundle(Bundle.open(bundle), engine, tmp_path / "exported", precision="int8", num_sentences=3)
+    for path, precision in ((tmp_path / "exported", "int8"), (bundle, "float32")):
+        model = LoadedModel.load(path, ModelSettings(engine=engine, device="cpu", precision="auto"))
+        assert model.info.precision == precision
+
+
+def test_a_model_that_may_not_be_read_for_a_moment_stays(
+    bundle: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As while its folder is copied with the rights of somebody else."""
+    path = tmp_path / "model"
+    shutil.copytree(bundle, path)
+    loaded = Models([path], SETTINGS, Metrics(), lambda _: None)
+    loaded.load()
+
+    def refuse(_: Path) -> Path:
+        raise PermissionError(13, "Permission denied")
+
+    async def check() -> None:
+        watching = asyncio.create_task(loaded.watch(0.01))
+        with monkeypatch.context() as patch:
+            patch.setattr(models, "find_bundle", refuse)
+            await asyncio.sleep(0.1)
+        assert not watching.done()
+        watching.cancel()
+
+    asyncio.run(check())
+    assert loaded.infos
 
 
 def test_languages_can_be_given_to_a_model_that_does_not_say_them(

@@ -93,7 +93,7 @@ def test_every_refusal_is_counted_once(make_running: Callable[..., Any], bundle:
     assert ask("/v1/translate", text | {"format": "html"}) == 503
     assert ask("/v1/translate", text, headers={}) == 401
     assert ask("/translate", {"api_key": "wrong"}, headers={}) == 403
-    statuses = [ask("/translate", {"q": "Sun.", "source": "en", "target": "de"}) for _ in range(6)]
+    statuses = [ask("/translate", {"q": "Sun.", "source": "en", "target": "de"}) for _ in range(12)]
     assert statuses[-1] == 429
     counted = text_of(running.service.metrics)
     found = dict(re.findall(r'transduce_refusals_total\{reason="([^"]+)"\} (\S+)', counted))
@@ -124,7 +124,7 @@ SECRET = "Xyzzyplugh"
 @pytest.fixture
 def log() -> Iterator[Callable[..., list[str]]]:
     """Start to log in a format, and get the next so many lines."""
-    loggers = [logging.getLogger(name) for name in ("transduce.serving", "uvicorn", "asyncio")]
+    loggers = [logging.getLogger(name) for name in ("transduce.serving", "uvicorn", "asyncio", "python_multipart")]
     before = [(one.handlers, one.level, one.propagate) for one in loggers]
     stream = io.StringIO()
 
@@ -168,7 +168,9 @@ def test_a_line_for_each_request(client: httpx.Client, lines: Any) -> None:
     assert [line[name] for name in told] == ["info", "request", "mine-1", "POST", "/v1/translate", "en-de", 200]
 
 
-def test_nothing_that_anybody_wrote_is_logged_or_counted(client: httpx.Client, lines: Any) -> None:
+def test_nothing_that_anybody_wrote_is_logged_or_counted(
+    client: httpx.Client, lines: Any, caplog: pytest.LogCaptureFixture
+) -> None:
     """Not in texts, addresses, names of parameters, headers or methods, and not where it goes wrong."""
     client.post("/translate", params={"q": SECRET, "source": "en", "target": "de", "api_key": SECRET})
     client.post("/translate", json={"q": SECRET, "source": SECRET, "target": SECRET, SECRET: SECRET})
@@ -179,10 +181,12 @@ def test_nothing_that_anybody_wrote_is_logged_or_counted(client: httpx.Client, l
     client.get(f"/{SECRET}")
     client.get(f"/page/{SECRET}")
     client.request(SECRET.upper(), "/translate")
+    client.post("/translate", content=SECRET, headers={"Content-Type": "multipart/form-data; boundary=a"})
     client.get("/health", headers={"X-Request-ID": f"{SECRET} {SECRET}", "Authorization": f"Bearer {SECRET}"})
-    found = lines(10)
+    found = lines(11)
     assert SECRET.lower() not in json.dumps(found).lower()
     assert SECRET.lower() not in client.get("/metrics").text.lower()
+    assert not [one for one in caplog.records if one.name.startswith("python_multipart")]  # it would show bytes
 
 
 def test_a_request_has_a_name(client: httpx.Client) -> None:

@@ -459,6 +459,13 @@ def test_nobody_waits_for_an_inspection_but_other_inspections(bundle: Path, monk
     served(check, bundle)
 
 
+def test_an_inspection_fits_into_any_queue(bundle: Path) -> None:
+    async def check(service: Service) -> None:
+        assert (await service.inspect(EN_DE, {"text": "Sun.", "include": []}))["target"]["text"]
+
+    served(check, bundle, limits=Limits(max_queue_tokens=100))
+
+
 ENGLISH = "A man and a woman walk through the woods with their dog."
 GERMAN = "Ein Mann und eine Frau gehen mit ihrem Hund durch den Wald."
 FOREIGN = "<p title='der die das und nicht sich auf mit dem den ist im auch'></p>\n" * 60
@@ -495,6 +502,22 @@ def test_a_word_that_may_be_of_the_target_language_is_translated(client: httpx.C
     assert found["detectedLanguage"]["confidence"] <= 50
     direct = client.post("/translate", json={"q": text, "source": "en", "target": "de"}).json()
     assert found["translatedText"] == direct["translatedText"]
+
+
+@pytest.mark.parametrize("text", ["7.", "Sun moon."])
+def test_a_model_from_a_language_to_itself_translates_what_is_detected(
+    make_bundle: Callable[..., Path], tmp_path: Path, text: str
+) -> None:
+    """A text without letters has no probability in any language."""
+    path = make_bundle(tmp_path / "itself", target="en")
+
+    async def check(service: Service) -> None:
+        async with asyncio.timeout(20):
+            (answer,) = (await service.translate(TranslationRequest([text], None, "en", WHOLE))).translations
+        assert answer.source == "en"
+        assert [answer.text] == Translator.load(path, device="cpu", precision="float32").translate([text])
+
+    served(check, path)
 
 
 def test_a_sentence_of_the_target_language_is_its_own_translation(client: httpx.Client) -> None:

@@ -523,8 +523,10 @@ def test_files_that_belong_together_are_all_there(two: Tokenizer, name: str) -> 
 
 
 @pytest.mark.parametrize(("name", "side"), [(SOURCE_MODEL, "source"), (TARGET_MODEL, "target")])
-@pytest.mark.parametrize("content", [b"", b"no model"])
-def test_a_damaged_model_is_named(two: Tokenizer, name: str, side: str, content: bytes) -> None:
+@pytest.mark.parametrize("content", [b"", b"no model", "no text"])
+def test_a_damaged_model_is_named(two: Tokenizer, name: str, side: str, content: bytes | str) -> None:
+    if isinstance(content, str):  # a piece that is no UTF-8
+        content = two.files[name].replace("▁".encode(), b"\xff\xff\xff")
     with pytest.raises(UserError, match=f"damaged, {side}: is .*not a SentencePiece model"):
         Tokenizer.from_files({**two.files, name: content}, "damaged")
 

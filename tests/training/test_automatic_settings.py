@@ -4,14 +4,14 @@ from pathlib import Path
 
 import pytest
 
-from transduce.config import PRESETS, RunConfig, load_run_config
+from transduce.config import PRESETS, UNLIMITED_UPDATES, RunConfig, load_run_config
 from transduce.errors import CorpusError
 from transduce.text import CorpusSize
 from transduce.training import RunFolder, choose_settings_for_run
 from transduce.training.automatic_settings import (
     MAX_PAIRS_OF_PRESET,
     MEASURED_RUNS,
-    UNLIMITED,
+    STANDARD_INPUT,
     choose_settings_for_size,
     expected_quality,
 )
@@ -47,6 +47,8 @@ def test_a_larger_corpus_feeds_a_larger_model(num_pairs: int, preset: str) -> No
 @pytest.mark.parametrize(
     ("num_characters", "time_limit", "dropout"),
     [
+        (150_000, None, 0.4),
+        (150_000, "1m", 0.4),
         (400_000, None, 0.3),
         (400_000, "1m", 0.3),
         (900_000, None, 0.2),
@@ -85,7 +87,7 @@ def test_a_run_that_has_begun_keeps_what_was_counted(make_config: Callable[..., 
         expected["model.dropout"] = config.model.dropout
         assert choose_settings_for_run(given, restart=False) == expected
         timed = choose_settings_for_run(given, "30m", restart=False)
-        assert timed == expected | {"training.updates": UNLIMITED}
+        assert timed == expected | {"training.updates": UNLIMITED_UPDATES}
     with pytest.raises(CorpusError, match="none"):
         choose_settings_for_run(given, restart=True)
 
@@ -105,7 +107,7 @@ def test_counts_the_pairs_of_all_corpora(tmp_path: Path, monkeypatch: pytest.Mon
 def test_standard_input_is_not_read(tmp_path: Path) -> None:
     given = {"output": str(tmp_path / "run")}
     assert choose_settings_for_run({**given, "data.pairs": "-"}, restart=False) == choose_settings_for_size(
-        CorpusSize(0, 0)
+        STANDARD_INPUT
     )
     assert choose_settings_for_run(given, restart=False) == choose_settings_for_size(CorpusSize(0, 0))
 
@@ -117,7 +119,7 @@ def test_a_run_ends_by_epochs_or_by_its_time_and_never_by_a_fixed_number_of_upda
     assert lengths == sorted(lengths, reverse=True)
     assert "training.updates" not in choose_settings_for_size(news(6_000))
     timed = choose_settings_for_size(news(6_000), "30m")
-    assert timed["training.updates"] == UNLIMITED
+    assert timed["training.updates"] == UNLIMITED_UPDATES
     assert "training.epochs" not in timed
 
 

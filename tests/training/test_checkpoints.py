@@ -79,6 +79,13 @@ def test_the_bundle_works_and_claims_no_scores(copier: Any, tmp_path: Path) -> N
     assert Translator.load(tmp_path / "average", device="cpu").translate(["sun moon"]) == ["sun moon"]
 
 
+def test_the_bundle_claims_no_moving_average(make_config: Callable[..., RunConfig], tmp_path: Path) -> None:
+    folder = train(make_config(training__updates=8, training__ema_decay=0.9)).folder
+    assert Bundle.open(folder / "last").description.training["ema_decay"] == 0.9
+    average_run(folder, 1, tmp_path / "average")
+    assert Bundle.open(tmp_path / "average").description.training["ema_decay"] == 0.0
+
+
 def test_too_few_checkpoints(copier: Any, tmp_path: Path) -> None:
     with pytest.raises(RunError, match=r"holds 3 checkpoints, 4 were asked for.*keep_checkpoints"):
         average_run(copier.result.folder, 4, tmp_path / "average")
@@ -106,13 +113,15 @@ def test_a_damaged_checkpoint_is_not_averaged(make_config: Callable[..., RunConf
     assert average_run(result.folder, 1, tmp_path / "average") == [2]
 
 
-def test_a_checkpoint_with_halvings_loads(make_config: Callable[..., RunConfig], tmp_path: Path) -> None:
-    """Earlier checkpoints have the binary logarithm of the number of micro-batches, by another name."""
+@pytest.mark.parametrize("earlier", [{"halvings": 2}, {"memory_micro_batches": 4}])
+def test_a_checkpoint_with_earlier_names_loads(make_config: Callable[..., RunConfig], earlier: dict[str, int]) -> None:
+    """`halvings` is the binary logarithm of the number of sequential micro-batches."""
     folder = train(make_config(training__updates=8)).folder
     tensors, state = load_checkpoint(folder / "checkpoints", 8)
-    assert state.pop("memory_micro_batches") == 1
-    save_checkpoint(folder / "checkpoints", 8, tensors, {**state, "halvings": 2})
+    assert (state.pop("sequential_micro_batches"), state.pop("parallel_micro_batches")) == (1, 1)
+    save_checkpoint(folder / "checkpoints", 8, tensors, {**state, **earlier, "micro_batches": 3})
     config = make_config(training__updates=8)
     sizes = config.model.model_copy(update={"vocabulary": tensors["weights"]["source_embedding.weight"].size(0)})
     updater = Updater(Transformer(sizes), config.training, torch.device("cpu"))
-    assert RunState.load(RunFolder(folder), 8, updater).memory_micro_batches == 4
+    loaded = RunState.load(RunFolder(folder), 8, updater)
+    assert (loaded.sequential_micro_batches, loaded.parallel_micro_batches) == (4, 3)

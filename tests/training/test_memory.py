@@ -158,7 +158,7 @@ def test_it_leaves_no_trace(make_updater: Callable[..., Updater], num_updates: i
     before = everything(updater)
     fit = probe_memory(updater, LENGTHS, 60)
     assert everything(updater) == before
-    assert fit.micro_batches == 1
+    assert fit.sequential_micro_batches == 1
     assert fit.seconds_per_update > 0
 
 
@@ -215,7 +215,7 @@ def allow_more(number: int) -> None:
 
 def micro_batches(free: int, safe_share: float = memory.SAFE_SHARE) -> int:
     memory.get_available_memory = lambda _: free
-    found = memory.probe_memory(make_updater(4000), LENGTHS, 4000, 1, safe_share).micro_batches
+    found = memory.probe_memory(make_updater(4000), LENGTHS, 4000, 1, safe_share).sequential_micro_batches
     memory.get_available_memory = get_available_memory
     return found
 
@@ -237,7 +237,7 @@ found["with such a safe share"] = [micro_batches(2**30, share) for share in (1.0
 tried, sizes = memory._run_shapes, []
 memory._run_shapes = refuse_the_first
 fit = memory.probe_memory(make_updater(4000), LENGTHS, 4000)
-found["after one refusal"] = fit.micro_batches, sizes[0], fit.used
+found["after one refusal"] = fit.sequential_micro_batches, sizes[0], fit.used
 memory._run_shapes = tried
 
 updater = make_updater(8000, d_ff=2048)
@@ -250,7 +250,7 @@ traces = [not torch.equal(one, old) for one, old in zip(after, before)]
 traces += [one.grad is not None for one in updater.model.parameters()]
 traces += [bool(updater.optimizer.state), updater.optimizer.param_groups[0]["lr"] != 0.0]
 traces += [[part.training for part in updater.model.modules()] != modes]
-found["when refused"] = fit.micro_batches, any(traces), fit.used, fit.available
+found["when refused"] = fit.sequential_micro_batches, any(traces), fit.used, fit.available
 resource.setrlimit(resource.RLIMIT_AS, limits)
 
 updater = make_updater(60, d_ff=65_536)
@@ -287,7 +287,7 @@ def test_a_run_that_goes_on_takes_all_that_is_free(found_alone: dict[str, Any]) 
 
 @linux_only
 def test_it_never_goes_back_to_larger_parts(make_updater: Callable[..., Updater]) -> None:
-    assert probe_memory(make_updater(batch_tokens=4000), LENGTHS, 4000, 8).micro_batches == 8
+    assert probe_memory(make_updater(batch_tokens=4000), LENGTHS, 4000, 8).sequential_micro_batches == 8
 
 
 def test_a_batch_that_is_refused_memory_is_halved(found_alone: dict[str, Any]) -> None:
@@ -329,7 +329,7 @@ def test_memory_is_refused_in_many_words(
         return 0.1
 
     monkeypatch.setattr("transduce.training.memory._run_shapes", refuse_the_first)
-    assert probe_memory(make_updater(), LENGTHS, 60).micro_batches == 2
+    assert probe_memory(make_updater(), LENGTHS, 60).sequential_micro_batches == 2
 
 
 def test_what_another_rank_was_refused_is_given_back_here_too(
@@ -340,7 +340,7 @@ def test_what_another_rank_was_refused_is_given_back_here_too(
     answers = [False, False, True, False, False, False]  # the third: whether anyone was refused a whole batch
     monkeypatch.setattr("transduce.training.memory._release_memory", given_back.append)
     monkeypatch.setattr(type(updater.ranks), "any", lambda *_: answers.pop(0))
-    assert probe_memory(updater, LENGTHS, 60).micro_batches == 2
+    assert probe_memory(updater, LENGTHS, 60).sequential_micro_batches == 2
     assert given_back == [updater]
 
 

@@ -117,7 +117,7 @@ def test_some_settings_may_change(make_config: MakeConfig, used: Path, corpus: P
         "search__batch_tokens": 100,
     }
     assert train(make_config(**changes)).updates == 3
-    timed = {"training.epochs", "training.time_limit"}  # see test_time_limit.py
+    timed = {"training.epochs", "training.time_limit"}  # see test_updater.py
     assert {key.replace("__", ".") for key in changes} | {"output", "model.vocabulary"} | timed == MAY_DIFFER
 
 

@@ -23,8 +23,8 @@ from transduce.training.updater import (
     Decay,
     ExponentialMovingAverage,
     autocast,
+    make_default_decay,
     plan_decay,
-    planned_decay,
     use_deterministic_algorithms,
 )
 
@@ -94,7 +94,7 @@ def test_a_decay_that_continues_another_begins_where_that_one_is() -> None:
 @pytest.mark.parametrize("updates", [1, 2, 3, 5, 1000])
 def test_every_run_ends_with_a_decay_of_at_least_one_update(updates: int) -> None:
     config = TrainingConfig(schedule="warmup_stable_decay", learning_rate=1e-3, updates=updates, decay_share=0.2)
-    decay = planned_decay(config)
+    decay = make_default_decay(config)
     assert 1 <= decay.start <= decay.end == updates
     assert decay.end + 1 - decay.start == max(1, round(updates / 5))
 

@@ -24,11 +24,11 @@ from transduce.config import Settings
 from transduce.errors import BundleError
 
 MARK = b'"format": "transduce calibration"'
-"""By which a file is known to be a calibration, a damaged one, too."""
+"""Text by which a file is recognised as a calibration, even a damaged one."""
 
 
 class LogisticFit(Settings):
-    """A probability from those of a word's or a sentence's tokens.
+    """The confidence of a word or sentence, computed from the probabilities of its tokens.
 
     1 / (1 + exp(-(intercept + minimum * a + mean * b))), where a is the log-odds, log(p / (1 - p)), of the lowest of
     the tokens' probabilities and b that of their geometric mean.

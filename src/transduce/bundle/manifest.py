@@ -1,4 +1,4 @@
-"""What a folder says of itself: JSON with format, sizes and digests of its files, and a model card in Markdown."""
+"""Descriptions of saved folders: JSON with format, sizes and digests of the files, and a model card in Markdown."""
 
 import hashlib
 import json

@@ -34,7 +34,7 @@ class Overview:
     bundle: BundleDescription | None = None
 
     def as_json(self) -> dict[str, Any]:
-        """All of it."""
+        """The overview as a JSON object."""
         found = {
             "subject": self.subject,
             "kind": self.kind,
@@ -50,7 +50,7 @@ class Overview:
         return found
 
     def as_text(self) -> str:
-        """The same to read: one fact a line, tensors at the end."""
+        """The overview as text: one fact a line, then the tensors, then the settings of the run."""
         facts: dict[str, object] = {
             self.kind: self.subject,
             "parameters": f"{self.parameters:,} ({4 * self.parameters / 1e6:,.1f} MB in float32)",

@@ -9,9 +9,10 @@ import sys
 import traceback
 from collections.abc import Sequence
 from contextlib import redirect_stdout
+from functools import cached_property
 from io import TextIOWrapper
 from types import FrameType
-from typing import Any, NoReturn, cast
+from typing import TYPE_CHECKING, Any, NoReturn, cast
 
 from cyclopts import App, CycloptsError, Parameter
 
@@ -22,6 +23,9 @@ from transduce.cli.standard_streams import (
     print_message,
 )
 from transduce.errors import EndedElsewhere, TransduceError, is_out_of_memory
+
+if TYPE_CHECKING:
+    from transduce.cli.help_formatter import HelpFormatter
 
 COMMANDS = {
     "train": "Train a model from parallel text, or go on where training stopped.\n\n"
@@ -49,9 +53,10 @@ COMMANDS = {
     "info": "Describe a preset, recipe, run or bundle: parameters, shapes, sizes, settings.",
     "config": "Show the settings of a recipe, or the schema of all settings.",
     "serve": "Translate over HTTP, for clients of LibreTranslate and DeepL, and for browsers.\n\n"
-    "http://127.0.0.1:5000/ is a page that shows the Transformer at work, /docs describes the API. SIGTERM or Ctrl-C "
-    "lets nobody in any more, finishes what was accepted, and ends with exit code 0. A model whose files change is "
-    "loaded anew, and no request is lost. /v1/score, /v1/inspect, and keeping tags and terms need the native engine.",
+    "http://127.0.0.1:5000/ is a page that shows the Transformer at work, /docs describes the API. After SIGTERM or "
+    "Ctrl-C the server refuses new requests, finishes those that it has accepted, and ends with exit code 0. A model "
+    "whose files change is loaded anew, and no request is lost. /v1/score, /v1/inspect, and keeping tags and terms "
+    "need the native engine.",
     "inspect": "Write a page that shows how a sentence is translated.\n\n"
     "Attention, the arithmetic of each head, the search as a tree, and what each layer predicts: one file, which opens "
     "from disk in any browser, without a network.",
@@ -59,7 +64,29 @@ COMMANDS = {
     "The data are numbers, years and dates in English and German. It takes two processor cores and no network. The "
     "bundle works with every other command.",
 }
-"""What `transduce --help` says of each, and then what its own help adds."""
+"""The description of each command: its first paragraph in `transduce --help`, all of it in the command's own help."""
+
+
+class LazyHelpFormatter:
+    """Prints help by `help_formatter.HelpFormatter`, which is imported when help is asked for."""
+
+    def __call__(self, *arguments: Any) -> None:  # noqa: ANN401 - of `HelpFormatter`, as are those below
+        """Print a panel of help."""
+        self._formatter(*arguments)
+
+    def render_usage(self, *arguments: Any) -> None:  # noqa: ANN401 - see above
+        """Print how a command is called."""
+        self._formatter.render_usage(*arguments)
+
+    def render_description(self, *arguments: Any) -> None:  # noqa: ANN401 - see above
+        """Print what a command does."""
+        self._formatter.render_description(*arguments)
+
+    @cached_property
+    def _formatter(self) -> "HelpFormatter":
+        from transduce.cli.help_formatter import HelpFormatter  # noqa: PLC0415 - loads rich
+
+        return HelpFormatter()
 
 
 def _read_version() -> str:
@@ -73,6 +100,7 @@ app = App(
     help='The Transformer of "Attention Is All You Need": from parallel text to a trained, measured translation model.',
     version=_read_version,
     help_format="plaintext",
+    help_formatter=LazyHelpFormatter(),
     # No --no-json; and what is off unless asked for need not say so.
     default_parameter=Parameter(negative=(), show_default=lambda default: default or None),
     result_action="return_value",

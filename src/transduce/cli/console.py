@@ -1,10 +1,11 @@
-"""How long work looks: a live line on a terminal, plain lines elsewhere; always on standard error."""
+"""Progress of work on standard error: a live line on a terminal, plain lines elsewhere."""
 
 import os
 import stat
 import sys
 import time
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import TYPE_CHECKING, BinaryIO
 
 from transduce.cli.standard_streams import print_message
@@ -18,19 +19,26 @@ PLAIN_EVERY_SECONDS = 15.0
 
 
 def standard_input() -> BinaryIO | None:
-    """The bytes of standard input; None where there is none, as under some services."""
-    return getattr(sys.stdin, "buffer", None)
+    """The bytes of standard input; None where there is none, as under some services.
+
+    A pipe that the process before it has set to be non-blocking is waited for like any other.
+    """
+    stream: BinaryIO | None = getattr(sys.stdin, "buffer", None)
+    if stream is not None and os.name == "posix":
+        with suppress(OSError):  # held in memory
+            os.set_blocking(stream.fileno(), True)
+    return stream
 
 
 def print_facts(facts: Mapping[str, str]) -> None:
-    """A line for each, names and values below each other, on standard error."""
+    """Print each fact on a line of standard error, the values below each other."""
     width = max(map(len, facts))
     for name, value in facts.items():
         print_message(f"{name:{width}}  {value}")
 
 
 class ConsoleReporter:
-    """Shows a run on standard error, and never stops it: what nobody reads is lost. A `Reporter` for training."""
+    """Shows a training run on standard error; what cannot be written is lost, and never stops the run."""
 
     def __init__(self) -> None:
         from transduce.cli.live_line import LiveLine  # noqa: PLC0415 - loads rich
@@ -47,13 +55,13 @@ class ConsoleReporter:
         self._live.stop()
 
     def report(self, text: str) -> None:
-        """Some lines, above the live line if there is one."""
+        """Print lines, above the live line if there is one."""
         for line in text.split("\n"):
             # Samples are anybody's text, and a control character in it would command the terminal.
             self._live.print_above("".join(letter if letter.isprintable() else "\ufffd" for letter in line))
 
     def report_progress(self, progress: "Progress") -> None:
-        """Renew the live line; without a terminal, a plain line from time to time."""
+        """Renew the live line; without a terminal, print a plain line from time to time."""
         line = format_progress(progress)
         if self._live.is_terminal:
             self._live.update(line)
@@ -62,8 +70,8 @@ class ConsoleReporter:
             self.report(line)
 
     def report_validation(self, update: int, validation: "Validation", *, is_best: bool) -> None:
-        """The figures of a validation, and its samples."""
-        scores = "  ".join(map(score_with_interval, validation.scores))
+        """Print the figures of a validation, and its samples."""
+        scores = "  ".join(map(format_score, validation.scores))
         best = "  (best so far)" if is_best else ""
         self.report(f"validation after update {update:,}: perplexity {validation.perplexity:.2f}  {scores}{best}")
         for sample in validation.samples:
@@ -72,13 +80,13 @@ class ConsoleReporter:
             self.report(f"    reference   {sample.reference}")
 
 
-def score_with_interval(score: "Score") -> str:
-    """As in "BLEU 34.57 (95% 33.12 to 36.01)"; without the interval where none was computed."""
+def format_score(score: "Score") -> str:
+    """A score as in "BLEU 34.57 (95% 33.12 to 36.01)"; without the interval where none was computed."""
     return f"{score.metric} {score.value:.2f}{score.interval}"
 
 
 def format_progress(progress: "Progress") -> str:
-    """Updates, time to go, epoch, loss, speed, learning rate and padding: first what a narrow terminal must show."""
+    """One line of updates, time to go, epoch, loss and so on: what a narrow terminal must show comes first."""
     figures = progress.figures
     return (
         f"update {progress.update:,}/{progress.updates:,}  {format_duration(progress.seconds_remaining)} to go  "
@@ -88,14 +96,14 @@ def format_progress(progress: "Progress") -> str:
 
 
 def format_duration(seconds: float) -> str:
-    """The format_duration as "1:02:03" or "2:03"."""
+    """A duration in hours, minutes and seconds, as in "1:02:03"; without hours, as in "2:03"."""
     minutes, rest = divmod(round(seconds), 60)
     hours, minutes = divmod(minutes, 60)
     return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
 
 
 FIRST_BLOCK = 256
-"""Lines that are read before the first are translated; as many more each time, as long as they do not take too long."""
+"""Number of lines in the first block; each next block may be twice as large, as `BLOCK_SECONDS` allows."""
 
 LARGEST_BLOCK = 2048
 """Maximum number of lines of a block: enough to form batches of similar length."""
@@ -116,7 +124,7 @@ class LineProgress:
     def __init__(self, stream: BinaryIO | None) -> None:
         self._live: LiveLine | None = None
         self._descriptor = None if stream is None else _get_file_descriptor(stream)
-        self._started = self._said = time.monotonic()
+        self._started = self._last_plain = time.monotonic()
         self._num_lines, self._block_size = 0, FIRST_BLOCK
 
     def __enter__(self) -> "LineProgress":  # noqa: PYI034 - Self cannot be checked under test
@@ -127,7 +135,7 @@ class LineProgress:
             self._live.stop()
 
     def block_size(self) -> int:
-        """Lines to be taken next."""
+        """Number of lines to read next."""
         return self._block_size
 
     def add_finished_lines(self, num_lines: int, seconds: float) -> None:
@@ -146,8 +154,8 @@ class LineProgress:
         if self._live.is_terminal:
             self._live.start()
             self._live.update(self._line(now))
-        elif now - self._said >= PLAIN_EVERY_SECONDS:
-            self._said = now
+        elif now - self._last_plain >= PLAIN_EVERY_SECONDS:
+            self._last_plain = now
             self._live.print_above(self._line(now))
 
     def _line(self, now: float) -> str:

@@ -83,30 +83,31 @@ def score(
     json: bool = False,
     device: str = "auto",
 ) -> None:
-    """Print the score of given translations, one a line: log-probability by length penalty, as `translate` scores.
+    """Print the score of given translations, one a line, as `translate` scores its own.
 
     Args:
         model: a bundle, or the folder of a run.
         source: the text, one sentence a line; plain, .gz, .xz or .zst.
         target: its translations, line for line.
-        tokens: behind the score, tab, piece, space, log-probability of each piece.
+        tokens: print behind the score, for each piece, a tab, the piece, a space and its log-probability.
         json: print one JSON object a line: score, log_probability, and tokens, each with piece and log_probability.
         device: cpu, cuda, mps or auto.
     """
     if tokens and json:
         raise UserError("--tokens and --json: the JSON objects have the tokens; give one of them")
-    corpus = open_parallel_corpus(Path(), str(source), str(target), None, None)
+    corpus = _open_pairs(source, target)
     corpus.check()  # both files to their end, before anything is printed
     decoder = ForcedDecoder.load(model, device=device)
     started = time.monotonic()
     perplexity = Perplexity()
-    for line, found in enumerate(score_stream(decoder, corpus), start=1):
+    for number, found in enumerate(score_stream(decoder, corpus), start=1):
         perplexity.add(found)
-        sys.stdout.write((dumps(found.as_json(), ensure_ascii=False) if json else _text(found, tokens=tokens)) + "\n")
+        line = dumps(found.as_json(), ensure_ascii=False) if json else _format_pair_score(found, tokens=tokens)
+        sys.stdout.write(line + "\n")
         if found.is_long:
             limit = decoder.search.max_pieces
             print_message(
-                f"line {line} is longer than the {limit} pieces that the model reads at a time: scored as a whole"
+                f"line {number} is longer than the {limit} pieces that the model reads at a time: scored as a whole"
             )
     measured = "nothing but blank lines, which have no perplexity"
     if perplexity.num_tokens:
@@ -114,7 +115,11 @@ def score(
     print_message(f"{perplexity.num_pairs:,} pairs in {time.monotonic() - started:.1f} s: {measured}")
 
 
-def _text(found: PairScore, *, tokens: bool) -> str:
+def _open_pairs(source: Path, target: Path) -> ParallelCorpus:
+    return open_parallel_corpus(Path(), str(source), str(target), None, None)
+
+
+def _format_pair_score(found: PairScore, *, tokens: bool) -> str:
     scored = [f"{token.piece} {token.log_probability:.4f}" for token in found.tokens] if tokens else []
     return "\t".join([f"{found.score:.4f}", *scored])
 
@@ -145,18 +150,18 @@ def calibrate(
     check_calibratable(bundle, force=force)
     translator = Translator.load(bundle.folder, device=device, precision="float32")
     measured = measure_confidence(translator, source, target, beam=beam)
-    pairs = open_parallel_corpus(Path(), str(source), str(target), None, None)
+    pairs = _open_pairs(source, target)
     head = choose_head(measure_heads(ForcedDecoder.from_bundle(bundle, device=device), pairs))
     update_calibration(bundle, confidence=measured, alignment=RecordedHead(**asdict(head)), force=force)
     if json:
         print_json({"model": str(model), **measured.model_dump()})
     else:
-        print(_table(measured))
+        print(_format_figures(measured))
     figures = f"calibrated on {measured.num_pairs:,} pairs, beam {measured.beam}"
     print_message(f"{bundle.folder}: {figures}; words are aligned by --head {head}")
 
 
-def _table(measured: RecordedConfidence) -> str:
+def _format_figures(measured: RecordedConfidence) -> str:
     """One figure a line; those of words and sentences are of the half that was held out of the fit."""
     figures = {
         "words": f"{measured.num_words:,}",
@@ -205,7 +210,7 @@ def align(
         json: print one JSON object a line: words of source and target, and alignment with source, target and weight.
         device: cpu, cuda, mps or auto.
     """
-    corpus = open_parallel_corpus(Path(), str(source), str(target), None, None)
+    corpus = _open_pairs(source, target)
     num_pairs = corpus.check()  # both files to their end, before anything is printed
     given = choice or HeadChoice()
     text = _open_text_to_choose_on(given)
@@ -232,7 +237,7 @@ def _open_text_to_choose_on(given: HeadChoice) -> ParallelCorpus | None:
         return None
     if source is None or target is None:
         raise UserError("--choose-on-source and --choose-on-target: one of them is missing; give both")
-    return open_parallel_corpus(Path(), str(source), str(target), None, None)
+    return _open_pairs(source, target)
 
 
 def _choose_measured_head(decoder: ForcedDecoder, text: ParallelCorpus, gold: Path | None) -> AlignmentHead:

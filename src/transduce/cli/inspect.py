@@ -73,7 +73,7 @@ def inspect(
     if output.is_dir() or not output.parent.is_dir():
         raise UserError(f"--output {output}: must be a file in a folder that exists, as in page.html")
     check_output_file(output, is_standalone_page, PAGE, force=force)
-    documents = [_document(path, request, device) for path in (model, *compare)]
+    documents = [_make_document(path, request, device) for path in (model, *compare)]
     page = render_standalone_page(documents).encode("utf-8")
     write_output_file(output, page, is_standalone_page, PAGE, force=force)
     print_message(
@@ -81,7 +81,7 @@ def inspect(
     )
 
 
-def _document(path: Path, request: InspectionRequest, device: str) -> dict[str, Any]:
+def _make_document(path: Path, request: InspectionRequest, device: str) -> dict[str, Any]:
     bundle = Bundle.open(find_bundle(path))
     folder = bundle.folder.resolve()
     name = folder.parent.name if folder.name in {"best", "last"} else folder.name

@@ -16,7 +16,7 @@ from transduce.translation import TranslationOptions, Translator
 @Parameter(name="*")
 @dataclass(frozen=True)
 class Computation:
-    """What computes.
+    """The engine, precision and device that compute translations.
 
     Args:
         engine: native, or that of another program, for which the model is a folder that `transduce export` has written;
@@ -24,8 +24,7 @@ class Computation:
         precision: of the arithmetic. Native: float32 is exact and gives the same translation in every batch; auto is
             bfloat16 where the machine has it in hardware, else float32; int8 is fastest on a processor, the same in
             every batch, and rounds weights to 8 bits. Unless given, `translate` takes auto, and what measures or serves
-            float32. Other engines: that of the exported folder, or what a bundle is
-            exported in, float32 unless given.
+            float32. Other engines: that of the exported folder, or what a bundle is exported in, float32 unless given.
         device: cpu, cuda, mps or auto.
     """
 
@@ -57,14 +56,14 @@ _NO_FLAGS = ("protect", "glossary", "split_sentences", "align")
 
 _MORE_HELP = {
     "num_best": "above 1, what is printed is line number, tab, score, tab, translation; the score is a log-probability "
-    "by length penalty, with --mbr the mean chrF.",
+    "divided by the length penalty, with --mbr the mean chrF.",
     "max_length": "0 is no limit but that of the source's length.",
     "require": "may be given several times.",
     "forbid": "may be given several times.",
     "guard": "standard error says how many there were.",
     "num_samples": "--num-best says how many of them are printed.",
 }
-"""What the command line has to say of a flag besides."""
+"""What the help of a flag says besides the description of its option."""
 
 
 def _make_flags() -> type:

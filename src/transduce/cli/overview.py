@@ -7,7 +7,7 @@ from typing import Annotated
 from cyclopts import Parameter
 
 from transduce.cli.standard_streams import print_json
-from transduce.config import RunConfig, load_run_config, to_toml
+from transduce.config import RunConfig, flatten, load_run_config, to_toml
 
 
 def info(subject: str, /, *, vocabulary: int | None = None, json: bool = False) -> None:
@@ -44,8 +44,9 @@ def show(
         from transduce.bundle import apply_start_from  # noqa: PLC0415 - loads torch, which settings alone do not need
 
         before, (config, _) = config, apply_start_from(config)
-        adopted = {f"model.{name}" for name, value in config.model if value != getattr(before.model, name)}
-        origins = dict.fromkeys(adopted | {"text.tokenizer"}, "training.start_from") | origins
+        earlier = flatten(before.model_dump())
+        adopted = [key for key, value in flatten(config.model_dump()).items() if value != earlier[key]]
+        origins = dict.fromkeys(adopted, "training.start_from") | origins
     print(to_toml(config, origins), end="")
 
 

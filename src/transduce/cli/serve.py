@@ -85,7 +85,7 @@ def serve(
     Args:
         model: a bundle, the folder of a run, or for another engine what was exported to it.
         more: further ones, each for another pair of languages.
-        access: where the service is, and who may come in.
+        access: the address to listen on, and who may use the service.
         limits: what requests may cost.
         computation: what computes.
         source_language: code of the source, as in en, of a model that does not say it.
@@ -127,7 +127,7 @@ def serve(
 
 @contextmanager
 def _temporary_folder(engine: str) -> Iterator[str | None]:
-    """Holds models on their way to another engine, so that none outlives the process; the native one needs none."""
+    """A folder, removed after the block, for models exported to another engine; None for the native engine."""
     if engine == NATIVE:
         yield None
         return

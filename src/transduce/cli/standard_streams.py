@@ -1,4 +1,4 @@
-"""Standard output is data, and without it a command fails; standard error is talk, and nothing fails for that."""
+"""Standard output, without which a command fails, and standard error, whose failures stop no command."""
 
 import json
 import os
@@ -12,7 +12,7 @@ from transduce.errors import UserError, WriteError
 
 
 def print_message(text: str) -> None:
-    """Print one line on standard error; it is lost, and nothing else with it, if nobody reads that any more."""
+    """Print one line on standard error; a line that cannot be written is lost, and is no error."""
     stream = get_lossy_stderr()
     if stream is not None:  # print would take standard output instead
         print(text, file=stream, flush=True)
@@ -29,7 +29,7 @@ def get_lossy_stderr() -> Any:  # noqa: ANN401 - what takes the place of a strea
 
 
 def flush_or_discard(stream: Any) -> None:  # noqa: ANN401 - a stream, or None if it was closed
-    """Drop what a stream still holds and cannot write: at the end Python would try once more, and fail."""
+    """Flush a stream; drop what it cannot write, as Python would try once more at the end, and fail."""
     if stream is None:
         return
     try:
@@ -39,7 +39,7 @@ def flush_or_discard(stream: Any) -> None:  # noqa: ANN401 - a stream, or None i
 
 
 class StandardOutput:
-    """A stream whose failures say which it is.
+    """Standard output, whose errors say that it could not be written.
 
     Args:
         stream: standard output; None if it was closed, which matters only to commands that write to it.
@@ -53,7 +53,7 @@ class StandardOutput:
         return getattr(self._stream, name)
 
     def write(self, text: str) -> int:
-        """See `io.TextIOBase`.
+        """Write text; the number of its characters is returned.
 
         Raises:
             UserError: it was closed.

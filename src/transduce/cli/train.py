@@ -114,7 +114,7 @@ def _verify(config: RunConfig) -> None:
 
 
 def _locate_run(given: Mapping[str, str], settings: Sequence[str]) -> dict[str, object]:
-    """What is said about folder and text, wherever it is: before their size is known, nothing else can be resolved."""
+    """The settings of the run's folder and text, on which those chosen by the size of the text depend."""
     known = ("TRANSDUCE_DATA_", "TRANSDUCE_OUTPUT")
     environment = {name: value for name, value in os.environ.items() if name.startswith(known)}
     given = {key: value for key, value in given.items() if not key.startswith("training.")}

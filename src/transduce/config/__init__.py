@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from transduce.config.run import RunConfig, flatten, load_run_config, remove_settings, to_toml
     from transduce.config.settings import Record, Settings, first_problem, setting_problem
     from transduce.config.text import CorpusConfig, DataConfig, TextConfig
-    from transduce.config.training import TrainingConfig, parse_duration
+    from transduce.config.training import SCHEDULES_BY_LENGTH, UNLIMITED_UPDATES, TrainingConfig, parse_duration
 else:
     __getattr__ = import_on_first_use(
         __name__,
@@ -20,12 +20,14 @@ else:
             "transduce.config.run": "RunConfig flatten load_run_config remove_settings to_toml",
             "transduce.config.settings": "Record Settings first_problem setting_problem",
             "transduce.config.text": "CorpusConfig DataConfig TextConfig",
-            "transduce.config.training": "TrainingConfig parse_duration",
+            "transduce.config.training": "SCHEDULES_BY_LENGTH TrainingConfig UNLIMITED_UPDATES parse_duration",
         },
     )
 
 __all__ = [
     "PRESETS",
+    "SCHEDULES_BY_LENGTH",
+    "UNLIMITED_UPDATES",
     "CorpusConfig",
     "DataConfig",
     "Preset",

@@ -64,7 +64,8 @@ class TransformerConfig(Section):
     """Rows of the table of `learned` positions, the longest sentence it can read; sinusoids have no limit."""
 
     dropout: float = Field(default=0.1, ge=0.0, lt=1.0)
-    """P_drop, on the output of every sub-layer and on the sums of embeddings and positions (paper 5.4)."""
+    """P_drop, the probability with which training sets a number to 0, in the output of every sub-layer and in the sums
+    of embeddings and positions (paper 5.4)."""
 
     @model_validator(mode="after")
     def _check_widths(self) -> "TransformerConfig":
@@ -107,7 +108,7 @@ class TransformerConfig(Section):
 
 
 class SearchConfig(Section):
-    """The defaults are the paper's (section 6.1)."""
+    """Settings of the search for translations; the defaults are the paper's (section 6.1)."""
 
     beam: int = Field(default=4, ge=1)
     """Hypotheses kept for each sentence; 1 is greedy search."""
@@ -153,7 +154,7 @@ class SearchConfig(Section):
         return min(most, self.max_length) if self.max_length else most
 
     def with_overrides(self, settings: Mapping[str, Any]) -> "SearchConfig":
-        """A copy with other settings, by their names.
+        """Copy these settings, with new values for those that are named in `settings`.
 
         Raises:
             ConfigError: a setting is unknown, has a value that it cannot have, or contradicts another.

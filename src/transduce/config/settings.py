@@ -29,7 +29,7 @@ class Section(Settings):
     @field_validator("*", mode="before")
     @classmethod
     def _check_representable(cls, value: Any) -> Any:  # noqa: ANN401 - of any field
-        if isinstance(value, int) and abs(value) > LARGEST_INTEGER:
+        if isinstance(value, int) and value > LARGEST_INTEGER:
             raise PydanticCustomError("out_of_reach", f"Input should be at most {LARGEST_INTEGER}")
         if isinstance(value, str):
             try:
@@ -51,6 +51,6 @@ def setting_problem(error: ValidationError) -> str:
 
 
 def first_problem(error: ValidationError) -> str:
-    """The first error in a file that is not a recipe, as in "model.num_heads: Input should be greater than 0"."""
+    """The first error in a file of settings, as in "model.num_heads: Input should be greater than 0"."""
     first = error.errors(include_url=False)[0]
     return f"{'.'.join(map(str, first['loc'])) or 'it'}: {first['msg'].removeprefix('Value error, ')}"

@@ -30,7 +30,7 @@ class CorpusConfig(Section):
 
     @property
     def name(self) -> str:
-        """Its files, as they are given."""
+        """The names of the corpus's files, as they are given."""
         return self.pairs if self.pairs is not None else f"{self.source} {self.target}"
 
     @model_validator(mode="after")
@@ -117,7 +117,7 @@ class DataConfig(Section):
 
 
 def _check_names(prefix: str, source: str | None, target: str | None, pairs: str | None) -> None:
-    """That there are two files, or one with both sides, or none; errors name settings with `prefix`."""
+    """Check that there are two files, or one with both sides, or none; errors name settings with `prefix`."""
     if (source is None) != (target is None):
         missing, given = ("target", "source") if target is None else ("source", "target")
         raise ValueError(f"{prefix}{given} is given without {prefix}{missing}: give both")

@@ -8,11 +8,17 @@ from pydantic import Field, model_validator
 
 from transduce.config.settings import Section
 
+SCHEDULES_BY_LENGTH = frozenset({"linear"})
+"""Schedules whose learning rate in every update depends on `training.updates`, which may then not change."""
+
+UNLIMITED_UPDATES = 100_000_000
+"""Number of updates of a run that its time limit alone ends."""
+
 _DURATION = re.compile(r"(?:(\d{1,4})h)?(?:(\d{1,5})m)?(?:(\d{1,6})s)?", re.ASCII)
 
 
 def parse_duration(duration: str) -> float:
-    """The seconds of a duration as in "90s", "30m", "2h" or "1h30m".
+    """The number of seconds of a duration, as in "90s", "30m", "2h" or "1h30m".
 
     Raises:
         ValueError: it has another form, or is no time at all.
@@ -25,7 +31,7 @@ def parse_duration(duration: str) -> float:
 
 
 class TrainingConfig(Section):
-    """The defaults are the paper's base model (sections 5.1 to 5.4)."""
+    """Settings of training; the defaults are those of the paper's base model (sections 5.1 to 5.4)."""
 
     start_from: str | None = None
     """A bundle, or a run with one, whose weights training starts from (fine-tuning), relative to the working directory.
@@ -133,6 +139,13 @@ class TrainingConfig(Section):
 
     tensorboard: bool = False
     """Whether the figures are also written as TensorBoard's event files, to `tensorboard/` in the run's folder."""
+
+    def describe_length(self) -> str:
+        """What ends training at the latest, as in "8,000 updates", "30m", or "8,000 updates or 30m"."""
+        updates = f"{self.updates:,} updates"
+        if self.time_limit is None:
+            return updates
+        return self.time_limit if self.updates >= UNLIMITED_UPDATES else f"{updates} or {self.time_limit}"
 
     @property
     def time_limit_seconds(self) -> float:

@@ -72,10 +72,10 @@ _ENTRY = np.dtype([("digest", "<u8", 2), ("index", "<i8")])
 
 
 class RepetitionFinder:
-    """Finds duplicates in bounded memory: pair digests are partitioned into 64 files, and each is checked separately.
+    """Finds pairs that repeat an earlier one, by digests that are kept in 64 files in a folder.
 
-    Equal digests are in the same file. A digest has 16 bytes: the probability that any two of 10^12 pairs share one is
-    10^-15. With ten million pairs, a file takes 4 MB.
+    Equal digests are in the same file, and one file at a time is read into memory: with ten million pairs, 4 MB. A
+    digest has 16 bytes: the probability that any two of 10^12 pairs share one is 10^-15.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -201,9 +201,9 @@ def open_inputs(
             write_standard_input(standard_input, spooled)
             try:
                 yield _open_files(data, text, spooled, digest)
-            except CorpusError as error:
+            except (ConfigError, CorpusError) as error:
                 # The reader of the message knows nothing of our file.
-                raise CorpusError(str(error).replace(str(spooled), "standard input")) from None
+                raise type(error)(str(error).replace(str(spooled), "standard input")) from None
 
 
 def _open_files(data: DataConfig, text: TextConfig, spooled: Path | None, digest: Callable[[Path], str]) -> Inputs:
@@ -259,8 +259,8 @@ def _list_names(corpus: CorpusConfig) -> list[str]:
 def _compute_key(data: DataConfig, text: TextConfig, digests: dict[str, str], headers: dict[str, Pair]) -> str:
 
     def contents(corpus: CorpusConfig) -> list[object]:
-        # The endings of a name say how its bytes are read: .tsv or .jsonl, compressed or not.
-        files = [(digests[name], Path(name).suffixes[-2:]) for name in _list_names(corpus)]
+        # The endings of a name, in capitals or not, say how its bytes are read: .tsv or .jsonl, compressed or not.
+        files = [(digests[name], Path(name.lower()).suffixes[-2:]) for name in _list_names(corpus)]
         columns = corpus.columns or data.columns
         # Of JSON, the languages may be what says which text is the source.
         keys = data.languages if columns is None and "json" in "".join(files[0][1]) else columns

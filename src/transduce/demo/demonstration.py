@@ -55,7 +55,7 @@ class DemonstrationResult:
     """All unseen inputs that were translated wrong."""
 
     def as_json(self) -> dict[str, Any]:
-        """All of it."""
+        """The result as a JSON object."""
         return {**asdict(self), "bundle": str(self.bundle), "seconds": round(self.seconds, 1)}
 
 
@@ -89,7 +89,7 @@ def demonstrate(
     sources, references = zip(*unseen, strict=True)
     translations = Translator.load(bundle).translate(sources, beam=1)
     tested = [Sample(*triple) for triple in zip(sources, translations, references, strict=True)]
-    wrong = tuple(pair for pair in tested if not pair.is_right)
+    wrong = tuple(sample for sample in tested if not sample.is_right)
     return DemonstrationResult(
         exact_match=1 - len(wrong) / len(tested),
         num_tested=len(tested),

@@ -150,7 +150,7 @@ def _german_date(day: date, *, on: bool, with_weekday: bool, with_year: bool) ->
 
 
 def _english(number: int, form: Form) -> str:
-    """A number below a million. Ours joins thousands and rest without num2words' comma, and faster."""
+    """A number below a million in English words, without the comma that num2words puts behind thousands."""
     if number <= 1000:
         return _small_number(number, "en", form)
     thousands, rest = divmod(number, 1000)
@@ -161,7 +161,7 @@ def _english(number: int, form: Form) -> str:
 
 
 def _german(number: int, form: Form) -> str:
-    """A number below a million. Ours says "einhunderteintausend" where num2words says "einhunderteinstausend"."""
+    """A number below a million in German words: "einhunderteintausend", where num2words has "einhunderteinstausend"."""
     if number <= 1000:
         return _small_number(number, "de", form)
     thousands, rest = divmod(number, 1000)

@@ -37,7 +37,7 @@ NUM_RESAMPLES = 1000
 """Test sets drawn with replacement for a confidence interval, as sacreBLEU does unless told otherwise."""
 
 RESAMPLED_LINES = 3_000_000
-"""Most lines in all of them, since all are in memory at once: about 80 bytes a line."""
+"""Maximum number of lines in all resamples, which are in memory at once: about 80 bytes a line."""
 
 
 @dataclass(frozen=True)
@@ -146,10 +146,10 @@ class Evaluation:
     beam: int
     """Hypotheses kept for each sentence."""
     seconds: float
-    """Seconds of translation, without loading and scoring."""
+    """Time that the translation took, in seconds; loading the model and computing the scores are not included."""
 
     def as_json(self) -> dict[str, Any]:
-        """Everything, with the scores by their lower-case names."""
+        """The evaluation as a JSON object, with the scores by their lower-case names."""
         scores = {
             score.metric.lower(): {
                 "value": score.value,

@@ -306,8 +306,8 @@ def compute_head_arithmetic(records: Mapping[Place, AttentionRecord], head: Head
     score = record.attention.score
     if not isinstance(score, DotScore):
         raise UserError(
-            'arithmetic: this model\'s attention_score is "additive", and what is shown is the arithmetic of products '
-            "of queries and keys: ask for no head"
+            "arithmetic: this model's attention scores are no products of queries and keys, whose arithmetic is what "
+            "is shown: ask for no head"
         )
     queries, (keys, values) = record.queries[0, head.head], record.keys_and_values
     attended, output = record.attended[0, head.head], record.outputs[head.head]

@@ -250,7 +250,7 @@ class ModelFacts(Settings):
     """The code of the target language; may be empty."""
 
     parameters: int
-    """Trainable numbers."""
+    """Number of trainable parameters."""
 
     digest: str | None
     """SHA-256 of the weights, if they come from a bundle."""
@@ -287,7 +287,7 @@ class Node(Settings):
 
 
 class SearchTree(Settings):
-    """The beam search, step by step: of each sentence's step the best 2 * beam continuations (paper 6.1)."""
+    """The beam search (paper 6.1): the best 2 * beam continuations at each of its steps."""
 
     beam: int
     length_penalty: float

@@ -120,7 +120,7 @@ LARGE = 2**19
 
 
 class FrozenLinear:
-    """x W^T + b for weights that do not change any more, shared with the model where the type is the same.
+    """A linear layer x W^T + b whose weights no longer change; they are the model's own where the type is the same.
 
     The plain reference of the faster kinds below. With `is_batch_invariant`, the outputs of a row do not depend on the
     number of rows (see `linear`).

@@ -46,7 +46,7 @@ def causal_attention_mask(length: int, device: torch.device) -> Bool[Tensor, "1 
 
 
 class DotScore(nn.Module):
-    """q·k, divided by sqrt(d_k) if `scaled` (paper 3.2.1, eq. 1).
+    """The score q·k of a query and a key, divided by sqrt(d_k) if `scaled` (paper 3.2.1, eq. 1).
 
     For components of mean 0 and variance 1, q·k has variance d_k; the division brings it back to 1.
     """
@@ -60,16 +60,17 @@ class DotScore(nn.Module):
         return queries @ keys.transpose(-2, -1) * self.scale
 
     def attend(self, queries: Queries, keys: Keys, values: Values, mask: Mask) -> Attended:
-        """Scores, softmax and weighted sum; with gradients on a CPU, by plain products where they are faster."""
+        """The values summed by their weights; with gradients on a CPU, by plain products where they are faster."""
         if torch.is_grad_enabled() and queries.device.type == "cpu" and keys.size(2) <= MAX_KEYS_OF_PLAIN_ATTENTION:
             return plain_attention(queries, keys, values, mask, self.scale)
         return F.scaled_dot_product_attention(queries, keys, values, attn_mask=mask, scale=self.scale)
 
 
 class AdditiveScore(nn.Module):
-    """v·tanh(W q + U k): "a feed-forward network with a single hidden layer" (paper 3.2.1; Bahdanau et al. 2015).
+    """The score v·tanh(W q + U k) of a query and a key (Bahdanau et al. 2015).
 
-    The hidden layer has width d_k; its matrices are shared by the heads.
+    It is "a feed-forward network with a single hidden layer" (paper 3.2.1). The hidden layer has width d_k; its
+    matrices are shared by the heads.
     """
 
     def __init__(self, d_k: int) -> None:
@@ -87,7 +88,7 @@ class AdditiveScore(nn.Module):
         return linear(hidden.tanh(), of_hidden).squeeze(-1)
 
     def attend(self, queries: Queries, keys: Keys, values: Values, mask: Mask) -> Attended:
-        """Scores, softmax and weighted sum, one after the other."""
+        """The values summed by their weights."""
         return attention_weights(self, queries, keys, mask) @ values
 
 
@@ -98,13 +99,13 @@ ATTENTION_SCORES: dict[str, Callable[[int], AttentionScore]] = {
     "dot": partial(DotScore, scaled=False),
     "additive": AdditiveScore,
 }
-"""Makes the score of each kind, `model.attention_score`, from d_k."""
+"""For each value of `model.attention_score`, the function that makes the score from d_k."""
 
 
 def attention_weights(score: AttentionScore, queries: Queries, keys: Keys, mask: Mask) -> Scores:
     """softmax(score(Q, K)), the weights by which attention sums the values (paper 3.2.1, eq. 1).
 
-    Training and translation use `attend` instead, which returns the same as these weights times the values.
+    A score's `attend` returns these weights times the values, where it can without making the weights.
     """
     scores: Tensor = score(queries, keys)
     return scores.masked_fill(~mask, -torch.inf).softmax(dim=-1)

@@ -1,5 +1,6 @@
 """The stacks of N identical layers, encoder and decoder (paper 3.1, Figure 1), and the state of decoding by token."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import cast
 
@@ -50,7 +51,7 @@ class EncoderLayer(nn.Module):
 
 
 class Encoder(nn.Module):
-    """N layers; with pre-norm, one more normalisation at the end."""
+    """The encoder stack: N identical layers; with pre-norm, a final normalisation follows."""
 
     def __init__(self, config: TransformerConfig) -> None:
         super().__init__()
@@ -158,7 +159,7 @@ class DecoderLayer(nn.Module):
 
 
 class Decoder(nn.Module):
-    """N layers; with pre-norm, one more normalisation at the end."""
+    """The decoder stack: N identical layers; with pre-norm, a final normalisation follows."""
 
     def __init__(self, config: TransformerConfig) -> None:
         super().__init__()
@@ -175,10 +176,24 @@ class Decoder(nn.Module):
         source_mask: Bool[Tensor, "batch source"],
     ) -> Float[Tensor, "batch target d_model"]:
         """The output of the stack for the embedded target `x`, given the memory."""
+        output = x
+        for of_layer in self.iterate_layers(x, target_mask, memory, source_mask):
+            output = of_layer
+        return output if self.final is None else self.final(output, target_mask)
+
+    def iterate_layers(
+        self,
+        x: Float[Tensor, "batch target d_model"],
+        target_mask: Bool[Tensor, "batch target"],
+        memory: Float[Tensor, "batch source d_model"],
+        source_mask: Bool[Tensor, "batch source"],
+        attend: Attend = MultiHeadAttention.attend,
+    ) -> Iterator[Float[Tensor, "batch target d_model"]]:
+        """The output of each layer in turn for the embedded target `x`, without the final normalisation."""
         masks = causal_attention_mask(x.size(1), x.device), source_attention_mask(source_mask)
         for layer in self.layers:
-            x, _ = layer(x, target_mask, memory, masks)
-        return x if self.final is None else self.final(x, target_mask)
+            x, _ = layer(x, target_mask, memory, masks, attend)
+            yield x
 
     def start(
         self, memory: Float[Tensor, "rows source d_model"], source_mask: Bool[Tensor, "rows source"]

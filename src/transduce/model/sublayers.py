@@ -28,13 +28,13 @@ class Dropout(nn.Module):
 
 
 EPSILON = 1e-5
-"""Added to the variance; other runtimes fix it at this value."""
+"""Number that normalisations add to the variance; other runtimes fix it at this value."""
 
 
 class LayerNormalization(nn.Module):
-    """Mean 0 and variance 1 over the d_model components of each position, then a learned gain and bias.
+    """Normalises each position to mean 0 and variance 1 over its d_model components.
 
-    Ba et al. 2016, as the paper uses it in 3.1.
+    A learned gain and bias follow. Ba et al. 2016, as the paper uses it in 3.1.
     """
 
     def __init__(self, d_model: int) -> None:
@@ -52,10 +52,11 @@ class LayerNormalization(nn.Module):
 
 
 class BatchNormalization(nn.Module):
-    """Mean 0 and variance 1 of each component over the real positions of the batch (Ioffe & Szegedy 2015).
+    """Normalises each component to mean 0 and variance 1 over the real positions of the batch (Ioffe & Szegedy 2015).
 
-    Padding never enters the statistics. In evaluation the running means of training stand in for the batch's, so that
-    a sentence's result does not depend on its batch; in training it does, and later positions count too.
+    A learned gain and bias follow. Padding never enters the statistics. In evaluation the running means of training
+    stand in for the batch's, so that a sentence's result does not depend on its batch; in training it does, and later
+    positions count too.
     """
 
     running_mean: Tensor
@@ -142,6 +143,6 @@ class FeedForward(nn.Module):
         self.outer = Linear(config.d_ff, config.d_model)
 
     def forward(self, inputs: Float[Tensor, "batch length d_model"]) -> Float[Tensor, "batch length d_model"]:
-        """From d_model to d_ff and back."""
+        """Transform each position: from width d_model to d_ff and back."""
         outputs: Tensor = self.outer(self.activation(self.inner(inputs)))
         return outputs

@@ -13,8 +13,6 @@ from transduce.model.attention import (
     KeysAndValues,
     MultiHeadAttention,
     attention_weights,
-    causal_attention_mask,
-    source_attention_mask,
 )
 from transduce.model.embeddings import LearnedPositions, OutputProjection, TokenEmbedding, make_positions
 from transduce.model.stacks import Decoder, DecoderState, Encoder
@@ -110,11 +108,8 @@ class Transformer(nn.Module):
         attend: Attend,
     ) -> Iterator[Float[Tensor, "batch target d_model"]]:
         """The output of each decoder layer in turn; `attend` computes self-attention and encoder-decoder attention."""
-        masks = causal_attention_mask(target_ids.size(1), target_ids.device), source_attention_mask(source_mask)
-        x = self._embed(self.target_embedding, self.shift_right(target_ids))
-        for layer in self.decoder.layers:
-            x, _ = layer(x, target_mask, memory, masks, attend)
-            yield x
+        inputs = self._embed(self.target_embedding, self.shift_right(target_ids))
+        return self.decoder.iterate_layers(inputs, target_mask, memory, source_mask, attend)
 
     def start(
         self, memory: Float[Tensor, "rows source d_model"], source_mask: Bool[Tensor, "rows source"]

@@ -69,7 +69,8 @@ def _read_construct(markup: str, place: int, *, is_xml: bool) -> tuple[int, Shap
     """
     for opening, closing in _CLOSINGS.items():
         if markup.startswith(opening, place):
-            end = markup.find(closing, place + len(opening))
+            # "<!-->" is a whole comment.
+            end = markup.find(closing, place + (2 if opening == "<!--" else len(opening)))
             return (-1 if end < 0 else end + len(closing)), "other", ""
     named = _NAME.match(markup, place)
     if not named:

@@ -13,7 +13,7 @@ from pydantic import Field
 
 from transduce.bundle import Bundle, find_bundle
 from transduce.errors import BundleError, ConfigError, MissingExtraError
-from transduce.interop import NATIVE, load_translator
+from transduce.interop import ENGINES, NATIVE, load_translator
 from transduce.interop.argos.format import argos_code, language_name
 from transduce.kernels.device import find_device
 from transduce.serving.monitoring import Metrics
@@ -132,7 +132,7 @@ class LoadedModel:
             target=target,
             model=_get_name(path),
             engine=settings.engine,
-            precision=settings.precision,
+            precision=_find_precision(path, settings),
             digest=None if bundle is None else bundle.digest,
             num_parameters=None if native is None else native.model.num_parameters,
             max_pieces=translator.search.max_pieces,
@@ -231,17 +231,21 @@ class Models:
 
 
 def compute_fingerprint(path: Path) -> Fingerprint:
-    """Name, size, time of change and inode of each file of a model."""
+    """Compute name, size, time of change and inode of each file of a model.
+
+    Raises:
+        BundleError: there is no model, or it cannot be read.
+    """
     try:
-        folder = find_bundle(path)
-    except BundleError:
-        if not (path.is_dir() and any(path.glob("*.json"))):  # models of other engines have some
-            raise
-        folder = path
-    try:
+        try:
+            folder = find_bundle(path)
+        except BundleError:
+            if not (path.is_dir() and any(path.glob("*.json"))):  # models of other engines have some
+                raise
+            folder = path
         stats = {file.name: file.stat() for file in sorted(folder.iterdir()) if file.is_file()}
     except OSError as error:
-        raise BundleError(f"{folder}: cannot be read: {error.strerror}") from error
+        raise BundleError(f"{path}: cannot be read: {error.strerror}") from error
     return tuple((name, stat.st_size, stat.st_mtime_ns, stat.st_ino) for name, stat in stats.items())
 
 
@@ -249,6 +253,16 @@ def _get_name(path: Path) -> str:
     """Return the name of the model's folder, or of the run if the folder is its `best` or `last`."""
     folder = path.resolve()
     return folder.parent.name if folder.name in {"best", "last"} else folder.name
+
+
+def _find_precision(path: Path, settings: ModelSettings) -> str:
+    """Return the precision of a loaded model: that of a folder which was exported, or else that of the settings."""
+    engine = ENGINES.get(settings.engine)
+    if engine is None:
+        return settings.precision
+    if (path / engine.file).is_file():
+        return engine.read_settings(path).precision
+    return "float32" if settings.precision == "auto" else settings.precision
 
 
 class Languages:

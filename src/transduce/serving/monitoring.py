@@ -16,6 +16,13 @@ LogFormat = Literal["text", "json"]
 
 _LOGGER = logging.getLogger("transduce.serving")
 
+_LOG_LEVELS = {
+    "transduce.serving": logging.INFO,
+    "uvicorn": logging.WARNING,
+    "asyncio": logging.ERROR,
+    "python_multipart": logging.ERROR,  # its warnings have bytes of the form that it cannot read
+}
+
 _SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
 _SENTENCES = tuple(2.0**power for power in range(9))
 _TOKENS = tuple(2.0**power for power in range(4, 13))
@@ -127,10 +134,10 @@ class _LogFormatter(logging.Formatter):
 
 
 def start_logging(log_format: LogFormat) -> None:
-    """Write the logs of the service, of uvicorn and of asyncio to standard error."""
+    """Write the logs of the service and of the libraries that it stands on to standard error."""
     handler = logging.StreamHandler()
     handler.setFormatter(_LogFormatter(log_format))
-    for name, level in (("transduce.serving", logging.INFO), ("uvicorn", logging.WARNING), ("asyncio", logging.ERROR)):
+    for name, level in _LOG_LEVELS.items():
         logger = logging.getLogger(name)
         logger.handlers = [handler]
         logger.setLevel(level)

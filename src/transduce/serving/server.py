@@ -27,7 +27,6 @@ WRITE_SECONDS = 60.0
 _CHUNK_BYTES = 8
 """Bytes for each byte of a body sent in chunks: the smallest chunk takes 6."""
 
-
 _WATCH_SECONDS = 3.0
 """Seconds between two checks of a connection."""
 
@@ -46,7 +45,7 @@ class LimitedProtocol(HttpToolsProtocol):
         self._watching = self.loop.call_later(_WATCH_SECONDS, self._watch)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Stop to look at the connection."""
+        """Stop watching the connection."""
         self._watching.cancel()
         super().connection_lost(exc)
 
@@ -64,7 +63,7 @@ class LimitedProtocol(HttpToolsProtocol):
         self._wait()
 
     def on_headers_complete(self) -> None:
-        """Stop to wait for headers."""
+        """Stop waiting for headers."""
         self._waiting_since = None
         super().on_headers_complete()
 

@@ -222,10 +222,11 @@ class Service:
 
         async def translate_from(source: str, deadline: float) -> None:
             of_source = [inputs[index] for index in indices[source]]
-            if source == request.target and request.source is None:
+            pair = source, request.target
+            if request.source is None and source == request.target and self._models.find(pair) is None:
                 found = [one.make_translation(one.text) for one in of_source]
             else:
-                found = await self._translate_inputs((source, request.target), of_source, request, deadline)
+                found = await self._translate_inputs(pair, of_source, request, deadline)
             translations.update(zip(indices[source], found, strict=True))
 
         async with self._limit_time(request.deadline_seconds) as deadline:
@@ -272,8 +273,9 @@ class Service:
         async with self._limit_time(None) as deadline:
             with self._reserve_room(texts[:1]):
                 try:
-                    # Its number of tokens is that of a whole batch, as it is one by itself.
-                    documents = await self._inspector.submit(task, [(checked, self.limits.batch_tokens)], deadline)
+                    # Its number of tokens is that of a whole batch, as it is one by itself, within what may wait.
+                    num_tokens = min(self.limits.batch_tokens, self.limits.max_queue_tokens // 2)
+                    documents = await self._inspector.submit(task, [(checked, num_tokens)], deadline)
                 finally:
                     task.is_over.set()  # its deadline may be over, or its client gone, while it is computed
                 return dict(documents[0])
@@ -342,14 +344,14 @@ class Service:
         return inputs
 
     def _detect_language(self, request: TranslationRequest, text: str) -> DetectedLanguage:
-        """Detect a language; the target only if it is certain, as such a text is not translated."""
+        """Detect a language; one that no model translates, the target, only if certain: the text is not translated."""
         if request.source is not None:
             return DetectedLanguage(request.source, 1.0)
         sources = self.languages.get_sources(request.target)
         if not sources:  # no model will be found, which is the error then
             return DetectedLanguage("auto", 0.0)
-        ranked = rank_languages(text, (*sources, request.target))
-        return next(one for one in ranked if one.language != request.target or one.probability > CERTAIN_PROBABILITY)
+        ranked = rank_languages(text, tuple(dict.fromkeys((*sources, request.target))))
+        return next(one for one in ranked if one.language in sources or one.probability > CERTAIN_PROBABILITY)
 
     async def _translate_inputs(
         self, pair: LanguagePair, inputs: Sequence[_InputText], request: TranslationRequest, deadline: float

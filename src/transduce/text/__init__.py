@@ -38,6 +38,7 @@ if TYPE_CHECKING:
         subdivide_document,
     )
     from transduce.text.tokenizer import (
+        SILENT_PIECES,
         SOURCE_MODEL,
         TARGET_MODEL,
         VOCABULARY,
@@ -63,13 +64,14 @@ else:
                 "split_tagged_sentences subdivide_document"
             ),
             "transduce.text.tokenizer": (
-                "SOURCE_MODEL TARGET_MODEL Tokenizer VOCABULARY find_tokenizer_files fit_vocabulary_size"
+                "SILENT_PIECES SOURCE_MODEL TARGET_MODEL Tokenizer VOCABULARY find_tokenizer_files fit_vocabulary_size"
             ),
         },
     )
 
 __all__ = [
     "LANGUAGE_NAMES",
+    "SILENT_PIECES",
     "SOURCE_MODEL",
     "TARGET_MODEL",
     "USUAL_KINDS",

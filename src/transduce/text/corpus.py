@@ -96,7 +96,7 @@ def read_tsv(path: Path, columns: tuple[str, str], languages: tuple[str, str] = 
 
 
 def read_tsv_header(path: Path, columns: tuple[str, str], languages: tuple[str, str]) -> Pair | None:
-    """The first row of such a file if it names the columns; see `is_header`. Arguments and errors are `read_tsv`'s."""
+    """The first row of a TSV file if it names the columns (`is_header`). Arguments and errors are `read_tsv`'s."""
     first = next(_read_rows(path, columns), None)
     return first if first is not None and is_header(*first, languages) else None
 
@@ -365,7 +365,7 @@ _SHORT = 8
 
 
 class Cleaner:
-    """Decides pair by pair, and counts every decision under the first rule that is broken."""
+    """Decides which pairs training keeps, and counts the others under the first rule that each breaks."""
 
     def __init__(self, config: TextConfig) -> None:
         self.config = config

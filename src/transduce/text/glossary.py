@@ -24,10 +24,11 @@ class Term(NamedTuple):
 
 
 class Glossary:
-    """Source terms with their translations; found as whole words, and where no term is written so in any case.
+    """Source terms with their translations, which are found in a text as whole words, in upper or lower case.
 
-    Of terms that overlap, the one that begins first counts, then the longest. A term is found as it is written: not
-    inflected, and with the same spaces. In scripts without spaces between words a term may stand anywhere.
+    Of terms that differ only in case, the one written as in the text counts. Of terms that overlap, the one that begins
+    first counts, then the longest. A term is not found inflected, or with other spaces. In scripts without spaces
+    between words a term may stand anywhere.
 
     Raises:
         UserError: a term or its translation is blank.

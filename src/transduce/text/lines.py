@@ -10,6 +10,7 @@ import time
 import zlib
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
+from types import ModuleType
 from typing import Any, BinaryIO
 
 from transduce.errors import CorpusError, MissingExtraError
@@ -87,25 +88,30 @@ def _open(path: Path) -> io.BufferedReader:
         case ".xz":
             return io.BufferedReader(lzma.LZMAFile(path), _BLOCK)
         case ".zst":
-            return io.BufferedReader(_ZstandardFile(path), _BLOCK)
+            zstandard = _import_zstandard(path)
+            return io.BufferedReader(_ZstandardFile(path.open("rb"), zstandard), _BLOCK)
         case _:
             return path.open("rb")
+
+
+def _import_zstandard(path: Path) -> ModuleType:
+    try:
+        import zstandard  # noqa: PLC0415 - an optional package
+    except ImportError:
+        raise MissingExtraError("zstandard", "data", f"reading {path}") from None
+    return zstandard
 
 
 class _ZstandardFile(io.RawIOBase):
     """A decompressed file of any number of frames; zstandard's own reader does not notice a truncated file."""
 
-    def __init__(self, path: Path) -> None:
-        try:
-            import zstandard  # noqa: PLC0415 - an optional package
-        except ImportError:
-            raise MissingExtraError("zstandard", "data", f"reading {path}") from None
+    def __init__(self, file: BinaryIO, zstandard: ModuleType) -> None:
+        self._file = file
         self._error = zstandard.ZstdError
         self._new_frame = zstandard.ZstdDecompressor().decompressobj
         self._frame = self._new_frame()
         self._in_frame = False
         self._left = memoryview(b"")
-        self._file = path.open("rb")
 
     def readable(self) -> bool:
         return True

@@ -113,7 +113,7 @@ def _search(kind: Kind, text: str, start: int) -> re.Match[str] | None:
 
 
 class SpanCheck:
-    """Whether a translation has the spans of its original: the same ones as often, and tags in the same order.
+    """Checks that translations have the spans of their original: the same ones as often, and tags in the same order.
 
     Numbers may be added. An element, as <b> and </b> with what is between them, that has a letter or digit must not
     have lost all of them: a search that has to put two tags somewhere likes to put them side by side.
@@ -124,7 +124,7 @@ class SpanCheck:
         self._original = _Contents.of(original, kinds)
 
     def passes(self, text: str) -> bool:
-        """Whether `text` has them."""
+        """Whether `text` has the spans of the original."""
         found = _Contents.of(text, self._kinds)
         return (
             found.tags == self._original.tags
@@ -179,7 +179,7 @@ def restore_spacing(text: str, original: str, kinds: Collection[Kind] = USUAL_KI
 def pair_spans(
     original: str, text: str, kinds: Collection[Kind] = USUAL_KINDS
 ) -> list[tuple[ProtectedSpan, ProtectedSpan]]:
-    """The spans of `text`, each behind the one of `original` that it is: of equal ones, the first is the first."""
+    """Each span of `text` that `original` has too, behind that of `original`; equal ones are paired in their order."""
     originals: dict[str, deque[ProtectedSpan]] = defaultdict(deque)
     for span in find_protected_spans(original, kinds):
         originals[original[span.start : span.end]].append(span)

@@ -166,7 +166,7 @@ _NUMBER = re.compile(r"\d{1,3}(?:\.\d{1,3})*\.")
 
 @dataclass(frozen=True)
 class Document:
-    """A text in parts.
+    """A text divided into sentences and what stands between them.
 
     Args:
         sentences: what is to be translated: each has a letter or digit, and no space at either end.

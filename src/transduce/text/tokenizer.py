@@ -35,9 +35,11 @@ def open_model(model: bytes, name: str, remedy: str) -> sentencepiece.SentencePi
     if not model:
         raise UserError(f"{name}: is empty, not a SentencePiece model; {remedy}")
     try:
-        return sentencepiece.SentencePieceProcessor(model_proto=model)
-    except RuntimeError:
+        processor = sentencepiece.SentencePieceProcessor(model_proto=model)
+        processor.id_to_piece(list(range(processor.get_piece_size())))  # each must be UTF-8
+    except (RuntimeError, UnicodeDecodeError):
         raise UserError(f"{name}: is not a SentencePiece model, or is damaged; {remedy}") from None
+    return processor
 
 
 _WORD = re.compile("▁?[^▁]+|▁")
@@ -147,9 +149,9 @@ def _draw_gaps(dropout: float, seed: int) -> Iterator[int]:
 
 
 class PieceLists(Record):
-    """All pieces, in the order of their ids: first those that both sides have.
+    """The pieces of a tokenizer with a SentencePiece model for each side, in the order of their ids.
 
-    What one side lacks, its SentencePiece model may still make: then it is unknown to that side.
+    Where the SentencePiece model of a side makes a piece that only the other side has, the side reads it as `<unk>`.
     """
 
     shared: tuple[str, ...]
@@ -261,7 +263,9 @@ _ADVICE = (
 _ADVICE_FOR_TWO = "give the SentencePiece models that the translation model was trained with"
 _LANGUAGE = re.compile(r"\s*(>>[^<>\s]+<<)\s*")
 _SPECIAL = ("<unk>", "</s>")
-_SILENT = frozenset({"</s>", "<s>", "<pad>", "<blank>"})
+SILENT_PIECES = frozenset({"</s>", "<s>", "<pad>", "<blank>"})
+"""Pieces that no text shows. Of a tokenizer trained here, only the end and the padding have such names."""
+
 _LONE_SURROGATE = re.compile(r"[\ud800-\udfff]")
 
 
@@ -352,7 +356,7 @@ class Tokenizer:
 
     @classmethod
     def from_files(cls, files: Mapping[str, bytes], name: str) -> "Tokenizer":
-        """The tokenizer that `files` says; `name` is what errors call it."""
+        """The tokenizer of which `files` has the files, by their names in a bundle; `name` is what errors call it."""
         missing = {TARGET_MODEL, VOCABULARY} - files.keys()
         if len(missing) == 2:
             return cls.from_bytes(files[SOURCE_MODEL], name)
@@ -410,12 +414,12 @@ class Tokenizer:
 
     @property
     def is_joint(self) -> bool:
-        """Whether it is one SentencePiece model and nothing else, so that sources and targets have the same ids."""
+        """Whether the tokenizer is one SentencePiece model alone, so that sources and targets have the same ids."""
         return self._lists is None
 
     @property
     def files(self) -> Mapping[str, bytes]:
-        """All that it is made of, by names in a folder; equal for equal tokenizers."""
+        """The files of the tokenizer, by their names in a bundle; equal for equal tokenizers."""
         if self._lists is None:
             return {SOURCE_MODEL: self.model_bytes}
         vocabulary = self._lists.model_dump_json(indent=1).encode() + b"\n"
@@ -467,11 +471,11 @@ class Tokenizer:
         return BPEDropout(self._source)
 
     def as_source(self, ids: Sequence[int]) -> list[int]:
-        """A source as the network reads it: `</s>` behind it, or nothing if it learned from such; never empty."""
+        """The ids of a source as the network reads them: with `</s>`, unless it learned without; never none."""
         return [*ids, self.end_id] if self.ends_sources or not ids else list(ids)
 
     def as_target(self, ids: Sequence[int]) -> list[int]:
-        """A target as it should come out, `</s>` included."""
+        """The ids of a target as the network predicts them, with `</s>` at the end."""
         return [*ids, self.end_id]
 
     def decode(self, ids: Sequence[int]) -> str:
@@ -482,7 +486,7 @@ class Tokenizer:
             return text
         unknown = self._target.id_to_piece(self._target.unk_id())
         pieces = [unknown if index == self.unknown_id else self._spellings[index] for index in shown]
-        text = self._target.decode_pieces([piece for piece in pieces if piece not in _SILENT])
+        text = self._target.decode_pieces([piece for piece in pieces if piece not in SILENT_PIECES])
         return text.replace("▁", " ").strip()
 
     def pieces(self, ids: Sequence[int]) -> list[str]:

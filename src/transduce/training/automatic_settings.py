@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from transduce.config import DataConfig, parse_duration
+from transduce.config import UNLIMITED_UPDATES, DataConfig, parse_duration
 from transduce.data import open_corpus
 from transduce.text import CorpusSize
 from transduce.training.run_folder import RunFolder
@@ -14,19 +14,24 @@ MAX_PAIRS_OF_PRESET = {"low-resource": 200_000, "medium-resource": 2_000_000, "b
 """Largest number of pairs for which each preset is chosen; above the last, it is `big`."""
 
 QUICK_SECONDS = 2 * 3600
-"""Up to this time limit in seconds, the smaller network translates better after training on up to `MOST_PAIRS_QUICKLY`
-pairs."""
+"""Longest time limit, in seconds, for which `low-resource` is chosen for up to `MOST_PAIRS_QUICKLY` pairs: in so little
+time, its smaller network learns to translate better."""
 
 MOST_PAIRS_QUICKLY = 500_000
-"""Maximum number of pairs for `QUICK_SECONDS`: with more, that time is not enough for one pass over the text."""
+"""Largest number of pairs for which `QUICK_SECONDS` decides: with more, that time is not enough for one pass over
+them."""
 
-DROPOUT = {700_000: 0.3, 6_000_000: 0.2}
+DROPOUT = {250_000: 0.4, 700_000: 0.3, 6_000_000: 0.2}
 """Dropout in `low-resource` by the largest number of target characters; above the last, `LEAST_DROPOUT`."""
 
 LEAST_DROPOUT = 0.1
 
 FEW_PASSES = 30
-"""Up to this many passes over a corpus, `LEAST_DROPOUT` gives the best translations, except for the smallest ones."""
+"""Largest number of passes over a corpus with which `LEAST_DROPOUT` gives the best translations, where it is so large
+that more passes want a dropout of 0.2."""
+
+STANDARD_INPUT = CorpusSize(6_000, 700_000)
+"""The size that pairs on standard input, which cannot be counted beforehand, are taken to have."""
 
 CHARACTERS_PER_SECOND = 36_000
 """Target characters per second that `low-resource` trains on two CPU cores; used to estimate passes within a time
@@ -43,9 +48,6 @@ TIME_LIMIT_SETTINGS = {
 """Settings of the paper's models for a run with a time limit; the learning rate is the peak of eq. 3 with a warmup of
 4,000 updates."""
 
-UNLIMITED = 100_000_000
-"""Updates of a run that its time limit ends."""
-
 
 def choose_settings_for_size(size: CorpusSize, time_limit: str | None = None) -> dict[str, Any]:
     """Preset, vocabulary, dropout and length of a run that fit a corpus of this size; dotted settings.
@@ -60,16 +62,16 @@ def choose_settings_for_size(size: CorpusSize, time_limit: str | None = None) ->
     if preset == "low-resource":
         settings["model.dropout"] = _choose_dropout(size.num_target_characters, time_limit)
     if time_limit is not None:
-        settings |= {"training.updates": UNLIMITED, **TIME_LIMIT_SETTINGS.get(preset, {})}
+        settings |= {"training.updates": UNLIMITED_UPDATES, **TIME_LIMIT_SETTINGS.get(preset, {})}
     elif (epochs := next((epochs for most, epochs in EPOCHS.items() if num_pairs <= most), None)) is not None:
         settings["training.epochs"] = float(epochs)
     return settings
 
 
 def _choose_dropout(num_characters: int, time_limit: str | None) -> float:
-    """The less text there is, and the more often it is seen, the more dropout."""
+    """The dropout of `low-resource`: higher for less text, and for text that is seen more often within `time_limit`."""
     rate = next((rate for most, rate in DROPOUT.items() if num_characters <= most), LEAST_DROPOUT)
-    if time_limit is None or num_characters <= min(DROPOUT):
+    if time_limit is None or rate != DROPOUT[max(DROPOUT)]:
         return rate
     is_seen_often = parse_duration(time_limit) * CHARACTERS_PER_SECOND > FEW_PASSES * num_characters
     return rate if is_seen_often else LEAST_DROPOUT
@@ -89,7 +91,7 @@ def choose_settings_for_run(
     saved = None if restart else RunFolder(Path(given["output"])).load_config()
     if saved is not None:
         if time_limit is not None:
-            length: dict[str, Any] = {"training.updates": UNLIMITED}
+            length: dict[str, Any] = {"training.updates": UNLIMITED_UPDATES}
         elif saved.training.epochs is not None:
             length = {"training.epochs": saved.training.epochs}
         else:
@@ -99,7 +101,7 @@ def choose_settings_for_run(
         return {"preset": saved.preset, **text, **timed, **length}
     data = DataConfig(**{key.removeprefix("data."): value for key, value in given.items() if key.startswith("data.")})
     if data.pairs == "-":
-        return choose_settings_for_size(CorpusSize(0, 0), time_limit)
+        return choose_settings_for_size(STANDARD_INPUT, time_limit)
     sizes = [open_corpus(data, corpus).measure() for corpus in data.training_corpora]
     total = CorpusSize(sum(one.num_pairs for one in sizes), sum(one.num_target_characters for one in sizes))
     return choose_settings_for_size(total, time_limit)
@@ -129,6 +131,7 @@ MEASURED_RUNS = (
     MeasuredRun("captions, English to German (Multi30k)", 29_000, "30 minutes", "test 2016", 38.3, 62.4),
     MeasuredRun("captions, English to German (Multi30k)", 15_000, "6 minutes", "test 2016", 31.4, 56.3),
     MeasuredRun("captions, English to German (Multi30k)", 6_000, "10 minutes", "test 2016", 23.4, 50.3),
+    MeasuredRun("captions, English to German (Multi30k)", 2_000, "9 minutes", "test 2016", 15.2, 41.1),
     MeasuredRun("news, English to Hausa (MAFAND-MT)", 5_865, "17 minutes", "development text", 5.5, 27.2),
     MeasuredRun("news, English to Igbo (MAFAND-MT)", 6_998, "15 minutes", "development text", 6.0, 30.6),
 )

@@ -1,7 +1,7 @@
-"""Checkpoints of a run: its state, digests by which two runs are compared, and averages of checkpoints."""
+"""Checkpoints of a run: its state, and digests by which two runs are compared."""
 
 import hashlib
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 
@@ -56,6 +56,15 @@ def _add(digest: "hashlib._Hash", tensor: Tensor) -> None:
     digest.update(tensor.cpu().contiguous().reshape(-1).view(torch.uint8).numpy().data)
 
 
+_EARLIER_FIELDS: Mapping[str, tuple[str, Callable[[int], int]]] = {
+    "micro_batches": ("parallel_micro_batches", int),
+    "memory_micro_batches": ("sequential_micro_batches", int),
+    "halvings": ("sequential_micro_batches", lambda exponent: 2**exponent),
+}
+"""Names in earlier checkpoints, each with the field of `RunState` that took its place, and the value made of its
+value."""
+
+
 @dataclass
 class RunState:
     """Everything of a run that changes while it runs, beside weights and optimiser; saved in every checkpoint.
@@ -95,15 +104,16 @@ class RunState:
     skipped_in_a_row: int = 0
     batches_digest: str = ""
     """Digest of all batches taken so far."""
-    memory_micro_batches: int = 1
-    """Number of micro-batches, one after the other, that each batch is split into to fit into memory; see `memory`."""
+    sequential_micro_batches: int = 1
+    """Number of micro-batches that each batch is split into to fit into memory, computed one after the other; see
+    `fit_into_memory` in memory.py."""
     start: str = ""
     """Digest of the weights that training started from; "" if they were random."""
     ranks: int = 1
     """Number of ranks with which the run began; the size of its batches stays the same with any other number."""
-    micro_batches: int = 1
-    """Number of parts of each batch that are computed in parallel; see `choose_micro_batches` in
-    distributed/batches.py."""
+    parallel_micro_batches: int = 1
+    """Number of micro-batches that each batch is split into to use all cores, computed at the same time by processes;
+    see `choose_parallel_micro_batches` in distributed/batches.py."""
     settings: str = ""
     """Digest of the settings that the run may not change (`settings_digest`)."""
 
@@ -128,8 +138,9 @@ class RunState:
         if updater.moving_average is not None:
             load_tensors(updater.moving_average.model, tensors["moving_average"], f"the average of update {update}")
         values: dict[str, Any] = dict(state)
-        if "halvings" in values:  # the name and meaning in checkpoints of version 0.1: a power of two
-            values["memory_micro_batches"] = 2 ** values.pop("halvings")
+        for earlier_name, (name, convert) in _EARLIER_FIELDS.items():
+            if earlier_name in values:
+                values[name] = convert(values.pop(earlier_name))
         if unknown := values.keys() - {one.name for one in fields(cls)}:
             raise RunError(
                 f"{folder.checkpoints}: update {update} was written by a later version of Transduce (it says "

@@ -91,7 +91,7 @@ LARGEST_STEP = 0.1
 of any preset is above it."""
 
 MOST_DROPOUT = 0.5
-"""Above, more is lost of every sub-layer's output than is left."""
+"""Dropout above which it is too strong: more of every sub-layer's output is lost than is left."""
 
 USUAL_STEP = 0.02
 """The `relative_step` of the rate that is proposed."""
@@ -181,12 +181,12 @@ def find_strong_dropout(run: RunHistory) -> str | None:
 
 
 NUM_MEASUREMENTS = 4
-"""Measurements in a row that have to agree."""
+"""Number of measurements in a row that have to agree before something is found."""
 
 FEWEST_UPDATES = 400
-"""Before which no check finds that a model has not learned something: in healthy runs on small corpora the loss stays
-at that of a unigram model, and attention nearly uniform, for up to 350 updates. A longer warm-up is waited for, too, up
-to a tenth of the run."""
+"""Update before which no check finds that a model has not learned something: in healthy runs on small corpora the loss
+stays at that of a unigram model, and attention nearly uniform, for up to 350 updates. A longer warm-up is waited for,
+too, up to a tenth of the run."""
 
 AT_UNIGRAM = 0.25
 """Nats below the unigram loss from which a model has learned more than how frequent tokens are. After 400 updates, the
@@ -223,7 +223,8 @@ FALLING = 0.1
 """Nats from which a loss counts as falling over `NUM_MEASUREMENTS` measurements."""
 
 STRONG_DROPOUT = 0.4
-"""More than any published model of this kind was trained with."""
+"""Dropout from which it is named as the most likely cause: more than any published model of this kind was trained
+with."""
 
 
 def find_unigram_loss(run: RunHistory) -> str | None:
@@ -404,17 +405,17 @@ ALIKE = 0.5
 """Share of sources with the same translation, from which a model counts as writing one output for everything."""
 
 REPETITIVE = 0.5
-"""Share of translations that repeat themselves, from which a model does so. Of a small one on captions (Multi30k, BLEU
-32) it was 0.03, of one on news, healthy but young, 0.32 after 1,500 updates."""
+"""Share of translations that repeat themselves from which a model counts as repetitive. It was 0.03 for a small model
+of captions (Multi30k, BLEU 32), and 0.32 after 1,500 updates for a healthy but young model of news."""
 
 NUM_WORSE = 3
-"""Validations in a row that have to be worse than the best."""
+"""Number of validations in a row that have to be worse than the best before a model counts as overfitted."""
 
 OVERFITTED = 0.1
-"""Nats by which they have to be worse."""
+"""Nats by which the loss of these validations has to be above the lowest."""
 
 STILL = 0.01
-"""Share of the loss by which it falls from one validation to the next while a model still learns."""
+"""Fraction by which the loss at least falls from one validation to the next as long as a model still learns."""
 
 
 def find_one_output(run: RunHistory) -> str | None:

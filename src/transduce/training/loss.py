@@ -13,15 +13,16 @@ from transduce.kernels.linear import BLOCK, uses_onednn_bfloat16
 from transduce.model import NEVER, Transformer
 
 CHUNK_LOGITS = 2**22
-"""Logits held at a time, if they are at least d_model rows: few enough for a processor's cache, and enough rows for
-matrix products at full speed."""
+"""Maximum number of logits that the loss holds at a time on a CPU, unless d_model rows of logits are more: few enough
+for a processor's cache, and enough rows for matrix products at full speed."""
 
 ACCELERATOR_CHUNK_LOGITS = 2**28
-"""Number of logits held at a time on an accelerator, where few large products are fast."""
+"""Maximum number of logits that the loss holds at a time on a GPU or another accelerator, in place of `CHUNK_LOGITS`:
+few large matrix products are faster there than many small ones."""
 
 
 class TokenLosses(NamedTuple):
-    """Sums over tokens."""
+    """Losses of a batch, each summed over its real target tokens."""
 
     loss: Float[Tensor, ""]
     """Cross-entropy against the smoothed target; differentiable."""

@@ -102,8 +102,8 @@ class Shape(NamedTuple):
 class MemoryFit:
     """How a run fits into memory."""
 
-    micro_batches: int
-    """Number of sequential micro-batches into which a rank's share of a batch is split to fit."""
+    sequential_micro_batches: int
+    """Number of micro-batches, computed one after the other, into which a rank's share of a batch is split to fit."""
     used: int | None
     """Peak memory of the process in bytes; None if unknown."""
     available: int | None
@@ -153,7 +153,7 @@ def probe_memory(
     updater: Updater,
     lengths: Int[np.ndarray, "pairs 2"],
     share: int,
-    micro_batches: int = 1,
+    sequential_micro_batches: int = 1,
     safe_share: float = SAFE_SHARE,
     times: Int[np.ndarray, "pairs"] | None = None,
 ) -> MemoryFit:
@@ -169,7 +169,7 @@ def probe_memory(
         updater: updater of the model that is tried.
         lengths: tokens of the source and of the target of every pair, `</s>` included.
         share: tokens of a batch, on either side, that each rank takes; it may take a pair more.
-        micro_batches: the number to begin with; doubled until they fit.
+        sequential_micro_batches: the number to begin with; doubled until they fit.
         safe_share: a batch is tried if its estimate is at most this fraction of the free memory.
         times: how often an epoch has each pair at most; once unless given.
 
@@ -179,15 +179,15 @@ def probe_memory(
     ranks = updater.ranks
     with _restore_afterwards(updater), no_sync(updater.batch_loss), updater.limit_threads():
         while True:
-            shapes = find_largest_shapes(lengths, ranks.size * share // micro_batches, ranks.size, times)
+            shapes = find_largest_shapes(lengths, ranks.size * share // sequential_micro_batches, ranks.size, times)
             if (seconds := _measure_seconds(updater, shapes, safe_share)) is not None:
                 break
-            if share // micro_batches <= int(lengths.max()):
+            if share // sequential_micro_batches <= int(lengths.max()):
                 raise TrainingError(
                     f"memory does not hold the model and a pair of up to {lengths.max()} tokens a side: lower "
                     f"text.max_pieces, or take a smaller model"
                 )
-            micro_batches *= 2
+            sequential_micro_batches *= 2
         used, still_free = get_used_memory(updater.device), _free_memory_per_rank(updater)
         addresses = get_available_addresses(updater.device)
     available = None
@@ -196,7 +196,7 @@ def probe_memory(
     num_shares = -(-_sum_repeated(measure_longest_sides(lengths), times) // share)
     tokens_per_update = updater.config.accumulation * sum(_sum_repeated(side, times) for side in lengths.T) / num_shares
     seconds_per_update = seconds / shapes[0].num_tokens * tokens_per_update
-    return MemoryFit(micro_batches, get_peak_memory(updater.device), available, seconds_per_update)
+    return MemoryFit(sequential_micro_batches, get_peak_memory(updater.device), available, seconds_per_update)
 
 
 def _sum_repeated(numbers: Int[np.ndarray, "pairs"], times: Int[np.ndarray, "pairs"] | None) -> int:
@@ -207,28 +207,31 @@ def fit_into_memory(
     updater: Updater,
     lengths: Int[np.ndarray, "pairs 2"],
     share: int,
-    micro_batches: int,
+    sequential_micro_batches: int,
     updates: int,
     report: Callable[[str], None],
     *,
     is_resumed: bool,
     times: Int[np.ndarray, "pairs"] | None = None,
 ) -> int:
-    """The number of sequential micro-batches that fit into memory, at least `micro_batches`; reports memory and time.
+    """Choose the number of sequential micro-batches with which batches fit into memory; report memory and time.
 
-    The number never decreases: a run that is resumed on another machine has micro-batches of the same size, or smaller
-    ones if necessary. They split the batches of the recipe, so that an update is over the same pairs everywhere.
+    The number never falls below the given one: a run that is resumed on another machine has micro-batches of the same
+    size, or smaller ones if necessary. They split the batches of the recipe, so that an update is over the same pairs
+    everywhere.
     """
-    fit = probe_memory(updater, lengths, share, micro_batches, 1.0 if is_resumed else SAFE_SHARE, times=times)
-    if fit.micro_batches > micro_batches:
+    fit = probe_memory(
+        updater, lengths, share, sequential_micro_batches, 1.0 if is_resumed else SAFE_SHARE, times=times
+    )
+    if fit.sequential_micro_batches > sequential_micro_batches:
         warning = "; dropout draws other numbers in them than in a run that was not stopped" if is_resumed else ""
         report(
             f"batches of {share:,} tokens a side do not fit into memory: each is computed in parts of "
-            f"{share // fit.micro_batches:,}, and an update is over the same pairs as before{warning}"
+            f"{share // fit.sequential_micro_batches:,}, and an update is over the same pairs as before{warning}"
         )
     prefix = f"each of {updater.ranks.size} ranks: " if updater.ranks.size > 1 else ""
     report(prefix + fit.describe(updates, updater.config.time_limit_seconds))
-    return fit.micro_batches
+    return fit.sequential_micro_batches
 
 
 @contextmanager
@@ -299,8 +302,8 @@ def _release_memory(updater: Updater) -> None:
 def _run_shapes(updater: Updater, shapes: list[Shape]) -> float:
     """Run all shapes undivided, which takes as much memory; return the seconds of the first, divided as in training."""
     reset_peak_memory(updater.device)  # of what was tried before
-    attempts = [(shape, False) for shape in shapes] + [(shapes[0], updater.has_micro_batches)]
-    attempts += attempts[-1:] * updater.has_micro_batches  # again, as the first time starts the processes
+    attempts = [(shape, False) for shape in shapes] + [(shapes[0], updater.has_parallel_micro_batches)]
+    attempts += attempts[-1:] * updater.has_parallel_micro_batches  # again, as the first time starts the processes
     for shape, divided in attempts:
         started = time.perf_counter()
         _run_shape(updater, shape, divided=divided)

@@ -1,4 +1,4 @@
-"""From a configuration to a trained model: the main job, start to end."""
+"""Training of one run: from its configuration to its best model."""
 
 import hashlib
 import time
@@ -42,7 +42,7 @@ SMALLEST_VOCABULARY = 264
 """Minimum vocabulary of a trained tokenizer: 256 bytes, the special symbols and a few letters."""
 
 FILE_SYSTEM_TIMEOUT = 90.0
-"""Seconds after which a file that one machine has written is seen by another: NFS remembers what was not there."""
+"""Seconds to wait until a file written by one machine is visible on another: NFS caches that a file was missing."""
 
 
 def train(
@@ -325,7 +325,7 @@ def _report_start(trainer: Trainer) -> None:
             "vocabulary": config.model.vocabulary,
             "num_validation_pairs": len(prepared.validation),
             "start": trainer.state.start,
-            "micro_batches": trainer.state.micro_batches,
+            "parallel_micro_batches": trainer.state.parallel_micro_batches,
             "cleaning": prepared.cleaning,
             "corpora": [asdict(corpus) for corpus in prepared.corpora],
             "lengths": length_histogram(prepared.train.lengths),
@@ -348,7 +348,7 @@ def _report_start(trainer: Trainer) -> None:
     report(
         f"{model}, {parameters:,} parameters, {config.model.vocabulary:,} token ids; "
         f"on {_describe_device(trainer)}, precision {config.training.precision}; "
-        f"{config.training.updates:,} updates of at most {budget:,} tokens a side; "
+        f"updates of at most {budget:,} tokens a side, ending after {config.training.describe_length()}; "
         f"texts of more than {config.search.max_pieces} pieces are translated in parts"
     )
     if not begun and config.preset == "low-resource" and (quality := expected_quality(len(prepared.train))) is not None:
@@ -371,8 +371,8 @@ def _describe_device(trainer: Trainer) -> str:
     ranks, sharding = trainer.ranks.size, trainer.config.training.sharding
     if ranks > 1:
         return f"{ranks} ranks of {trainer.device.type}, sharding {sharding}"
-    if trainer.updater.has_micro_batches:
-        return f"{trainer.device}, each batch as {trainer.updater.micro_batches} micro-batches"
+    if trainer.updater.has_parallel_micro_batches:
+        return f"{trainer.device}, each batch as {trainer.updater.parallel_micro_batches} micro-batches"
     return str(trainer.device)
 
 

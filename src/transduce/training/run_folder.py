@@ -23,7 +23,7 @@ from transduce.bundle import (
     remove_folder,
     replace_file,
 )
-from transduce.config import RunConfig, flatten, load_run_config, to_toml
+from transduce.config import SCHEDULES_BY_LENGTH, RunConfig, flatten, load_run_config, to_toml
 from transduce.errors import BusyError, ConfigError, RunError
 from transduce.training.reporting.metrics import MetricsLog
 
@@ -67,11 +67,11 @@ def settings_digest(config: RunConfig) -> str:
 
 def _may_differ(config: RunConfig) -> set[str]:
     """`MAY_DIFFER`, without the number of updates where every learning rate depends on it."""
-    return MAY_DIFFER - ({"training.updates"} if config.training.schedule == "linear" else set())
+    return MAY_DIFFER - ({"training.updates"} if config.training.schedule in SCHEDULES_BY_LENGTH else set())
 
 
 _WHY_UPDATES_STAY = (
-    'with training.schedule = "linear", the learning rate of every update depends on training.updates: all that were '
+    "with this training.schedule, the learning rate of every update depends on training.updates: all that were "
     "made would have been others. To train this model further, start another run with training.start_from"
 )
 

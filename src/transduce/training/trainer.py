@@ -1,4 +1,4 @@
-"""The training loop: updates, and at intervals a line of metrics, a validation and a checkpoint."""
+"""The training loop: it repeats updates and, every so many of them, writes metrics, validates or saves a checkpoint."""
 
 import math
 import time
@@ -20,9 +20,9 @@ from transduce.training.checkpoints import RunState, batches_digest, weights_dig
 from transduce.training.distributed.batches import (
     BatchPosition,
     batch_stream,
-    choose_micro_batches,
+    choose_parallel_micro_batches,
     load_epoch_store,
-    split_into_micro_batches,
+    split_into_sequential_micro_batches,
 )
 from transduce.training.distributed.ranks import ALONE, Ranks, gather_model
 from transduce.training.memory import fit_into_memory
@@ -91,9 +91,10 @@ class Trainer:
             load_tensors(self.model, model_tensors(start.load_model()), str(start.folder))
         self.updater = Updater(self.model, config.training, self.device, ranks)
         origin = "" if start is None else start.digest
-        num_parts = choose_micro_batches(config, self.device, ranks)
-        self.state = RunState(data=prepared.digests["all"], start=origin, ranks=ranks.size, micro_batches=num_parts)
-        self.updater.micro_batches = num_parts
+        num_parts = choose_parallel_micro_batches(config, self.device, ranks)
+        data = prepared.digests["all"]
+        self.state = RunState(data=data, start=origin, ranks=ranks.size, parallel_micro_batches=num_parts)
+        self.updater.parallel_micro_batches = num_parts
         self.trackers = Trackers(folder, config, reporter.report)
         self.selection = ModelSelection(config, prepared, folder, reporter, self._log)
         self._elapsed_before = 0.0
@@ -122,11 +123,13 @@ class Trainer:
                     f"now: put them back, choose another output, or start over with --restart"
                 )
             if begun:
-                self.state.micro_batches = self.updater.micro_batches = begun.get("micro_batches", 1)
+                earlier = begun.get("micro_batches", 1)  # the name in a run that an earlier version began
+                num_parts = begun.get("parallel_micro_batches", earlier)
+                self.state.parallel_micro_batches = self.updater.parallel_micro_batches = num_parts
             return
         self._check_same_data(checkpoint.state["data"])
         self.state = RunState.load(self.folder, checkpoint.update, self.updater)
-        self.updater.micro_batches = self.state.micro_batches
+        self.updater.parallel_micro_batches = self.state.parallel_micro_batches
         self._elapsed_before = self.state.elapsed
         self._throughput = Throughput(self._elapsed)
         self.reporter.report(f"going on after update {checkpoint.update:,}")
@@ -215,11 +218,11 @@ class Trainer:
             return
         training, state = self.config.training, self.state
         lengths = load_epoch_store(self.prepared, self.config.text, training, state.place.epoch, self.ranks).lengths
-        state.memory_micro_batches = fit_into_memory(
+        state.sequential_micro_batches = fit_into_memory(
             self.updater,
             lengths,
             self._tokens_per_rank,
-            state.memory_micro_batches,
+            state.sequential_micro_batches,
             self._last_update - state.update,
             self._memory_messages.append,
             is_resumed=state.update > 0,
@@ -284,9 +287,9 @@ class Trainer:
         number = self.state.update + 1
         batches = [batch for _, batch in taken]
         # A rank's share may be larger by one pair, and is not split for that.
-        is_split = self.state.memory_micro_batches > 1
-        most_tokens = self._tokens_per_rank // self.state.memory_micro_batches
-        parts = split_into_micro_batches(batches, most_tokens, self.ranks) if is_split else batches
+        is_split = self.state.sequential_micro_batches > 1
+        most_tokens = self._tokens_per_rank // self.state.sequential_micro_batches
+        parts = split_into_sequential_micro_batches(batches, most_tokens, self.ranks) if is_split else batches
         figures = self.updater.update(number, parts, self.state.decay)
         self.state.update = number
         self.state.place = taken[-1][0]

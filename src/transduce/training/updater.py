@@ -1,6 +1,6 @@
 """One update of the weights (paper 5.3): its learning rate, the gradients of its batches, and a step of Adam.
 
-No files, no clock.
+It uses neither files nor the clock.
 """
 
 import copy
@@ -45,7 +45,7 @@ class Decay:
         return self.factor * max(self.end + 1 - update, 0) / (self.end + 2 - self.start)
 
 
-def planned_decay(config: TrainingConfig) -> Decay:
+def make_default_decay(config: TrainingConfig) -> Decay:
     """The decay of a run that ends with update `config.updates`."""
     return Decay(config.updates + 1 - max(1, round(config.decay_share * config.updates)), config.updates)
 
@@ -62,7 +62,7 @@ def learning_rate(config: TrainingConfig, d_model: int, update: int, decay: Deca
     """
     peak = config.learning_rate if config.learning_rate is not None else (d_model * config.warmup) ** -0.5
     if config.schedule == "warmup_stable_decay":
-        return peak * min(1.0, update / config.warmup) * (decay or planned_decay(config)).factor_at(update)
+        return peak * min(1.0, update / config.warmup) * (decay or make_default_decay(config)).factor_at(update)
     if update < config.warmup:
         return peak * update / config.warmup
     if config.schedule == "linear":
@@ -71,7 +71,8 @@ def learning_rate(config: TrainingConfig, d_model: int, update: int, decay: Deca
 
 
 TOLERANCE = 0.01
-"""The decay is re-planned if the expected end is off by more than this fraction of the time limit."""
+"""Fraction of the time limit by which the expected end of a run may miss that limit before `plan_decay` plans a new
+decay."""
 
 
 def plan_decay(
@@ -90,7 +91,7 @@ def plan_decay(
         seconds_per_update: mean, including what happens between updates.
     """
     if decay is None:
-        planned = planned_decay(config)
+        planned = make_default_decay(config)
         if update + 1 >= planned.start:  # above it where updates were lowered after a stop
             return Decay(update + 1, max(update + 1, planned.end))
         if config.time_limit is None or seconds_left > config.decay_share * config.time_limit_seconds:
@@ -170,7 +171,8 @@ class ExponentialMovingAverage:
 
 
 MOST_PARTS = 2**20
-"""More micro-batches than any update has; update times this plus index numbers each micro-batch of a run."""
+"""Upper bound of the number of micro-batches in an update: no two micro-batches of a run have the same number
+`update * MOST_PARTS + index`."""
 
 
 @dataclass(frozen=True)
@@ -222,8 +224,8 @@ class BatchLoss(nn.Module):
 class Updater:
     """Updates a model with Adam, alone or together with other ranks.
 
-    `micro_batches` is the number of parts of each batch that are computed in parallel worker processes. It has no
-    effect on a GPU or with several ranks.
+    `parallel_micro_batches` is the number of micro-batches that each batch is divided into, computed at the same time
+    by worker processes. It has no effect on a GPU or with several ranks.
     """
 
     def __init__(self, model: Transformer, config: TrainingConfig, device: torch.device, ranks: Ranks = ALONE) -> None:
@@ -231,7 +233,7 @@ class Updater:
         self.config = config
         self.device = device
         self.ranks = ranks
-        self.micro_batches = 1
+        self.parallel_micro_batches = 1
         self.moving_average = ExponentialMovingAverage(model, config.ema_decay) if config.ema_decay else None
         self.batch_loss = wrap_for_distributed(BatchLoss(model, config, device), model, config.sharding, ranks, device)
         self.optimizer = torch.optim.Adam(
@@ -294,13 +296,13 @@ class Updater:
             return figures
 
     @property
-    def has_micro_batches(self) -> bool:
-        """Whether batches are divided into micro-batches that are computed in parallel."""
-        return self.micro_batches > 1 and self.ranks.size == 1 and self.device.type == "cpu"
+    def has_parallel_micro_batches(self) -> bool:
+        """Whether batches are divided into micro-batches that worker processes compute at the same time."""
+        return self.parallel_micro_batches > 1 and self.ranks.size == 1 and self.device.type == "cpu"
 
     def limit_threads(self) -> AbstractContextManager[None]:
         """Use one thread in each process that computes a micro-batch."""
-        return use_one_thread() if self.has_micro_batches and can_fork() else nullcontext()
+        return use_one_thread() if self.has_parallel_micro_batches and can_fork() else nullcontext()
 
     def _set_dropout(self, number: int) -> None:
         """Let dropout rise to `model.dropout` over the first `training.dropout_warmup` updates."""
@@ -316,8 +318,8 @@ class Updater:
 
     def sum_gradients(self, number: int, batches: Sequence[Batch], num_tokens: int) -> Float[Tensor, "3"]:
         """Add the gradients of all batches to the model's; return the sums of losses, cross-entropies, right tokens."""
-        if self.has_micro_batches:
-            parts = [part for batch in batches for part in batch.split_into(self.micro_batches)]
+        if self.has_parallel_micro_batches:
+            parts = [part for batch in batches for part in batch.split_into(self.parallel_micro_batches)]
             tasks = [(part, number * MOST_PARTS + place) for place, part in enumerate(parts)]
             return self.processes.sum_gradients(tasks, num_tokens, self._check_stop)
         torch.manual_seed(self._seed(number))
@@ -329,7 +331,7 @@ class Updater:
         return sums + self.accumulate(batches[-1].to(self.device), num_tokens)
 
     def _seed(self, number: int, micro_batch: int = 0) -> int:
-        """A hash, as torch's generator on the CPU reads only the lower 32 bits of a seed."""
+        """The seed of a micro-batch: a hash, as torch's generator on the CPU reads only the lower 32 bits of it."""
         seeds = np.random.SeedSequence([self.config.seed, number, self.ranks.rank, micro_batch])
         return int(seeds.generate_state(1, np.uint64)[0])
 

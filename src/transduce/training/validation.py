@@ -387,7 +387,9 @@ def average_run(run: Path, last: int, output: Path, *, force: bool = False) -> l
     bundle = Bundle.open(folder.last)
     chosen = updates[-last:]
     model = average_checkpoints(folder, chosen, bundle.model_config)
-    training = {**bundle.description.training, "update": chosen[-1], "averaged_checkpoints": last}
+    # The checkpoints have the weights themselves, and not their moving average, which `last` may hold.
+    averages = {**NO_AVERAGE, "averaged_checkpoints": last}
+    training = {**bundle.description.training, **averages, "update": chosen[-1]}
     for name in ("epochs", "seconds", "validation_loss", "scored_pairs"):  # of another model
         training.pop(name, None)
     description = bundle.description.model_copy(update={"scores": [], "training": training})

@@ -39,7 +39,7 @@ class TranslationOptions(Settings):
     """Translations of each text, the best included."""
 
     beam: int | None = Field(default=None, ge=1)
-    """Hypotheses kept for each sentence; 1 is greedy. This and the next six: the model's own unless given."""
+    """Hypotheses kept for each sentence; 1 is greedy. Like all settings of the search, the model's own unless given."""
 
     length_penalty: float | None = Field(default=None, ge=0, le=10)
     """Alpha: the log-probability of n tokens is divided by ((5 + n) / 6)^alpha (Wu et al. 2016, eq. 14)."""

@@ -648,6 +648,17 @@ def test_a_start_that_is_given_with_each_text_is_refused(foreign: ForeignModel, 
         FORMAT.read(folder, None)
 
 
+@pytest.mark.parametrize("start", [["</s>"], {}, 5])
+def test_a_start_beside_the_zero_vector_makes_no_difference(
+    foreign: ForeignModel, joint: bytes, tmp_path: Path, start: object
+) -> None:
+    foreign.spec.decoder.start_from_zero_embedding = True
+    folder = foreign.save(tmp_path / "foreign")
+    (folder / "sentencepiece.model").write_bytes(joint)
+    change_config(folder, decoder_start_token=start)
+    assert not FORMAT.read(folder, None).tensors["target_embedding.weight"][-1].any()
+
+
 def test_settings_of_single_attentions_must_be_alike(foreign: ForeignModel, joint: bytes, tmp_path: Path) -> None:
     foreign.spec.decoder.layer[1].attention.queries_scale = np.float32(0.7)
     foreign.spec.decoder.num_heads = np.int16(4)

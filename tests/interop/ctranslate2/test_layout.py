@@ -373,3 +373,9 @@ def test_what_is_left_is_named_and_the_rest_counted() -> None:
     many = list(find_unknown_variables(network_variables()))
     assert len(many) == 6
     assert many[-1] == f"and {len(WHOLE) - 5} more variables that ours has no place for"
+
+
+def test_a_single_number_with_scales_of_rows_is_refused() -> None:
+    numbers = {"a": torch.tensor(5, dtype=torch.int8), "a_scale": torch.ones(2)}
+    with pytest.raises(BundleError, match=r"a_scale' has the shape \[2\], which scales no rows"):
+        Variables(Path("model.bin"), "TransformerSpec", 7, numbers)["a"]

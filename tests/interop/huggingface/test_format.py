@@ -472,6 +472,7 @@ def test_nothing_in_a_pickle_is_run(
         ({"normalize_before": True}, "normalize_before = True: "),
         ({"normalize_embedding": True}, "normalize_embedding = True: "),
         ({"decoder_start_token_id": 5}, "decoder_start_token_id = 5: translations begin behind a token whose"),
+        ({"decoder_start_token_id": 100}, "decoder_start_token_id = 100: must be the id of a token, from 0 to 99"),
         ({"eos_token_id": [0, 5]}, r"eos_token_id = \[0, 5\]: must be the id of a token"),
     ],
     ids=str,
@@ -496,7 +497,7 @@ def add_a_tensor(path: Path) -> None:
     )
 
 
-def change_vocabulary(**changes: int) -> Callable[[Path], None]:
+def change_vocabulary(**changes: object) -> Callable[[Path], None]:
     def change(path: Path) -> None:
         ids = json.loads((path / "vocab.json").read_bytes())
         (path / "vocab.json").write_text(json.dumps(ids | changes), encoding="utf-8")
@@ -512,6 +513,9 @@ def change_vocabulary(**changes: int) -> Callable[[Path], None]:
         (lambda path: (path / "model.safetensors").write_bytes(b"no weights"), "Transformers cannot load it"),
         (lambda path: (path / "source.spm").unlink(), "Transformers cannot load it"),
         (change_vocabulary(word=100), r"vocab\.json: has the id 100; the model ends at 99"),
+        (change_vocabulary(word="3"), r"vocab\.json: gives 'word' the id '3', must be a whole number from 0 on"),
+        (change_vocabulary(word=-1), r"vocab\.json: gives 'word' the id -1, must be"),
+        (lambda path: (path / "generation_config.json").write_text('{"num_beams": -2}'), "num_beams = -2: beam"),
         (change_vocabulary(word=3), r"vocab\.json: gives \d+ pieces \d+ ids"),
         (change_vocabulary(**{"</s>": 98}), r"the id of '</s>' is (0 and 98|98 and 0) in its files"),
     ],
@@ -521,6 +525,15 @@ def test_damage_is_named(folder: Callable[..., Path], damage: Callable[[Path], o
     damage(path)
     with pytest.raises(BundleError, match=f"model.*{finding}"):
         FORMAT.read(path, None)
+
+
+def test_a_language_that_is_no_code_is_none(folder: Callable[..., Path]) -> None:
+    path = folder()
+    settings = json.loads((path / "tokenizer_config.json").read_bytes())
+    settings |= {"source_lang": 5, "target_lang": ["de"]}
+    (path / "tokenizer_config.json").write_text(json.dumps(settings), encoding="utf-8")
+    imported = FORMAT.read(path, None)
+    assert (imported.source_language, imported.target_language) == ("", "")
 
 
 def test_a_tokenizer_beside_its_own_is_refused(folder: Callable[..., Path], tmp_path: Path) -> None:

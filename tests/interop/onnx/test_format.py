@@ -262,6 +262,14 @@ def test_a_model_beyond_protocol_buffers_is_an_obstacle(
     assert "less than 2 GB" in obstacle
 
 
+def test_an_unknown_attention_score_is_an_obstacle(
+    make_bundle: Callable[..., Bundle], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(onnx_format, "ATTENTION_SCORES_OF_GRAPHS", ("dot", "additive"))
+    (obstacle,) = FORMAT.obstacles(make_bundle())
+    assert obstacle == 'attention_score = "scaled_dot": the graphs know dot, additive alone'
+
+
 pytest.importorskip("onnxruntime")
 pytest.importorskip("onnx")
 

@@ -8,10 +8,11 @@ import pytest
 from transduce.bundle import Bundle
 from transduce.errors import ConfigError
 from transduce.inspection import InspectionRequest
-from transduce.serving.errors import DeadlineExceeded, Unsatisfiable
+from transduce.serving.errors import DeadlineExceeded, TooLong, Unsatisfiable
 from transduce.serving.models import LoadedModel, ModelSettings
 from transduce.serving.scheduling.work import (
     MAX_PARTS,
+    MAX_SCORED_TOKENS,
     InspectionTask,
     ScoringTask,
     TranslatedText,
@@ -203,6 +204,14 @@ def test_work_is_equal_where_it_can_be_computed_together(model: LoadedModel, bun
     assert ScoringTask(model) != InspectionTask(model)
     again = LoadedModel.load(bundle, ModelSettings(device="cpu"))
     assert ScoringTask(model) != ScoringTask(again)
+
+
+@pytest.mark.parametrize("side", [0, 1])
+def test_a_pair_that_would_take_all_memory_is_not_scored(model: LoadedModel, side: int) -> None:
+    pair = ["Sun moon.", "Sun moon."]
+    pair[side] = "sun " * MAX_SCORED_TOKENS  # two tokens each
+    with pytest.raises(TooLong, match="pair 2 has 2,0"):
+        prepare_pairs(model, [("Sun.", "Moon."), (pair[0], pair[1])])
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ import torch
 from transduce.config import RunConfig
 from transduce.data import Batch, PreparedData
 from transduce.training import Ranks
-from transduce.training.distributed.batches import BatchPosition, batch_stream, split_into_micro_batches
+from transduce.training.distributed.batches import BatchPosition, batch_stream, split_into_sequential_micro_batches
 
 MakeConfig = Callable[..., RunConfig]
 
@@ -130,7 +130,8 @@ def test_a_rank_with_fewer_parts_than_another_fills_up_with_silence() -> None:
             return number + 2
 
     given = [Batch.from_ids([[2, 3, 1], [2, 1]], [[4, 1], [5, 6, 1]], 9), Batch.from_ids([[7, 1]], [[8, 1]], 9)]
-    parts, filled = split_into_micro_batches(given, 3), split_into_micro_batches(given, 3, BesideALargerShare())
+    parts = split_into_sequential_micro_batches(given, 3)
+    filled = split_into_sequential_micro_batches(given, 3, BesideALargerShare())
     assert [part.source_ids.tolist() for part in parts] == [[[2, 3, 1]], [[2, 1]], [[7, 1]]]
     assert [part.num_target_tokens for part in filled] == [2, 3, 2, 0, 0]
 

@@ -18,7 +18,7 @@ from transduce.data import Batch
 from transduce.errors import TrainingError, is_out_of_memory
 from transduce.model import Transformer
 from transduce.training import Ranks, UpdateFigures, Updater, train
-from transduce.training.distributed.batches import LEAST_TOKENS, MicroBatchProcesses, choose_micro_batches
+from transduce.training.distributed.batches import LEAST_TOKENS, MicroBatchProcesses, choose_parallel_micro_batches
 from transduce.training.memory import probe_memory
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="elsewhere, no process is forked")
@@ -49,7 +49,7 @@ def make_updater(micro_batches: int, dropout: float = 0.0, **changes: Any) -> Up
     model = Transformer(TransformerConfig(vocabulary=VOCABULARY, dropout=dropout, **sizes))
     settings = {"schedule": "linear", "learning_rate": 1e-2, "warmup": 2, "adam_epsilon": 1e-3, "precision": "float32"}
     updater = Updater(model, TrainingConfig(**{**settings, **changes}), CPU)
-    updater.micro_batches = micro_batches
+    updater.parallel_micro_batches = micro_batches
     return updater
 
 
@@ -97,9 +97,9 @@ def test_equal_rows_are_dropped_out_unequally() -> None:
 
 def test_several_ranks_divide_no_batch() -> None:
     updater = make_updater(2)
-    assert updater.has_micro_batches
+    assert updater.has_parallel_micro_batches
     updater.ranks = Ranks(0, 2)
-    assert not updater.has_micro_batches
+    assert not updater.has_parallel_micro_batches
 
 
 class Weights(nn.Module):
@@ -207,7 +207,7 @@ def test_a_batch_is_divided_among_the_threads_if_there_is_enough_of_it(
 ) -> None:
     def chosen(threads: int, ranks: int = 1, device: torch.device = CPU, **changes: Any) -> int:
         set_threads(threads)
-        return choose_micro_batches(make_config(**changes), device, Ranks(0, ranks))
+        return choose_parallel_micro_batches(make_config(**changes), device, Ranks(0, ranks))
 
     assert chosen(2, training__batch_tokens=2048) == 2
     assert chosen(1, training__batch_tokens=2048) == 1
@@ -226,7 +226,7 @@ def test_the_probe_leaves_no_trace(set_threads: Callable[[int], None]) -> None:
     updater = make_updater(2, dropout=0.2)
     before = [parameter.detach().clone() for parameter in updater.model.parameters()], torch.get_rng_state()
     fit = probe_memory(updater, np.array([[3, 4], [9, 7], [5, 5]]), 60)
-    assert fit.micro_batches == 1
+    assert fit.sequential_micro_batches == 1
     assert fit.seconds_per_update > 0
     assert len(updater.processes._others) == 1
     assert torch.get_num_threads() == 2
@@ -250,7 +250,7 @@ def test_a_run_that_was_killed_goes_on_with_its_micro_batches_on_any_number_of_t
     monkeypatch.setattr("transduce.training.distributed.batches.LEAST_TOKENS", 20)
     set_threads(2)
     expected = outcome_of(train(make_config("unbroken")).folder)
-    assert expected["state"]["micro_batches"] == 2
+    assert expected["state"]["parallel_micro_batches"] == 2
     for end_at in (3, 13):  # before there is a checkpoint, and after the first
         with pytest.raises(killed):
             train(make_config("broken"), watcher(end_at))
@@ -277,7 +277,7 @@ def test_a_run_of_an_earlier_version_goes_on_undivided(
         train(make_config(training__checkpoint_every=4), watcher(10))
     checkpoints = Path(make_config().output) / "checkpoints"
     tensors, state = load_checkpoint(checkpoints, 8)
-    assert state.pop("micro_batches") == 1
+    assert state.pop("parallel_micro_batches") == 1
     save_checkpoint(checkpoints, 8, tensors, state)
     set_threads(2)
     monkeypatch.setattr("transduce.training.distributed.batches.LEAST_TOKENS", 20)
@@ -288,3 +288,24 @@ def test_a_run_of_an_earlier_version_goes_on_undivided(
     afresh = watcher()
     train(make_config("afresh", training__updates=2), afresh)
     assert any("each batch as 2 micro-batches" in text for text in afresh.said)
+
+
+def test_a_run_that_an_earlier_version_began_keeps_its_number_before_the_first_checkpoint(
+    make_config: Callable[..., RunConfig],
+    watcher: Any,
+    killed: type[BaseException],
+    set_threads: Callable[[int], None],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Its metrics.jsonl says `micro_batches`."""
+    monkeypatch.setattr("transduce.training.distributed.batches.LEAST_TOKENS", 20)
+    set_threads(2)
+    with pytest.raises(killed):
+        train(make_config(training__updates=4), watcher(2))
+    metrics = Path(make_config().output) / "metrics.jsonl"
+    text = metrics.read_text(encoding="utf-8")
+    assert text.count('"parallel_micro_batches": 2') == 1
+    metrics.write_text(text.replace("parallel_micro_batches", "micro_batches"), encoding="utf-8")
+    set_threads(1)
+    folder = train(make_config(training__updates=4)).folder
+    assert load_checkpoint(folder / "checkpoints", 4)[1]["parallel_micro_batches"] == 2

@@ -245,7 +245,7 @@ def test_a_long_run_has_a_small_page_soon(tmp_path: Path, time_growth: Callable[
     # Ten times as many updates take about ten times as long; if each looked at all others, it would be a hundred times.
     assert time_growth(lambda run: pages.append(page_of(tmp_path, *run)), long_run(500), long_run(5000)) < 40
     assert len(pages[-1].encode()) < 300_000
-    assert "update 5,000 of" in pages[-1]
+    assert "update 5,000, after" in pages[-1]
 
 
 def test_a_page_that_cannot_be_written_leaves_the_earlier_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -453,8 +453,8 @@ def test_a_full_disk_stops_no_report_for_long(
     [complaint] = complaints(told)
     assert "report.html could not be written" in complaint
     assert "No space left" in complaint
-    assert "update 4 of" in seen[0]  # the page from before the disk was full, whole
-    assert "update 12 of" in (folder / "report.html").read_text(encoding="utf-8")
+    assert "update 4, after" in seen[0]  # the page from before the disk was full, whole
+    assert "update 12, after" in (folder / "report.html").read_text(encoding="utf-8")
     assert [line["update"] for line in metrics_of(folder) if line["kind"] == "validation"] == [4, 8, 12]
 
 
@@ -507,11 +507,11 @@ def test_there_is_a_report_from_the_start(
     config = make_config(**SHORT)
     seen: list[str] = []
     train(config, saboteur(lambda: seen.append((Path(config.output) / "report.html").read_text(encoding="utf-8"))))
-    assert "update 4 of" in seen[0]
+    assert "update 4, after" in seen[0]
     seen.clear()
     later = make_config("later", **{**SHORT, "training__validate_every": 100})
     train(later, saboteur(lambda: seen.append((Path(later.output) / "report.html").read_text(encoding="utf-8"))))
-    assert "update 0 of" in seen[0]
+    assert "update 0, after" in seen[0]
     assert "Lengths of the training sentences" in seen[0]
     monkeypatch.setattr("transduce.training.reporting.report.REPORT_EVERY_SECONDS", 0.0)
     train(
@@ -519,7 +519,7 @@ def test_there_is_a_report_from_the_start(
         saboteur(lambda: seen.append((Path(later.output) / "report.html").read_text(encoding="utf-8"))),
         restart=True,
     )
-    assert "update 4 of" in seen[1]
+    assert "update 4, after" in seen[1]
 
 
 def test_a_run_that_diverges_leaves_its_report(make_config: MakeConfig) -> None:
@@ -527,4 +527,4 @@ def test_a_run_that_diverges_leaves_its_report(make_config: MakeConfig) -> None:
     with pytest.raises(TrainingError):
         train(config)
     # The first update spoils the weights; those after it are skipped, until the first validation ends the run.
-    assert "update 8 of" in (Path(config.output) / "report.html").read_text(encoding="utf-8")
+    assert "update 8, after" in (Path(config.output) / "report.html").read_text(encoding="utf-8")

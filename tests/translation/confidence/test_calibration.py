@@ -264,6 +264,7 @@ def test_no_piece_of_a_text_is_lost(tokenizer: Tokenizer, text: str) -> None:
         (["a▁b", "c▁", "d"], [("a", [0]), ("bc", [0, 1]), ("d", [2])]),
         (["a", "<unk>", "b"], [("a", [0]), ("⁇", [1]), ("b", [2])]),
         (["<pad>", "▁", "</s>"], []),
+        (["<s>", "▁a", "<blank>", "b", "</s>"], [("ab", [1, 3])]),
         ([], []),
     ],
 )

@@ -84,7 +84,7 @@ def unpack(path: Path, folder: Path) -> Languages:
             return _read_languages(folder / "metadata.json")
     except OSError as error:
         raise BundleError(f"{path}: cannot be read: {error.strerror}") from None
-    except (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError) as error:
+    except (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError, UnicodeDecodeError) as error:
         raise BundleError(f"{path}: is no zip file, or is damaged: {error}; give an undamaged Argos package") from None
 
 

@@ -272,8 +272,8 @@ def _starts_from_zero(variables: Variables) -> bool:
 
 def _starts_with_pad(settings: Mapping[str, Any], variables: Variables, tokens: ForeignVocabulary) -> bool:
     """Whether targets begin with a `<pad>` of no other use, as in exports of Transduce that do not begin with zeros."""
-    lasts = {tokens.sources[-1], tokens.targets[-1], settings["decoder_start_token"]}
-    if lasts != {"<pad>"} or _starts_from_zero(variables) or OUTPUT_BIAS not in variables:
+    lasts = tokens.sources[-1], tokens.targets[-1], settings["decoder_start_token"]
+    if lasts != ("<pad>",) * 3 or _starts_from_zero(variables) or OUTPUT_BIAS not in variables:
         return False
     return bool(variables[OUTPUT_BIAS].flatten()[-1] < NEVER / 2)
 

@@ -185,7 +185,8 @@ class Variables:
         if numbers.is_floating_point():
             return numbers.float()
         scale = self.raw(name + _SCALE)
-        if scale.dtype != torch.float32 or scale.ndim > 1 or (scale.ndim and len(scale) != len(numbers)):
+        num_rows = len(numbers) if numbers.ndim else 1
+        if scale.dtype != torch.float32 or scale.ndim > 1 or (scale.ndim and len(scale) != num_rows):
             raise BundleError(
                 f"{self._path}: {name + _SCALE!r} has the shape {list(scale.shape)}, which scales no rows"
             )

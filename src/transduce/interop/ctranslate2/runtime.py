@@ -203,11 +203,11 @@ class CTranslate2Engine(_Translator):
     def check(self, config: SearchConfig, constraints: Constraints | None = None, *, num_samples: int = 0) -> None:
         if num_samples:
             raise ConfigError(_NO_SAMPLES.format(num_samples))
-        wishes = constraints or Constraints()
+        given = constraints or Constraints()
         asked = {
-            "a prefix (--prefix)": bool(wishes.prefix),
-            "required words (--require)": bool(wishes.required),
-            "forbidden words (--forbid)": bool(wishes.forbidden),
+            "a prefix (--prefix)": bool(given.prefix),
+            "required words (--require)": bool(given.required),
+            "forbidden words (--forbid)": bool(given.forbidden),
             "our repetition penalty (--repetition-penalty)": config.repetition_penalty != 1.0,
             "diversity (--diversity)": config.diversity > 0,
         }

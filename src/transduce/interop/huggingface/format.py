@@ -11,12 +11,13 @@ from typing import Any
 
 import torch
 from jaxtyping import Int
+from pydantic import ValidationError
 from torch import Tensor
 from torch.nn import functional as F
 
 from transduce.bundle import Bundle, model_tensors
 from transduce.bundle.weights import read_tensors, write_tensors
-from transduce.config import TransformerConfig
+from transduce.config import SearchConfig, TransformerConfig, first_problem
 from transduce.errors import BundleError, ParityError, UserError
 from transduce.interop.conversion import (
     TokenRows,
@@ -256,13 +257,27 @@ class HuggingFaceFormat:
             tensors=from_huggingface(config, _widen_feed_forward(state, config.d_ff), matrices),
             tokenizer=ours,
             runtime=TransformersRuntime(model, their_tokenizer, rows),
-            source_language=their_tokenizer.source_lang or "",
-            target_language=their_tokenizer.target_lang or "",
-            search=fit_search(theirs.max_position_embeddings, beam) if exported is None else exported.search,
+            source_language=_read_language(their_tokenizer.source_lang),
+            target_language=_read_language(their_tokenizer.target_lang),
+            search=_fit_search(path, theirs.max_position_embeddings, beam) if exported is None else exported.search,
         )
 
 
 FORMAT = HuggingFaceFormat()
+
+
+def _read_language(code: object) -> str:
+    """Return a language code of tokenizer_config.json; "" where there is none."""
+    return code if isinstance(code, str) and code.isprintable() else ""
+
+
+def _fit_search(folder: Path, num_positions: int, beam: int | None) -> SearchConfig:
+    try:
+        return fit_search(num_positions, beam)
+    except ValidationError as error:
+        raise BundleError(
+            f"{folder / 'generation_config.json'}: num_beams = {beam!r}: {first_problem(error)}"
+        ) from None
 
 
 def _classify_table(table: Tensor) -> str:
@@ -320,9 +335,12 @@ def _find_unknown_settings(theirs: Foreign) -> Iterator[str]:
 
 
 def _find_unknown_weights(theirs: Foreign, state: Mapping[str, Tensor]) -> Iterator[str]:
-    if state["model.decoder.embed_tokens.weight"][theirs.decoder_start_token_id].any():
+    start, embedding = theirs.decoder_start_token_id, state["model.decoder.embed_tokens.weight"]
+    if not 0 <= start < len(embedding):
+        yield f"decoder_start_token_id = {start}: must be the id of a token, from 0 to {len(embedding) - 1}"
+    elif embedding[start].any():
         yield (
-            f"decoder_start_token_id = {theirs.decoder_start_token_id}: translations begin behind a token whose "
+            f"decoder_start_token_id = {start}: translations begin behind a token whose "
             f"embedding is not zero; ours begin behind nothing"
         )
     if not torch.equal(*(state[name] for name in POSITIONS)):
@@ -415,6 +433,9 @@ def _sort_pieces(
     path: Path, vocabulary: Mapping[str, int], special: Mapping[str, int], num_rows: int
 ) -> dict[str, int]:
     """The ids of all pieces with texts, sorted by id; the model has `num_rows` ids."""
+    for piece, index in vocabulary.items():
+        if type(index) is not int or index < 0:
+            raise BundleError(f"{path}: gives {piece!r} the id {index!r}, must be a whole number from 0 on")
     pieces = {index: piece for piece, index in vocabulary.items()}
     if len(pieces) < len(vocabulary):
         raise BundleError(f"{path}: gives {len(vocabulary):,} pieces {len(pieces):,} ids: each must have its own")

@@ -22,6 +22,7 @@ from transduce.config import SearchConfig, Settings, TransformerConfig, first_pr
 from transduce.errors import BundleError, ConfigError, UserError
 from transduce.interop.formats import Runtime, import_optional, render_card, source_obstacles
 from transduce.interop.onnx.network import (
+    ATTENTION_SCORES_OF_GRAPHS,
     CONSTANT,
     LAST_IDS,
     LOG_PROBABILITIES,
@@ -317,8 +318,14 @@ class OnnxFormat:
     suffix = ""
 
     def obstacles(self, bundle: Bundle) -> list[str]:
-        """Every network can be expressed, up to some size."""
+        """Every network of a known attention score can be expressed, up to some size."""
         found, size = source_obstacles(bundle.load_tokenizer(), "translate.py"), bundle.description.files[WEIGHTS].bytes
+        score = bundle.description.model.attention_score
+        if score not in ATTENTION_SCORES_OF_GRAPHS:
+            found = [
+                *found,
+                f'attention_score = "{score}": the graphs know {", ".join(ATTENTION_SCORES_OF_GRAPHS)} alone',
+            ]
         if size <= MOST_BYTES:
             return found
         return [*found, f"{size / 2**30:.1f} GB of weights: a file of ONNX holds less than 2 GB"]

@@ -357,6 +357,9 @@ class Layers:
         return graph.operation("Squeeze", scores, graph.constant([-1], np.int64))
 
 
+ATTENTION_SCORES_OF_GRAPHS = ("scaled_dot", "dot", "additive")
+"""The values of `model.attention_score` that graphs can have."""
+
 SOURCE_IDS = "source_ids"
 SOURCE_MASK = "source_mask"
 LAST_IDS = "last_ids"

@@ -44,7 +44,14 @@ _FIRST_WIDTH = 4
 
 @dataclass(frozen=True)
 class PackedAttention:
-    """An attention: its projection of queries, keys and values, or of queries with that of the memory apart."""
+    """The packed weights of an attention.
+
+    Args:
+        projection: gives queries, keys and values in self-attention, and queries alone in cross-attention.
+        output: W^O (paper 3.2.2).
+        norm: the layer normalisation of the sub-layer.
+        memory: gives keys and values of the memory in cross-attention; None in self-attention.
+    """
 
     projection: PackedMatrix
     output: PackedMatrix
@@ -53,14 +60,14 @@ class PackedAttention:
 
     @property
     def structure(self) -> AttentionStructure:
-        """As the library reads it."""
+        """The addresses of the weights: `attention_layer` in transformer.h."""
         memory = LinearStructure() if self.memory is None else self.memory.structure
         return AttentionStructure(self.projection.structure, memory, self.output.structure, self.norm.structure)
 
 
 @dataclass(frozen=True)
 class PackedLayer:
-    """A layer of the encoder, or with `cross_attention`, of the decoder."""
+    """The packed weights of a layer of the encoder or, with `cross_attention`, of the decoder."""
 
     self_attention: PackedAttention
     inner: PackedMatrix
@@ -70,7 +77,7 @@ class PackedLayer:
 
     @property
     def structure(self) -> LayerStructure:
-        """As the library reads it."""
+        """The addresses of the weights: `transformer_layer` in transformer.h."""
         cross = AttentionStructure() if self.cross_attention is None else self.cross_attention.structure
         return LayerStructure(
             self.self_attention.structure, cross, self.inner.structure, self.outer.structure, self.norm.structure
@@ -79,7 +86,7 @@ class PackedLayer:
 
 @dataclass(frozen=True)
 class PackedStack:
-    """The layers of the encoder or of the decoder, their embedding, and with pre-norm, the norm at the end."""
+    """The packed weights of the encoder or of the decoder: layers, embedding and, with pre-norm, the final norm."""
 
     layers: Sequence[PackedLayer]
     embedding: Floats
@@ -183,7 +190,7 @@ class PackedTransformer:
         return np.empty(self.library.functions["count_room"](byref(self.structure), rows, keys, count), dtype=np.uint8)
 
     def check_ids(self, least: int, greatest: int) -> None:
-        """Check that ids are in the vocabulary, as long as they are numbers of any size.
+        """Check that ids are in the vocabulary, before they are cut to the 32 bits that the library reads.
 
         Raises:
             IndexError: they are not.
@@ -246,7 +253,7 @@ def _check(problem: int) -> None:
 
 
 class DecoderCache:
-    """Keys and values of a batch: of its memory, and of all hypotheses so far, in which nothing is ever moved.
+    """The key-value cache of a batch: of its memory and of all hypotheses so far; no key or value is ever moved.
 
     Every hypothesis of every step has a slot for its key and value; a table of ancestors says which slots a hypothesis
     attends to. A sentence or hypothesis that is not continued is left out of the table, and its slots stay unused.

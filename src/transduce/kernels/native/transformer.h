@@ -416,8 +416,10 @@ static void predict(const group *rows, const decoder_task *task, int first, floa
     }
 }
 
-/* Sentences whose hypotheses go through the layers together. */
-static int sentences_of_group(const decoder_task *task) { return task->width >= GROUP_ROWS ? 1 : GROUP_ROWS / task->width; }
+/* Sentences whose hypotheses go through the layers together; where they have no hypotheses, any number. */
+static int sentences_of_group(const decoder_task *task) {
+    return task->width < 1 || task->width >= GROUP_ROWS ? 1 : GROUP_ROWS / task->width;
+}
 
 /* One step: log-probabilities [rows, vocabulary], or where `best` is given, the best continuations. */
 static int run_decoder(const transformer *model, const decoder_task *task, float *log_probabilities,

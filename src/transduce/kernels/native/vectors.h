@@ -139,12 +139,13 @@ INLINE ints round_to_ints(floats values) {
 
 /* e^x with an error of about one unit in the last place; below e^-86 it stays there. NaN stays NaN.
  *
- * x = n ln 2 + r, and e^x = 2^n e^r: e^r by the polynomial of Cephes' expf, 2^n by adding n to the exponent.
+ * x = n ln 2 + r, and e^x = 2^n e^r: e^r by the polynomial of Cephes' expf, 2^n by its bits. The product of the two is
+ * exact; n added to the bits of e^r would be the same, but make a number of some NaN.
  */
 INLINE floats exponential(floats x) {
     x = minimum(broadcast(88.0f), maximum(broadcast(-86.0f), x));
     const floats sum = multiply_add(x, broadcast(1.44269504088896341f), broadcast(ROUNDING));
-    const ints n = (ints)sum - (ints)broadcast(ROUNDING);
+    const ints exponent = (ints)sum - ((ints)broadcast(ROUNDING) - broadcast_int(127)); /* n, as float32 keeps it */
     const floats whole = sum - broadcast(ROUNDING);
     floats r = multiply_add(whole, broadcast(-0.693359375f), x);
     r = multiply_add(whole, broadcast(2.12194440e-4f), r);
@@ -154,7 +155,7 @@ INLINE floats exponential(floats x) {
     polynomial = multiply_add(polynomial, r, broadcast(1.6666665459e-1f));
     polynomial = multiply_add(polynomial, r, broadcast(5.0000001201e-1f));
     const floats power = multiply_add(polynomial, r * r, r + broadcast(1.0f));
-    return (floats)((ints)power + (n << 23));
+    return power * (floats)(exponent << 23);
 }
 
 /* A mask of the lanes below `count`. */

@@ -11,7 +11,7 @@ from typing import Annotated, Any
 from pydantic import Field
 
 from transduce.inspection import InspectedModel, InspectionRequest, inspect_text
-from transduce.serving.errors import DeadlineExceeded, Unsatisfiable
+from transduce.serving.errors import DeadlineExceeded, TooLong, Unsatisfiable
 from transduce.serving.models import LoadedModel
 from transduce.text import Document, rebuild_document, split_document, split_segments, subdivide_document
 from transduce.translation import (
@@ -31,6 +31,10 @@ MAX_PARTS = 8
 """Parts of a sentence that is longer than the model reads at a time. The parts of an even longer one are computed as
 sentences of their own, so that other requests have their turn in between, and the rest is not computed if the request
 is cancelled."""
+
+MAX_SCORED_TOKENS = 1_024
+"""Tokens of the longer side of a pair to be scored, `</s>` included. A pair is computed as a whole, in time and memory
+that grow with the square of its length: 10 GB and some minutes at 100,000 tokens."""
 
 
 @dataclass(frozen=True)
@@ -206,9 +210,20 @@ def prepare_texts(
 
 
 def prepare_pairs(model: LoadedModel, pairs: Sequence[tuple[str, str]]) -> tuple[tuple[EncodedPair, int], ...]:
-    """Encode pairs; returns each with the number of tokens of its longer side, `</s>` included."""
+    """Encode pairs; returns each with the number of tokens of its longer side, `</s>` included.
+
+    Raises:
+        TooLong: a side has more than `MAX_SCORED_TOKENS` tokens.
+    """
     encoded = encode_pairs(model.translator.tokenizer, pairs)
-    return tuple((one, 1 + max(map(len, one))) for one in encoded)
+    prepared = tuple((one, 1 + max(map(len, one))) for one in encoded)
+    for number, (_, num_tokens) in enumerate(prepared, start=1):
+        if num_tokens > MAX_SCORED_TOKENS:
+            raise TooLong(
+                f"pair {number} has {num_tokens:,} tokens on a side: this service scores up to {MAX_SCORED_TOKENS:,} "
+                f"as a whole; divide it into sentences"
+            )
+    return prepared
 
 
 def _make_single_sentence(text: str) -> Document:

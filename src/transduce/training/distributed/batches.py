@@ -1,4 +1,7 @@
-"""The batches of a run in order, each rank's share of them, and micro-batches that processes compute side by side.
+"""The batches of a run in order, each rank's share of them, and their micro-batches.
+
+Micro-batches are parts of a batch whose gradients are summed. Sequential ones are computed one after the other, in less
+memory than the whole batch; parallel ones at the same time, each by a process.
 
 Threads that share every operation wait for each other a thousand times an update, and OpenMP's threads spin while they
 wait: where another program takes a core, training falls to a twentieth of its speed. Processes with a micro-batch each
@@ -90,37 +93,41 @@ def load_epoch_store(
     return ranks.call_first_rank_first(make) if text.bpe_dropout else make()
 
 
-def split_into_micro_batches(batches: Sequence[Batch], most_tokens: int, ranks: Ranks = ALONE) -> list[Batch]:
-    """Split `batches` into micro-batches of at most `most_tokens` a side, as many on every rank.
+def split_into_sequential_micro_batches(
+    batches: Sequence[Batch], most_tokens: int, ranks: Ranks = ALONE
+) -> list[Batch]:
+    """Split `batches` into micro-batches of at most `most_tokens` a side, to be computed one after the other.
 
-    A rank that has fewer of them than another repeats its last one, with its loss masked.
+    Their number is the same on every rank: one that has fewer than another repeats its last, with its loss masked.
     """
     parts = [part for batch in batches for part in batch.split_by_tokens(most_tokens)]
     return parts + [parts[-1].mask_loss()] * (ranks.max(len(parts)) - len(parts))
 
 
 LEAST_TOKENS = 300
-"""Fewest tokens on either side of a micro-batch. Smaller ones were not measured; with as many, a batch in micro-batches
-is computed as fast as one whose operations all threads share, and two to three times as fast beside other programs."""
+"""Fewest tokens on either side of a parallel micro-batch. Smaller ones were not measured; with as many, a batch in
+micro-batches is computed as fast as one whose operations all threads share, and two to three times as fast beside other
+programs."""
 
-MOST_MICRO_BATCHES = 8
-"""Maximum number of micro-batches of a batch: each has its own gradient, as large as the model. With more threads than
-that, all of them share the operations of one batch."""
+MOST_PARALLEL_MICRO_BATCHES = 8
+"""Maximum number of parallel micro-batches of a batch: each has its own gradient, as large as the model. With more
+threads than that, all of them share the operations of one batch."""
 
 Gradient = Callable[[Batch, int, int], Float[Tensor, "3"]]
 """Adds the gradient of a micro-batch to the model's, given a number that no other micro-batch of the run has, for its
 random numbers, and the number of target tokens of the whole update; returns three sums over its tokens."""
 
 
-def choose_micro_batches(config: RunConfig, device: torch.device, ranks: Ranks) -> int:
-    """Number of micro-batches of each batch in a new run: PyTorch's number of threads, or fewer if batches are small.
+def choose_parallel_micro_batches(config: RunConfig, device: torch.device, ranks: Ranks) -> int:
+    """Number of micro-batches of each batch that processes compute at the same time, for a new run.
 
-    It is 1 where there would be less than two or too many, on other devices than a CPU, with several ranks, with
-    batch normalisation, whose statistics are those of a whole batch, and on other systems than Linux.
+    It is PyTorch's number of threads, or less if batches are small. It is 1 where there would be less than two or too
+    many, on other devices than a CPU, with several ranks, with batch normalisation, whose statistics are those of a
+    whole batch, and on other systems than Linux.
     """
     count = min(torch.get_num_threads(), config.training.batch_tokens // LEAST_TOKENS)
     has_one_device = can_fork() and device.type == "cpu" and ranks.size == 1
-    divides = has_one_device and config.model.normalization == "layer" and 1 < count <= MOST_MICRO_BATCHES
+    divides = has_one_device and config.model.normalization == "layer" and 1 < count <= MOST_PARALLEL_MICRO_BATCHES
     return count if divides else 1
 
 

@@ -173,8 +173,8 @@ def _number(value: float) -> str:
 TEMPLATES.filters["number"] = _number
 
 
-def validations(lines: Sequence[Line]) -> list[Line]:
-    """The lines that tell how good a model is: of the moment, or an average."""
+def select_validations(lines: Sequence[Line]) -> list[Line]:
+    """The lines of validations, those of averages of weights included."""
     return select_lines(lines, "validation", "average")
 
 

@@ -68,7 +68,7 @@ class Validation:
     samples: tuple[Sample, ...]
     """A few of the translations to read."""
     token_f1: float
-    """F1 of the translations' tokens against those of the references; see `diagnosis.token_f1`."""
+    """F1 of the translations' tokens against those of the references; see `validation.token_f1`."""
     commonest_share: float = 0.0
     """Share of different sources that have the most frequent translation."""
     repetition_share: float = 0.0

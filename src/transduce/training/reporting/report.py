@@ -26,8 +26,8 @@ from transduce.training.reporting.charts import (
     draw_histogram,
     group_lines,
     sample_evenly,
+    select_validations,
     to_finite,
-    validations,
 )
 from transduce.training.reporting.metrics import Line, select_lines
 from transduce.training.run_folder import RunFolder
@@ -57,7 +57,7 @@ def write_report(path: Path, config: RunConfig, lines: Sequence[Line]) -> None:
     """
     seconds = max((line["seconds"] for line in lines if "seconds" in line), default=0.0)
     data = select_lines(lines, "data")
-    best = next((line for line in reversed(validations(lines)) if line.get("is_best")), None)
+    best = next((line for line in reversed(select_validations(lines)) if line.get("is_best")), None)
     page = TEMPLATES.get_template("report.html.j2").render(
         config=config,
         style="".join((FOLDER / name).read_text(encoding="utf-8") for name in ("report.css", "chart.css")),
@@ -115,7 +115,7 @@ def count_not_finite(lines: Sequence[Line]) -> int:
 
 
 def training_table(lines: Sequence[Line]) -> tuple[list[str], list[list[str]]]:
-    """Heads and rows of the curves of training in numbers."""
+    """Column heads and rows of the table of training; a row has the means of neighbouring lines of metrics.jsonl."""
     rows = []
     for group in group_lines(select_lines(lines, "training"), TRAINING_ROWS):
         means = [(compute_mean(key, group), form) for key, (_, form) in TRAINING_COLUMNS.items()]
@@ -125,8 +125,8 @@ def training_table(lines: Sequence[Line]) -> tuple[list[str], list[list[str]]]:
 
 
 def validation_table(lines: Sequence[Line]) -> tuple[str, list[str], list[list[str]]]:
-    """Caption, heads and rows of the validations in numbers."""
-    everything = validations(lines)
+    """Caption, column heads and rows of the table of validations, averages of weights included."""
+    everything = select_validations(lines)
     shown = sample_evenly(everything, VALIDATION_ROWS)
     metrics = list(dict.fromkeys(score["metric"] for line in shown for score in line.get("scores", [])))
     forms = {"loss": ".3f", "perplexity": ",.2f", "accuracy": ".1%"}

@@ -55,10 +55,10 @@ class AlignmentHead:
 
     @classmethod
     def parse(cls, text: str) -> "AlignmentHead":
-        """The head that `str` writes so: "2.1" is the second layer's first; "2" its mean; "+1" behind it, offset 1.
+        """The head of a text as `str` writes it: "2.1" is head 1 of layer 2, "2" the mean of layer 2, "2.1+1" offset 1.
 
         Raises:
-            ConfigError: it is no such text.
+            ConfigError: the text has another form.
         """
         found = re.fullmatch(r"([1-9]\d{0,3})(?:\.([1-9]\d{0,3}))?(\+1)?", text, flags=re.ASCII)
         if found is None:

@@ -18,11 +18,10 @@ from jaxtyping import Bool, Float
 from sacrebleu.metrics.chrf import CHRF
 
 from transduce.bundle import Bundle, LogisticFit, RecordedConfidence, read_calibration
-from transduce.config import SearchConfig
 from transduce.data import compute_file_digest
 from transduce.errors import ConfigError, CorpusError, UserError
 from transduce.search import Hypothesis
-from transduce.text import open_parallel_corpus
+from transduce.text import SILENT_PIECES, open_parallel_corpus
 from transduce.translation.translator import Translator
 
 
@@ -58,7 +57,6 @@ class Confidence:
 
 
 _BYTE = re.compile(r"<0x([0-9A-F]{2})>")
-_SILENT = ("</s>", "<pad>")
 _LONGEST_CHARACTER = 4
 """Bytes of a character in UTF-8, at most."""
 
@@ -86,16 +84,16 @@ def score_words(pieces: Sequence[str], token_scores: Sequence[float]) -> list[tu
 
 def _spell_pieces(pieces: Sequence[str]) -> Iterator[tuple[Sequence[int], str]]:
     """The text of the pieces part by part, as `Tokenizer.decode` has it, with the numbers of its pieces."""
-    heard = [number for number, piece in enumerate(pieces) if piece not in _SILENT]
+    shown = [number for number, piece in enumerate(pieces) if piece not in SILENT_PIECES]
     begin = 0
-    while begin < len(heard):
-        first = pieces[heard[begin]]
-        spelled = _read_bytes([pieces[number] for number in heard[begin : begin + _LONGEST_CHARACTER]])
+    while begin < len(shown):
+        first = pieces[shown[begin]]
+        spelled = _read_bytes([pieces[number] for number in shown[begin : begin + _LONGEST_CHARACTER]])
         if spelled:
             text, size = _read_character(spelled)
         else:
             text, size = " \u2047 " if first == "<unk>" else first.replace("\u2581", " "), 1
-        yield heard[begin : begin + size], text
+        yield shown[begin : begin + size], text
         begin += size
 
 
@@ -136,7 +134,7 @@ def measure_confidence(
     corpus.check()
     search, tokenizer = translator.search, translator.tokenizer
     if beam is not None:
-        search = SearchConfig.model_validate({**dict(search), "beam": beam})
+        search = search.with_overrides({"beam": beam})
     sources, references = zip(*corpus, strict=True)
     encoded = zip(tokenizer.encode_all(sources), references, strict=True)
     pairs = [(ids, reference) for ids, reference in encoded if 0 < len(ids) <= search.max_pieces]

@@ -25,7 +25,7 @@ FEWEST_ROUNDS = {"1": 12, "2": 6, "3": 4, "4,15": 3, "16,200": 2}
 characters: a number, or "from,to". "Zoooom" and "hand in hand in hand" are no repetitions.
 Multi30k has at most 13 characters, spaces included, twice in a row."""
 
-MOST = 0.7
+COPIED_SHARE = 0.7
 """Share of the source's words in the translation from which it counts as copied; of Multi30k's, at most 0.67."""
 
 FEWEST_WORDS = 4
@@ -34,8 +34,9 @@ FEWEST_WORDS = 4
 SPELLED_OUT = 12
 """Numbers up to this are often written in words: half of Multi30k's are."""
 
-TIMES, MORE = 3, 20
-"""A translation is too long beyond `TIMES` the source and `MORE` letters. Multi30k's are up to 2.8 times as long."""
+MAX_LENGTH_RATIO, LENGTH_MARGIN = 3, 20
+"""A translation is too long above this many times the length of the source and this many characters more. Multi30k's
+are up to 2.8 times as long."""
 
 # Of scripts without spaces between words, Thai to Burmese, Khmer, kana and Han, each character counts as a word.
 _UNSPACED = r"\u0e00-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff"
@@ -70,7 +71,7 @@ def copied_source(source: str, translation: str) -> bool:
     """
     words = Counter(word for word in _split_words(source) if not word.isdecimal())
     copied = words & Counter(_split_words(translation))
-    return words.total() >= FEWEST_WORDS and copied.total() >= MOST * words.total()
+    return words.total() >= FEWEST_WORDS and copied.total() >= COPIED_SHARE * words.total()
 
 
 def empty(source: str, translation: str) -> bool:
@@ -89,13 +90,13 @@ def numbers_lost(source: str, translation: str) -> bool:
 
 
 def too_short(source: str, translation: str) -> bool:
-    """Whether the source is longer than `TIMES` the translation and `MORE` letters: some of it must be missing."""
+    """Whether the source is too long for the translation, by the rule of `too_long`: some of it must be missing."""
     return too_long(translation, source)
 
 
 def too_long(source: str, translation: str) -> bool:
-    """Whether the translation is longer than `TIMES` the source and `MORE` letters."""
-    return _length(translation) > TIMES * _length(source) + MORE
+    """Whether the translation is longer than `MAX_LENGTH_RATIO` times the source and `LENGTH_MARGIN` characters."""
+    return _length(translation) > MAX_LENGTH_RATIO * _length(source) + LENGTH_MARGIN
 
 
 PROBLEMS: dict[str, Callable[[str, str], bool]] = {

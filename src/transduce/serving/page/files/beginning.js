@@ -1,6 +1,6 @@
 // What is worth a look first, where nothing has been chosen yet.
 
-import { habits, headNumbers } from "transduce/heads";
+import { describeHead, headNumbers } from "transduce/heads";
 import { place } from "transduce/numbers";
 import { END } from "transduce/pieces";
 
@@ -41,5 +41,5 @@ function sharpest(inspection, attention) {
   const { layers, heads } = inspection.attention[attention];
   const held = inspection.arithmetic.filter((one) => one.attention === attention);
   const all = held.length ? held : Array.from({ length: layers * heads }, (_, i) => ({ attention, layer: Math.floor(i / heads), head: i % heads }));
-  return all[place(all.map((head) => -habits(inspection, head).spread))];
+  return all[place(all.map((head) => -describeHead(inspection, head).spread))];
 }

@@ -64,7 +64,7 @@ function fromServer() {
   /** What was asked for each inspection: what is wanted later is asked in the same words.
    * @type {WeakMap<Inspection, Request>} */
   const requests = new WeakMap();
-  const more = (inspection, wish) => ask("./v1/inspect", { include: [], ...requests.get(inspection), ...wish });
+  const more = (inspection, changes) => ask("./v1/inspect", { include: [], ...requests.get(inspection), ...changes });
   /** What is being asked: a view that is drawn again meanwhile waits for the same answer.
    * @type {WeakMap<Inspection, Map<string, Promise<any>>>} */
   const pending = new WeakMap();

@@ -88,7 +88,7 @@ export function headPicker(context, id) {
 /** What a head does, in three numbers: how many keys it spreads over (e to the entropy of its rows), how far away they
  * are, and how much goes to the end of the sentence.
  * @param {Inspection} inspection @param {import("./types.js").Head} head */
-export function habits(inspection, head) {
+export function describeHead(inspection, head) {
   const { queries, keys } = inspection.attention[head.attention];
   const weights = headNumbers(inspection, head, "weight");
   const last = head.attention === "decoder" ? -1 : keys - 1;

@@ -8,10 +8,10 @@ import { table } from "transduce/colour";
 /** Drawn by the processor: these pictures are small and drawn once, and a GPU takes longer to get ready. */
 const IN_MEMORY = { willReadFrequently: true };
 
-/** Cells as wide as there is room for.
- * @param {number} columns @param {number} most  the widest that a cell is, in pixels @param {number} [room] pixels */
-export function cellSize(columns, most = 44, room = Math.min(innerWidth - 60, 760)) {
-  return Math.max(11, Math.min(most, Math.floor((room - 96) / columns)));
+/** The width of a cell: as much as there is space for.
+ * @param {number} columns @param {number} most  the widest that a cell is, in pixels @param {number} [available] pixels for all of them and their labels */
+export function cellSize(columns, most = 44, available = Math.min(innerWidth - 60, 760)) {
+  return Math.max(11, Math.min(most, Math.floor((available - 96) / columns)));
 }
 
 /** @param {{id: string, label: string, rows: Unit[], columns: Unit[], value: (row: number, column: number) => number,

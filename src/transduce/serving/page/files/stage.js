@@ -87,7 +87,7 @@ export function requestForm(documents, done) {
   const form = h("form", { class: "request", onsubmit: submit },
     h("div", { class: "fields" }, h("label", { class: "wide-field" }, h("span", {}, "A sentence"), text),
       h("label", { hidden: true }, h("span", {}, "Languages"), pair), button),
-    h("details", { id: "more-wishes" }, h("summary", {}, "A translation to compare with, and the beam"),
+    h("details", { id: "more-options" }, h("summary", {}, "A translation to compare with, and the beam"),
       h("div", { class: "fields" }, h("label", { class: "wide-field" }, h("span", {}, "Reference translation"), reference),
         h("label", {}, h("span", {}, "Beam"), beam))),
     status);

@@ -31,8 +31,10 @@ export function arithmeticView(context) {
 
 function body(context) {
   const { inspection, documents, state } = context;
-  if (inspection.model.config.attention_score === "additive") {
-    return note("This model compares queries and keys by a small network with one hidden layer, v·tanh(Wq + Uk) (Bahdanau et al. 2015), and not by a product: there is no q·k to follow here. Its weights are in the view Attention.");
+  const score = inspection.model.config.attention_score;
+  if (!["scaled_dot", "dot"].includes(score)) {
+    const how = score === "additive" ? "a small network with one hidden layer, v·tanh(Wq + Uk) (Bahdanau et al. 2015)" : `the score “${score}”`;
+    return note(`This model compares queries and keys by ${how}, and not by a product: there is no q·k to follow here. Its weights are in the view Attention.`);
   }
   const known = documents.arithmeticAtHand(inspection, state);
   if (known) return walk(context, known);

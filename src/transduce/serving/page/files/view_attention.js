@@ -4,7 +4,7 @@ import { rampOf } from "transduce/colour";
 import { h } from "transduce/dom";
 import { explanation } from "transduce/explanation";
 import { bold, d_k, display, formula, fraction, group, root, sub, sup } from "transduce/formula";
-import { attentionChoice, attentionName, habits, headGrid, headName, headNumbers, mostOf } from "transduce/heads";
+import { attentionChoice, attentionName, describeHead, headGrid, headName, headNumbers, mostOf } from "transduce/heads";
 import { heatmap } from "transduce/heatmap";
 import { lines } from "transduce/lines";
 import { fixed, largest, percent, sum } from "transduce/numbers";
@@ -30,7 +30,7 @@ export function attentionView(context) {
 
 function chooser(context) {
   const { inspection, state, set } = context;
-  const { spread, distance, end } = habits(inspection, state);
+  const { spread, distance, end } = describeHead(inspection, state);
   return h("section", { class: "card" }, attentionChoice(context, "attention"), headGrid(context, "grid"),
     h("dl", { class: "facts" },
       h("div", {}, h("dt", {}, "spreads over"), h("dd", {}, fixed(spread, 1), h("small", {}, " keys"))),

@@ -6,7 +6,7 @@ import { h } from "transduce/dom";
 import { nameOf } from "transduce/documents";
 import { explanation } from "transduce/explanation";
 import { both as indexed, display, formula, group, sub } from "transduce/formula";
-import { habits, headName, headPicker } from "transduce/heads";
+import { describeHead, headName, headPicker } from "transduce/heads";
 import { cellSize, heatmap } from "transduce/heatmap";
 import { counted, fixed, percent, sum } from "transduce/numbers";
 import { bar, legend, note, selection } from "transduce/parts";
@@ -92,7 +92,7 @@ function picture({ state, set }, inspection, id, name) {
     chosen: { row: unitOf(rows, cell.query), column: unitOf(columns, cell.key) },
     choose: (row, column) => set(choosing(shown, rows[row].members[0], columns[column].members[0])),
     describe: (row, column) => `“${rows[row].label}” to “${columns[column].label}”: ${shown.by === "weight" ? percent(value(row, column)) : fixed(value(row, column), 3)}`,
-  }), h("p", { class: "quiet" }, `Spreads over ${fixed(habits(inspection, shown).spread, 1)} keys.`));
+  }), h("p", { class: "quiet" }, `Spreads over ${fixed(describeHead(inspection, shown).spread, 1)} keys.`));
 }
 
 /** Left minus right of the same head, where both have the same pieces. */
