@@ -100,7 +100,7 @@ app = App(
     help='The Transformer of "Attention Is All You Need": from parallel text to a trained, measured translation model.',
     version=_read_version,
     help_format="plaintext",
-    help_formatter=LazyHelpFormatter(),
+    help_formatter=cast("Any", LazyHelpFormatter()),
     # No --no-json; and what is off unless asked for need not say so.
     default_parameter=Parameter(negative=(), show_default=lambda default: default or None),
     result_action="return_value",

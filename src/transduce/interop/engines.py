@@ -96,6 +96,12 @@ def _load_exported(folder: Path, engine: str, device: str, precision: str) -> Tr
     return Translator(loaded, Tokenizer.load(folder), settings.search, languages.source, languages.target)
 
 
+def read_exported_settings(folder: Path, engine: str) -> "ExportedSettings | OnnxSettings":
+    """The settings of a folder that was exported to the engine of that name."""
+    read_settings, _ = _import_engine(engine)
+    return read_settings(folder)
+
+
 def _import_engine(
     engine: str,
 ) -> "tuple[Callable[[Path], ExportedSettings | OnnxSettings], Callable[[Path, str], Engine]]":

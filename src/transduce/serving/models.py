@@ -13,7 +13,7 @@ from pydantic import Field
 
 from transduce.bundle import Bundle, find_bundle
 from transduce.errors import BundleError, ConfigError, MissingExtraError
-from transduce.interop import ENGINES, NATIVE, load_translator
+from transduce.interop import ENGINES, NATIVE, load_translator, read_exported_settings
 from transduce.interop.argos.format import argos_code, language_name
 from transduce.kernels.device import find_device
 from transduce.serving.monitoring import Metrics
@@ -257,11 +257,11 @@ def _get_name(path: Path) -> str:
 
 def _find_precision(path: Path, settings: ModelSettings) -> str:
     """Return the precision of a loaded model: that of a folder which was exported, or else that of the settings."""
-    engine = ENGINES.get(settings.engine)
-    if engine is None:
+    file = ENGINES.get(settings.engine)
+    if file is None:
         return settings.precision
-    if (path / engine.file).is_file():
-        return engine.read_settings(path).precision
+    if (path / file).is_file():
+        return read_exported_settings(path, settings.engine).precision
     return "float32" if settings.precision == "auto" else settings.precision
 
 
