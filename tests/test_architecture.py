@@ -16,6 +16,8 @@ SOURCE = Path(__file__).parents[1] / "src"
 PACKAGE = SOURCE / "transduce"
 LAYERS = {
     "errors": 0,
+    "lazy_imports": 0,
+    "version": 0,
     "config": 1,
     "kernels": 1,
     "text": 2,
@@ -163,17 +165,25 @@ def test_no_module_is_a_drawer() -> None:
 def test_packages_say_what_they_offer(package_name: str) -> None:
     name = f"transduce.{package_name}"
     package, offered = importlib.import_module(name), importlib.import_module(name).__all__
-    bound = [
-        alias.asname or alias.name
-        for node in tree(name).body
+    imported_now = [node for node in tree(name).body if isinstance(node, ast.ImportFrom)]
+    on_first_use = [
+        node
+        for block in tree(name).body
+        if isinstance(block, ast.If) and ast.unparse(block.test) == "TYPE_CHECKING"
+        for node in block.body
         if isinstance(node, ast.ImportFrom)
-        for alias in node.names
     ]
+    if on_first_use:  # then they are all, and the names of Python's modules are for the imports themselves
+        imported_now = []
+    bound = [alias.asname or alias.name for node in imported_now + on_first_use for alias in node.names]
     public = [node.name for node in tree(name).body if isinstance(node, FUNCTION | ast.ClassDef)]
     assert ast.get_docstring(tree(name))
     assert sorted(offered) == sorted(name for name in bound + public if not name.startswith("_"))
     assert offered == sorted(offered, key=lambda name: (not name.isupper(), not name[0].isupper(), name))
     assert all(hasattr(package, name) for name in offered)
+    for node in on_first_use:  # editors and Python find the same
+        module = importlib.import_module(str(node.module))
+        assert all(getattr(package, alias.name) is getattr(module, alias.name) for alias in node.names)
 
 
 def test_nothing_that_runs_what_it_reads() -> None:

@@ -6,9 +6,9 @@
 Public names are imported on first use, so that `import transduce` is fast and loads no torch.
 """
 
-from importlib import import_module
-from importlib.metadata import version
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from transduce.lazy_imports import import_on_first_use
 
 if TYPE_CHECKING:
     from transduce.bundle import Bundle
@@ -17,19 +17,20 @@ if TYPE_CHECKING:
     from transduce.model import Transformer
     from transduce.training import train
     from transduce.translation import Translator, translate
-
-__version__ = version("transduce")
-
-_MODULES = {
-    "Bundle": "transduce.bundle",
-    "RunConfig": "transduce.config",
-    "TransduceError": "transduce.errors",
-    "Transformer": "transduce.model",
-    "TransformerConfig": "transduce.config",
-    "Translator": "transduce.translation",
-    "train": "transduce.training",
-    "translate": "transduce.translation",
-}
+    from transduce.version import __version__ as __version__
+else:
+    __getattr__ = import_on_first_use(
+        __name__,
+        {
+            "transduce.bundle": "Bundle",
+            "transduce.config": "RunConfig TransformerConfig",
+            "transduce.errors": "TransduceError",
+            "transduce.model": "Transformer",
+            "transduce.training": "train",
+            "transduce.translation": "Translator translate",
+            "transduce.version": "__version__",
+        },
+    )
 
 __all__ = [
     "Bundle",
@@ -41,9 +42,3 @@ __all__ = [
     "train",
     "translate",
 ]
-
-
-def __getattr__(name: str) -> Any:  # noqa: ANN401 - a public name may be anything
-    if name not in _MODULES:
-        raise AttributeError(f"module 'transduce' has no attribute {name!r}")
-    return getattr(import_module(_MODULES[name]), name)

@@ -26,8 +26,8 @@ from transduce.model import Transformer
 from transduce.text import Tokenizer
 from transduce.translation import Confidence, NativeEngine, Translator, score_ids, score_pairs
 from transduce.translation.confidence.scoring import ForcedDecoder
-from transduce.translation.engines.engine import NetworkEngine
 from transduce.translation.engines.inference_model import ModelNetwork
+from transduce.translation.engines.network_engine import NetworkEngine
 
 
 @pytest.mark.parametrize(

@@ -373,7 +373,7 @@ def test_engines_are_called_as_their_formats() -> None:
 @pytest.mark.parametrize("engine", ENGINES)
 def test_a_damaged_export_is_noticed(bundle: Bundle, tmp_path: Path, engine: str) -> None:
     export_bundle(bundle, engine, tmp_path / "out", num_sentences=2)
-    path = tmp_path / "out" / ENGINES[engine].file
+    path = tmp_path / "out" / ENGINES[engine]
     content = bytearray(path.read_bytes())
     content[-9] ^= 1
     path.write_bytes(content)

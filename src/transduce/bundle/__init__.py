@@ -2,56 +2,87 @@
 with its size and SHA-256, each folder written beside its place and then renamed into it.
 """
 
-from transduce.bundle.bundle import (
-    Bundle,
-    apply_start_from,
-    check_new_bundle,
-    check_no_foreign_files,
-    find_bundle,
-    foreign_files,
-    inherit_search_settings,
-    is_bundle,
-    save_bundle,
-)
-from transduce.bundle.calibration import (
-    Calibration,
-    LogisticFit,
-    RecordedConfidence,
-    RecordedHead,
-    check_calibratable,
-    read_calibration,
-    update_calibration,
-)
-from transduce.bundle.checkpoint import (
-    Checkpoint,
-    has_checkpoint,
-    latest_checkpoint,
-    list_checkpoints,
-    load_checkpoint,
-    recover_checkpoints,
-    remove_checkpoints,
-    save_checkpoint,
-)
-from transduce.bundle.manifest import BundleDescription, Languages, RecordedScore, model_card
-from transduce.bundle.output import (
-    FORCE_ADVICE,
-    UNFINISHED_PATTERN,
-    check_output_file,
-    check_writable,
-    flush_to_disk,
-    has_mark,
-    is_stream,
-    lock_folder,
-    make_write_error,
-    recover_folders,
-    remove_folder,
-    replace_file,
-    replace_folder,
-    resolve_folder,
-    write_output_file,
-)
-from transduce.bundle.overview import Overview, make_overview
-from transduce.bundle.weights import average_weights, check_tensors, load_tensors, make_empty_model, model_tensors
+from typing import TYPE_CHECKING
+
+from transduce.lazy_imports import import_on_first_use
+
+if TYPE_CHECKING:
+    from transduce.bundle.bundle import (
+        Bundle,
+        apply_start_from,
+        check_new_bundle,
+        check_no_foreign_files,
+        find_bundle,
+        foreign_files,
+        inherit_search_settings,
+        is_bundle,
+        save_bundle,
+    )
+    from transduce.bundle.calibration import (
+        Calibration,
+        LogisticFit,
+        RecordedConfidence,
+        RecordedHead,
+        check_calibratable,
+        read_calibration,
+        update_calibration,
+    )
+    from transduce.bundle.checkpoint import (
+        Checkpoint,
+        has_checkpoint,
+        latest_checkpoint,
+        list_checkpoints,
+        load_checkpoint,
+        recover_checkpoints,
+        remove_checkpoints,
+        save_checkpoint,
+    )
+    from transduce.bundle.manifest import BundleDescription, Languages, RecordedScore, model_card
+    from transduce.bundle.output import (
+        FORCE_ADVICE,
+        UNFINISHED_PATTERN,
+        check_output_file,
+        check_writable,
+        flush_to_disk,
+        has_mark,
+        is_stream,
+        lock_folder,
+        make_write_error,
+        recover_folders,
+        remove_folder,
+        replace_file,
+        replace_folder,
+        resolve_folder,
+        write_output_file,
+    )
+    from transduce.bundle.overview import Overview, make_overview
+    from transduce.bundle.weights import average_weights, check_tensors, load_tensors, make_empty_model, model_tensors
+else:
+    __getattr__ = import_on_first_use(
+        __name__,
+        {
+            "transduce.bundle.bundle": (
+                "Bundle apply_start_from check_new_bundle check_no_foreign_files find_bundle foreign_files "
+                "inherit_search_settings is_bundle save_bundle"
+            ),
+            "transduce.bundle.calibration": (
+                "Calibration LogisticFit RecordedConfidence RecordedHead check_calibratable read_calibration "
+                "update_calibration"
+            ),
+            "transduce.bundle.checkpoint": (
+                "Checkpoint has_checkpoint latest_checkpoint list_checkpoints load_checkpoint recover_checkpoints "
+                "remove_checkpoints save_checkpoint"
+            ),
+            "transduce.bundle.manifest": "BundleDescription Languages RecordedScore model_card",
+            "transduce.bundle.output": (
+                "FORCE_ADVICE UNFINISHED_PATTERN check_output_file check_writable flush_to_disk has_mark is_stream "
+                "lock_folder make_write_error recover_folders remove_folder replace_file replace_folder "
+                "resolve_folder write_output_file"
+            ),
+            "transduce.bundle.overview": "Overview make_overview",
+            "transduce.bundle.weights": "average_weights check_tensors load_tensors make_empty_model model_tensors",
+        },
+    )
 
 __all__ = [
     "FORCE_ADVICE",

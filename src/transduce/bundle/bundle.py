@@ -1,10 +1,15 @@
-"""Bundles: a trained model as one folder with weights, tokenizer, description and model card."""
+"""Bundles: a trained model as one folder with weights, tokenizer, description and model card.
+
+Opening a bundle loads no PyTorch, unless its weights are unusual; the network itself does.
+"""
 
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
+from transduce.bundle.arrays import has_usual_weights, read_arrays
 from transduce.bundle.manifest import (
     BUNDLE_VERSION,
     BundleDescription,
@@ -23,24 +28,22 @@ from transduce.bundle.output import (
     replace_folder,
     resolve_folder,
 )
-from transduce.bundle.weights import (
-    check_tensors,
-    load_tensors,
-    make_empty_model,
-    make_empty_tensors,
-    model_tensors,
-    read_tensors,
-    write_tensors,
-)
-from transduce.config import RunConfig, SearchConfig, TransformerConfig
+from transduce.config import SearchConfig, TransformerConfig
 from transduce.errors import BundleError, ConfigError, OutputError, UserError
-from transduce.model import Transformer
 from transduce.text import SOURCE_MODEL, TARGET_MODEL, VOCABULARY, Tokenizer
+
+if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
+
+    from transduce.config import RunConfig
+    from transduce.model import Transformer
 
 DESCRIPTION = "bundle.json"
 WEIGHTS = "weights.safetensors"
 MODEL_CARD = "README.md"
-FILES = {DESCRIPTION, WEIGHTS, MODEL_CARD, SOURCE_MODEL, TARGET_MODEL, VOCABULARY, "calibration.json", "parity.json"}
+CALIBRATION = "calibration.json"
+FILES = {DESCRIPTION, WEIGHTS, MODEL_CARD, SOURCE_MODEL, TARGET_MODEL, VOCABULARY, CALIBRATION, "parity.json"}
 """All files that a bundle may have; `bundle.calibration` and `interop.parity` write the last two."""
 _LEFT_BY_DESKTOPS = {".DS_Store", "Thumbs.db", "desktop.ini"}
 _TOKENIZERS = ({SOURCE_MODEL}, {SOURCE_MODEL, TARGET_MODEL, VOCABULARY})
@@ -89,16 +92,47 @@ class Bundle:
                 f"must be {sorted([WEIGHTS, SOURCE_MODEL])}, to which {TARGET_MODEL} and {VOCABULARY} may come"
             )
         check_files(folder, bundle.description, DESCRIPTION)
-        check_tensors(read_tensors(folder / WEIGHTS), make_empty_tensors(bundle.model_config), str(folder / WEIGHTS))
+        bundle._check_weights()
         _check_vocabulary(bundle.load_tokenizer(), bundle.model_config, bundle.tokenizer_path)
         return bundle
 
-    def load_model(self) -> Transformer:
+    def _check_weights(self) -> None:
+        if self._has_usual_weights:
+            return
+        from transduce.bundle.weights import (  # noqa: PLC0415 - loads PyTorch
+            check_tensors,
+            make_empty_tensors,
+            read_tensors,
+        )
+
+        path = self.folder / WEIGHTS
+        check_tensors(read_tensors(path), make_empty_tensors(self.model_config), str(path))
+
+    @property
+    def _has_usual_weights(self) -> bool:
+        return has_usual_weights(self.folder / WEIGHTS, self.model_config)
+
+    def load_arrays(self) -> "dict[str, npt.NDArray[np.float32]] | None":
+        """The weights as `list_shapes` names them; None if only PyTorch can read them, or the network has others.
+
+        Raises:
+            BundleError: the weights were changed since the bundle was opened.
+        """
+        check_files(self.folder, self.description, DESCRIPTION)
+        return read_arrays(self.folder / WEIGHTS) if self._has_usual_weights else None
+
+    def load_model(self) -> "Transformer":
         """The network with its trained weights: on the CPU, in float32, ready to translate (evaluation mode).
 
         Raises:
             BundleError: the weights were changed since the bundle was opened.
         """
+        from transduce.bundle.weights import (  # noqa: PLC0415 - loads PyTorch
+            load_tensors,
+            make_empty_model,
+            read_tensors,
+        )
+
         check_files(self.folder, self.description, DESCRIPTION)
         model = make_empty_model(self.model_config)
         load_tensors(model, read_tensors(self.folder / WEIGHTS), str(self.folder / WEIGHTS))
@@ -120,7 +154,7 @@ class Bundle:
 
 def save_bundle(
     folder: Path,
-    model: Transformer,
+    model: "Transformer",
     tokenizer: Tokenizer,
     description: BundleDescription,
     verify: Callable[[Path], None] = lambda _: None,
@@ -135,6 +169,13 @@ def save_bundle(
         OutputError: `folder` holds something else than a bundle.
         WriteError: writing failed; what was in `folder` is still there.
     """
+    from transduce.bundle.weights import (  # noqa: PLC0415 - loads PyTorch
+        check_tensors,
+        make_empty_tensors,
+        model_tensors,
+        write_tensors,
+    )
+
     own = model.config.model_dump()
     if differing := [name for name, value in own.items() if getattr(description.model, name) != value]:
         raise BundleError(
@@ -232,7 +273,7 @@ def _check_vocabulary(tokenizer: Tokenizer, config: TransformerConfig, path: Pat
         )
 
 
-def apply_start_from(config: RunConfig) -> tuple[RunConfig, Bundle | None]:
+def apply_start_from(config: "RunConfig") -> "tuple[RunConfig, Bundle | None]":
     """Apply `training.start_from` (fine-tuning): take network and tokenizer from the bundle that it names.
 
     Languages and settings of the search are the bundle's, too, where `config` has none.
@@ -254,7 +295,7 @@ def apply_start_from(config: RunConfig) -> tuple[RunConfig, Bundle | None]:
     return _adopt_model(config, bundle), bundle
 
 
-def _adopt_model(config: RunConfig, bundle: Bundle) -> RunConfig:
+def _adopt_model(config: "RunConfig", bundle: Bundle) -> "RunConfig":
     given = {name: getattr(config.model, name) for name in sorted(config.model.model_fields_set)}
     dropout = {"dropout": given.pop("dropout")} if "dropout" in given else {}
     given.pop("vocabulary", None)  # the tokenizer's; see below
@@ -284,7 +325,7 @@ def _adopt_model(config: RunConfig, bundle: Bundle) -> RunConfig:
     return inherit_search_settings(adopted, bundle.description.search, bundle.description.languages)
 
 
-def inherit_search_settings(config: RunConfig, search: SearchConfig, languages: Languages) -> RunConfig:
+def inherit_search_settings(config: "RunConfig", search: SearchConfig, languages: Languages) -> "RunConfig":
     """Take languages and settings of the search where `config` does not set them.
 
     `search.max_pieces` is not taken, because the text decides it.

@@ -10,7 +10,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from transduce.bundle.bundle import DESCRIPTION, Bundle
+from transduce.bundle.bundle import CALIBRATION, DESCRIPTION, Bundle
 from transduce.bundle.manifest import BundleDescription, FolderDescription, read_description, serialize_description
 from transduce.bundle.output import (
     check_output_file,
@@ -23,7 +23,6 @@ from transduce.bundle.output import (
 from transduce.config import Settings
 from transduce.errors import BundleError
 
-CALIBRATION = "calibration.json"
 MARK = b'"format": "transduce calibration"'
 """Text by which a file is recognised as a calibration, even a damaged one."""
 

@@ -8,8 +8,7 @@ from typing import Annotated, Any, Final, Literal, NoReturn, TypeVar
 
 from pydantic import Field, JsonValue, StringConstraints, ValidationError
 
-from transduce import __version__
-from transduce.config import SearchConfig, Settings, TransformerConfig
+from transduce.config import Record, SearchConfig, TransformerConfig
 from transduce.errors import BundleError
 from transduce.text import TARGET_MODEL
 
@@ -17,7 +16,7 @@ FileName = Annotated[str, StringConstraints(pattern=r"^\w+(\.\w+)*$")]
 """A plain name: nothing that leads out of the folder."""
 
 
-class FileRecord(Settings):
+class FileRecord(Record):
     """Size and digest of a saved file."""
 
     bytes: int = Field(ge=0)
@@ -27,7 +26,7 @@ class FileRecord(Settings):
     """The SHA-256 of the file, in hexadecimal digits."""
 
 
-class FolderDescription(Settings):
+class FolderDescription(Record):
     """The fields that descriptions of all kinds of folders have; each kind fixes the first two."""
 
     format: str
@@ -130,7 +129,7 @@ def _refuse_file(path: Path, finding: str) -> NoReturn:
     raise BundleError(f"{path}: {finding}: the folder is damaged or was changed; use an undamaged copy")
 
 
-class Languages(Settings):
+class Languages(Record):
     """The languages of a model; codes as in "en", empty where unknown."""
 
     source: str = ""
@@ -140,7 +139,7 @@ class Languages(Settings):
     """Language of the text that comes out."""
 
 
-class RecordedScore(Settings):
+class RecordedScore(Record):
     """A figure of quality, with what is needed to compute it again."""
 
     metric: str
@@ -166,6 +165,12 @@ BUNDLE_VERSION: Final = 2
 """In version 1, the tensors of the cross-attention are named `memory_attention`."""
 
 
+def _read_version() -> str:
+    from transduce.version import __version__  # noqa: PLC0415 - only writing a model needs it
+
+    return __version__
+
+
 class BundleDescription(FolderDescription):
     """Everything about a trained model except its weights and its tokenizer."""
 
@@ -175,7 +180,7 @@ class BundleDescription(FolderDescription):
     format_version: Literal[1, 2] = BUNDLE_VERSION
     """Version of the folder's layout."""
 
-    library_version: str = __version__
+    library_version: str = Field(default_factory=_read_version)
     """The Transduce that saved it."""
 
     model: TransformerConfig

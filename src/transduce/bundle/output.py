@@ -24,7 +24,6 @@ from pathlib import Path
 from tempfile import TemporaryFile
 from uuid import uuid4
 
-from filelock import FileLock, Timeout
 from safetensors import SafetensorError
 
 from transduce.errors import BusyError, OutputError, WriteError
@@ -98,6 +97,8 @@ def lock_folder(folder: Path, lock: Path, timeout: float = 0) -> Iterator[None]:
         OutputError: a file of somebody's own has the name of the lock.
         OSError: `lock` cannot be written, or its file system knows no locks.
     """
+    from filelock import FileLock, Timeout  # noqa: PLC0415 - takes long to load, and readers need none
+
     if _is_foreign_lock(lock):
         raise OutputError(
             f"{lock}: is in the place of a lock, which would remove it: move it, or choose another folder"

@@ -4,6 +4,8 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
 import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
@@ -72,6 +74,17 @@ def load_tensors(model: nn.Module, tensors: Mapping[str, Tensor], origin: str) -
     check_tensors(tensors, own, origin)
     for name, tensor in own.items():
         tensor.copy_(tensors[name])
+
+
+def make_model(config: TransformerConfig, arrays: Mapping[str, npt.NDArray[np.float32]], origin: str) -> Transformer:
+    """The network with copies of these weights, ready to translate (evaluation mode).
+
+    Raises:
+        BundleError: names, shapes or types are not the network's.
+    """
+    model = make_empty_model(config)
+    load_tensors(model, {name: torch.from_numpy(array) for name, array in arrays.items()}, origin)
+    return model.eval()
 
 
 def write_tensors(path: Path, tensors: Mapping[str, Tensor], metadata: dict[str, str] | None = None) -> None:

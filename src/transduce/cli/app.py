@@ -9,16 +9,13 @@ import sys
 import traceback
 from collections.abc import Sequence
 from contextlib import redirect_stdout
+from functools import cached_property
 from io import TextIOWrapper
 from types import FrameType
-from typing import Any, NoReturn, cast
+from typing import TYPE_CHECKING, Any, NoReturn, cast
 
 from cyclopts import App, CycloptsError, Parameter
-from cyclopts.help import DefaultFormatter, HelpPanel
-from rich.console import Console, ConsoleOptions
-from rich.text import Text
 
-from transduce import __version__
 from transduce.cli.standard_streams import (
     StandardOutput,
     flush_or_discard,
@@ -26,6 +23,9 @@ from transduce.cli.standard_streams import (
     print_message,
 )
 from transduce.errors import EndedElsewhere, TransduceError, is_out_of_memory
+
+if TYPE_CHECKING:
+    from transduce.cli.help_formatter import HelpFormatter
 
 COMMANDS = {
     "train": "Train a model from parallel text, or go on where training stopped.\n\n"
@@ -67,24 +67,40 @@ COMMANDS = {
 """The description of each command: its first paragraph in `transduce --help`, all of it in the command's own help."""
 
 
-class HelpFormatter(DefaultFormatter):
-    """Prints a panel of help; descriptions break at the width of the terminal alone, not where their docstrings do."""
+class LazyHelpFormatter:
+    """Prints help by `help_formatter.HelpFormatter`, which is imported when help is asked for."""
 
-    def __call__(self, console: Console, options: ConsoleOptions, panel: HelpPanel) -> None:
-        """Print `panel`; what cyclopts calls for each panel of a help page."""
-        for entry in panel.entries:
-            description = getattr(entry.description, "primary_renderable", None)
-            if isinstance(description, Text):
-                description.plain = " ".join(description.plain.split())
-        super().__call__(console, options, panel)
+    def __call__(self, *arguments: Any) -> None:  # noqa: ANN401 - of `HelpFormatter`, as are those below
+        """Print a panel of help."""
+        self._formatter(*arguments)
+
+    def render_usage(self, *arguments: Any) -> None:  # noqa: ANN401 - see above
+        """Print how a command is called."""
+        self._formatter.render_usage(*arguments)
+
+    def render_description(self, *arguments: Any) -> None:  # noqa: ANN401 - see above
+        """Print what a command does."""
+        self._formatter.render_description(*arguments)
+
+    @cached_property
+    def _formatter(self) -> "HelpFormatter":
+        from transduce.cli.help_formatter import HelpFormatter  # noqa: PLC0415 - loads rich
+
+        return HelpFormatter()
+
+
+def _read_version() -> str:
+    from transduce.version import __version__  # noqa: PLC0415 - only `--version` needs it
+
+    return __version__
 
 
 app = App(
     name="transduce",
     help='The Transformer of "Attention Is All You Need": from parallel text to a trained, measured translation model.',
-    version=__version__,
+    version=_read_version,
     help_format="plaintext",
-    help_formatter=HelpFormatter(),
+    help_formatter=cast("Any", LazyHelpFormatter()),
     # No --no-json; and what is off unless asked for need not say so.
     default_parameter=Parameter(negative=(), show_default=lambda default: default or None),
     result_action="return_value",
@@ -126,11 +142,11 @@ def _run_command(arguments: Sequence[str] | None) -> int:
         signal.signal(signal.SIGTERM, _handle_sigterm)
         if isinstance(sys.stdout, TextIOWrapper):  # whatever the machine prefers
             sys.stdout.reconfigure(encoding="utf-8", errors="backslashreplace", newline="\n")
-        console = Console(file=get_lossy_stderr(), stderr=True)
         with redirect_stdout(cast("Any", StandardOutput(sys.stdout))):
-            app(arguments, exit_on_error=False, print_error=True, error_console=console)
+            app(arguments, exit_on_error=False, print_error=False)
             sys.stdout.flush()
-    except CycloptsError:
+    except CycloptsError as error:
+        _print_usage_error(error)
         return 2
     except EndedElsewhere as error:
         return error.exit_code
@@ -143,6 +159,13 @@ def _run_command(arguments: Sequence[str] | None) -> int:
         print_message(f"transduce: {message}")
         return exit_code
     return 0
+
+
+def _print_usage_error(error: CycloptsError) -> None:
+    from cyclopts import CycloptsPanel  # noqa: PLC0415 - loads rich, which takes a tenth of a second
+    from rich.console import Console  # noqa: PLC0415 - see above
+
+    Console(file=get_lossy_stderr(), stderr=True).print(CycloptsPanel(error))
 
 
 def _handle_sigterm(_number: int, _frame: FrameType | None) -> None:

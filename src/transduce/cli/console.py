@@ -6,15 +6,14 @@ import sys
 import time
 from collections.abc import Mapping
 from contextlib import suppress
-from typing import BinaryIO
+from typing import TYPE_CHECKING, BinaryIO
 
-from rich.console import Console
-from rich.live import Live
-from rich.text import Text
+from transduce.cli.standard_streams import print_message
 
-from transduce.cli.standard_streams import get_lossy_stderr, print_message
-from transduce.evaluation import Score
-from transduce.training import Progress, Validation
+if TYPE_CHECKING:
+    from transduce.cli.live_line import LiveLine
+    from transduce.evaluation import Score
+    from transduce.training import Progress, Validation
 
 PLAIN_EVERY_SECONDS = 15.0
 
@@ -38,21 +37,17 @@ def print_facts(facts: Mapping[str, str]) -> None:
         print_message(f"{name:{width}}  {value}")
 
 
-def make_console() -> Console:
-    """A console that prints on standard error; what cannot be written is lost, and is no error."""
-    return Console(file=get_lossy_stderr(), stderr=True, highlight=False, soft_wrap=True)
-
-
 class ConsoleReporter:
     """Shows a training run on standard error; what cannot be written is lost, and never stops the run."""
 
     def __init__(self) -> None:
-        self._console = make_console()
-        self._live = Live(console=self._console, transient=True, refresh_per_second=4)
+        from transduce.cli.live_line import LiveLine  # noqa: PLC0415 - loads rich
+
+        self._live = LiveLine(refresh_per_second=4)
         self._last_plain = time.monotonic()
 
     def __enter__(self) -> "ConsoleReporter":  # noqa: PYI034 - Self cannot be checked under test
-        if self._console.is_terminal:
+        if self._live.is_terminal:
             self._live.start()
         return self
 
@@ -63,18 +58,18 @@ class ConsoleReporter:
         """Print lines, above the live line if there is one."""
         for line in text.split("\n"):
             # Samples are anybody's text, and a control character in it would command the terminal.
-            self._console.print(Text("".join(letter if letter.isprintable() else "\ufffd" for letter in line)))
+            self._live.print_above("".join(letter if letter.isprintable() else "\ufffd" for letter in line))
 
-    def report_progress(self, progress: Progress) -> None:
+    def report_progress(self, progress: "Progress") -> None:
         """Renew the live line; without a terminal, print a plain line from time to time."""
         line = format_progress(progress)
-        if self._console.is_terminal:
-            self._live.update(Text(line, no_wrap=True, overflow="ellipsis"))
+        if self._live.is_terminal:
+            self._live.update(line)
         elif time.monotonic() - self._last_plain >= PLAIN_EVERY_SECONDS or progress.update == progress.updates:
             self._last_plain = time.monotonic()
             self.report(line)
 
-    def report_validation(self, update: int, validation: Validation, *, is_best: bool) -> None:
+    def report_validation(self, update: int, validation: "Validation", *, is_best: bool) -> None:
         """Print the figures of a validation, and its samples."""
         scores = "  ".join(map(format_score, validation.scores))
         best = "  (best so far)" if is_best else ""
@@ -85,12 +80,12 @@ class ConsoleReporter:
             self.report(f"    reference   {sample.reference}")
 
 
-def format_score(score: Score) -> str:
+def format_score(score: "Score") -> str:
     """A score as in "BLEU 34.57 (95% 33.12 to 36.01)"; without the interval where none was computed."""
     return f"{score.metric} {score.value:.2f}{score.interval}"
 
 
-def format_progress(progress: Progress) -> str:
+def format_progress(progress: "Progress") -> str:
     """One line of updates, time to go, epoch, loss and so on: what a narrow terminal must show comes first."""
     figures = progress.figures
     return (
@@ -127,8 +122,7 @@ class LineProgress:
     """
 
     def __init__(self, stream: BinaryIO | None) -> None:
-        self._console = make_console()
-        self._live = Live(console=self._console, transient=True, auto_refresh=False)
+        self._live: LiveLine | None = None
         self._descriptor = None if stream is None else _get_file_descriptor(stream)
         self._started = self._last_plain = time.monotonic()
         self._num_lines, self._block_size = 0, FIRST_BLOCK
@@ -137,7 +131,8 @@ class LineProgress:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._live.stop()
+        if self._live is not None:
+            self._live.stop()
 
     def block_size(self) -> int:
         """Number of lines to read next."""
@@ -152,12 +147,16 @@ class LineProgress:
             self._block_size = max(1, min(2 * self._block_size, affordable, LARGEST_BLOCK))
         if now - self._started < PLAIN_EVERY_SECONDS:
             return
-        if self._console.is_terminal:
+        if self._live is None:
+            from transduce.cli.live_line import LiveLine  # noqa: PLC0415 - loads rich
+
+            self._live = LiveLine()
+        if self._live.is_terminal:
             self._live.start()
-            self._live.update(Text(self._line(now), no_wrap=True, overflow="ellipsis"), refresh=True)
+            self._live.update(self._line(now))
         elif now - self._last_plain >= PLAIN_EVERY_SECONDS:
             self._last_plain = now
-            self._console.print(Text(self._line(now)))
+            self._live.print_above(self._line(now))
 
     def _line(self, now: float) -> str:
         seconds = now - self._started

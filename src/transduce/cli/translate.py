@@ -6,11 +6,12 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from json import dumps
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
-from transduce.bundle import Bundle, find_bundle
+from transduce.bundle import Bundle, find_bundle, read_calibration
+from transduce.bundle.bundle import CALIBRATION
 from transduce.cli.console import LARGEST_BLOCK, LineProgress, standard_input
 from transduce.cli.options import Computation, SourceFlags, TranslationFlags, make_options
 from transduce.cli.standard_streams import print_message
@@ -20,8 +21,6 @@ from transduce.kernels.memory import give_back_freed_memory
 from transduce.text import read_available_blocks, read_document, rebuild_document, split_document
 from transduce.translation import (
     PROBLEMS,
-    AlignmentHead,
-    Confidence,
     Line,
     LineTranslator,
     TextConstraints,
@@ -29,6 +28,9 @@ from transduce.translation import (
     TranslationLine,
     describe_lines,
 )
+
+if TYPE_CHECKING:
+    from transduce.translation import AlignmentHead
 
 STANDARD_INPUT = "standard input"
 
@@ -68,22 +70,47 @@ def translate(
     options = make_options(flags, source_flags)
     _check_engine(computation.engine, {"--json": json, **source_flags.given})
     loaded = computation.load(model, "auto", ensemble)
-    bundle = Bundle.open(find_bundle(model)) if computation.engine == NATIVE else None
-    head = None if bundle is None else AlignmentHead.load(bundle)
+    bundle = _open_calibrated_bundle(model) if computation.engine == NATIVE else None
+    head = None if bundle is None or not (json or options.keeps_spans) else _load_head(bundle)
     translator = LineTranslator(loaded, options, head)
     started = time.monotonic()
     if document:
         num_lines = _translate_document(translator)
     else:
         describe = None
-        if json and bundle is not None:
-            confidence, has_alignment = Confidence.load(bundle), head is not None
+        if json and computation.engine == NATIVE:
+            confidence = None
+            if bundle is not None:
+                from transduce.translation import Confidence  # noqa: PLC0415 - loads sacreBLEU
+
+                confidence = Confidence.load(bundle)
+            has_alignment = head is not None
             describe = partial(
                 describe_lines, translator=loaded, confidence=confidence, head=head, has_alignment=has_alignment
             )
         num_lines = _translate_lines(translator, describe, json_input=json_input)
     _report_guard(translator)
     print_message(f"{num_lines:,} {'sentences' if document else 'lines'} in {time.monotonic() - started:.1f} s")
+
+
+def _open_calibrated_bundle(model: Path) -> Bundle | None:
+    """The bundle of a model; None if it was not calibrated.
+
+    Raises:
+        BundleError: its calibration is damaged, or another model's.
+    """
+    folder = find_bundle(model)
+    if not (folder / CALIBRATION).exists():
+        return None
+    bundle = Bundle.open(folder)
+    read_calibration(bundle)
+    return bundle
+
+
+def _load_head(bundle: Bundle) -> "AlignmentHead | None":
+    from transduce.translation import AlignmentHead  # noqa: PLC0415 - loads PyTorch
+
+    return AlignmentHead.load(bundle)
 
 
 def _check_engine(engine: str, flags: dict[str, bool]) -> None:

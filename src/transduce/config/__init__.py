@@ -1,11 +1,28 @@
 """What a run is made of: frozen, validated, documented settings, named presets, and reading and writing TOML."""
 
-from transduce.config.model import SearchConfig, TransformerConfig
-from transduce.config.presets import PRESETS, Preset
-from transduce.config.run import RunConfig, first_problem, flatten, load_run_config, remove_settings, to_toml
-from transduce.config.settings import Settings, setting_problem
-from transduce.config.text import CorpusConfig, DataConfig, TextConfig
-from transduce.config.training import SCHEDULES_BY_LENGTH, UNLIMITED_UPDATES, TrainingConfig, parse_duration
+from typing import TYPE_CHECKING
+
+from transduce.lazy_imports import import_on_first_use
+
+if TYPE_CHECKING:
+    from transduce.config.model import SearchConfig, TransformerConfig
+    from transduce.config.presets import PRESETS, Preset
+    from transduce.config.run import RunConfig, flatten, load_run_config, remove_settings, to_toml
+    from transduce.config.settings import Record, Settings, first_problem, setting_problem
+    from transduce.config.text import CorpusConfig, DataConfig, TextConfig
+    from transduce.config.training import SCHEDULES_BY_LENGTH, UNLIMITED_UPDATES, TrainingConfig, parse_duration
+else:
+    __getattr__ = import_on_first_use(
+        __name__,
+        {
+            "transduce.config.model": "SearchConfig TransformerConfig",
+            "transduce.config.presets": "PRESETS Preset",
+            "transduce.config.run": "RunConfig flatten load_run_config remove_settings to_toml",
+            "transduce.config.settings": "Record Settings first_problem setting_problem",
+            "transduce.config.text": "CorpusConfig DataConfig TextConfig",
+            "transduce.config.training": "SCHEDULES_BY_LENGTH TrainingConfig UNLIMITED_UPDATES parse_duration",
+        },
+    )
 
 __all__ = [
     "PRESETS",
@@ -14,6 +31,7 @@ __all__ = [
     "CorpusConfig",
     "DataConfig",
     "Preset",
+    "Record",
     "RunConfig",
     "SearchConfig",
     "Settings",

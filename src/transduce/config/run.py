@@ -232,12 +232,6 @@ LIST_RULES = {
 """What a list and its items must be, by pydantic's name of the error."""
 
 
-def first_problem(error: ValidationError) -> str:
-    """The first error in a file of settings, as in "model.num_heads: Input should be greater than 0"."""
-    first = error.errors(include_url=False)[0]
-    return f"{'.'.join(map(str, first['loc'])) or 'it'}: {first['msg'].removeprefix('Value error, ')}"
-
-
 def describe_errors(error: ValidationError, values: Mapping[str, Any], origins: Mapping[str, str]) -> str:
     """One line for each of the `values` that is not allowed, and for each contradiction between values.
 

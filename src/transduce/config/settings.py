@@ -17,6 +17,12 @@ class Settings(BaseModel):
     )
 
 
+class Record(Settings):
+    """What programs write and read again; nobody is shown descriptions of its fields, which take time to find."""
+
+    model_config = ConfigDict(use_attribute_docstrings=False)
+
+
 class Section(Settings):
     """A section of a recipe, whose numbers and names are checked to be such as the software can handle."""
 
@@ -42,3 +48,9 @@ def setting_problem(error: ValidationError) -> str:
         return first["msg"].removeprefix("Value error, ")
     name = ".".join(map(str, first["loc"]))
     return f"{name} = {first['input']}: must be {first['msg'].removeprefix('Input should be ')}"
+
+
+def first_problem(error: ValidationError) -> str:
+    """The first error in a file of settings, as in "model.num_heads: Input should be greater than 0"."""
+    first = error.errors(include_url=False)[0]
+    return f"{'.'.join(map(str, first['loc'])) or 'it'}: {first['msg'].removeprefix('Value error, ')}"

@@ -25,12 +25,13 @@ from transduce.search import (
     beam_search,
     length_penalty,
 )
-from transduce.search.beam import Candidate, SentenceSearch, search_sentences
+from transduce.search.beam import search_sentences
 from transduce.search.constraints import Automaton
 from transduce.search.interface import backtrack
+from transduce.search.sentence_search import Continuation, SentenceSearch
 from transduce.text import Tokenizer
 from transduce.translation import Network, Translator
-from transduce.translation.engines.compiled_model import make_network
+from transduce.translation.engines.compiled_network import make_network
 from transduce.translation.engines.engine import MOST_PROBABILITIES, make_logits_processor
 from transduce.translation.translator import make_single_line
 
@@ -58,7 +59,7 @@ class TracedSearch(SentenceSearch):
         self.traced: list[TracedToken] = []
         self._of_live: list[int | None] = [None]
 
-    def advance(self, candidates: Iterable[Candidate], finishing: frozenset[int] | None = None) -> None:
+    def advance(self, candidates: Iterable[Continuation], finishing: frozenset[int] | None = None) -> None:
         before, given = self.live, list(candidates)
         super().advance(given, finishing)
         numbers: dict[tuple[int, int], int] = {}

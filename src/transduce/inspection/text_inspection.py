@@ -61,9 +61,9 @@ from transduce.model import (
     sinusoids,
 )
 from transduce.search import Hypothesis, length_penalty
-from transduce.search.beam import SentenceSearch
+from transduce.search.sentence_search import SentenceSearch
 from transduce.text import Tokenizer
-from transduce.translation import Confidence, NativeEngine, Translator
+from transduce.translation import Confidence, Translator, find_native_engine
 from transduce.translation.confidence.calibration import score_words
 from transduce.translation.engines.inference_model import evaluation_mode
 
@@ -294,9 +294,9 @@ def get_single_model(translator: Translator) -> Transformer:
     Raises:
         ConfigError: the engine is not the native one, or has several models.
     """
-    engine = translator.engine
-    if not isinstance(engine, NativeEngine):
-        raise ConfigError(f"{type(engine).__name__} does not show what it computes: use the engine native")
+    engine = find_native_engine(translator.engine)
+    if engine is None:
+        raise ConfigError(f"{type(translator.engine).__name__} does not show what it computes: use the engine native")
     if len(engine.models) > 1:
         raise ConfigError(f"an ensemble of {len(engine.models)} models: look into one model at a time")
     return engine.model

@@ -1,17 +1,35 @@
 """Models of other programs: export and import, each with a proof that both programs compute the same."""
 
-from transduce.interop.exchange import ENGINES, NATIVE, check_exportable, export_bundle, import_model, load_translator
-from transduce.interop.formats import (
-    FORMATS,
-    IMPORT_FORMATS,
-    ExportFormat,
-    ImportedModel,
-    ImportFormat,
-    Runtime,
-    find_format,
-    find_import_format,
-)
-from transduce.interop.parity import TOLERANCES, Parity, Tolerance
+from typing import TYPE_CHECKING
+
+from transduce.lazy_imports import import_on_first_use
+
+if TYPE_CHECKING:
+    from transduce.interop.engines import ENGINES, NATIVE, load_translator, read_exported_settings
+    from transduce.interop.exchange import check_exportable, export_bundle, import_model
+    from transduce.interop.formats import (
+        FORMATS,
+        IMPORT_FORMATS,
+        ExportFormat,
+        ImportedModel,
+        ImportFormat,
+        Runtime,
+        find_format,
+        find_import_format,
+    )
+    from transduce.interop.parity import TOLERANCES, Parity, Tolerance
+else:
+    __getattr__ = import_on_first_use(
+        __name__,
+        {
+            "transduce.interop.engines": "ENGINES NATIVE load_translator read_exported_settings",
+            "transduce.interop.exchange": "check_exportable export_bundle import_model",
+            "transduce.interop.formats": (
+                "ExportFormat FORMATS IMPORT_FORMATS ImportFormat ImportedModel Runtime find_format find_import_format"
+            ),
+            "transduce.interop.parity": "Parity TOLERANCES Tolerance",
+        },
+    )
 
 __all__ = [
     "ENGINES",
@@ -31,4 +49,5 @@ __all__ = [
     "find_import_format",
     "import_model",
     "load_translator",
+    "read_exported_settings",
 ]

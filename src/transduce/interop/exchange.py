@@ -1,11 +1,10 @@
-"""Export to another program's format, import from one, and translation by another program's engine."""
+"""Export to another program's format, and import from one."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import NamedTuple, cast, get_args
 
 import torch
 
@@ -19,7 +18,6 @@ from transduce.bundle import (
     check_output_file,
     check_tensors,
     check_writable,
-    find_bundle,
     flush_to_disk,
     is_bundle,
     is_stream,
@@ -32,12 +30,9 @@ from transduce.bundle import (
     save_bundle,
 )
 from transduce.bundle.bundle import DESCRIPTION
-from transduce.bundle.manifest import check_files, read_description, record_files, serialize_description
+from transduce.bundle.manifest import read_description, record_files, serialize_description
 from transduce.errors import BundleError, ConfigError, OutputError
-from transduce.interop.ctranslate2 import runtime as ctranslate2_runtime
-from transduce.interop.formats import ExportedSettings, ExportFormat, find_format, find_import_format
-from transduce.interop.onnx import format as onnx_format
-from transduce.interop.onnx.format import OnnxSettings
+from transduce.interop.formats import ExportFormat, find_format, find_import_format
 from transduce.interop.parity import (
     PARITY_FILE,
     Claim,
@@ -46,10 +41,8 @@ from transduce.interop.parity import (
     record_export,
 )
 from transduce.interop.probe import NUM_SENTENCES, Probe, make_probe
-from transduce.kernels.device import Precision
 from transduce.model import Transformer
-from transduce.text import Tokenizer
-from transduce.translation import Engine, ForcedDecoder, Translator
+from transduce.translation import ForcedDecoder
 
 
 def export_bundle(  # noqa: PLR0913 - each is a choice of whoever exports
@@ -281,87 +274,3 @@ def import_model(  # noqa: PLR0913 - each is a choice of whoever imports
     load_tensors(model, found.tensors, str(path))
     save_bundle(output, model, found.tokenizer, description, verify)
     return proofs[0]
-
-
-NATIVE = "native"
-
-
-class ForeignEngine(NamedTuple):
-    """An engine that reads exported folders of a format, each known by a `file`; `load` is given a device, too."""
-
-    file: str
-    read_settings: Callable[[Path], ExportedSettings | OnnxSettings]
-    load: Callable[[Path, str], Engine]
-
-
-ENGINES = {
-    "ctranslate2": ForeignEngine("model.bin", ctranslate2_runtime.read_settings, ctranslate2_runtime.CTranslate2Engine),
-    "onnx": ForeignEngine("encoder.onnx", onnx_format.read_settings, onnx_format.load),
-}
-"""Engines by name, which is that of their format."""
-
-NATIVE_PRECISIONS: tuple[str, ...] = get_args(Precision)
-
-_FEW_SENTENCES = 20
-"""Sentences of the proof of an export that is used once: a tenth of those in the proof that `export` makes."""
-
-
-def load_translator(
-    model: Path,
-    engine: str = NATIVE,
-    *,
-    device: str = "auto",
-    precision: str = "auto",
-    ensemble: Sequence[Path] = (),
-    report: Callable[[str], None] = lambda _: None,
-) -> Translator:
-    """Load a translator that runs a model on the engine of that name.
-
-    Engines other than the native one read exported folders; a bundle is exported first, to a temporary folder, with a
-    short proof.
-
-    Args:
-        model: a bundle, the folder of a run, or for another engine an exported folder.
-        engine: "native", or a key of `ENGINES`.
-        device: cpu, cuda, mps or auto, as far as the engine has them.
-        precision: one that the engine has. "auto" is the fastest one for the native engine, the one of an exported
-            folder, and float32 for a bundle.
-        ensemble: further bundles, for the native engine.
-        report: receives a message when a bundle is exported.
-
-    Raises:
-        BundleError: there is no model, or it is damaged.
-        ConfigError: there is no such engine, or it does not have the device, precision or ensemble.
-        MissingExtraError: the engine is not installed.
-        ParityError: the exported model does not compute the same.
-    """
-    for name, foreign in ENGINES.items():
-        if name != engine and (model / foreign.file).is_file():
-            raise ConfigError(f"{model} was exported to {name}: use --engine {name}")
-    if engine == NATIVE:
-        if precision not in NATIVE_PRECISIONS:
-            known = ", ".join(NATIVE_PRECISIONS)
-            raise ConfigError(f"precision = {precision!r}: the native engine has {known}; others have more")
-        return Translator.load(model, device=device, precision=cast("Precision", precision), ensemble=ensemble)
-    if engine not in ENGINES:
-        raise ConfigError(f"engine = {engine!r}: must be one of {', '.join((NATIVE, *ENGINES))}")
-    if ensemble:
-        raise ConfigError(f"--ensemble: the engine {engine} computes with one model; use the engine {NATIVE}")
-    if (model / ENGINES[engine].file).is_file():
-        return _load_exported(model, engine, device, precision)
-    report(f"{model} is exported to {engine}, to be used once: transduce export --to {engine} keeps it")
-    with TemporaryDirectory() as temporary:
-        folder = Path(temporary) / engine
-        wanted = None if precision == "auto" else precision
-        export_bundle(Bundle.open(find_bundle(model)), engine, folder, precision=wanted, num_sentences=_FEW_SENTENCES)
-        return _load_exported(folder, engine, device, "auto")
-
-
-def _load_exported(folder: Path, engine: str, device: str, precision: str) -> Translator:
-    """The translator of an exported folder; the folder may be removed afterwards."""
-    check_files(folder, read_description(folder / PARITY_FILE, Parity), PARITY_FILE)
-    settings = ENGINES[engine].read_settings(folder)
-    if precision not in {"auto", settings.precision}:
-        raise ConfigError(f"precision = {precision!r}: {folder} was exported in {settings.precision}: leave it out")
-    loaded, languages = ENGINES[engine].load(folder, device), settings.languages
-    return Translator(loaded, Tokenizer.load(folder), settings.search, languages.source, languages.target)

@@ -6,13 +6,14 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cache
 from threading import Barrier
-from typing import Literal, TypeVar
+from typing import TypeVar
 
 import torch
 from torch import Tensor
 
 from transduce.errors import ConfigError
 from transduce.kernels.linear import LARGE, FrozenLinear, Int8Linear, MixedPrecisionLinear, PackedLinear
+from transduce.kernels.processor import NARROWEST, Precision, map_on_executor
 
 
 def find_device(name: str) -> torch.device:
@@ -58,15 +59,11 @@ def has_packed_bfloat16() -> bool:
     return is_supported is None or bool(is_supported())
 
 
-Precision = Literal["auto", "float32", "bfloat16", "int8"]
 COMPUTE_DTYPES: dict[str, torch.dtype] = {
     "float32": torch.float32,
     "bfloat16": torch.bfloat16,
     "int8": torch.float32,
 }
-
-NARROWEST = 128
-"""d_model from which bfloat16 is faster on a processor that has it, for many sentences at a time."""
 
 
 @dataclass(frozen=True)
@@ -132,13 +129,7 @@ def map_on_cores(function: Callable[[_TaskT], _ResultT], tasks: Sequence[_TaskT]
 
     Operators of PyTorch release Python's lock while they compute.
     """
-    futures = [_shared_executor(num_threads).submit(function, task) for task in tasks]
-    try:
-        return [future.result() for future in futures]
-    except BaseException:  # Ctrl-C, too
-        for future in futures:
-            future.cancel()
-        raise
+    return map_on_executor(_shared_executor(num_threads), function, tasks)
 
 
 def make_single_core_executor(count: int) -> ThreadPoolExecutor:

@@ -5,8 +5,10 @@ import os
 import platform
 from contextlib import suppress
 from pathlib import Path, PurePosixPath
+from typing import TYPE_CHECKING
 
-import torch
+if TYPE_CHECKING:
+    import torch
 
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3
 """glibc's numbers of two options: when free memory is returned to the system, and which blocks are mapped singly."""
@@ -54,42 +56,50 @@ def give_back_freed_memory() -> bool:
 ROOT = Path("/")
 
 
-def get_used_memory(device: torch.device, root: Path = ROOT) -> int | None:
+def get_used_memory(device: "torch.device", root: Path = ROOT) -> int | None:
     """Bytes that this process holds in the memory of `device`, with what allocators keep; None if unknown."""
     if device.type == "cuda":
+        import torch  # noqa: PLC0415 - loaded long ago, as there is such a device
+
         return torch.cuda.memory_reserved(device)
     return _kilobytes(root / "proc/self/status", "VmRSS") if device.type == "cpu" else None
 
 
-def reset_peak_memory(device: torch.device, root: Path = ROOT) -> None:
+def reset_peak_memory(device: "torch.device", root: Path = ROOT) -> None:
     """Make `get_peak_memory` count from now on, where the system can."""
     if device.type == "cuda":
+        import torch  # noqa: PLC0415 - see above
+
         torch.cuda.reset_peak_memory_stats(device)
     elif device.type == "cpu":
         with suppress(OSError):
             (root / "proc/self/clear_refs").write_text("5", encoding="ascii")
 
 
-def get_peak_memory(device: torch.device, root: Path = ROOT) -> int | None:
+def get_peak_memory(device: "torch.device", root: Path = ROOT) -> int | None:
     """The most bytes that this process has held there at a time since `reset_peak_memory`; None if unknown."""
     if device.type == "cuda":
+        import torch  # noqa: PLC0415 - loaded long ago, as there is such a device
+
         return torch.cuda.max_memory_reserved(device)
     return _kilobytes(root / "proc/self/status", "VmHWM") if device.type == "cpu" else None
 
 
-def get_available_memory(device: torch.device, root: Path = ROOT) -> int | None:
-    """Bytes that this process can still take in the memory of `device`; None if unknown.
+def get_available_memory(device: "torch.device | None" = None, root: Path = ROOT) -> int | None:
+    """Bytes that this process can still take in the memory of `device`, a processor unless given; None if unknown.
 
     On a CPU under Linux that is MemAvailable, or less if a control group of the process has a limit. It is needed
     because Linux overcommits memory and kills the process instead of failing the allocation.
     """
-    if device.type == "cuda":
+    if device is not None and device.type == "cuda":
+        import torch  # noqa: PLC0415 - loaded long ago, as there is such a device
+
         return torch.cuda.mem_get_info(device)[0]
-    available = _kilobytes(root / "proc/meminfo", "MemAvailable") if device.type == "cpu" else None
+    available = _kilobytes(root / "proc/meminfo", "MemAvailable") if device is None or device.type == "cpu" else None
     return None if available is None else min([available, *_left_to_groups(root)])
 
 
-def get_available_addresses(device: torch.device, root: Path = ROOT) -> int | None:
+def get_available_addresses(device: "torch.device", root: Path = ROOT) -> int | None:
     """Bytes of virtual memory that this process may still allocate on a CPU; None without a limit (`ulimit -v`).
 
     Allocations beyond this limit fail. Memory cached by the allocator counts as used, so the value may be too low.

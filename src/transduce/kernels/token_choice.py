@@ -14,10 +14,6 @@ _BLOCK = 64
 random choice, first a block is drawn, then one of its tokens, so that few random numbers are enough."""
 
 
-ANYTHING, NO_END, END_ALONE = 0, 1, 2
-"""What may come next in a sentence: anything, anything but the end, or nothing but the end."""
-
-
 class Continuations(NamedTuple):
     """For each sentence, best first: the hypothesis that is continued, the id that is appended, its log-probability.
 

@@ -4,20 +4,38 @@ A step function maps the last ids and a state to the log-probabilities of the ne
 no tokenizer, work with a table as well as with a network, and return plain lists of numbers.
 """
 
-from transduce.search.beam import beam_search
-from transduce.search.constraints import LogitsProcessor
-from transduce.search.interface import (
-    BeamStep,
-    BestContinuations,
-    BestStepFunction,
-    Constraints,
-    Hypothesis,
-    SearchState,
-    SearchTask,
-    StepFunction,
-    length_penalty,
-)
-from transduce.search.sampling import Sampling, sample_search
+from typing import TYPE_CHECKING
+
+from transduce.lazy_imports import import_on_first_use
+
+if TYPE_CHECKING:
+    from transduce.search.beam import beam_search
+    from transduce.search.constraints import LogitsProcessor
+    from transduce.search.interface import (
+        BeamStep,
+        BestContinuations,
+        BestStepFunction,
+        Constraints,
+        Hypothesis,
+        Sampling,
+        SearchTask,
+        length_penalty,
+    )
+    from transduce.search.sampling import sample_search
+    from transduce.search.step_function import SearchState, StepFunction
+else:
+    __getattr__ = import_on_first_use(
+        __name__,
+        {
+            "transduce.search.beam": "beam_search",
+            "transduce.search.constraints": "LogitsProcessor",
+            "transduce.search.interface": (
+                "BeamStep BestContinuations BestStepFunction Constraints Hypothesis Sampling SearchTask length_penalty"
+            ),
+            "transduce.search.sampling": "sample_search",
+            "transduce.search.step_function": "SearchState StepFunction",
+        },
+    )
 
 __all__ = [
     "BeamStep",

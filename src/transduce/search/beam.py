@@ -1,161 +1,23 @@
-"""Beam search with a length penalty (paper section 6.1; Wu et al. 2016, section 7): of one sentence, and of a batch."""
+"""Beam search with a length penalty (paper section 6.1; Wu et al. 2016, section 7) for a batch of sentences."""
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import lru_cache
-from math import inf, isnan
-from operator import attrgetter
-from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
-from transduce.errors import ConfigError, TransduceError
-from transduce.kernels.token_choice import ANYTHING, END_ALONE, NO_END, find_best_continuations
-from transduce.search.constraints import Automaton, ConstraintState, LogitsProcessor
-from transduce.search.interface import (
-    BeamStep,
-    BestStepFunction,
-    Constraints,
-    Hypothesis,
-    SearchTask,
-    StateT,
-    StepFunction,
-    Token,
-    backtrack,
-    compact_batch,
-    length_penalty,
+from transduce.kernels.token_choice import find_best_continuations
+from transduce.search.constraints import Automaton, LogitsProcessor
+from transduce.search.interface import BestStepFunction, Constraints, Hypothesis, SearchTask, compact_batch
+from transduce.search.sentence_search import (
+    Candidate,
+    LiveHypothesis,
+    SentenceSearch,
+    check_settings,
+    search_best_continuations,
 )
-
-_NOTHING = ConstraintState(0, (), ())
-
-
-class LiveHypothesis(NamedTuple):
-    """A hypothesis that is not finished; one with the sum -inf is padding that fills the beam.
-
-    `sum` is the log-probability by which hypotheses are ranked, `parent` the index of the hypothesis of the previous
-    step that this one continues, and `progress` the state of its constraints.
-    """
-
-    sum: float
-    parent: int
-    last: Token | None
-    progress: ConstraintState = _NOTHING
-
-
-_by_sum = attrgetter("sum")
-
-
-class Candidate(NamedTuple):
-    """A continuation that may be kept.
-
-    `sum` is the log-probability of the hypothesis by which candidates are ranked; `score` is the true log-probability
-    of the token.
-    """
-
-    sum: float
-    score: float
-    parent: int
-    id: int
-
-
-class SentenceSearch:
-    """Live and finished hypotheses of one sentence, both best first.
-
-    The search stops when (1) `beam` hypotheses are finished, even if live ones might become better, or when (2) no live
-    hypothesis can enter the best `num_best`, by an upper bound on its score. (2) saves time and never changes the
-    result.
-    """
-
-    def __init__(
-        self, limit: int, *, end_id: int, beam: int, alpha: float, num_best: int, automaton: Automaton | None = None
-    ) -> None:
-        self.is_done = False
-        self.finished: list[Hypothesis] = []
-        self.live = [LiveHypothesis(0.0, 0, None, _NOTHING if automaton is None else automaton.start())]
-        self.length = 0  # tokens of each live hypothesis
-        self.automaton = automaton
-        self._limit, self._end_id, self._beam, self._alpha, self._num_best = limit, end_id, beam, alpha, num_best
-        self._greatest_penalty = length_penalty(limit, alpha)
-        self._filler = LiveHypothesis(-inf, 0, Token(end_id, -inf, None))  # needs a valid id
-
-    @property
-    def is_at_limit(self) -> bool:
-        """Whether the next token must be the end symbol, because the maximum length is reached."""
-        return self.length + 1 == self._limit
-
-    def compute_relative_scores(self) -> list[float]:
-        """The sum of each hypothesis minus the best: enough for ranking, and small enough for float32."""
-        best = self.live[0].sum
-        if best == -inf:
-            return [0.0] * len(self.live)
-        return [live.sum - best for live in self.live]
-
-    def last_ids(self) -> list[int]:
-        """The last id of each live hypothesis."""
-        return [self._end_id if live.last is None else live.last.id for live in self.live]
-
-    def advance_by_best(self, scores: list[float], parents: list[int], ids: list[int]) -> None:
-        """Finish or keep the best 2 * beam continuations of all hypotheses, given best first; see `advance`."""
-        before = [live.sum for live in self.live]
-        self.advance(
-            Candidate(before[parent] + score, score, parent, token)
-            for score, parent, token in zip(scores, parents, ids, strict=True)
-        )
-
-    def advance(self, candidates: Iterable[Candidate], finishing: frozenset[int] | None = None) -> None:
-        """Finish or keep candidates, given best first.
-
-        A candidate that ends with the end symbol is finished if it is among the first `beam`, or, if `finishing` is
-        given, if its index is in `finishing`. Of the others, the first `beam` become the live hypotheses.
-
-        Raises:
-            TransduceError: a log-probability is NaN.
-        """
-        self.length += 1
-        before, self.live = self.live, []
-        for place, candidate in enumerate(candidates):
-            if isnan(candidate.score):
-                raise TransduceError(
-                    "the model's probabilities are not numbers (NaN): its weights are damaged, or diverged"
-                )
-            if candidate.sum == -inf:
-                continue
-            token = Token(candidate.id, candidate.score, before[candidate.parent].last)
-            if candidate.id == self._end_id:
-                if place < self._beam if finishing is None else place in finishing:
-                    self._finish(token)
-            elif len(self.live) < self._beam:
-                progress = before[candidate.parent].progress
-                if self.automaton is not None:
-                    progress = self.automaton.advance(progress, candidate.id)
-                self.live.append(LiveHypothesis(candidate.sum, candidate.parent, token, progress))
-            elif finishing is None:  # what follows is beyond the first `beam`
-                break
-        if not self.live and not self.finished:  # every way is forbidden
-            self._finish(Token(self._end_id, -inf, before[0].last))
-        self.live.sort(key=_by_sum, reverse=True)  # the device ranked sums in float32
-        self.is_done = self._is_finished()
-        self.live += [self._filler] * (self._beam - len(self.live))
-
-    def _finish(self, last: Token) -> None:
-        self.finished.append(Hypothesis.from_tokens(*backtrack(last), self._alpha))
-        self.finished.sort(key=lambda hypothesis: -hypothesis.score)
-
-    def _is_finished(self) -> bool:
-        """Whether `beam` hypotheses are finished, or no live one can change the result.
-
-        Log-probabilities are at most 0, so the score of a continuation is at most the sum so far divided by the largest
-        length penalty. With a repetition penalty, sums are not log-probabilities, and there is no such bound.
-        """
-        if not self.live or len(self.finished) >= self._beam:
-            return True
-        if len(self.finished) < self._num_best:
-            return False
-        if self.automaton is not None and self.automaton.logits_processor.repetition_penalty != 1.0:
-            return False
-        bound = self.live[0].sum / self._greatest_penalty
-        return self.finished[self._num_best - 1].score >= bound
+from transduce.search.step_function import StateT, StepFunction
 
 
 @torch.no_grad()
@@ -190,15 +52,14 @@ def beam_search(  # noqa: PLR0913 - what computes, what is searched, and how
         ConfigError: `beam` or `num_best` is below 1, or `alpha` is negative.
         TransduceError: a log-probability is NaN.
     """
-    _check_settings(beam, num_best, alpha)
+    check_settings(beam, num_best, alpha)
+    if step_best is not None and task.constraints is None and logits_processor is None:
+        return search_best_continuations(step_best, state, task, beam=beam, alpha=alpha, num_best=num_best)
     searches = [
         SentenceSearch(limit, end_id=task.end_id, beam=beam, alpha=alpha, num_best=num_best, automaton=automaton)
         for limit, automaton in zip(task.max_lengths, _make_automata(task, logits_processor), strict=True)
     ]
-    if step_best is not None and all(sentence.automaton is None for sentence in searches):
-        _search_with_best_continuations(step_best, state, searches, task, beam=beam)
-    else:
-        search_sentences(step, state, searches, task, beam=beam, device=device)
+    search_sentences(step, state, searches, task, beam=beam, device=device)
     return [sentence.finished[:num_best] for sentence in searches]
 
 
@@ -238,47 +99,6 @@ def search_sentences(
         if leaving is not None or any(row != list(range(last_ids.shape[1])) for row in parents):
             state = state.select(leaving, torch.tensor(parents, device=device))
         last_ids = torch.tensor([sentence.last_ids() for sentence in places], device=device)
-
-
-def _search_with_best_continuations(
-    step_best: BestStepFunction[StateT],
-    state: StateT,
-    searches: Sequence[SentenceSearch],
-    task: SearchTask,
-    *,
-    beam: int,
-) -> None:
-    """The loop of `search_sentences` for a network that selects the best continuations by itself."""
-    places = list(searches)
-    kept: list[int] | None = None
-    parents: list[list[int]] | None = None
-    last_ids = [[task.start_id]] * len(places)
-    num_steps = 0
-    while places:
-        num_steps += 1
-        early = NO_END if num_steps < task.min_length else ANYTHING
-        limits = [END_ALONE if sentence.is_at_limit else early for sentence in places]
-        sums = [sentence.compute_relative_scores() for sentence in places]
-        found, state = step_best(
-            BeamStep(kept, parents, last_ids, sums, limits, num_best=2 * beam, end_id=task.end_id), state
-        )
-        for sentence, continuations in zip(places, found, strict=True):
-            sentence.advance_by_best(*continuations)
-        kept = None
-        if any(sentence.is_done for sentence in places):
-            kept = [place for place, sentence in enumerate(places) if not sentence.is_done]
-            places = [places[place] for place in kept]
-        parents = [[live.parent for live in sentence.live] for sentence in places]
-        last_ids = [sentence.last_ids() for sentence in places]
-
-
-def _check_settings(beam: int, num_best: int, alpha: float) -> None:
-    if beam < 1:
-        raise ConfigError(f"beam = {beam} must be at least 1 (1 is greedy search)")
-    if num_best < 1:
-        raise ConfigError(f"num_best = {num_best} must be at least 1")
-    if alpha < 0:
-        raise ConfigError(f"alpha = {alpha} must not be negative: 0 is no length penalty, the paper uses 0.6")
 
 
 def _make_automata(task: SearchTask, logits_processor: LogitsProcessor | None) -> list[Automaton | None]:

@@ -1,48 +1,11 @@
-"""Inputs of a search, a step function and a batch of sentences, and its output, hypotheses."""
+"""Inputs of a search, a batch of sentences and a step that chooses continuations, and its output, hypotheses."""
 
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, Optional, Protocol, TypeVar, runtime_checkable
 
-from jaxtyping import Float, Int
-from torch import Tensor
-
 from transduce.errors import ConfigError
-
-_SelfT = TypeVar("_SelfT")  # stands for Self, which cannot be checked at run time in a single method
-
-
-@runtime_checkable
-class SearchState(Protocol):
-    """The state of a step function for each sentence and each of its hypotheses, for instance a key-value cache."""
-
-    def select(  # noqa: PYI019 - see above
-        self: _SelfT, sentences: Int[Tensor, "kept"] | None, parents: Int[Tensor, "kept width"]
-    ) -> _SelfT:
-        """The state whose sentence i is sentence `sentences[i]` of this one (None: all of them, as they are).
-
-        Sentences may be left out or repeated. Hypothesis j of sentence i continues hypothesis `parents[i, j]` of that
-        sentence. The returned state replaces this one, which must not be used any more.
-        """
-        ...
-
-
-StateT = TypeVar("StateT", bound=SearchState)
-
-
-@runtime_checkable
-class StepFunction(Protocol[StateT]):
-    """One step of decoding: from the last id of each hypothesis and the state to the next log-probabilities."""
-
-    def __call__(
-        self, last_ids: Int[Tensor, "sentences width"], state: StateT
-    ) -> tuple[Float[Tensor, "sentences width vocabulary"], StateT]:
-        """Log-probabilities of the next id (-inf: forbidden), and the state that includes `last_ids`.
-
-        The search may write into the log-probabilities.
-        """
-        ...
 
 
 class BeamStep(NamedTuple):
@@ -64,7 +27,7 @@ class BeamStep(NamedTuple):
     """The log-probability of each hypothesis, added to those of its continuations; -inf: it is not continued."""
 
     limits: list[int]
-    """Which tokens are allowed next in each sentence: ANYTHING, NO_END or END_ALONE of `kernels.token_choice`."""
+    """Which tokens are allowed next in each sentence: ANYTHING, NO_END or END_ALONE."""
 
     num_best: int
     """Number of continuations to return for each sentence."""
@@ -78,11 +41,14 @@ BestContinuations = tuple[list[float], list[int], list[int]]
 rest is padding with log-probability -inf."""
 
 
+_StateT = TypeVar("_StateT")
+
+
 @runtime_checkable
-class BestStepFunction(Protocol[StateT]):
+class BestStepFunction(Protocol[_StateT]):
     """One step of decoding that returns the best continuations instead of log-probabilities; see `StepFunction`."""
 
-    def __call__(self, step: BeamStep, state: StateT) -> tuple[list[BestContinuations], StateT]:
+    def __call__(self, step: BeamStep, state: _StateT) -> tuple[list[BestContinuations], _StateT]:
         """The result of `find_best_continuations` for each sentence, and the state that includes the last ids."""
         ...
 
@@ -142,6 +108,36 @@ class SearchTask:
                     f"max_lengths[{sentence}] = {limit} must be at least 1: the end symbol counts, "
                     f"so allow one token more"
                 )
+
+
+@dataclass(frozen=True)
+class Sampling:
+    """The distribution that tokens are drawn from: softmax(log-probabilities / `temperature`) without improbable ones.
+
+    Args:
+        temperature: 1 is the model's own distribution; lower values favour the most probable tokens.
+        top_k: number of most probable tokens to draw from (Fan et al. 2018); 0: all.
+        top_p: draw from the smallest set of the most probable of these tokens whose probabilities add up to this, and
+            from tokens as probable as its last one (Holtzman et al. 2020).
+
+    Raises:
+        ConfigError: `temperature` is not above 0 or not finite, `top_k` negative, or `top_p` not in (0, 1].
+    """
+
+    temperature: float = 1.0
+    top_k: int = 0
+    top_p: float = 1.0
+
+    def __post_init__(self) -> None:
+        if not 0 < self.temperature < math.inf:
+            raise ConfigError(
+                f"temperature = {self.temperature} must be above 0 and finite: "
+                "1 is the model's own, less keeps nearer to the most probable"
+            )
+        if self.top_k < 0:
+            raise ConfigError(f"top_k = {self.top_k} must not be negative: 0 is no limit")
+        if not 0 < self.top_p <= 1:
+            raise ConfigError(f"top_p = {self.top_p} must be above 0 and at most 1, which is no limit")
 
 
 def length_penalty(length: int, alpha: float) -> float:

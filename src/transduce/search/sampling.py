@@ -1,8 +1,6 @@
 """Sampling: hypotheses drawn at random from the model's distribution."""
 
-import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 import torch
@@ -11,37 +9,8 @@ from torch import Tensor
 
 from transduce.errors import ConfigError, TransduceError
 from transduce.kernels.token_choice import draw_nucleus_tokens, draw_tokens
-from transduce.search.interface import Hypothesis, SearchTask, StateT, StepFunction, compact_batch
-
-
-@dataclass(frozen=True)
-class Sampling:
-    """The distribution that tokens are drawn from: softmax(log-probabilities / `temperature`) without improbable ones.
-
-    Args:
-        temperature: 1 is the model's own distribution; lower values favour the most probable tokens.
-        top_k: number of most probable tokens to draw from (Fan et al. 2018); 0: all.
-        top_p: draw from the smallest set of the most probable of these tokens whose probabilities add up to this, and
-            from tokens as probable as its last one (Holtzman et al. 2020).
-
-    Raises:
-        ConfigError: `temperature` is not above 0 or not finite, `top_k` negative, or `top_p` not in (0, 1].
-    """
-
-    temperature: float = 1.0
-    top_k: int = 0
-    top_p: float = 1.0
-
-    def __post_init__(self) -> None:
-        if not 0 < self.temperature < math.inf:
-            raise ConfigError(
-                f"temperature = {self.temperature} must be above 0 and finite: "
-                "1 is the model's own, less keeps nearer to the most probable"
-            )
-        if self.top_k < 0:
-            raise ConfigError(f"top_k = {self.top_k} must not be negative: 0 is no limit")
-        if not 0 < self.top_p <= 1:
-            raise ConfigError(f"top_p = {self.top_p} must be above 0 and at most 1, which is no limit")
+from transduce.search.interface import Hypothesis, Sampling, SearchTask, compact_batch
+from transduce.search.step_function import StateT, StepFunction
 
 
 @torch.no_grad()

@@ -13,7 +13,7 @@ from pydantic import Field
 
 from transduce.bundle import Bundle, find_bundle
 from transduce.errors import BundleError, ConfigError, MissingExtraError
-from transduce.interop import ENGINES, NATIVE, load_translator
+from transduce.interop import ENGINES, NATIVE, load_translator, read_exported_settings
 from transduce.interop.argos.format import argos_code, language_name
 from transduce.kernels.device import find_device
 from transduce.serving.monitoring import Metrics
@@ -22,9 +22,9 @@ from transduce.translation import (
     Confidence,
     DescribedFields,
     LineTranslator,
-    NativeEngine,
     TranslationOptions,
     Translator,
+    find_native_engine,
 )
 
 _WARM_UP = ["1 2 3.", "A man, a plan, a canal."]
@@ -126,7 +126,7 @@ class LoadedModel:
                 f"--source-language and --target-language, as in --source-language en --target-language de"
             )
         bundle = Bundle.open(find_bundle(path)) if settings.engine == NATIVE else None
-        engine = translator.engine
+        native = find_native_engine(translator.engine)  # requests may ask for anything: PyTorch is loaded now
         info = ModelInfo(
             source=source,
             target=target,
@@ -134,7 +134,7 @@ class LoadedModel:
             engine=settings.engine,
             precision=_find_precision(path, settings),
             digest=None if bundle is None else bundle.digest,
-            num_parameters=engine.model.num_parameters if isinstance(engine, NativeEngine) else None,
+            num_parameters=None if native is None else native.model.num_parameters,
             max_pieces=translator.search.max_pieces,
             beam=translator.search.beam,
         )
@@ -257,11 +257,11 @@ def _get_name(path: Path) -> str:
 
 def _find_precision(path: Path, settings: ModelSettings) -> str:
     """Return the precision of a loaded model: that of a folder which was exported, or else that of the settings."""
-    engine = ENGINES.get(settings.engine)
-    if engine is None:
+    file = ENGINES.get(settings.engine)
+    if file is None:
         return settings.precision
-    if (path / engine.file).is_file():
-        return engine.read_settings(path).precision
+    if (path / file).is_file():
+        return read_exported_settings(path, settings.engine).precision
     return "float32" if settings.precision == "auto" else settings.precision
 
 

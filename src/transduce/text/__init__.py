@@ -1,46 +1,73 @@
 """Text before the model: corpora, cleaning, the tokenizer, and the segmentation of long texts."""
 
-from transduce.text.corpus import (
-    LANGUAGE_NAMES,
-    Cleaner,
-    CorpusSize,
-    ParallelCorpus,
-    open_parallel_corpus,
-    write_standard_input,
-)
-from transduce.text.glossary import Glossary, Term, count_whole, find_whole
-from transduce.text.lines import read_available_blocks, read_document, read_lines, read_stream
-from transduce.text.protected_spans import (
-    USUAL_KINDS,
-    Kind,
-    ProtectedSpan,
-    SpanCheck,
-    find_protected_spans,
-    find_run_before,
-    find_run_behind,
-    pair_spans,
-    pair_tags,
-    restore_spacing,
-)
-from transduce.text.segmentation import (
-    Document,
-    find_fitting_spans,
-    rebuild_document,
-    split_document,
-    split_segments,
-    split_sentences,
-    split_tagged_sentences,
-    subdivide_document,
-)
-from transduce.text.tokenizer import (
-    SILENT_PIECES,
-    SOURCE_MODEL,
-    TARGET_MODEL,
-    VOCABULARY,
-    Tokenizer,
-    find_tokenizer_files,
-    fit_vocabulary_size,
-)
+from typing import TYPE_CHECKING
+
+from transduce.lazy_imports import import_on_first_use
+
+if TYPE_CHECKING:
+    from transduce.text.corpus import (
+        LANGUAGE_NAMES,
+        Cleaner,
+        CorpusSize,
+        ParallelCorpus,
+        open_parallel_corpus,
+        write_standard_input,
+    )
+    from transduce.text.glossary import Glossary, Term, count_whole, find_whole
+    from transduce.text.lines import read_available_blocks, read_document, read_lines, read_stream
+    from transduce.text.protected_spans import (
+        USUAL_KINDS,
+        Kind,
+        ProtectedSpan,
+        SpanCheck,
+        find_protected_spans,
+        find_run_before,
+        find_run_behind,
+        pair_spans,
+        pair_tags,
+        restore_spacing,
+    )
+    from transduce.text.segmentation import (
+        Document,
+        find_fitting_spans,
+        rebuild_document,
+        split_document,
+        split_segments,
+        split_sentences,
+        split_tagged_sentences,
+        subdivide_document,
+    )
+    from transduce.text.tokenizer import (
+        SILENT_PIECES,
+        SOURCE_MODEL,
+        TARGET_MODEL,
+        VOCABULARY,
+        Tokenizer,
+        find_tokenizer_files,
+        fit_vocabulary_size,
+    )
+else:
+    __getattr__ = import_on_first_use(
+        __name__,
+        {
+            "transduce.text.corpus": (
+                "Cleaner CorpusSize LANGUAGE_NAMES ParallelCorpus open_parallel_corpus write_standard_input"
+            ),
+            "transduce.text.glossary": "Glossary Term count_whole find_whole",
+            "transduce.text.lines": "read_available_blocks read_document read_lines read_stream",
+            "transduce.text.protected_spans": (
+                "Kind ProtectedSpan SpanCheck USUAL_KINDS find_protected_spans find_run_before find_run_behind "
+                "pair_spans pair_tags restore_spacing"
+            ),
+            "transduce.text.segmentation": (
+                "Document find_fitting_spans rebuild_document split_document split_segments split_sentences "
+                "split_tagged_sentences subdivide_document"
+            ),
+            "transduce.text.tokenizer": (
+                "SILENT_PIECES SOURCE_MODEL TARGET_MODEL Tokenizer VOCABULARY find_tokenizer_files fit_vocabulary_size"
+            ),
+        },
+    )
 
 __all__ = [
     "LANGUAGE_NAMES",

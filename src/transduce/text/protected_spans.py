@@ -4,6 +4,7 @@ import re
 from collections import Counter, defaultdict, deque
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
+from functools import cache
 from itertools import accumulate, pairwise
 from typing import Literal
 
@@ -25,65 +26,56 @@ _WORD_BEHIND = rf"[-‐‑'’/%°]?{_LETTER}"  # of a number that is part of a 
 
 # Looking for any of these takes time in proportion to the text. What repeats is taken once and for all (*+, ++); and a
 # match is tried only where a run of its characters begins, or ends at the latest where the next one could begin.
-_PATTERNS: dict[Kind, re.Pattern[str]] = {
+_PATTERNS: dict[Kind, str] = {
     # https://a.b/c_(d)?e, www.a.b, mailto:a@b.c; with brackets in pairs, without the sentence's punctuation behind it.
-    "url": re.compile(
-        r"""(?<![A-Za-z0-9]) (?: [A-Za-z][A-Za-z0-9+]{1,15}+:// | (?:www\.|mailto:)(?=\w) )
+    "url": r"""(?<![A-Za-z0-9]) (?: [A-Za-z][A-Za-z0-9+]{1,15}+:// | (?:www\.|mailto:)(?=\w) )
             (?: [^\s<>"“”„‟«»`()\[\]、。，；：！？「」『』（）【】《》]
               | \( [^\s<>"()]*+ \)
               | \[ [^\s<>"\[\]]*+ \]
             )+
             (?<![.,;:!?'’*_~…|\\])""",
-        re.VERBOSE,
-    ),
-    "email": re.compile(
-        rf"""(?<!{_LETTER}) (?<!{_LETTER}[.+%'-])
+    "email": rf"""(?<!{_LETTER}) (?<!{_LETTER}[.+%'-])
             {_LETTER} (?:{_LETTER}|[.+%'-]){{0,63}}+ (?<!\.) @ {_LABEL} (?:\.{_LABEL})++""",
-        re.VERBOSE,
-    ),
     # @name, @first.last, @name@server.org; not behind a letter, as in an address.
-    "handle": re.compile(
-        rf"""(?<![\w@.+%'/-]) @ {_OF_NAME}++ (?:\.{_OF_NAME}++)*+ (?: @ {_LABEL} (?:\.{_LABEL})++ )?+""", re.VERBOSE
-    ),
+    "handle": rf"""(?<![\w@.+%'/-]) @ {_OF_NAME}++ (?:\.{_OF_NAME}++)*+ (?: @ {_LABEL} (?:\.{_LABEL})++ )?+""",
     # #name, with a letter somewhere: #1 is a number.
-    "hashtag": re.compile(rf"""(?<![\w#&/]) \# (?=\d*+[^\W\d]) {_OF_NAME}++""", re.VERBOSE),
+    "hashtag": rf"""(?<![\w#&/]) \# (?=\d*+[^\W\d]) {_OF_NAME}++""",
     # <a href="x">, </a>, <br/>, <!-- x -->, <!DOCTYPE x>, <?x y?>. None has another "<" inside, nor an empty line:
     # what is never closed does not swallow the page.
-    "tag": re.compile(
-        rf"""<!-- (?: [^<{_LINE_ENDS}] | <(?!!--) | {_LINE_WRAP} )*? -->
+    "tag": rf"""<!-- (?: [^<{_LINE_ENDS}] | <(?!!--) | {_LINE_WRAP} )*? -->
           | < (?: /? [A-Za-z_][\w.-]*+ (?: :[\w.-]++ )? (?=[\s/>]) | [!?][A-Za-z] )
               (?: [^<>"'{_LINE_ENDS}] | {_LINE_WRAP}
                 | " (?: [^<"{_LINE_ENDS}] | {_LINE_WRAP} )*+ "
                 | ' (?: [^<'{_LINE_ENDS}] | {_LINE_WRAP} )*+ '
               )*+ >""",
-        re.VERBOSE,
-    ),
     # &nbsp; &#39; &#x2019;
-    "entity": re.compile(r"&(?:[A-Za-z][A-Za-z0-9]{1,31}|#[0-9]{1,7}|#[xX][0-9A-Fa-f]{1,6});"),
+    "entity": r"&(?:[A-Za-z][A-Za-z0-9]{1,31}|\#[0-9]{1,7}|\#[xX][0-9A-Fa-f]{1,6});",
     # {{ name }}, {% if name %}, ${name}, #{name}, %{name}, with spaces anywhere; {name}, {0:.2f}, {}, with one at each
     # end; %s, %5.2f, %1$s, %(name)s, but not right behind a digit, as in "5%discount".
-    "placeholder": re.compile(
-        rf"""\{{{{2,3}}+ [^{{}}{_LINE_ENDS}]*+ \}}{{2,3}}
+    "placeholder": rf"""\{{{{2,3}}+ [^{{}}{_LINE_ENDS}]*+ \}}{{2,3}}
           | \{{% [^{{}}{_LINE_ENDS}]*+ (?<=%)\}}
           | [$#%]\{{ [^{{}}{_LINE_ENDS}]*+ \}}
           | \{{[ ]? (?: [^\s{{}}]++ [ ]? )? \}}
           | (?<![\d%]) % (?: \(\w++\) | \d{{1,2}}\$ )?
             [-+0\#]{{0,3}} \d{{0,3}} (?: \.\d{{0,3}} )? l{{0,2}} [sdifgeuxXc@]""",
-        re.VERBOSE,
-    ),
     # 7, -3.5, 1,000.00, 1 000, 2024-01-31, 12:30, 1/2, ½, 4x4: digits with single signs between them; spaces only
     # between thousands, and so not behind a year. With currency, unit or other letters right beside it: $5, 20%, 5km,
     # 36km/h, 3D, 2nd, 80's. What is part of a word is found, too, and passed over as a whole, in time in proportion.
-    "number": re.compile(
-        rf"""(?<!{_LETTER}) (?<!{_LETTER}[-‐‑'’]) (?<!\d[.,:/–x×]) [-+−]?+ (?: [A-Z]{{0,3}}+[$€£¥₹] )?+
+    "number": rf"""(?<!{_LETTER}) (?<!{_LETTER}[-‐‑'’]) (?<!\d[.,:/–x×]) [-+−]?+ (?: [A-Z]{{0,3}}+[$€£¥₹] )?+
             (?: \d++ [{_FRACTIONS}]?+ | [{_FRACTIONS}] )
             (?: [.,:/\u2044'’\u00a0\u2009\u202f–x×-]\d++ | (?<!\d{{4}})[ ]\d{{3}}(?!\d) )*+
             (?: (?: (?: [ \u00a0\u202f](?=\S{{1,2}}(?:[\s.,;:!?)]|$)) )? (?:[%‰€£¥₹]|°[CF]?)
                 | [$] | {_LETTER}++(?:/{_LETTER}{{1,2}})? | ['’]s ) (?!{_WORD_BEHIND})
               | (?P<word>{_WORD_BEHIND}) )?""",
-        re.VERBOSE,
-    ),
 }
+"""Written with white space that counts for nothing; see `_compile_pattern`."""
+
+
+@cache
+def _compile_pattern(kind: Kind) -> re.Pattern[str]:
+    """The pattern of a kind, compiled when it is first looked for: all together take a tenth of a second."""
+    return re.compile(_PATTERNS[kind], re.VERBOSE)
+
 
 _LONGEST_RUN = 64  # characters that are compared, as scripts without spaces have runs of thousands
 
@@ -117,7 +109,7 @@ def find_protected_spans(text: str, kinds: Collection[Kind] = USUAL_KINDS) -> li
 
 
 def _search(kind: Kind, text: str, start: int) -> re.Match[str] | None:
-    return next((match for match in _PATTERNS[kind].finditer(text, start) if match.lastgroup != "word"), None)
+    return next((match for match in _compile_pattern(kind).finditer(text, start) if match.lastgroup != "word"), None)
 
 
 class SpanCheck:

@@ -14,7 +14,7 @@ from pathlib import Path
 import sentencepiece
 from pydantic import ValidationError
 
-from transduce.config import Settings, first_problem
+from transduce.config import Record, first_problem
 from transduce.errors import ConfigError, CorpusError, UserError
 
 SOURCE_MODEL = "tokenizer.model"
@@ -148,7 +148,7 @@ def _draw_gaps(dropout: float, seed: int) -> Iterator[int]:
         yield int(min(math.log(1.0 - chance.random()) / math.log1p(-dropout), _NEVER)) if dropout else _NEVER
 
 
-class PieceLists(Settings):
+class PieceLists(Record):
     """The pieces of a tokenizer with a SentencePiece model for each side, in the order of their ids.
 
     Where the SentencePiece model of a side makes a piece that only the other side has, the side reads it as `<unk>`.

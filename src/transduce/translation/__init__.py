@@ -1,44 +1,65 @@
 """A model and its tokenizer, on disk or in training: text in, text out."""
 
-from transduce.translation.confidence.alignment import (
-    Alignment,
-    AlignmentHead,
-    GoldAlignment,
-    align_pairs,
-    align_stream,
-    choose_head,
-    measure_heads,
-    read_gold_alignments,
-)
-from transduce.translation.confidence.calibration import Confidence, measure_confidence
-from transduce.translation.confidence.guard import PROBLEMS
-from transduce.translation.confidence.scoring import (
-    DescribedFields,
-    EncodedPair,
-    ForcedDecoder,
-    PairScore,
-    Perplexity,
-    Token,
-    encode_pairs,
-    score_encoded_pairs,
-    score_ids,
-    score_pairs,
-    score_stream,
-)
-from transduce.translation.constraints.text_constraints import TextConstraints
-from transduce.translation.engines.engine import Engine, NativeEngine, NetworkEngine, batch_by_length
-from transduce.translation.engines.inference_model import Network
-from transduce.translation.lines import (
-    Line,
-    LineTranslator,
-    ScoredText,
-    TranslatedSentence,
-    align_lines,
-    describe_lines,
-    make_safer_settings,
-)
-from transduce.translation.options import TranslationLine, TranslationOptions
-from transduce.translation.translator import Alternative, EncodedText, Translation, Translator, translate
+from typing import TYPE_CHECKING
+
+from transduce.lazy_imports import import_on_first_use
+
+if TYPE_CHECKING:
+    from transduce.translation.confidence.alignment import (
+        Alignment,
+        AlignmentHead,
+        GoldAlignment,
+        align_pairs,
+        align_stream,
+        choose_head,
+        measure_heads,
+        read_gold_alignments,
+    )
+    from transduce.translation.confidence.calibration import Confidence, measure_confidence
+    from transduce.translation.confidence.guard import PROBLEMS
+    from transduce.translation.confidence.scoring import (
+        EncodedPair,
+        ForcedDecoder,
+        PairScore,
+        Perplexity,
+        encode_pairs,
+        score_encoded_pairs,
+        score_ids,
+        score_pairs,
+        score_stream,
+    )
+    from transduce.translation.constraints.text_constraints import TextConstraints
+    from transduce.translation.descriptions import DescribedFields, ScoredText, Token, TranslatedSentence
+    from transduce.translation.engines.engine import Engine, batch_by_length
+    from transduce.translation.engines.inference_model import Network
+    from transduce.translation.engines.network_engine import NativeEngine, NetworkEngine, find_native_engine
+    from transduce.translation.lines import Line, LineTranslator, align_lines, describe_lines, make_safer_settings
+    from transduce.translation.options import TranslationLine, TranslationOptions
+    from transduce.translation.translator import Alternative, EncodedText, Translation, Translator, translate
+else:
+    __getattr__ = import_on_first_use(
+        __name__,
+        {
+            "transduce.translation.confidence.alignment": (
+                "Alignment AlignmentHead GoldAlignment align_pairs align_stream choose_head measure_heads "
+                "read_gold_alignments"
+            ),
+            "transduce.translation.confidence.calibration": "Confidence measure_confidence",
+            "transduce.translation.confidence.guard": "PROBLEMS",
+            "transduce.translation.confidence.scoring": (
+                "EncodedPair ForcedDecoder PairScore Perplexity encode_pairs score_encoded_pairs score_ids "
+                "score_pairs score_stream"
+            ),
+            "transduce.translation.constraints.text_constraints": "TextConstraints",
+            "transduce.translation.descriptions": "DescribedFields ScoredText Token TranslatedSentence",
+            "transduce.translation.engines.engine": "Engine batch_by_length",
+            "transduce.translation.engines.inference_model": "Network",
+            "transduce.translation.engines.network_engine": "NativeEngine NetworkEngine find_native_engine",
+            "transduce.translation.lines": "Line LineTranslator align_lines describe_lines make_safer_settings",
+            "transduce.translation.options": "TranslationLine TranslationOptions",
+            "transduce.translation.translator": "Alternative EncodedText Translation Translator translate",
+        },
+    )
 
 __all__ = [
     "PROBLEMS",
@@ -74,6 +95,7 @@ __all__ = [
     "choose_head",
     "describe_lines",
     "encode_pairs",
+    "find_native_engine",
     "make_safer_settings",
     "measure_confidence",
     "measure_heads",

@@ -2,23 +2,25 @@
 
 import math
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import starmap
-from typing import Any
+from typing import TYPE_CHECKING
 
 from transduce.config import SearchConfig
 from transduce.text import Glossary, ProtectedSpan, pair_spans
-from transduce.translation.confidence.alignment import Alignment, AlignmentHead, Link, align_fitting_pairs
-from transduce.translation.confidence.calibration import Confidence
 from transduce.translation.confidence.guard import GuardReport, find_problems, retry_suspects
-from transduce.translation.confidence.scoring import DescribedFields, ForcedDecoder, Token
-from transduce.translation.constraints.protection import ProtectedTranslation, ProtectionMethod, translate_protected
+from transduce.translation.constraints.protection import ProtectedTranslation, translate_protected
 from transduce.translation.constraints.span_search import SpanSearch, find_removed_places, remove_spans
 from transduce.translation.constraints.text_constraints import TextConstraints
-from transduce.translation.minimum_bayes_risk import rank_candidates
+from transduce.translation.descriptions import ProtectionMethod, ScoredText, Token, TranslatedSentence, Word
 from transduce.translation.options import TranslationOptions
 from transduce.translation.translator import FAILED, Alternative, EncodedText, Translation, Translator
+
+if TYPE_CHECKING:
+    from transduce.translation.confidence.alignment import Alignment, AlignmentHead
+    from transduce.translation.confidence.calibration import Confidence
+    from transduce.translation.confidence.scoring import ForcedDecoder
 
 
 @dataclass(frozen=True)
@@ -84,7 +86,9 @@ class LineTranslator:
             kept, and the engine is not the native one, whose attention is read.
     """
 
-    def __init__(self, translator: Translator, options: TranslationOptions, head: AlignmentHead | None = None) -> None:
+    def __init__(
+        self, translator: Translator, options: TranslationOptions, head: "AlignmentHead | None" = None
+    ) -> None:
         options.check()
         self.translator = translator = translator.with_search(options.search)
         self.options = options
@@ -234,19 +238,25 @@ def _make_translation(kept: ProtectedTranslation) -> Translation:
 
 def _rank_by_risk(translation: Translation) -> Translation:
     """The different samples, the one of least risk first, with their expected chrF as utility."""
+    from transduce.translation.minimum_bayes_risk import rank_candidates  # noqa: PLC0415 - loads sacreBLEU
+
     of_text = {alternative.text: alternative for alternative in reversed(translation.alternatives)}
     ranking = rank_candidates([alternative.text for alternative in translation.alternatives])
     ranked = (replace(of_text[text], utility=utility) for text, utility in ranking.items())
     return replace(translation, alternatives=tuple(ranked))
 
 
-def align_lines(decoder: ForcedDecoder, lines: Sequence[Line], head: AlignmentHead | None) -> list[Alignment | None]:
+def align_lines(
+    decoder: "ForcedDecoder", lines: Sequence[Line], head: "AlignmentHead | None"
+) -> "list[Alignment | None]":
     """The alignment of each line with its translation, between words as they stand there; see `align_pairs`.
 
     Words are linked as `align_pairs` links them in the texts without protected spans, which the model never reads;
     words of a span are linked with those of the same span. A word that is partly a span is linked by its other letters.
     A line that has failed, or is not read as a whole, has no alignment.
     """
+    from transduce.translation.confidence.alignment import align_fitting_pairs  # noqa: PLC0415 - loads PyTorch
+
     aligned = iter(align_fitting_pairs(decoder, [line.bare_texts for line in lines if not line.has_failed], head))
     return [
         None if line.has_failed or (alignment := next(aligned)) is None else _add_span_links(line, alignment)
@@ -254,7 +264,9 @@ def align_lines(decoder: ForcedDecoder, lines: Sequence[Line], head: AlignmentHe
     ]
 
 
-def _add_span_links(line: Line, bare: Alignment) -> Alignment:
+def _add_span_links(line: Line, bare: "Alignment") -> "Alignment":
+    from transduce.translation.confidence.alignment import Alignment, Link  # noqa: PLC0415 - loads PyTorch
+
     source, target = line.source, line.translation.text
     source_spans, target_spans = line.spans_in_order if line.spans else ([], [])
     of_source, of_target = _number_words(source), _number_words(target)
@@ -299,84 +311,12 @@ def _map_words(text: str, spans: Sequence[ProtectedSpan], bare: Sequence[str]) -
     return found
 
 
-@dataclass(frozen=True)
-class Word(DescribedFields):
-    """A word of a translation."""
-
-    word: str
-    """The word as it stands in the translation."""
-
-    confidence: float
-    """The probability, from 0 to 1, that it is right."""
-
-
-@dataclass(frozen=True)
-class ScoredText(DescribedFields):
-    """One of several translations."""
-
-    text: str
-    """The translation."""
-
-    score: float | None
-    """Sum of its sentences' log-probabilities, each divided by its length penalty; null if it was joined from parts."""
-
-    utility: float | None
-    """Mean chrF of a sentence against the other samples, from 0 to 100; null unless chosen by minimum Bayes risk."""
-
-
-@dataclass(frozen=True)
-class TranslatedSentence(DescribedFields):
-    """A sentence of a text."""
-
-    source: str
-    """The sentence."""
-
-    translations: tuple[ScoredText, ...]
-    """Translations, best first."""
-
-    tokens: tuple[Token, ...]
-    """Pieces of the best translation; none if it was joined from parts."""
-
-    num_parts: int
-    """Parts that the sentence was divided into; above 1 if it is longer than the model reads at a time."""
-
-    how: ProtectionMethod | None
-    """How spans and terms were kept: "free", "constrained", "in parts" or "copied"; null if nothing was to be kept."""
-
-    confidence: float | None
-    """Expected chrF, from 0 to 100; null unless the model is calibrated."""
-
-    words: tuple[Word, ...]
-    """Words of the best translation; none unless the model is calibrated."""
-
-    alignment: str | None
-    """Words of both sides that translate each other, as in "0-0 2-1"; null unless asked for."""
-
-    def as_json(self) -> dict[str, Any]:
-        """The object of the line, as `transduce translate --json` prints it."""
-        best, *others = (
-            {"translation": one.text, "score": one.score, **({} if one.utility is None else {"utility": one.utility})}
-            for one in self.translations
-        )
-        known: dict[str, Any] = {"kept": self.how, "alignment": self.alignment, "confidence": self.confidence}
-        if self.confidence is not None:
-            known["words"] = [asdict(word) for word in self.words]
-        return {
-            "source": self.source,
-            **best,
-            "parts": self.num_parts,
-            "tokens": [asdict(token) for token in self.tokens],
-            "alternatives": others,
-            **{name: value for name, value in known.items() if value is not None},
-        }
-
-
 def describe_lines(
     lines: Sequence[Line],
     translator: Translator,
     *,
-    confidence: Confidence | None = None,
-    head: AlignmentHead | None = None,
+    confidence: "Confidence | None" = None,
+    head: "AlignmentHead | None" = None,
     has_alignment: bool = False,
 ) -> list[TranslatedSentence]:
     """Translated lines with score, tokens, confidence and alignment, as far as they are known.
@@ -401,7 +341,7 @@ def describe_lines(
     return [_describe_line(*both, confidence) for both in zip(lines, alignments, strict=True)]
 
 
-def _describe_line(line: Line, alignment: Alignment | None, confidence: Confidence | None) -> TranslatedSentence:
+def _describe_line(line: Line, alignment: "Alignment | None", confidence: "Confidence | None") -> TranslatedSentence:
     best = line.translation.alternatives[0]
     known = confidence if line.is_calibrated else None
     words = [] if known is None else known.words(best.pieces, best.token_scores)

@@ -5,18 +5,24 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain, islice
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from transduce.bundle import Bundle, Languages, find_bundle
 from transduce.config import SearchConfig
 from transduce.errors import ConfigError, UserError
-from transduce.kernels.device import Precision, find_device
 from transduce.kernels.memory import KERNELS_OF_TRANSLATION, keep_few_kernels, keep_freed_memory
+from transduce.kernels.native.library import find_library
+from transduce.kernels.processor import NARROWEST, Precision, is_processor
 from transduce.search import Constraints, Hypothesis, Sampling
 from transduce.text import Tokenizer, split_segments
-from transduce.translation.confidence.scoring import ForcedDecoder
 from transduce.translation.constraints.text_constraints import TextConstraints, find_contradictions
-from transduce.translation.engines.engine import Engine, NativeEngine
+from transduce.translation.engines.compiled_engine import CompiledEngine
+from transduce.translation.engines.compiled_model import CompiledModel
+from transduce.translation.engines.engine import Engine, has_inference_model
+
+if TYPE_CHECKING:
+    from transduce.translation.confidence.scoring import ForcedDecoder
+    from transduce.translation.engines.network_engine import NativeEngine
 
 _NOT_IN_A_LINE = dict.fromkeys([*range(0x20), *range(0x7F, 0xA0), 0x2028, 0x2029], " ")
 """Control characters, which a terminal would obey, and every line end of Unicode and Python."""
@@ -119,7 +125,11 @@ class Translator:
         """
         keep_freed_memory()
         keep_few_kernels(KERNELS_OF_TRANSLATION)
-        where = find_device(device)
+        is_on_processor = is_processor(device)
+        if not is_on_processor:
+            from transduce.kernels.device import find_device  # noqa: PLC0415 - loads PyTorch
+
+            is_on_processor = find_device(device).type == "cpu"
         bundle = Bundle.open(find_bundle(Path(path)))
         tokenizer, description = bundle.load_tokenizer(), bundle.description
         languages = description.languages
@@ -136,22 +146,28 @@ class Translator:
                     f"{other.folder} has another tokenizer than {bundle.folder}: models of an ensemble need the same, "
                     f"so train them with the same text.tokenizer"
                 )
-        models = [one.load_model().to(where) for one in (bundle, *others)]
-        engine = NativeEngine(models[0], tokenizer.end_id, precision, models[1:])
+        compiled = None
+        if is_on_processor and not others:
+            compiled = _load_compiled_engine(bundle, tokenizer.end_id, precision)
+        engine = compiled or _load_native_engine((bundle, *others), tokenizer.end_id, device, precision)
         search = description.search
         for other in others:  # a source must be short enough for all of them
             search = search.with_overrides({"max_pieces": min(search.max_pieces, other.description.search.max_pieces)})
         return cls(engine, tokenizer, search, languages.source, languages.target)
 
-    def make_forced_decoder(self, purpose: str) -> ForcedDecoder:
+    def make_forced_decoder(self, purpose: str) -> "ForcedDecoder":
         """A decoder that is forced to given translations, for their attention and probabilities.
 
         Raises:
             ConfigError: the engine is not the native one; says that `purpose` needs it.
         """
-        if not isinstance(self.engine, NativeEngine):
+        from transduce.translation.confidence.scoring import ForcedDecoder  # noqa: PLC0415 - loads PyTorch
+        from transduce.translation.engines.network_engine import find_native_engine  # noqa: PLC0415 - loads PyTorch
+
+        native = find_native_engine(self.engine)
+        if native is None:
             raise ConfigError(f"{purpose}: needs the native engine, whose attention is read; choose that one")
-        return ForcedDecoder(self.engine.model, self.tokenizer, self.search)
+        return ForcedDecoder(native.model, self.tokenizer, self.search)
 
     def with_search(self, settings: Mapping[str, Any]) -> "Translator":
         """The translator with other settings of the search, by their names in `SearchConfig`."""
@@ -316,6 +332,42 @@ class Translator:
                 )
             )
         return Translation(tuple(alternatives), len(found))
+
+
+def _load_compiled_engine(bundle: Bundle, end_id: int, precision: Precision) -> CompiledEngine | None:
+    """The engine on a processor that needs no PyTorch for searching; None where there is none for this model.
+
+    What `resolve_precision` says of `auto` holds here, too: a processor with bfloat16 is left to PyTorch.
+    """
+    config = bundle.model_config
+    is_known = precision in {"auto", "float32", "int8"} and has_inference_model(config)
+    library = find_library() if is_known else None
+    if library is None or (precision == "auto" and library.has_bfloat16 and config.d_model >= NARROWEST):
+        return None
+    weights = bundle.load_arrays()
+    if weights is None:
+        return None
+    model = CompiledModel(config, weights, library, is_int8=precision == "int8")
+
+    def load_native() -> "NativeEngine":
+        from transduce.bundle.weights import make_model  # noqa: PLC0415 - loads PyTorch
+        from transduce.translation.engines.compiled_network import CompiledNetwork  # noqa: PLC0415 - loads PyTorch
+        from transduce.translation.engines.network_engine import NativeEngine  # noqa: PLC0415 - loads PyTorch
+
+        network = make_model(config, weights, str(bundle.folder))
+        return NativeEngine(network, end_id, precision, network=CompiledNetwork(model))
+
+    return CompiledEngine(model, end_id, load_native)
+
+
+def _load_native_engine(bundles: Sequence[Bundle], end_id: int, device: str, precision: Precision) -> "NativeEngine":
+    """The engine of PyTorch with one model, or with an ensemble."""
+    from transduce.kernels.device import find_device  # noqa: PLC0415 - loads PyTorch
+    from transduce.translation.engines.network_engine import NativeEngine  # noqa: PLC0415 - loads PyTorch
+
+    where = find_device(device)
+    first, *others = (bundle.load_model().to(where) for bundle in bundles)
+    return NativeEngine(first, end_id, precision, others)
 
 
 def translate(path: str | Path, texts: Sequence[str], *, beam: int | None = None) -> list[str]:

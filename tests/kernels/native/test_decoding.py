@@ -8,9 +8,9 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from transduce.kernels.native.library import BestTask, Library
+from transduce.kernels.native.library import ANYTHING, END_ALONE, NO_END, BestTask, Library
 from transduce.kernels.native.packing import Floats, Integers, address
-from transduce.kernels.token_choice import ANYTHING, END_ALONE, NO_END, find_best_continuations
+from transduce.kernels.token_choice import find_best_continuations
 
 END = 1
 

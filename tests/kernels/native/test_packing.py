@@ -8,8 +8,9 @@ from torch.nn import functional as F
 
 from transduce.errors import UserError
 from transduce.kernels.linear import Int8Linear
+from transduce.kernels.linear import quantize_rows as quantize_tensor_rows
 from transduce.kernels.native.library import Library
-from transduce.kernels.native.packing import ACTIVATIONS, PackedMatrix, PackedNormalization, Places
+from transduce.kernels.native.packing import ACTIVATIONS, PackedMatrix, PackedNormalization, Places, quantize_rows
 
 ROWS = (1, 2, 3, 4, 5, 6, 7, 8, 9, 15, 17)
 REFERENCES = {"none": lambda x: x, "relu": F.relu, "gelu": F.gelu, "swish": F.silu}
@@ -118,3 +119,13 @@ def test_arrays_that_do_not_fit_are_refused(library: Library) -> None:
         packed.apply(np.zeros((2, 4), np.float32), np.zeros((1, 3), np.float32))
     backwards = draw(2, 4).numpy()[:, ::-1]  # not side by side: it is copied
     np.testing.assert_array_equal(packed.apply(backwards), packed.apply(backwards.copy()))
+
+
+def test_weights_are_rounded_as_pytorch_rounds_them() -> None:
+    random = np.random.default_rng(1)
+    rows = (random.standard_normal((200, 65)) * 10.0 ** random.integers(-30, 30, size=(200, 1))).astype(np.float32)
+    rows[3], rows[4, :] = 0, [0.5, *[127] * 64]
+    integers, scales = quantize_rows(rows)
+    expected, expected_scales = quantize_tensor_rows(torch.from_numpy(rows))
+    assert np.array_equal(integers, expected.numpy())
+    assert np.array_equal(scales, expected_scales.numpy())

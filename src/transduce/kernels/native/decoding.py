@@ -352,7 +352,7 @@ class DecoderCache:
             last_ids: [rows], as in `step`.
             position: as in `step`.
             sums: [rows], the log-probability of each hypothesis; -inf: it is not continued.
-            limits: [sentences], ANYTHING, NO_END or END_ALONE of `kernels.token_choice`.
+            limits: [sentences], ANYTHING, NO_END or END_ALONE of `library`.
             count: continuations of a sentence.
             end_id: `</s>`.
 

@@ -20,6 +20,9 @@ OFF = "off"
 ROW_ALIGNMENT = 32
 HEAD_ALIGNMENT = 16
 
+ANYTHING, NO_END, END_ALONE = 0, 1, 2
+"""What may come next in a sentence: anything, anything but the end, or nothing but the end."""
+
 # The following structures are those of linear.h, attention.h and transformer.h, in the same order.
 
 
@@ -190,6 +193,8 @@ class Library:
 
     def __init__(self, loaded: ctypes.CDLL, level: str) -> None:
         self.level = level
+        self.has_bfloat16 = bool(loaded.transduce_has_bfloat16())
+        """Whether the processor, at any level, multiplies numbers of type bfloat16."""
         self.functions: dict[str, Callable[..., Any]] = {}
         """By their names in `level.c`."""
         for name, (result, arguments) in _FUNCTIONS.items():

@@ -10,8 +10,8 @@
  * whatever the tile: the result of a row does not depend on the number of rows, nor on the rows beside it.
  *
  * In int8, every row of inputs has one scale, and every output has one; sums are exact integers, so that they are the same
- * at every level. Weights and inputs are from -127 to 127. With VNNI, inputs are unsigned: they are moved up by 128, and `corrections`, 128 times the sum of an
- * output's weights, is what that adds to its sum.
+ * at every level. Weights and inputs are from -127 to 127. With VNNI, inputs are unsigned: they are moved up by 128, and
+ * `corrections`, 128 times the sum of an output's weights, is what that adds to its sum.
  */
 #ifndef TRANSDUCE_LINEAR_H
 #define TRANSDUCE_LINEAR_H

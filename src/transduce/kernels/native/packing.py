@@ -7,10 +7,8 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-import torch
 
 from transduce.errors import UserError
-from transduce.kernels.linear import quantize_rows
 from transduce.kernels.native.library import (
     HEAD_ALIGNMENT,
     ROW_ALIGNMENT,
@@ -66,6 +64,19 @@ class Places:
         return padded
 
 
+def quantize_rows(rows: Floats) -> tuple[npt.NDArray[np.int8], Floats]:
+    """Integers from -127 to 127, and for each row the scale that they are to be multiplied by.
+
+    The same to the last bit as `kernels.linear.quantize_rows`, which divides 127 by a number as is done here.
+    """
+    greatest = np.abs(rows).max(axis=1, initial=0)
+    factors = np.zeros_like(greatest)
+    with np.errstate(over="ignore", invalid="ignore"):  # of numbers near 0, and of damaged weights
+        np.divide(1, greatest, out=factors, where=greatest > 0)
+        factors *= 127
+        return np.rint(rows * factors[:, None]).astype(np.int8), greatest / np.float32(127)
+
+
 class PackedNormalization:
     """Gain and bias of a layer normalisation, padded with zeros."""
 
@@ -119,7 +130,7 @@ class PackedMatrix:
         panels = num_outputs // library.panel
         self.scales = self.corrections = None
         if is_int8:
-            integers, self.scales = (part.numpy() for part in quantize_rows(torch.from_numpy(padded)))
+            integers, self.scales = quantize_rows(padded)
             self.corrections = (library.offset * integers.sum(axis=1, dtype=np.int32)).astype(np.int32)
             groups = integers.reshape(panels, library.panel, num_inputs // library.group, library.group)
             self.weights: Integers = np.ascontiguousarray(groups.transpose(0, 2, 1, 3))

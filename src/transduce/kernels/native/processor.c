@@ -1,5 +1,8 @@
 /* What the processor can do, for the choice of a level. */
 #include <stdint.h>
+#if defined(__x86_64__) || defined(__i386__)
+#include <cpuid.h>
+#endif
 
 #if defined(__x86_64__) || defined(__i386__)
 #include <cpuid.h>
@@ -49,6 +52,16 @@ EXPORTED int32_t transduce_supported_levels(void) {
     found |= has_dot_products() ? 16 | 32 : 16;
 #endif
     return found;
+}
+
+/* Whether the processor multiplies numbers of type bfloat16 (AVX-512 BF16 or AMX), whatever the system allows. */
+__attribute__((visibility("default"))) int32_t transduce_has_bfloat16(void) {
+#if defined(__x86_64__) || defined(__i386__)
+    uint32_t a, b, c, d;
+    if (__get_cpuid_count(7, 0, &a, &b, &c, &d) && (d >> 22 & 1)) return 1; /* AMX-BF16 */
+    if (__get_cpuid_count(7, 1, &a, &b, &c, &d) && (a >> 5 & 1)) return 1;  /* AVX512_BF16 */
+#endif
+    return 0;
 }
 
 /* A number that stands for the sources of which the library was built. */

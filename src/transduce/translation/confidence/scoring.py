@@ -6,11 +6,10 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from itertools import islice
 from pathlib import Path
-from typing import Annotated, Any, ClassVar
+from typing import Any
 
 import torch
 from jaxtyping import Float
-from pydantic import ConfigDict, Field
 from torch import Tensor
 
 from transduce.bundle import Bundle, find_bundle
@@ -22,6 +21,7 @@ from transduce.kernels.linear import pad_to_whole_rows
 from transduce.model import Transformer
 from transduce.search import Hypothesis
 from transduce.text import Tokenizer
+from transduce.translation.descriptions import DescribedFields, Token
 from transduce.translation.engines.engine import batch_by_length
 
 Pair = tuple[str, str]
@@ -110,23 +110,6 @@ def number_blocks(pairs: Iterable[Pair]) -> Iterator[tuple[int, list[Pair]]]:
     while block := list(islice(waiting, _PAIRS_AT_A_TIME)):
         yield line, block
         line += len(block)
-
-
-class DescribedFields:
-    """Base of dataclasses that programs read as JSON: OpenAPI describes each field by the docstring below it."""
-
-    __pydantic_config__: ClassVar = ConfigDict(use_attribute_docstrings=True)
-
-
-@dataclass(frozen=True)
-class Token(DescribedFields):
-    """A piece of a translation."""
-
-    piece: Annotated[str, Field(examples=["▁Mann"])]
-    """Piece as the tokenizer spells it; `</s>` at the end."""
-
-    log_probability: float
-    """Log-probability after the pieces before it, in nats."""
 
 
 @dataclass(frozen=True)

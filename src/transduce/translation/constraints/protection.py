@@ -25,6 +25,7 @@ from transduce.text import (
     restore_spacing,
     split_tagged_sentences,
 )
+from transduce.translation.descriptions import ProtectionMethod
 from transduce.translation.translator import Translation
 
 
@@ -238,8 +239,6 @@ def _trim_part(translation: str, last: str) -> str:
     stripped = translation.strip()
     return stripped[:-1] if last.isalnum() and stripped.endswith((".", "。")) else stripped
 
-
-ProtectionMethod = Literal["free", "constrained", "in parts", "copied"]
 
 Search = Callable[[Sequence[ConstrainedText]], list[list[Translation]]]
 """Gives translations of each text, best first; there may be none, and any may lack what is required. Scores and pieces

@@ -8,12 +8,15 @@ belong. Terms are required of the search.
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 from transduce.text import ProtectedSpan, find_protected_spans, find_run_before, find_run_behind, find_whole
-from transduce.translation.confidence.alignment import Alignment, AlignmentHead, align_fitting_pairs
 from transduce.translation.constraints.protection import ConstrainedText, Place, replace_places
 from transduce.translation.constraints.text_constraints import TextConstraints, spell
 from transduce.translation.translator import EncodedText, Translation, Translator
+
+if TYPE_CHECKING:
+    from transduce.translation.confidence.alignment import Alignment, AlignmentHead
 
 _PUNCTUATION = frozenset(".,;:!?)]}»”…。、，！？")
 """Signs that stand behind a span without a space."""
@@ -78,7 +81,7 @@ def _append_rest(bare: str, rest: str) -> str:
     return bare + (rest.lstrip() if bare.endswith(" ") or not bare else rest)
 
 
-def insert_spans(translation: str, removed: Sequence[RemovedSpan], alignment: Alignment) -> str:
+def insert_spans(translation: str, removed: Sequence[RemovedSpan], alignment: "Alignment") -> str:
     """Insert the removed spans into the translation of the text without them, in their order.
 
     A span touches the same words and signs as in the source, and a tag the words of its element: no others. The
@@ -153,7 +156,7 @@ class SpanSearch:
     """
 
     def __init__(
-        self, translator: Translator, head: AlignmentHead | None = None, encoded: Sequence[EncodedText] = ()
+        self, translator: Translator, head: "AlignmentHead | None" = None, encoded: Sequence[EncodedText] = ()
     ) -> None:
         self._translator, self._head = translator, head
         self._decoder = translator.make_forced_decoder("protected spans or a glossary")
@@ -166,6 +169,8 @@ class SpanSearch:
 
     def search(self, requests: Sequence[ConstrainedText]) -> list[list[Translation]]:
         """Translations of each text, best first, that are likely to have what is required; a `protection.Search`."""
+        from transduce.translation.confidence.alignment import align_fitting_pairs  # noqa: PLC0415 - loads PyTorch
+
         divided = [remove_spans(request.text, request.spans) for request in requests]
         found = self._find_translations([bare for bare, _ in divided], requests)
         candidates = [

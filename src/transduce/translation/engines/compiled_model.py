@@ -1,14 +1,18 @@
-"""The network in compiled code, for processors: float32 or int8, several times as fast as PyTorch's operations."""
+"""A Transformer in compiled code, for processors: float32 or int8, several times as fast as PyTorch's operations.
 
+Nothing here loads PyTorch: weights are NumPy arrays, as a bundle's file has them, by the names of their tensors.
+"""
+
+import math
+import sys
+from collections.abc import Mapping, Sequence
 from itertools import chain
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any
 
 import numpy as np
-import torch
-from jaxtyping import Bool, Float, Int
-from torch import Tensor
 
-from transduce.kernels.device import ComputePrecision
+from transduce.config import TransformerConfig
+from transduce.errors import UserError
 from transduce.kernels.native.decoding import (
     AttentionSizes,
     DecoderCache,
@@ -17,125 +21,83 @@ from transduce.kernels.native.decoding import (
     PackedStack,
     PackedTransformer,
 )
-from transduce.kernels.native.library import Library, find_library
-from transduce.kernels.native.packing import Floats, PackedMatrix, PackedNormalization, Places, address
-from transduce.model import (
-    Decoder,
-    DecoderLayer,
-    DotScore,
-    Encoder,
-    EncoderLayer,
-    LayerNormalization,
-    MultiHeadAttention,
-    ResidualConnection,
-    TokenEmbedding,
-    Transformer,
-)
+from transduce.kernels.native.library import Library
+from transduce.kernels.native.packing import Floats, Integers, PackedMatrix, PackedNormalization, Places, address
 from transduce.search import BeamStep, BestContinuations
-from transduce.translation.engines.inference_model import Network, has_inference_model, make_torch_network
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
 
 _FIRST_POSITIONS = 256
 """Rows of the table of positions that are computed at once."""
 
 
-def make_network(model: Transformer, precision: ComputePrecision) -> Network[Any]:
-    """The network of `model` with its weights as they are now, computed in this precision.
-
-    In float32 and int8 on a processor it is `CompiledModel`, where the library of compiled kernels is there; else see
-    `make_torch_network`.
-
-    Raises:
-        ConfigError: `TRANSDUCE_KERNELS` names no level of instruction sets, or one that is not there.
-    """
-    weight = model.source_embedding.weight
-    is_float32 = weight.dtype == precision.compute_dtype == torch.float32 and not precision.is_mixed
-    if weight.device.type == "cpu" and is_float32 and has_inference_model(model.config):
-        library = find_library()
-        if library is not None:
-            return CompiledModel(model, library, is_int8=precision.is_int8)
-    return make_torch_network(model, precision)
-
-
-class CompiledState:
-    """State of the compiled decoder for a batch; selecting and stepping modify it in place and return it.
-
-    Args:
-        cache: keys and values.
-    """
-
-    def __init__(self, cache: DecoderCache) -> None:
-        self.cache = cache
-
-    def select(self, sentences: Int[Tensor, " kept"] | None, parents: Int[Tensor, "kept width"]) -> "CompiledState":
-        """The state for the selected sentences and hypotheses; see `search.SearchState`."""
-        self.cache.select(None if sentences is None else sentences.tolist(), parents.tolist())
-        return self
-
-
 class CompiledModel:
-    """A Transformer in compiled code, see `Network`: with dot products as attention scores, and layer normalisation.
+    """A Transformer in compiled code: with dot products as attention scores, and layer normalisation.
 
-    Embeddings are shared with the model, all other weights are packed copies. What a sentence gets is the same, to the
+    Embeddings are shared with `weights`, all other weights are packed copies. What a sentence gets is the same, to the
     last bit, in every batch. Methods may be called by several threads at a time, as the library holds no lock of
     Python's while it computes.
 
     Args:
-        model: the weights, in float32 on a processor.
+        config: the network.
+        weights: in float32, by the names that their tensors have in a `Transformer`; a shared one by the first of its
+            names.
         library: the level of instruction sets.
         is_int8: whether linear layers multiply integers of 8 bits.
     """
 
-    @torch.no_grad()
-    def __init__(self, model: Transformer, library: Library, *, is_int8: bool = False) -> None:
-        config = model.config
-        score = cast("DotScore", model.encoder.layers[0].self_attention.score)
-        packer = _Packer(
-            library, AttentionSizes(config.num_heads, config.d_k, config.d_v, score.scale), is_int8=is_int8
-        )
+    def __init__(
+        self, config: TransformerConfig, weights: Mapping[str, Floats], library: Library, *, is_int8: bool = False
+    ) -> None:
+        self.config = config
+        scale = config.d_k**-0.5 if config.attention_score == "scaled_dot" else 1.0
+        sizes = AttentionSizes(config.num_heads, config.d_k, config.d_v, scale)
+        packer = _Packer(weights, library, sizes, is_int8=is_int8)
+        source_embedding = weights["source_embedding.weight"]
+        target_embedding = weights.get("target_embedding.weight", source_embedding)
         self._packed = PackedTransformer(
             library,
-            encoder=packer.pack_stack(model.encoder, model.source_embedding),
-            decoder=packer.pack_stack(model.decoder, model.target_embedding),
-            projection=packer.pack(model.projection.weight, model.projection.addend, bias_fill=-np.inf),
-            attention=packer.sizes,
-            embedding_scale=model.source_embedding.scale,
+            encoder=packer.pack_stack("encoder", config.num_encoder_layers, source_embedding),
+            decoder=packer.pack_stack("decoder", config.num_decoder_layers, target_embedding),
+            projection=packer.pack_projection(target_embedding),
+            attention=sizes,
+            embedding_scale=math.sqrt(config.d_model),
             activation=config.activation,
             is_pre_norm=config.norm_order == "pre",
         )
-        self._make_positions = model.positions
-        self._tables = [_PositionTable(self._compute_positions(min(_FIRST_POSITIONS, model.positions.limit)))]
+        self.vocabulary = self._packed.vocabulary
+        self._positions = _Positions(config, weights.get("positions.table"))
+        self._tables = [_PositionTable(self._positions.compute(min(_FIRST_POSITIONS, self._positions.limit)))]
 
-    def start(
-        self, source_ids: Int[Tensor, "sentences source"], source_mask: Bool[Tensor, "sentences source"]
-    ) -> CompiledState:
-        """Read the source; see `Network`."""
-        mask = source_mask.numpy()
-        _, places = mask.nonzero()
-        table = self._find_table(mask.shape[1])
-        lengths = mask.sum(axis=1)
-        return CompiledState(self._packed.read_source(source_ids.numpy()[mask], places, lengths, table.positions))
+    @property
+    def longest(self) -> int:
+        """Maximum number of tokens of a source or a target."""
+        return self._positions.limit
 
-    @torch.no_grad()
-    def step(
-        self, last_ids: Int[Tensor, "sentences width"], state: CompiledState
-    ) -> tuple[Float[Tensor, "sentences width vocabulary"], CompiledState]:
-        """One step of the search; see `Network`."""
-        log_probs = torch.empty(*last_ids.shape, self._packed.vocabulary)
-        position = self._find_position(state.cache.length)
-        state.cache.step(last_ids.flatten().tolist(), position, log_probs.data_ptr())
-        return log_probs, state
+    def start(self, sources: Sequence[Sequence[int]]) -> DecoderCache:
+        """Read sentences, each with `</s>`; returns the cache before the first token."""
+        lengths = [len(source) for source in sources]
+        places = [place for length in lengths for place in range(length)]
+        ids = list(chain.from_iterable(sources))
+        return self.read_source(np.array(ids), np.array(places), np.array(lengths))
 
-    def step_best(self, step: BeamStep, state: CompiledState) -> tuple[list[BestContinuations], CompiledState]:
+    def read_source(self, ids: Integers, places: Integers, lengths: Integers, longest: int = 0) -> DecoderCache:
+        """Read the tokens of one sentence after the other; see `PackedTransformer.read_source`.
+
+        `longest` is the least number of positions that the model must have.
+        """
+        table = self._find_table(max(longest, int(lengths.max(initial=0))))
+        return self._packed.read_source(ids, places, lengths, table.positions)
+
+    def step(self, last_ids: Sequence[int], cache: DecoderCache, log_probs: int) -> None:
+        """One step of a search, which writes all log-probabilities to an address; see `DecoderCache.step`."""
+        cache.step(last_ids, self._find_position(cache.length), log_probs)
+
+    def step_best(self, step: BeamStep, state: DecoderCache) -> tuple[list[BestContinuations], DecoderCache]:
         """One step of a beam search, with its choice of continuations; see `search.BestStepFunction`."""
-        cache = state.cache
         if step.parents is not None:
-            cache.select(step.sentences, step.parents)
-        found = cache.step_best(
+            state.select(step.sentences, step.parents)
+        found = state.step_best(
             list(chain.from_iterable(step.last_ids)),
-            self._find_position(cache.length),
+            self._find_position(state.length),
             sums=list(chain.from_iterable(step.sums)),
             limits=step.limits,
             count=step.num_best,
@@ -153,15 +115,39 @@ class CompiledModel:
         """A table of at least this many positions; tables are never freed, as another thread may still read it."""
         table = self._tables[-1]
         if length > table.length:
-            limit = self._make_positions.limit
-            table = _PositionTable(self._compute_positions(length if length > limit else min(2 * length, limit)))
+            limit = self._positions.limit
+            table = _PositionTable(self._positions.compute(length if length > limit else min(2 * length, limit)))
             self._tables.append(table)
         return table
 
-    @torch.no_grad()
-    def _compute_positions(self, length: int) -> Floats:
-        positions: Floats = self._make_positions(length).contiguous().numpy().copy()
-        return positions
+
+class _Positions:
+    """Positional encodings, as `model.embeddings` has them (paper 3.5)."""
+
+    def __init__(self, config: TransformerConfig, table: Floats | None) -> None:
+        self._kind, self._d_model, self._table = config.positions, config.d_model, table
+        self.limit = sys.maxsize if table is None else len(table)
+
+    def compute(self, length: int) -> Floats:
+        """The encodings of the first positions, [length, d_model].
+
+        Raises:
+            UserError: there are fewer learned positions.
+        """
+        if length > self.limit:
+            raise UserError(
+                f"a sentence reaches position {length}; this model has learned positions up to {self.limit} "
+                f"(model.max_positions): split the sentence"
+            )
+        if self._table is not None:
+            return self._table[:length].copy()
+        if self._kind == "none":
+            return np.zeros((length, self._d_model), dtype=np.float32)
+        angles = np.arange(length, dtype=np.float64)[:, None] / 10_000 ** (
+            np.arange(0, self._d_model, 2) / self._d_model
+        )
+        pairs = np.stack([np.sin(angles), np.cos(angles)], axis=-1)
+        return pairs.reshape(length, self._d_model).astype(np.float32)
 
 
 class _PositionTable:
@@ -173,59 +159,64 @@ class _PositionTable:
 
 
 class _Packer:
-    """Packs the parts of a model for a level of instruction sets."""
+    """Packs weights, which it finds by the names of their tensors, for a level of instruction sets."""
 
-    def __init__(self, library: Library, sizes: AttentionSizes, *, is_int8: bool) -> None:
-        self.library, self.sizes, self.is_int8 = library, sizes, is_int8
+    def __init__(
+        self, weights: Mapping[str, Floats], library: Library, sizes: AttentionSizes, *, is_int8: bool
+    ) -> None:
+        self.weights, self.library, self.sizes, self.is_int8 = weights, library, sizes, is_int8
 
-    def pack(self, weight: Tensor, bias: Tensor | None, **layout: Any) -> PackedMatrix:  # noqa: ANN401 - of PackedMatrix
+    def pack(self, weight: Floats, bias: Floats, **layout: Any) -> PackedMatrix:  # noqa: ANN401 - of PackedMatrix
         """A linear layer."""
-        addend = None if bias is None else bias.detach().numpy()
-        return PackedMatrix(self.library, weight.detach().numpy(), addend, is_int8=self.is_int8, **layout)
+        return PackedMatrix(self.library, weight, bias, is_int8=self.is_int8, **layout)
 
-    def pack_stack(self, stack: Encoder | Decoder, embedding: TokenEmbedding) -> PackedStack:
+    def pack_linear(self, name: str, **layout: Any) -> PackedMatrix:  # noqa: ANN401 - of PackedMatrix
+        """The linear layer of this name."""
+        return self.pack(self.weights[f"{name}.weight"], self.weights[f"{name}.bias"], **layout)
+
+    def pack_norm(self, name: str) -> PackedNormalization:
+        """The layer normalisation of this name."""
+        return PackedNormalization(self.weights[f"{name}.gain"], self.weights[f"{name}.bias"])
+
+    def pack_projection(self, target_embedding: Floats) -> PackedMatrix:
+        """The layer in front of the softmax, in which `<pad>`, the last token, has the logit -inf."""
+        weight = self.weights.get("projection.weight", target_embedding)
+        mask = np.zeros(len(weight), dtype=np.float32)
+        mask[-1] = -np.inf
+        bias = self.weights.get("projection.bias")
+        return self.pack(weight, mask if bias is None else bias + mask, bias_fill=-np.inf)
+
+    def pack_stack(self, name: str, num_layers: int, embedding: Floats) -> PackedStack:
         """The encoder or the decoder."""
-        layers = [self.pack_layer(layer) for layer in cast("Iterable[EncoderLayer | DecoderLayer]", stack.layers)]
-        norm = None if stack.final is None else _pack_norm(cast("LayerNormalization", stack.final))
-        return PackedStack(layers, embedding.weight.detach().numpy(), norm)
+        layers = [self.pack_layer(f"{name}.layers.{number}") for number in range(num_layers)]
+        norm = self.pack_norm(f"{name}.final") if f"{name}.final.gain" in self.weights else None
+        return PackedStack(layers, embedding, norm)
 
-    def pack_layer(self, layer: EncoderLayer | DecoderLayer) -> PackedLayer:
+    def pack_layer(self, name: str) -> PackedLayer:
         """A layer of either."""
-        cross_attention = None
-        if isinstance(layer, DecoderLayer):
-            cross_attention = self.pack_attention(
-                layer.cross_attention, layer.cross_attention_residual, is_cross_attention=True
-            )
-        inner, outer = layer.feed_forward.inner, layer.feed_forward.outer
+        has_cross_attention = f"{name}.cross_attention.projection.weight" in self.weights
         return PackedLayer(
-            self.pack_attention(layer.self_attention, layer.self_attention_residual, is_cross_attention=False),
-            self.pack(inner.weight, inner.bias),
-            self.pack(outer.weight, outer.bias),
-            _pack_norm(cast("LayerNormalization", layer.feed_forward_residual.normalization)),
-            cross_attention,
+            self.pack_attention(f"{name}.self_attention", is_cross_attention=False),
+            self.pack_linear(f"{name}.feed_forward.inner"),
+            self.pack_linear(f"{name}.feed_forward.outer"),
+            self.pack_norm(f"{name}.feed_forward_residual.normalization"),
+            self.pack_attention(f"{name}.cross_attention", is_cross_attention=True) if has_cross_attention else None,
         )
 
-    def pack_attention(
-        self, attention: MultiHeadAttention, residual: ResidualConnection, *, is_cross_attention: bool
-    ) -> PackedAttention:
+    def pack_attention(self, name: str, *, is_cross_attention: bool) -> PackedAttention:
         """An attention, with queries, keys and values of each head at their padded places."""
         queries, values = self.sizes.queries, self.sizes.values
-        weight, bias, width = attention.projection.weight, attention.projection.bias, attention.query_width
+        weight, bias = self.weights[f"{name}.projection.weight"], self.weights[f"{name}.projection.bias"]
+        width = self.sizes.num_heads * self.sizes.d_k
         memory = None
         if is_cross_attention:
             projection = self.pack(weight[:width], bias[:width], outputs=queries)
             memory = self.pack(weight[width:], bias[width:], outputs=_join(queries, values))
         else:
             projection = self.pack(weight, bias, outputs=_join(queries, queries, values))
-        output = self.pack(attention.output.weight, attention.output.bias, inputs=values)
-        return PackedAttention(
-            projection, output, _pack_norm(cast("LayerNormalization", residual.normalization)), memory
-        )
+        output = self.pack_linear(f"{name}.output", inputs=values)
+        return PackedAttention(projection, output, self.pack_norm(f"{name}_residual.normalization"), memory)
 
 
 def _join(*parts: Places) -> Places:
     return Places.side_by_side(parts)
-
-
-def _pack_norm(norm: LayerNormalization) -> PackedNormalization:
-    return PackedNormalization(norm.gain.detach().numpy(), norm.bias.detach().numpy())

@@ -1,43 +1,17 @@
-"""Engines translate batches of token ids to hypotheses: a search with the model itself, or with any other network."""
+"""Engines translate batches of token ids to hypotheses: what all of them have in common, without PyTorch."""
 
 import sys
-import zlib
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, nullcontext
-from functools import partial
-from typing import Any, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
-import torch
-from torch import Tensor
-
-from transduce.config import SearchConfig
+from transduce.config import SearchConfig, TransformerConfig
 from transduce.errors import ConfigError
-from transduce.kernels.device import Precision, map_on_cores, resolve_precision
 from transduce.kernels.memory import get_available_memory
-from transduce.model import Transformer
-from transduce.search import (
-    Constraints,
-    Hypothesis,
-    LogitsProcessor,
-    Sampling,
-    SearchState,
-    SearchTask,
-    StepFunction,
-    beam_search,
-    sample_search,
-)
-from transduce.translation.engines.compiled_model import make_network
-from transduce.translation.engines.inference_model import (
-    Network,
-    count_token_bytes,
-    evaluation_mode,
-    make_ensemble,
-)
+from transduce.search import Constraints, Hypothesis, LogitsProcessor, Sampling, SearchTask
 
-_PROCESSOR = torch.device("cpu")
-
-LENGTH_MULTIPLE = 4
-"""Sources of a large batch are padded to a multiple of this many tokens."""
+if TYPE_CHECKING:
+    import torch
 
 SMALL_BATCH_SENTENCES = 8
 """Up to this many sentences, `auto` precision minimises the number of operations rather than the time of each."""
@@ -52,10 +26,6 @@ MOST_PROBABILITIES_OF_GPU = 2**27
 MEMORY_CHECK_BYTES = 2**28
 """Up to this many bytes, a search begins without asking the system for its free memory, which takes part of a
 millisecond."""
-
-_Search = Callable[[StepFunction[Any], SearchState, SearchTask], list[list[Hypothesis]]]
-_SearchMaker = Callable[[Network[Any], Sequence[Sequence[int]]], _Search]
-"""Makes the search of a batch of sources with a network."""
 
 
 @runtime_checkable
@@ -105,77 +75,35 @@ def batch_by_length(lengths: Sequence[int], batch_tokens: int, most_rows: int = 
         waiting = waiting[rows:]
 
 
-class NetworkEngine:
-    """An engine that searches with any network, whoever computes it.
+Sources = Sequence[Sequence[int]]
+"""Sentences in token ids, each with `</s>`."""
 
-    Sentences of similar length are translated together, so that little of a batch is padding. On a processor as many
-    batches are computed at a time as PyTorch has threads, one on each: small products are not faster on several.
+BatchSearch = Callable[[Sources, SearchTask], list[list[Hypothesis]]]
+"""The search of one batch."""
+
+
+class BatchEngine(ABC):
+    """An engine that divides sentences into batches of similar length, so that little of a batch is padding.
+
+    On a processor as many batches are computed at a time as there are threads, one on each: small products are not
+    faster on several.
 
     Args:
-        network: computes the probabilities; its methods may be called by several threads at a time.
         end_id: `</s>`.
         vocabulary: number of token ids; the last is `<pad>`.
         longest: maximum number of tokens of a source or a target, `</s>` included.
-        device: the device of the network's inputs and outputs.
-        for_few: another network for up to `SMALL_BATCH_SENTENCES` sentences; the same unless given.
         count_token_bytes: given the number of hypotheses of a sentence, a lower bound in bytes of the memory for each
-            token of one of them; unknown unless given.
+            token of one of them.
     """
 
+    device: "torch.device | None" = None
+    """What computes; a processor unless given."""
+
     def __init__(
-        self,
-        network: Network[Any],
-        end_id: int,
-        vocabulary: int,
-        *,
-        longest: int = sys.maxsize,
-        device: torch.device = _PROCESSOR,
-        for_few: Network[Any] | None = None,
-        count_token_bytes: Callable[[int], int] = lambda _: 0,
+        self, end_id: int, vocabulary: int, longest: int = sys.maxsize, count_token_bytes: Callable[[int], int] = int
     ) -> None:
         self.end_id, self.vocabulary, self.pad_id = end_id, vocabulary, vocabulary - 1
-        self.device = device
         self._longest, self._count_token_bytes = longest, count_token_bytes
-        self._for_many, self._for_few = network, for_few or network
-
-    def search(
-        self,
-        sources: Sequence[Sequence[int]],
-        config: SearchConfig,
-        num_best: int = 1,
-        constraints: Sequence[Constraints] | None = None,
-    ) -> list[list[Hypothesis]]:
-        """Hypotheses found by beam search; see `Engine`."""
-        search = partial(
-            beam_search,
-            beam=config.beam,
-            alpha=config.length_penalty,
-            num_best=num_best,
-            logits_processor=make_logits_processor(config),
-            device=self.device,
-        )
-
-        def make_search(network: Network[Any], _: Sequence[Sequence[int]]) -> _Search:
-            return partial(search, step_best=getattr(network, "step_best", None))
-
-        return self._search_batches(sources, config, make_search, ("beam", config.beam), constraints)
-
-    def sample(
-        self, sources: Sequence[Sequence[int]], config: SearchConfig, num_samples: int, sampling: Sampling, seed: int
-    ) -> list[list[Hypothesis]]:
-        """Hypotheses drawn at random; see `Engine`."""
-
-        def make_search(_: Network[Any], batch: Sequence[Sequence[int]]) -> _Search:
-            return partial(
-                sample_search,
-                num_samples=num_samples,
-                seeds=[(seed, zlib.crc32(repr(list(source)).encode())) for source in batch],
-                sampling=sampling,
-                alpha=config.length_penalty,
-                device=self.device,
-            )
-
-        return self._search_batches(sources, config, make_search, ("samples", num_samples))
 
     def check(self, config: SearchConfig, constraints: Constraints | None = None, *, num_samples: int = 0) -> None:
         """Check that translations can be as long as they must; see `Engine`."""
@@ -185,19 +113,28 @@ class NetworkEngine:
                 f"min_length = {config.min_length}: this model writes at most {self._longest} tokens; ask for fewer"
             )
 
+    @abstractmethod
+    def _count_threads(self) -> int:
+        """Batches to compute at a time."""
+
+    @abstractmethod
+    def _map_on_threads(
+        self, search: Callable[[list[int]], list[list[Hypothesis]]], batches: list[list[int]], num_threads: int
+    ) -> list[list[list[Hypothesis]]]:
+        """The results of the batches, computed by several threads."""
+
     def _search_batches(
         self,
-        sources: Sequence[Sequence[int]],
+        sources: Sources,
         config: SearchConfig,
-        make_search: _SearchMaker,
+        search: BatchSearch,
         width: tuple[str, int],
         constraints: Sequence[Constraints] | None = None,
     ) -> list[list[Hypothesis]]:
         """Divide the sources into batches and search each of them.
 
         On a processor, each batch is searched on its own thread; PyTorch would otherwise use several threads for a
-        single batch. `make_search` makes the search of a batch. `width` is the name of the setting for the number of
-        hypotheses of each sentence, and that number.
+        single batch. `width` is the name of the setting for the number of hypotheses of each sentence, and that number.
         """
         self.check(config)
         setting, num_hypotheses = width
@@ -208,36 +145,28 @@ class NetworkEngine:
                 f"constraints: ask for {num_required} tokens, and may for max_pieces = {config.max_pieces}; "
                 f"ask for fewer"
             )
-        num_threads = torch.get_num_threads() if self.device.type == "cpu" else 1
-        most = MOST_PROBABILITIES if self.device.type == "cpu" else MOST_PROBABILITIES_OF_GPU
+        is_processor = self.device is None or self.device.type == "cpu"
+        num_threads = self._count_threads()
+        most = MOST_PROBABILITIES if is_processor else MOST_PROBABILITIES_OF_GPU
         most_rows = max(1, most // (max(1, num_hypotheses) * self.vocabulary))
         if len(sources) > SMALL_BATCH_SENTENCES * num_threads:  # something for each
             most_rows = min(most_rows, -(-len(sources) // num_threads))
         batches = list(batch_by_length([len(source) for source in sources], config.batch_tokens, most_rows))
-        network = self._for_few if len(sources) <= SMALL_BATCH_SENTENCES else self._for_many
 
-        @torch.inference_mode()
         def search_batch(indices: list[int]) -> list[list[Hypothesis]]:
             batch = [sources[index] for index in indices]
-            source_ids = self._pad(batch)
-            state = network.start(source_ids, source_ids != self.pad_id)
             own = None if constraints is None else [constraints[index] for index in indices]
-            return make_search(network, batch)(network.step, state, self._make_task(batch, config, own))
+            return search(batch, self._make_task(batch, config, own))
 
-        with self._enter_inference():
-            if num_threads == 1:
-                results = [search_batch(batch) for batch in batches]
-            else:
-                results = map_on_cores(search_batch, batches, num_threads)
+        if num_threads == 1:
+            results = [search_batch(batch) for batch in batches]
+        else:
+            results = self._map_on_threads(search_batch, batches, num_threads)
         found: list[list[Hypothesis]] = [[] for _ in sources]
         for indices, hypotheses in zip(batches, results, strict=True):
             for index, of_source in zip(indices, hypotheses, strict=True):
                 found[index] = of_source
         return found
-
-    def _enter_inference(self) -> AbstractContextManager[None]:
-        """Make the network ready to be searched, until the context is left."""
-        return nullcontext()
 
     def _check_memory(self, setting: str, num_hypotheses: int, num_tokens: int) -> None:
         """Check that memory holds all hypotheses of one sentence, with translations as long as the source."""
@@ -248,13 +177,6 @@ class NetworkEngine:
                 f"{setting}: so many hypotheses of a sentence of {num_tokens:,} tokens need at least "
                 f"{needed / 1e9:,.1f} GB of memory, and {available / 1e9:,.1f} GB are there; ask for fewer"
             )
-
-    def _pad(self, sources: Sequence[Sequence[int]]) -> Tensor:
-        longest = max(map(len, sources))
-        if len(sources) > SMALL_BATCH_SENTENCES:  # few different lengths need few kernels
-            longest = min(-(-longest // LENGTH_MULTIPLE) * LENGTH_MULTIPLE, self._longest)
-        rows = [[*source, *[self.pad_id] * (longest - len(source))] for source in sources]
-        return torch.tensor(rows, device=self.device)
 
     def _make_task(
         self, sources: Sequence[Sequence[int]], config: SearchConfig, constraints: Sequence[Constraints] | None
@@ -268,37 +190,23 @@ class NetworkEngine:
         return SearchTask(self.pad_id, self.end_id, limits, config.min_length, constraints)
 
 
-class NativeEngine(NetworkEngine):
-    """The engine that computes with the model in this process, on its device; a model with new weights needs a new one.
-
-    Several models with the same vocabulary are an ensemble: their probabilities are averaged.
-    """
-
-    def __init__(
-        self, model: Transformer, end_id: int, precision: Precision = "float32", ensemble: Sequence[Transformer] = ()
-    ) -> None:
-        self.model = model
-        self.models = (model, *ensemble)
-        device = next(model.parameters()).device
-        few, many = (
-            resolve_precision(precision, device, model.config.d_model, is_few=is_few) for is_few in (True, False)
-        )
-        for_many = make_ensemble([make_network(one, many) for one in self.models])
-        super().__init__(
-            for_many,
-            end_id,
-            model.config.vocabulary,
-            longest=min(one.longest for one in self.models),
-            device=device,
-            for_few=for_many if few == many else make_ensemble([make_network(one, few) for one in self.models]),
-            count_token_bytes=lambda width: sum(count_token_bytes(one.config, width) for one in self.models),
-        )
-
-    def _enter_inference(self) -> AbstractContextManager[None]:
-        return evaluation_mode(self.models)
-
-
 def make_logits_processor(config: SearchConfig) -> LogitsProcessor | None:
     """The logits processor for the settings of the search; None if none is needed."""
     found = LogitsProcessor(config.no_repeat_ngram, config.repetition_penalty, config.diversity)
     return None if found == LogitsProcessor() else found
+
+
+def has_inference_model(config: TransformerConfig) -> bool:
+    """Whether `CompiledModel` and `InferenceModel` have every part of a network of this shape."""
+    return config.has_dot_product_attention and config.normalization == "layer"
+
+
+def count_token_bytes(config: TransformerConfig, width: int) -> int:
+    """A lower bound in bytes of the memory of the decoder for each token of one of `width` hypotheses.
+
+    It counts a key and a value in every layer, in numbers of at least two bytes. If hypotheses share a cache, it also
+    counts, for each of the `width` hypotheses, the mask of the token, once and for each head, and its attention score
+    in each head.
+    """
+    keys_and_values = config.num_decoder_layers * config.num_heads * (config.d_k + config.d_v)
+    return 2 * (keys_and_values + (width * (1 + 2 * config.num_heads) if has_inference_model(config) else 0))

@@ -18,7 +18,6 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 from torch.nn import functional as F
 
-from transduce.config import TransformerConfig
 from transduce.kernels.device import ComputePrecision
 from transduce.kernels.key_value_cache import BeamDecoderState, KeyValueCache, compute_source_capacity
 from transduce.kernels.linear import pad_to_whole_rows
@@ -34,7 +33,8 @@ from transduce.model import (
     Transformer,
 )
 from transduce.model.sublayers import ACTIVATIONS, EPSILON
-from transduce.search.interface import StateT
+from transduce.search.step_function import StateT
+from transduce.translation.engines.engine import has_inference_model
 
 
 @runtime_checkable
@@ -63,22 +63,6 @@ def make_torch_network(model: Transformer, precision: ComputePrecision) -> Netwo
     Networks with additive attention or batch normalisation, which are rare, are computed by the model in float32.
     """
     return InferenceModel(model, precision) if has_inference_model(model.config) else ModelNetwork(model)
-
-
-def has_inference_model(config: TransformerConfig) -> bool:
-    """Whether `InferenceModel` has every part of a network of this shape."""
-    return config.has_dot_product_attention and config.normalization == "layer"
-
-
-def count_token_bytes(config: TransformerConfig, width: int) -> int:
-    """A lower bound in bytes of the memory of the decoder for each token of one of `width` hypotheses.
-
-    It counts a key and a value in every layer, in numbers of at least two bytes. If hypotheses share a cache, it also
-    counts, for each of the `width` hypotheses, the mask of the token, once and for each head, and its attention score
-    in each head.
-    """
-    keys_and_values = config.num_decoder_layers * config.num_heads * (config.d_k + config.d_v)
-    return 2 * (keys_and_values + (width * (1 + 2 * config.num_heads) if has_inference_model(config) else 0))
 
 
 def make_ensemble(networks: Sequence[Network[Any]]) -> Network[Any]:

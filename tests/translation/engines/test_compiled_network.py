@@ -17,7 +17,7 @@ from transduce.kernels.native.library import Library
 from transduce.model import Transformer
 from transduce.search import BeamStep, Hypothesis, Sampling, SearchTask, beam_search
 from transduce.translation import NativeEngine, NetworkEngine
-from transduce.translation.engines.compiled_model import CompiledModel, make_network
+from transduce.translation.engines.compiled_network import CompiledNetwork, make_network
 from transduce.translation.engines.inference_model import InferenceModel, ModelNetwork, Network
 
 END = 1
@@ -81,7 +81,7 @@ def test_float32_equals_the_model(
     library: Library, make_model: Callable[..., Transformer], settings: dict[str, object]
 ) -> None:
     model = make_model(seed=3, **settings)
-    for found, expected in walk(model, [CompiledModel(model, library), ModelNetwork(model)], 30):
+    for found, expected in walk(model, [CompiledNetwork.from_model(model, library), ModelNetwork(model)], 30):
         assert torch.isneginf(found[:, :, -1]).all()
         assert torch.allclose(found[:, :, :-1], expected[:, :, :-1], atol=1e-5, rtol=0)
 
@@ -154,7 +154,7 @@ def test_int8_is_its_reference_but_for_numbers_halfway_between_two_integers(
     """The last bit of a sum in float32 decides where those are rounded to: they are few, and move little."""
     model = make_model(seed=3, **settings)
     networks = [
-        CompiledModel(model, library, is_int8=True),
+        CompiledNetwork.from_model(model, library, is_int8=True),
         InferenceModel(model, ComputePrecision(torch.float32, is_int8=True)),
     ]
     errors = [(found - expected)[:, :, :-1].abs().amax(dim=-1) for found, expected in walk(model, networks, 30)]
@@ -174,7 +174,7 @@ def test_a_sentence_gets_the_same_bits_in_every_batch(
     is_int8: bool,
 ) -> None:
     model = make_model(**settings, num_decoder_layers=2)
-    engine = NetworkEngine(CompiledModel(model, library, is_int8=is_int8), END, model.config.vocabulary)
+    engine = NetworkEngine(CompiledNetwork.from_model(model, library, is_int8=is_int8), END, model.config.vocabulary)
     search = SEARCHES[0]
     together = engine.search(sources * 6, search, search.beam)
     assert together[: len(sources)] * 6 == together
@@ -198,7 +198,7 @@ def test_searches_find_what_they_find_by_pytorch(
     compiled, by_torch = (
         NetworkEngine(network, END, model.config.vocabulary)
         for network in (
-            CompiledModel(model, fastest),
+            CompiledNetwork.from_model(model, fastest),
             InferenceModel(model, ComputePrecision(torch.float32, is_batch_invariant=True)),
         )
     )
@@ -215,7 +215,7 @@ def test_the_choice_of_continuations_is_that_of_all_probabilities(
     library: Library, random_model: Transformer, *, is_int8: bool, min_length: int
 ) -> None:
     """To the last bit, whoever chooses."""
-    network = CompiledModel(random_model, library, is_int8=is_int8)
+    network = CompiledNetwork.from_model(random_model, library, is_int8=is_int8)
     task = SearchTask(random_model.pad_id, END, [9, 4, 30, 1], min_length)
     settings = {"beam": 4, "alpha": 0.6, "num_best": 4}
     found = [
@@ -229,7 +229,7 @@ def test_the_choice_of_continuations_is_that_of_all_probabilities(
 def test_caches_and_positions_grow(fastest: Library, make_model: Callable[..., Transformer], *, is_int8: bool) -> None:
     """Beyond what they begin with, and beyond the table of sinusoids."""
     model = make_model(d_model=16, num_heads=2, d_ff=16)
-    network = CompiledModel(model, fastest, is_int8=is_int8)
+    network = CompiledNetwork.from_model(model, fastest, is_int8=is_int8)
     engine = NetworkEngine(network, END, model.config.vocabulary)
     source = [5, *range(2, 302), END]
     search = SearchConfig(beam=2, min_length=300, max_length=300)
@@ -246,7 +246,7 @@ def test_caches_and_positions_grow(fastest: Library, make_model: Callable[..., T
 
 def test_learned_positions_end_where_they_end(library: Library, make_model: Callable[..., Transformer]) -> None:
     model = make_model(positions="learned", max_positions=5)
-    network = CompiledModel(model, library)
+    network = CompiledNetwork.from_model(model, library)
     with pytest.raises(UserError, match="learned positions up to 5"):
         network.start(torch.full((1, 6), 3), torch.ones(1, 6, dtype=torch.bool))
     state = network.start(torch.full((1, 5), 3), torch.ones(1, 5, dtype=torch.bool))
@@ -257,7 +257,7 @@ def test_learned_positions_end_where_they_end(library: Library, make_model: Call
 
 
 def test_nothing_is_read_that_is_not_there(library: Library, random_model: Transformer) -> None:
-    network, vocabulary = CompiledModel(random_model, library), random_model.config.vocabulary
+    network, vocabulary = CompiledNetwork.from_model(random_model, library), random_model.config.vocabulary
     real = torch.ones(1, 2, dtype=torch.bool)
     for wrong in (vocabulary, -1, 2**40 + 5):
         with pytest.raises(IndexError, match="not in the vocabulary"):
@@ -280,7 +280,7 @@ def test_nothing_is_read_that_is_not_there(library: Library, random_model: Trans
 
 
 def test_a_batch_may_have_no_hypotheses(library: Library, random_model: Transformer) -> None:
-    network, vocabulary = CompiledModel(random_model, library), random_model.config.vocabulary
+    network, vocabulary = CompiledNetwork.from_model(random_model, library), random_model.config.vocabulary
     for num_sentences in (0, 2):
         state = network.start(*make_batch(random_model))
         state = state.select(torch.arange(num_sentences), torch.zeros(num_sentences, 0, dtype=torch.int64))
@@ -298,7 +298,7 @@ def test_damaged_weights_are_noticed(
     model = make_model()
     with torch.no_grad():
         model.decoder.layers[0].get_parameter(name)[3] = torch.tensor([bits], dtype=torch.int32).view(torch.float32)[0]
-    engine = NetworkEngine(CompiledModel(model, library, is_int8=is_int8), END, model.config.vocabulary)
+    engine = NetworkEngine(CompiledNetwork.from_model(model, library, is_int8=is_int8), END, model.config.vocabulary)
     with pytest.raises(TransduceError, match="NaN"):
         engine.search([[3, 4, END]], SEARCHES[0])
 
@@ -308,8 +308,8 @@ def test_the_library_is_taken_where_it_can_be(
 ) -> None:
     model = make_model()
     float32, int8 = ComputePrecision(torch.float32), ComputePrecision(torch.float32, is_int8=True)
-    assert isinstance(make_network(model, float32), CompiledModel)
-    assert isinstance(make_network(model, int8), CompiledModel)
+    assert isinstance(make_network(model, float32), CompiledNetwork)
+    assert isinstance(make_network(model, int8), CompiledNetwork)
     assert isinstance(make_network(model, ComputePrecision(torch.bfloat16)), InferenceModel)
     assert isinstance(make_network(make_model().double(), ComputePrecision(torch.float64)), InferenceModel)
     assert isinstance(make_network(make_model(attention_score="additive"), float32), ModelNetwork)

@@ -1,0 +1,78 @@
+"""The weights of a bundle as NumPy arrays, for the compiled kernels, which need no PyTorch.
+
+Only files are read that are as usual. Of all others PyTorch says what is wrong, or knows how to read them.
+"""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from safetensors import SafetensorError, safe_open
+from safetensors.numpy import load_file
+
+from transduce.config import TransformerConfig
+
+Shape = tuple[int, ...]
+
+
+def list_shapes(config: TransformerConfig) -> dict[str, Shape]:
+    """Names and shapes of the tensors of a network, each shared one under the first of its names.
+
+    The network has dot products as attention scores, and layer normalisation; others have more tensors.
+    """
+    d_model, width = config.d_model, config.num_heads * config.d_v
+    table = (config.vocabulary, d_model)
+    shapes: dict[str, Shape] = {"source_embedding.weight": table}
+    if config.tied_embeddings != "three_way":
+        shapes["target_embedding.weight"] = table
+    if config.tied_embeddings == "none":
+        shapes["projection.weight"] = table
+    if config.output_bias:
+        shapes["projection.bias"] = (config.vocabulary,)
+    if config.positions == "learned":
+        shapes["positions.table"] = (config.max_positions, d_model)
+    for stack, num_layers, attentions in (
+        ("encoder", config.num_encoder_layers, ("self_attention",)),
+        ("decoder", config.num_decoder_layers, ("self_attention", "cross_attention")),
+    ):
+        for layer in (f"{stack}.layers.{number}" for number in range(num_layers)):
+            for attention in attentions:
+                projected = 2 * config.num_heads * config.d_k + width
+                shapes |= _list_linear(f"{layer}.{attention}.projection", projected, d_model)
+                shapes |= _list_linear(f"{layer}.{attention}.output", d_model, width)
+                shapes |= _list_norm(f"{layer}.{attention}_residual.normalization", d_model)
+            shapes |= _list_linear(f"{layer}.feed_forward.inner", config.d_ff, d_model)
+            shapes |= _list_linear(f"{layer}.feed_forward.outer", d_model, config.d_ff)
+            shapes |= _list_norm(f"{layer}.feed_forward_residual.normalization", d_model)
+        if config.norm_order == "pre":
+            shapes |= _list_norm(f"{stack}.final", d_model)
+    return shapes
+
+
+def _list_linear(name: str, num_outputs: int, num_inputs: int) -> dict[str, Shape]:
+    return {f"{name}.weight": (num_outputs, num_inputs), f"{name}.bias": (num_outputs,)}
+
+
+def _list_norm(name: str, d_model: int) -> dict[str, Shape]:
+    return {f"{name}.gain": (d_model,), f"{name}.bias": (d_model,)}
+
+
+def has_usual_weights(path: Path, config: TransformerConfig) -> bool:
+    """Whether a file has exactly the tensors of `list_shapes`, in float32; False, too, if it cannot be read."""
+    try:
+        with safe_open(path, framework="numpy") as file:
+            slices = {name: file.get_slice(name) for name in file.keys()}  # noqa: SIM118 - it is no dictionary
+            found = {name: (one.get_dtype(), tuple(one.get_shape())) for name, one in slices.items()}
+    except (OSError, SafetensorError):
+        return False
+    return found == {name: ("F32", shape) for name, shape in list_shapes(config).items()}
+
+
+def read_arrays(path: Path) -> dict[str, npt.NDArray[np.float32]]:
+    """The tensors of a file with usual weights.
+
+    They are copies, not the mapped file itself: a model goes on translating whatever happens to its folder.
+    """
+    arrays: dict[str, npt.NDArray[Any]] = load_file(path)
+    return arrays

@@ -1,0 +1,115 @@
+"""Translation by the native engine, or by another program's, which reads what was exported to it.
+
+Only other programs' engines load PyTorch here.
+"""
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, cast, get_args
+
+from transduce.bundle import Bundle, find_bundle
+from transduce.bundle.manifest import check_files, read_description
+from transduce.errors import ConfigError
+from transduce.kernels.processor import Precision
+from transduce.text import Tokenizer
+from transduce.translation import Engine, Translator
+
+if TYPE_CHECKING:
+    from transduce.interop.formats import ExportedSettings
+    from transduce.interop.onnx.format import OnnxSettings
+
+NATIVE = "native"
+
+ENGINES = {"ctranslate2": "model.bin", "onnx": "encoder.onnx"}
+"""For each engine by name, which is that of its format, the file by which an exported folder is known."""
+
+NATIVE_PRECISIONS: tuple[str, ...] = get_args(Precision)
+
+_FEW_SENTENCES = 20
+"""Sentences of the proof of an export that is used once: a tenth of those in the proof that `export` makes."""
+
+
+def load_translator(
+    model: Path,
+    engine: str = NATIVE,
+    *,
+    device: str = "auto",
+    precision: str = "auto",
+    ensemble: Sequence[Path] = (),
+    report: Callable[[str], None] = lambda _: None,
+) -> Translator:
+    """Load a translator that runs a model on the engine of that name.
+
+    Engines other than the native one read exported folders; a bundle is exported first, to a temporary folder, with a
+    short proof.
+
+    Args:
+        model: a bundle, the folder of a run, or for another engine an exported folder.
+        engine: "native", or a key of `ENGINES`.
+        device: cpu, cuda, mps or auto, as far as the engine has them.
+        precision: one that the engine has. "auto" is the fastest one for the native engine, the one of an exported
+            folder, and float32 for a bundle.
+        ensemble: further bundles, for the native engine.
+        report: receives a message when a bundle is exported.
+
+    Raises:
+        BundleError: there is no model, or it is damaged.
+        ConfigError: there is no such engine, or it does not have the device, precision or ensemble.
+        MissingExtraError: the engine is not installed.
+        ParityError: the exported model does not compute the same.
+    """
+    for name, file in ENGINES.items():
+        if name != engine and (model / file).is_file():
+            raise ConfigError(f"{model} was exported to {name}: use --engine {name}")
+    if engine == NATIVE:
+        if precision not in NATIVE_PRECISIONS:
+            known = ", ".join(NATIVE_PRECISIONS)
+            raise ConfigError(f"precision = {precision!r}: the native engine has {known}; others have more")
+        return Translator.load(model, device=device, precision=cast("Precision", precision), ensemble=ensemble)
+    if engine not in ENGINES:
+        raise ConfigError(f"engine = {engine!r}: must be one of {', '.join((NATIVE, *ENGINES))}")
+    if ensemble:
+        raise ConfigError(f"--ensemble: the engine {engine} computes with one model; use the engine {NATIVE}")
+    if (model / ENGINES[engine]).is_file():
+        return _load_exported(model, engine, device, precision)
+    from transduce.interop.exchange import export_bundle  # noqa: PLC0415 - loads PyTorch
+
+    report(f"{model} is exported to {engine}, to be used once: transduce export --to {engine} keeps it")
+    with TemporaryDirectory() as temporary:
+        folder = Path(temporary) / engine
+        wanted = None if precision == "auto" else precision
+        export_bundle(Bundle.open(find_bundle(model)), engine, folder, precision=wanted, num_sentences=_FEW_SENTENCES)
+        return _load_exported(folder, engine, device, "auto")
+
+
+def _load_exported(folder: Path, engine: str, device: str, precision: str) -> Translator:
+    """The translator of an exported folder; the folder may be removed afterwards."""
+    from transduce.interop.parity import PARITY_FILE, Parity  # noqa: PLC0415 - loads PyTorch
+
+    check_files(folder, read_description(folder / PARITY_FILE, Parity), PARITY_FILE)
+    read_settings, load = _import_engine(engine)
+    settings = read_settings(folder)
+    if precision not in {"auto", settings.precision}:
+        raise ConfigError(f"precision = {precision!r}: {folder} was exported in {settings.precision}: leave it out")
+    loaded, languages = load(folder, device), settings.languages
+    return Translator(loaded, Tokenizer.load(folder), settings.search, languages.source, languages.target)
+
+
+def read_exported_settings(folder: Path, engine: str) -> "ExportedSettings | OnnxSettings":
+    """The settings of a folder that was exported to the engine of that name."""
+    read_settings, _ = _import_engine(engine)
+    return read_settings(folder)
+
+
+def _import_engine(
+    engine: str,
+) -> "tuple[Callable[[Path], ExportedSettings | OnnxSettings], Callable[[Path, str], Engine]]":
+    """The functions of an engine that read the settings of an exported folder, and load it on a device."""
+    if engine == "onnx":
+        from transduce.interop.onnx import format as onnx_format  # noqa: PLC0415 - loads PyTorch
+
+        return onnx_format.read_settings, onnx_format.load
+    from transduce.interop.ctranslate2 import runtime as ctranslate2_runtime  # noqa: PLC0415 - loads PyTorch
+
+    return ctranslate2_runtime.read_settings, ctranslate2_runtime.CTranslate2Engine
