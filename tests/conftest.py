@@ -20,7 +20,7 @@ with pytest.MonkeyPatch.context() as patch:
     import beartype  # noqa: F401 - takes the function with it
 
     # Importing the package imports beartype.
-    from transduce.kernels.native.build import LEVELS, BuildError, build_library
+    from transduce.kernels.native.build import BuildError, build_library, find_levels, find_platform
     from transduce.kernels.native.library import Library, load_levels
 
 # How long an example takes says more about the machine than about the code.
@@ -104,7 +104,7 @@ def levels(tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, Library]:
     return found
 
 
-@pytest.fixture(scope="session", params=list(LEVELS))
+@pytest.fixture(scope="session", params=find_levels(find_platform()))
 def library(request: pytest.FixtureRequest, levels: Mapping[str, Library]) -> Library:
     """The compiled kernels at one level after the other."""
     if request.param not in levels:

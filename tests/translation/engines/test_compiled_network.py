@@ -117,7 +117,7 @@ def test_any_sizes_masks_and_widths(library: Library, seed: int, *, is_int8: boo
     lengths = random.integers(1, 30, size=int(random.integers(1, 6)))
     mask = torch.from_numpy(np.arange(lengths.max()) < lengths[:, None])
     source_ids = torch.from_numpy(random.integers(0, vocabulary, size=mask.shape))
-    compiled = CompiledModel(model, library, is_int8=is_int8)
+    compiled = CompiledNetwork.from_model(model, library, is_int8=is_int8)
     reference = InferenceModel(model, ComputePrecision(torch.float32, is_int8=is_int8))
     states = [network.start(source_ids, mask) for network in (compiled, reference)]
     last_ids = torch.full((len(lengths), 1), vocabulary - 1)
