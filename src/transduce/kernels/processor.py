@@ -48,14 +48,18 @@ def may_have_gpu() -> bool:
 
 
 def count_threads() -> int:
-    """The number of threads that PyTorch would use, or uses: as the environment says, or one for each core."""
+    """The number of threads that PyTorch would use, or uses: one for each core, or fewer if the environment says so.
+
+    `MKL_NUM_THREADS` counts before `OMP_NUM_THREADS`. More threads than cores only wait for each other; the library
+    that multiplies matrices in PyTorch (MKL) does not start them either.
+    """
     torch = sys.modules.get("torch")
     if hasattr(torch, "get_num_threads"):  # it may be set to another
         return int(torch.get_num_threads())  # type: ignore[union-attr]
     for variable in ("MKL_NUM_THREADS", "OMP_NUM_THREADS"):
         found = re.match(r"\s*([1-9]\d*)", os.environ.get(variable, ""))
         if found:
-            return int(found[1])
+            return min(int(found[1]), _count_cores())
     return _count_cores()
 
 
