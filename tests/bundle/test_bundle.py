@@ -103,7 +103,7 @@ def test_a_bundle_of_version_1_loads(tmp_path: Path, save: Save, tokenizer: Toke
     assert all(torch.equal(tensor, loaded.state_dict()[name]) for name, tensor in model.state_dict().items())
     save_bundle(tmp_path / "again", loaded, tokenizer, bundle.description)
     again = Bundle.open(tmp_path / "again")
-    assert again.description.format_version == 2
+    assert again.description.format_version == 3
     assert load_file(tmp_path / "again" / "weights.safetensors").keys() == tensors.keys()
 
 
@@ -218,7 +218,7 @@ DAMAGES = {
     "empty description": (_write(b""), ["bundle.json", "is not JSON"]),
     "a list": (_write(b"[]"), ["bundle.json", "its format is None"]),
     "another format": (_set(format="box"), ["bundle.json", "'box', must be 'transduce bundle'"]),
-    "newer": (_set(format_version=3), ["bundle.json", "format version 3", "up to 2", "update it"]),
+    "newer": (_set(format_version=4), ["bundle.json", "format version 4", "up to 3", "update it"]),
     "version of another type": (_set(format_version="1"), ["bundle.json", "format_version = '1'"]),
     "unknown key": (_set(colour="red"), ["bundle.json", "colour = 'red'"]),
     "unknown model key": (

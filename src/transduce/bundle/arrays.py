@@ -1,8 +1,12 @@
-"""The weights of a bundle as NumPy arrays, for the compiled kernels, which need no PyTorch.
+"""The weights of a bundle as NumPy arrays, for the compiled kernels, which need no PyTorch; and matrices in int8.
 
 Only files are read that are as usual. Of all others PyTorch says what is wrong, or knows how to read them.
+
+In a bundle with the precision int8, each matrix `NAME.weight` [outputs, inputs] is stored as integers from -127 to 127,
+and `NAME.weight_scale` [outputs] has what each row is to be multiplied by. All else is float32.
 """
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +16,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.numpy import load_file
 
 from transduce.config import TransformerConfig
+from transduce.kernels.native.packing import quantize_rows
 
 Shape = tuple[int, ...]
 
@@ -58,21 +63,49 @@ def _list_norm(name: str, d_model: int) -> dict[str, Shape]:
     return {f"{name}.gain": (d_model,), f"{name}.bias": (d_model,)}
 
 
+SCALE_SUFFIX = "_scale"
+"""What is added to the name of a matrix in int8 for the name of its scales."""
+
+
 def has_usual_weights(path: Path, config: TransformerConfig) -> bool:
-    """Whether a file has exactly the tensors of `list_shapes`, in float32; False, too, if it cannot be read."""
+    """Whether a file has exactly the tensors of `list_shapes`, in float32 or with all matrices in int8.
+
+    False, too, if it cannot be read.
+    """
     try:
         with safe_open(path, framework="numpy") as file:
             slices = {name: file.get_slice(name) for name in file.keys()}  # noqa: SIM118 - it is no dictionary
             found = {name: (one.get_dtype(), tuple(one.get_shape())) for name, one in slices.items()}
     except (OSError, SafetensorError):
         return False
-    return found == {name: ("F32", shape) for name, shape in list_shapes(config).items()}
+    expected = {name: ("F32", shape) for name, shape in list_shapes(config).items()}
+    matrices = {name: shape for name, (_, shape) in expected.items() if _is_matrix(name, shape)}
+    in_int8 = {name: ("I8", shape) for name, shape in matrices.items()}
+    scales = {name + SCALE_SUFFIX: ("F32", shape[:1]) for name, shape in matrices.items()}
+    return found in (expected, expected | in_int8 | scales)
 
 
 def read_arrays(path: Path) -> dict[str, npt.NDArray[np.float32]]:
-    """The tensors of a file with usual weights.
+    """The tensors of a file with usual weights, as float32.
 
     They are copies, not the mapped file itself: a model goes on translating whatever happens to its folder.
     """
     arrays: dict[str, npt.NDArray[Any]] = load_file(path)
-    return arrays
+    scales = {name: arrays.pop(name + SCALE_SUFFIX) for name in list(arrays) if name + SCALE_SUFFIX in arrays}
+    return arrays | {name: arrays[name] * of_rows[:, None] for name, of_rows in scales.items()}
+
+
+def quantize_arrays(arrays: Mapping[str, npt.NDArray[Any]]) -> dict[str, npt.NDArray[Any]]:
+    """The arrays with every matrix in int8, as `kernels.native.packing` rounds it, and with its scales.
+
+    Rounding what `read_arrays` makes of the result gives the same integers again.
+    """
+    rounded = dict(arrays)
+    for name, array in arrays.items():
+        if _is_matrix(name, array.shape):
+            rounded[name], rounded[name + SCALE_SUFFIX] = quantize_rows(array)
+    return rounded
+
+
+def _is_matrix(name: str, shape: Shape) -> bool:
+    return name.endswith(".weight") and len(shape) == 2

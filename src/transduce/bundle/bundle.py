@@ -7,9 +7,9 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
-from transduce.bundle.arrays import has_usual_weights, read_arrays
+from transduce.bundle.arrays import has_usual_weights, quantize_arrays, read_arrays
 from transduce.bundle.manifest import (
     BUNDLE_VERSION,
     BundleDescription,
@@ -173,7 +173,6 @@ def save_bundle(
         check_tensors,
         make_empty_tensors,
         model_tensors,
-        write_tensors,
     )
 
     own = model.config.model_dump()
@@ -185,15 +184,43 @@ def save_bundle(
     check_tensors(model_tensors(model), make_empty_tensors(model.config), "the model to save")
     _check_vocabulary(tokenizer, model.config, folder / SOURCE_MODEL)
     with replace_folder(folder, marker=DESCRIPTION) as temporary:
-        write_tensors(temporary / WEIGHTS, model_tensors(model))
-        for name, content in tokenizer.files.items():
-            (temporary / name).write_bytes(content)
-        files = record_files(temporary, [WEIGHTS, *tokenizer.files])
-        complete = description.model_copy(update={"format_version": BUNDLE_VERSION, "files": files})
-        (temporary / DESCRIPTION).write_bytes(serialize_description(complete))
-        card = model_card(complete, model.num_parameters)
-        (temporary / MODEL_CARD).write_text(card, encoding="utf-8", newline="\n")
+        write_bundle(temporary, model, tokenizer, description)
         verify(temporary)
+
+
+def write_bundle(
+    folder: Path,
+    model: "Transformer",
+    tokenizer: Tokenizer,
+    description: BundleDescription,
+    *,
+    precision: Literal["float32", "int8"] = "float32",
+) -> None:
+    """Write the files of a bundle into an empty folder; see `save_bundle`, which replaces one at once.
+
+    In int8, matrices take a quarter of the bytes; see `bundle.arrays`. A bundle with weights that were read from int8
+    is one in float32 unless said otherwise.
+    """
+    from transduce.bundle.weights import model_tensors, write_tensors  # noqa: PLC0415 - loads PyTorch
+
+    tensors = model_tensors(model)
+    if precision == "int8":
+        from torch import from_numpy  # noqa: PLC0415 - loads PyTorch
+
+        arrays = {name: tensor.detach().cpu().numpy() for name, tensor in tensors.items()}
+        tensors = {name: from_numpy(array) for name, array in quantize_arrays(arrays).items()}
+    write_tensors(folder / WEIGHTS, tensors)
+    for name, content in tokenizer.files.items():
+        (folder / name).write_bytes(content)
+    changed = {
+        "format_version": BUNDLE_VERSION,
+        "precision": precision,
+        "files": record_files(folder, [WEIGHTS, *tokenizer.files]),
+    }
+    complete = description.model_copy(update=changed)
+    (folder / DESCRIPTION).write_bytes(serialize_description(complete))
+    card = model_card(complete, model.num_parameters)
+    (folder / MODEL_CARD).write_text(card, encoding="utf-8", newline="\n")
 
 
 def is_bundle(folder: Path) -> bool:

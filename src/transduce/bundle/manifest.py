@@ -161,8 +161,8 @@ class RecordedScore(Record):
     """The text that was translated, as in "validation"."""
 
 
-BUNDLE_VERSION: Final = 2
-"""In version 1, the tensors of the cross-attention are named `memory_attention`."""
+BUNDLE_VERSION: Final = 3
+"""In version 1, the tensors of the cross-attention are named `memory_attention`. Before version 3 there is no int8."""
 
 
 def _read_version() -> str:
@@ -177,11 +177,14 @@ class BundleDescription(FolderDescription):
     format: Literal["transduce bundle"] = "transduce bundle"
     """Marks the folder as a bundle."""
 
-    format_version: Literal[1, 2] = BUNDLE_VERSION
+    format_version: Literal[1, 2, 3] = BUNDLE_VERSION
     """Version of the folder's layout."""
 
     library_version: str = Field(default_factory=_read_version)
     """The Transduce that saved it."""
+
+    precision: Literal["float32", "int8"] = "float32"
+    """Type of the stored matrices."""
 
     model: TransformerConfig
     """The network."""

@@ -57,6 +57,7 @@ class Overview:
             **self.model.model_dump(),
         }
         if self.bundle is not None:
+            facts["matrices stored in"] = self.bundle.precision
             facts |= {score.metric: f"{score.value:.2f} on {score.data}" for score in self.bundle.scores}
             facts |= {name: format_fact(value) for name, value in self.bundle.training.items()}
         width = max(map(len, facts))

@@ -12,6 +12,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
+from transduce.bundle.arrays import SCALE_SUFFIX
 from transduce.config import TransformerConfig
 from transduce.errors import BundleError, UserError
 from transduce.model import Transformer
@@ -99,7 +100,8 @@ def write_tensors(path: Path, tensors: Mapping[str, Tensor], metadata: dict[str,
 def read_tensors(path: Path) -> dict[str, Tensor]:
     """The tensors of a safetensors file, on the CPU; read from the disk only where they are used.
 
-    Tensors that earlier versions named otherwise get the names of today.
+    Matrices in int8 that have scales are multiplied by them, and are float32 then (see `bundle.arrays`). Tensors that
+    earlier versions named otherwise get the names of today.
 
     Raises:
         BundleError: it is not a safetensors file.
@@ -108,6 +110,14 @@ def read_tensors(path: Path) -> dict[str, Tensor]:
         tensors = load_file(path)
     except (OSError, SafetensorError) as error:
         raise BundleError(f"{path}: cannot be read as safetensors: {error}") from None
+    for name in [name for name in tensors if name + SCALE_SUFFIX in tensors]:
+        scales = tensors.pop(name + SCALE_SUFFIX)
+        if tensors[name].dtype != torch.int8 or scales.shape != tensors[name].shape[:1]:
+            raise BundleError(
+                f"{path}: {name!r} is {_describe_tensor(tensors[name])}, and has scales, {_describe_tensor(scales)}: "
+                f"they must be int8 [outputs, inputs] and float32 [outputs]"
+            )
+        tensors[name] = tensors[name].float() * scales[:, None]
     return {name.replace(_FORMER_CROSS_ATTENTION, ".cross_attention"): tensor for name, tensor in tensors.items()}
 
 

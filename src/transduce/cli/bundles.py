@@ -39,13 +39,15 @@ def export(
     reference: Path | None = None,
     force: bool = False,
 ) -> None:
-    """Write a model for another program, with the proof that this program computes the same.
+    """Write a model for another program, or in int8 for this one, with the proof that it computes the same there.
 
     Args:
         model: a bundle, or the folder of a run.
-        to: the format: ctranslate2, huggingface, argos, marian or onnx.
+        to: the format: ctranslate2, huggingface, argos, marian or onnx; or transduce, a bundle in int8, which has a
+            quarter of the size.
         output: the folder to write, or the file for argos; an older export there is replaced.
-        precision: type of the weights: float32 unless given, or whatever else the format has, as int8.
+        precision: type of the weights: float32 unless given, or whatever else the format has, as int8; transduce has
+            int8 alone.
         probe: text to prove it by, plain or compressed, one sentence a line, of which the first 200 are taken; unless
             given, sentences are made of the model's vocabulary.
         reference: translations of the probe by people, line for line, for BLEU.

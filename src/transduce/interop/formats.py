@@ -179,6 +179,7 @@ FORMATS = {
     "argos": "transduce.interop.argos.format",
     "marian": "transduce.interop.marian.format",
     "onnx": "transduce.interop.onnx.format",
+    "transduce": "transduce.interop.int8_bundle",
 }
 """The module of each format, which has it as `FORMAT`."""
 
