@@ -90,6 +90,14 @@ def test_batch_normalization_keeps_its_statistics(make_bundle: Callable[..., Bun
         assert ((found[name] - tensor).abs() <= bound).all()
 
 
+def test_it_is_computed_in_int8_unless_told_otherwise(small: Bundle, texts: list[str]) -> None:
+    usual, exact, rounded = (
+        Translator.load(small.folder, device="cpu", precision=precision).translate(texts[:20])
+        for precision in ("auto", "float32", "int8")
+    )
+    assert usual == rounded != exact
+
+
 @pytest.mark.parametrize("precision", ["float32", "int8"])
 def test_with_and_without_pytorch_translations_are_the_same(small: Bundle, texts: list[str], precision: str) -> None:
     translator = Translator.load(small.folder, device="cpu", precision=precision)  # type: ignore[arg-type]
