@@ -7,9 +7,13 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from transduce.bundle.arrays import has_usual_weights, read_arrays
+import numpy as np
+import numpy.typing as npt
+from safetensors import SafetensorError, safe_open
+from safetensors.numpy import load_file
+
 from transduce.bundle.manifest import (
     BUNDLE_VERSION,
     BundleDescription,
@@ -33,9 +37,6 @@ from transduce.errors import BundleError, ConfigError, OutputError, UserError
 from transduce.text import SOURCE_MODEL, TARGET_MODEL, VOCABULARY, Tokenizer
 
 if TYPE_CHECKING:
-    import numpy as np
-    import numpy.typing as npt
-
     from transduce.config import RunConfig
     from transduce.model import Transformer
 
@@ -112,7 +113,7 @@ class Bundle:
     def _has_usual_weights(self) -> bool:
         return has_usual_weights(self.folder / WEIGHTS, self.model_config)
 
-    def load_arrays(self) -> "dict[str, npt.NDArray[np.float32]] | None":
+    def load_arrays(self) -> dict[str, npt.NDArray[np.float32]] | None:
         """The weights as `list_shapes` names them; None if only PyTorch can read them, or the network has others.
 
         Raises:
@@ -344,3 +345,71 @@ def _is_tokenizer_of(bundle: Bundle, path: Path) -> bool:
         return Tokenizer.load(path).files == bundle.load_tokenizer().files
     except UserError:
         return False
+
+
+Shape = tuple[int, ...]
+
+
+def list_shapes(config: TransformerConfig) -> dict[str, Shape]:
+    """Names and shapes of the tensors of a network, each shared one under the first of its names.
+
+    The network has dot products as attention scores, and layer normalisation; others have more tensors.
+    """
+    d_model, width = config.d_model, config.num_heads * config.d_v
+    table = (config.vocabulary, d_model)
+    shapes: dict[str, Shape] = {"source_embedding.weight": table}
+    if config.tied_embeddings != "three_way":
+        shapes["target_embedding.weight"] = table
+    if config.tied_embeddings == "none":
+        shapes["projection.weight"] = table
+    if config.output_bias:
+        shapes["projection.bias"] = (config.vocabulary,)
+    if config.positions == "learned":
+        shapes["positions.table"] = (config.max_positions, d_model)
+    for stack, num_layers, attentions in (
+        ("encoder", config.num_encoder_layers, ("self_attention",)),
+        ("decoder", config.num_decoder_layers, ("self_attention", "cross_attention")),
+    ):
+        for layer in (f"{stack}.layers.{number}" for number in range(num_layers)):
+            for attention in attentions:
+                projected = 2 * config.num_heads * config.d_k + width
+                shapes |= _list_linear(f"{layer}.{attention}.projection", projected, d_model)
+                shapes |= _list_linear(f"{layer}.{attention}.output", d_model, width)
+                shapes |= _list_norm(f"{layer}.{attention}_residual.normalization", d_model)
+            shapes |= _list_linear(f"{layer}.feed_forward.inner", config.d_ff, d_model)
+            shapes |= _list_linear(f"{layer}.feed_forward.outer", d_model, config.d_ff)
+            shapes |= _list_norm(f"{layer}.feed_forward_residual.normalization", d_model)
+        if config.norm_order == "pre":
+            shapes |= _list_norm(f"{stack}.final", d_model)
+    return shapes
+
+
+def _list_linear(name: str, num_outputs: int, num_inputs: int) -> dict[str, Shape]:
+    return {f"{name}.weight": (num_outputs, num_inputs), f"{name}.bias": (num_outputs,)}
+
+
+def _list_norm(name: str, d_model: int) -> dict[str, Shape]:
+    return {f"{name}.gain": (d_model,), f"{name}.bias": (d_model,)}
+
+
+def has_usual_weights(path: Path, config: TransformerConfig) -> bool:
+    """Whether a file has exactly the tensors of `list_shapes`, in float32; False, too, if it cannot be read.
+
+    Such a file is read without PyTorch. Of all others PyTorch says what is wrong, or knows how to read them.
+    """
+    try:
+        with safe_open(path, framework="numpy") as file:
+            slices = {name: file.get_slice(name) for name in file.keys()}  # noqa: SIM118 - it is no dictionary
+            found = {name: (one.get_dtype(), tuple(one.get_shape())) for name, one in slices.items()}
+    except (OSError, SafetensorError):
+        return False
+    return found == {name: ("F32", shape) for name, shape in list_shapes(config).items()}
+
+
+def read_arrays(path: Path) -> dict[str, npt.NDArray[np.float32]]:
+    """The tensors of a file with usual weights.
+
+    They are copies, not the mapped file itself: a model goes on translating whatever happens to its folder.
+    """
+    arrays: dict[str, npt.NDArray[Any]] = load_file(path)
+    return arrays

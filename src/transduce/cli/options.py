@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from cyclopts import Parameter
 
-from transduce.cli.standard_streams import print_message
+from transduce.cli.console import print_message
 from transduce.interop import NATIVE, load_translator
 from transduce.text import USUAL_KINDS, Glossary, Kind
 from transduce.translation import TranslationOptions, Translator
