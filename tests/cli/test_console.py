@@ -199,23 +199,16 @@ def test_standard_input_that_does_not_block_is_read_to_its_end(monkeypatch: pyte
     later.join()
 
 
-def pipe_that_nobody_reads() -> int:
-    """The end of a pipe that nobody reads."""
-    reading, writing = os.pipe()
-    os.close(reading)
-    return writing
-
-
 @pytest.mark.exhaustive
 @pytest.mark.parametrize("arguments", [("translate", "nowhere"), ("translate", "nowhere", "--nonsense")])
 @pytest.mark.parametrize(
     "streams",
     [
         lambda: {"preexec_fn": partial(os.close, 2)},
-        lambda: {"stderr": pipe_that_nobody_reads()},
+        lambda: {"stderr": unread()},
         lambda: {"stderr": os.open("/dev/full", os.O_WRONLY)},
     ],
-    ids=["closed", "pipe_that_nobody_reads", "full"],
+    ids=["closed", "unread", "full"],
 )
 def test_mistakes_have_their_exit_code_wherever_the_message_goes(
     process: Any, arguments: tuple[str, ...], streams: Callable[[], dict[str, Any]]
