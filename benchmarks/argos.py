@@ -24,7 +24,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from transduce.bundle import Bundle
-from transduce.interop.argos.format import FORMAT, argos_code, unpack
+from transduce.interop.argos import FORMAT, argos_code, unpack
 from transduce.text import Tokenizer
 from transduce.translation import NativeEngine
 

@@ -23,7 +23,7 @@ import torch
 from torch import Tensor, nn
 
 from transduce.config import TransformerConfig, load_run_config
-from transduce.demo.sentences import training_pairs
+from transduce.demo import training_pairs
 from transduce.model import Transformer
 from transduce.model.attention import MultiHeadAttention
 from transduce.training import Progress, SilentReporter, train

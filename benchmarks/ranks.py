@@ -23,7 +23,7 @@ import torch
 
 from transduce.bundle import load_checkpoint
 from transduce.config import load_run_config, to_toml
-from transduce.demo.sentences import training_pairs
+from transduce.demo import training_pairs
 
 BATCH_TOKENS = 512
 SETTINGS: dict[str, Any] = {

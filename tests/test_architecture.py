@@ -17,7 +17,6 @@ PACKAGE = SOURCE / "transduce"
 LAYERS = {
     "errors": 0,
     "lazy_imports": 0,
-    "version": 0,
     "config": 1,
     "kernels": 1,
     "text": 2,

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from transduce.demo.sentences import training_pairs
+from transduce.demo import training_pairs
 
 BENCHMARKS = Path(__file__).parents[1] / "benchmarks"
 

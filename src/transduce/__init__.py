@@ -6,7 +6,7 @@
 Public names are imported on first use, so that `import transduce` is fast and loads no torch.
 """
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from transduce.lazy_imports import import_on_first_use
 
@@ -17,9 +17,10 @@ if TYPE_CHECKING:
     from transduce.model import Transformer
     from transduce.training import train
     from transduce.translation import Translator, translate
-    from transduce.version import __version__ as __version__
+
+    __version__: str
 else:
-    __getattr__ = import_on_first_use(
+    _import_name = import_on_first_use(
         __name__,
         {
             "transduce.bundle": "Bundle",
@@ -28,9 +29,16 @@ else:
             "transduce.model": "Transformer",
             "transduce.training": "train",
             "transduce.translation": "Translator translate",
-            "transduce.version": "__version__",
         },
     )
+
+    def __getattr__(name: str) -> Any:  # noqa: ANN401 - a public name may be anything
+        if name == "__version__":
+            from importlib.metadata import version  # noqa: PLC0415 - it takes as long as loading a small model
+
+            return version(__name__)
+        return _import_name(name)
+
 
 __all__ = [
     "Bundle",

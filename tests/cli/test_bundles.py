@@ -7,7 +7,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from transduce.interop.ctranslate2 import format as ctranslate2_format
+from transduce.interop import ctranslate2 as ctranslate2_format
 
 
 def test_the_average_is_a_bundle(transduce: Any, run_folder: Path, workspace: Path) -> None:

@@ -65,7 +65,7 @@ WRITERS = {
     ),
     "average": Writer(("average", "run", "--last", "2"), ("transduce.training.validation", "average_checkpoints")),
     "train": Writer(("train", "tiny.toml"), ("transduce.training.run", "prepare")),
-    "demo": Writer(("demo", "--updates", "4"), ("transduce.demo.demonstration", "training_pairs")),
+    "demo": Writer(("demo", "--updates", "4"), ("transduce.demo", "training_pairs")),
 }
 
 

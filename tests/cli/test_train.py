@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from transduce.demo import demonstration
+from transduce import demo as demonstration
 
 PROJECT = Path(__file__).parents[2]
 SMALL = [

@@ -17,7 +17,7 @@ from transduce.interop.conversion import (
     select_rows,
     split_channels,
 )
-from transduce.interop.ctranslate2.format import read_tokens
+from transduce.interop.ctranslate2 import read_tokens
 from transduce.model import Transformer, sinusoids
 from transduce.text import Tokenizer
 

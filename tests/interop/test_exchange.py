@@ -14,8 +14,8 @@ from transduce.bundle.manifest import read_description
 from transduce.config import TransformerConfig
 from transduce.errors import BundleError, ConfigError, CorpusError, OutputError, ParityError
 from transduce.interop import ENGINES, export_bundle, find_format, load_translator
-from transduce.interop.ctranslate2 import format as ctranslate2_format
-from transduce.interop.ctranslate2.format import FORMAT, CTranslate2Format
+from transduce.interop import ctranslate2 as ctranslate2_format
+from transduce.interop.ctranslate2 import FORMAT, CTranslate2Format
 from transduce.interop.formats import FORMATS
 from transduce.interop.parity import PARITY_FILE, TOLERANCES, Parity
 from transduce.translation import Translator

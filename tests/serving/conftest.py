@@ -21,9 +21,9 @@ from transduce.bundle import BundleDescription, Languages, save_bundle
 from transduce.config import SearchConfig, TransformerConfig
 from transduce.model import Transformer
 from transduce.serving.app import make_app
-from transduce.serving.limits import Limits
 from transduce.serving.middleware import Authorization, RequestRate
 from transduce.serving.models import ModelSettings
+from transduce.serving.scheduling import Limits
 from transduce.serving.server import listen, make_server
 from transduce.serving.service import Service
 from transduce.text import Tokenizer

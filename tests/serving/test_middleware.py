@@ -11,9 +11,9 @@ import pytest
 
 from transduce.errors import ConfigError
 from transduce.serving.errors import RateExceeded
-from transduce.serving.limits import Limits
 from transduce.serving.middleware import UNKNOWN_BYTES, Authorization, BodyLimit, CancelOnDisconnect, RequestRate
 from transduce.serving.monitoring import Metrics
+from transduce.serving.scheduling import Limits
 
 KEYS = ("correct-horse-battery", "another-key-of-16-or-more")
 ASKED = {"q": "Sun.", "source": "en", "target": "de"}

@@ -11,9 +11,9 @@ from typing import Any
 import httpx
 import pytest
 
-from transduce.serving.limits import Limits
 from transduce.serving.models import ModelInfo
 from transduce.serving.monitoring import LogFormat, Metrics, describe_failure, start_logging
+from transduce.serving.scheduling import Limits
 
 MODEL = ModelInfo("en", "de", "small", "native", "float32", "abc", 100, 40, 4)
 

@@ -16,9 +16,8 @@ from transduce.errors import ConfigError, UserError
 from transduce.inspection import inspect_text
 from transduce.serving import service as service_module
 from transduce.serving.errors import DeadlineExceeded, Draining, QueueFull, TooLong, UnknownPair
-from transduce.serving.limits import Limits
 from transduce.serving.models import ModelSettings
-from transduce.serving.scheduling import work
+from transduce.serving.scheduling import Limits, work
 from transduce.serving.scheduling.work import PreparedTexts, TranslatedText, prepare_texts
 from transduce.serving.service import PREPARING_THREADS, Service, TranslationRequest
 from transduce.translation import ForcedDecoder, TranslationOptions, Translator, score_pairs

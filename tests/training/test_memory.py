@@ -23,7 +23,7 @@ from transduce.data import plan_batches
 from transduce.errors import ConfigError, Interrupted
 from transduce.model import Transformer
 from transduce.training import Updater, memory, train
-from transduce.training.distributed.ranks import ALONE
+from transduce.training.distributed import ALONE
 from transduce.training.memory import BYTES_A_PARAMETER, Shape, check_model_memory, find_largest_shapes, probe_memory
 
 CPU = torch.device("cpu")

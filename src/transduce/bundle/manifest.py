@@ -166,7 +166,7 @@ BUNDLE_VERSION: Final = 3
 
 
 def _read_version() -> str:
-    from transduce.version import __version__  # noqa: PLC0415 - only writing a model needs it
+    from transduce import __version__  # noqa: PLC0415 - only writing a model needs it
 
     return __version__
 

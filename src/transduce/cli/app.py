@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, cast
 
 from cyclopts import App, CycloptsError, Parameter
 
-from transduce.cli.standard_streams import (
+from transduce.cli.console import (
     StandardOutput,
     flush_or_discard,
     get_lossy_stderr,
@@ -25,7 +25,7 @@ from transduce.cli.standard_streams import (
 from transduce.errors import EndedElsewhere, TransduceError, is_out_of_memory
 
 if TYPE_CHECKING:
-    from transduce.cli.help_formatter import HelpFormatter
+    from transduce.cli.terminal import HelpFormatter
 
 COMMANDS = {
     "train": "Train a model from parallel text, or go on where training stopped.\n\n"
@@ -68,7 +68,7 @@ COMMANDS = {
 
 
 class LazyHelpFormatter:
-    """Prints help by `help_formatter.HelpFormatter`, which is imported when help is asked for."""
+    """Prints help by `terminal.HelpFormatter`, which is imported when help is asked for."""
 
     def __call__(self, *arguments: Any) -> None:  # noqa: ANN401 - of `HelpFormatter`, as are those below
         """Print a panel of help."""
@@ -84,13 +84,13 @@ class LazyHelpFormatter:
 
     @cached_property
     def _formatter(self) -> "HelpFormatter":
-        from transduce.cli.help_formatter import HelpFormatter  # noqa: PLC0415 - loads rich
+        from transduce.cli.terminal import HelpFormatter  # noqa: PLC0415 - loads rich
 
         return HelpFormatter()
 
 
 def _read_version() -> str:
-    from transduce.version import __version__  # noqa: PLC0415 - only `--version` needs it
+    from transduce import __version__  # noqa: PLC0415 - only `--version` needs it
 
     return __version__
 

@@ -7,8 +7,7 @@ from typing import Annotated
 from cyclopts import Parameter
 
 from transduce.bundle import Bundle, find_bundle
-from transduce.cli.console import print_facts
-from transduce.cli.standard_streams import print_message
+from transduce.cli.console import print_facts, print_message
 from transduce.interop import export_bundle, import_model
 from transduce.training import average_run
 

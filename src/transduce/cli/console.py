@@ -1,17 +1,113 @@
-"""Progress of work on standard error: a live line on a terminal, plain lines elsewhere."""
+"""Standard output, standard error, and the progress of work on it: a live line on a terminal, plain lines elsewhere."""
 
+import json
 import os
 import stat
 import sys
 import time
-from collections.abc import Mapping
-from contextlib import suppress
-from typing import TYPE_CHECKING, BinaryIO
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from io import StringIO
+from typing import TYPE_CHECKING, Any, BinaryIO
 
-from transduce.cli.standard_streams import print_message
+from transduce.errors import UserError, WriteError
+
+
+def print_message(text: str) -> None:
+    """Print one line on standard error; a line that cannot be written is lost, and is no error."""
+    stream = get_lossy_stderr()
+    if stream is not None:  # print would take standard output instead
+        print(text, file=stream, flush=True)
+
+
+def print_json(value: Mapping[str, Any]) -> None:
+    """Print one JSON object on standard output."""
+    print(json.dumps(value, ensure_ascii=False, indent=2))
+
+
+def get_lossy_stderr() -> Any:  # noqa: ANN401 - what takes the place of a stream
+    """Standard error, on which what cannot be written is lost; None if it was closed."""
+    return None if sys.stderr is None else _LossyStream(sys.stderr)
+
+
+def flush_or_discard(stream: Any) -> None:  # noqa: ANN401 - a stream, or None if it was closed
+    """Flush a stream; drop what it cannot write, as Python would try once more at the end, and fail."""
+    if stream is None:
+        return
+    try:
+        stream.flush()
+    except OSError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
+
+
+class StandardOutput:
+    """Standard output, whose errors say that it could not be written.
+
+    Args:
+        stream: standard output; None if it was closed, which matters only to commands that write to it.
+    """
+
+    def __init__(self, stream: Any) -> None:  # noqa: ANN401 - or whatever takes the place of one
+        self._is_closed = stream is None
+        self._stream = StringIO() if stream is None else stream
+
+    def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - in all else, it is that stream
+        return getattr(self._stream, name)
+
+    def write(self, text: str) -> int:
+        """Write text; the number of its characters is returned.
+
+        Raises:
+            UserError: it was closed.
+            WriteError: it takes no more, as on a full disk.
+        """
+        if self._is_closed:
+            raise UserError("standard output is closed: send it to a file, or to /dev/null")
+        with _convert_write_errors():
+            return int(self._stream.write(text))
+
+    def writelines(self, lines: Iterable[str]) -> None:
+        """Write lines; see `write`."""
+        for line in lines:
+            self.write(line)
+
+    def flush(self) -> None:
+        """Flush; see `write`."""
+        with _convert_write_errors():
+            self._stream.flush()
+
+
+@contextmanager
+def _convert_write_errors() -> Iterator[None]:
+    try:
+        yield
+    except BrokenPipeError:  # its reader wants no more, which is no failure
+        raise
+    except OSError as error:
+        raise WriteError(f"standard output: {error.strerror}") from None
+
+
+class _LossyStream:
+    """A stream on which what cannot be written is lost, because its reader has gone or its disk is full."""
+
+    def __init__(self, stream: Any) -> None:  # noqa: ANN401 - or whatever takes the place of one
+        self._stream = stream
+
+    def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - in all else, it is that stream
+        return getattr(self._stream, name)
+
+    def write(self, text: str) -> int:
+        with suppress(OSError):
+            self._stream.write(text)
+        return len(text)
+
+    def flush(self) -> None:
+        with suppress(OSError):
+            self._stream.flush()
+
 
 if TYPE_CHECKING:
-    from transduce.cli.live_line import LiveLine
+    from transduce.cli.terminal import LiveLine
     from transduce.evaluation import Score
     from transduce.training import Progress, Validation
 
@@ -41,9 +137,9 @@ class ConsoleReporter:
     """Shows a training run on standard error; what cannot be written is lost, and never stops the run."""
 
     def __init__(self) -> None:
-        from transduce.cli.live_line import LiveLine  # noqa: PLC0415 - loads rich
+        from transduce.cli.terminal import LiveLine  # noqa: PLC0415 - loads rich
 
-        self._live = LiveLine(refresh_per_second=4)
+        self._live = LiveLine(get_lossy_stderr(), refresh_per_second=4)
         self._last_plain = time.monotonic()
 
     def __enter__(self) -> "ConsoleReporter":  # noqa: PYI034 - Self cannot be checked under test
@@ -148,9 +244,9 @@ class LineProgress:
         if now - self._started < PLAIN_EVERY_SECONDS:
             return
         if self._live is None:
-            from transduce.cli.live_line import LiveLine  # noqa: PLC0415 - loads rich
+            from transduce.cli.terminal import LiveLine  # noqa: PLC0415 - loads rich
 
-            self._live = LiveLine()
+            self._live = LiveLine(get_lossy_stderr())
         if self._live.is_terminal:
             self._live.start()
             self._live.update(self._line(now))

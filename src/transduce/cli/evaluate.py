@@ -16,8 +16,8 @@ from transduce.bundle import (
     find_bundle,
     update_calibration,
 )
+from transduce.cli.console import print_json, print_message
 from transduce.cli.options import Computation
-from transduce.cli.standard_streams import print_json, print_message
 from transduce.errors import UserError
 from transduce.evaluation import evaluate_translator, format_scores
 from transduce.text import ParallelCorpus, open_parallel_corpus

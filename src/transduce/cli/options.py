@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from cyclopts import Parameter
 
-from transduce.cli.standard_streams import print_message
+from transduce.cli.console import print_message
 from transduce.interop import NATIVE, load_translator
 from transduce.text import USUAL_KINDS, Glossary, Kind
 from transduce.translation import TranslationOptions, Translator
@@ -23,8 +23,9 @@ class Computation:
             a bundle is exported to it first.
         precision: of the arithmetic. Native: float32 is exact and gives the same translation in every batch; auto is
             bfloat16 where the machine has it in hardware, else float32, and int8 for a bundle in int8 on a processor;
-            int8 is fastest there, the same in every batch, and rounds weights to 8 bits. Unless given, `translate` takes auto, and what measures or serves
-            float32. Other engines: that of the exported folder, or what a bundle is exported in, float32 unless given.
+            int8 is fastest there, the same in every batch, and rounds weights to 8 bits. Unless given, `translate`
+            takes auto, and what measures or serves float32. Other engines: that of the exported folder, or what a
+            bundle is exported in, float32 unless given.
         device: cpu, cuda, mps or auto.
     """
 

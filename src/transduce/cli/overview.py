@@ -6,7 +6,7 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from transduce.cli.standard_streams import print_json
+from transduce.cli.console import print_json
 from transduce.config import RunConfig, flatten, load_run_config, to_toml
 
 

@@ -14,11 +14,11 @@ from typing import Annotated, Literal
 
 from cyclopts import Parameter
 
+from transduce.cli.console import print_message
 from transduce.cli.options import Computation
-from transduce.cli.standard_streams import print_message
 from transduce.errors import ConfigError, MissingExtraError
 from transduce.interop import NATIVE
-from transduce.serving.limits import Limits
+from transduce.serving.scheduling import Limits
 
 _PACKAGES = {
     "fastapi": "fastapi",

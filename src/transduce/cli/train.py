@@ -10,8 +10,7 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from transduce.cli.console import ConsoleReporter, format_duration, standard_input
-from transduce.cli.standard_streams import print_json, print_message
+from transduce.cli.console import ConsoleReporter, format_duration, print_json, print_message, standard_input
 from transduce.config import RunConfig, load_run_config, parse_duration
 from transduce.demo import demonstrate
 from transduce.errors import TrainingError, UserError

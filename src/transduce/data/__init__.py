@@ -12,10 +12,9 @@ from transduce.data.batch import (
     remove_epochs,
     select_epoch_pairs,
 )
-from transduce.data.cache import compute_file_digest, scratch_folder
 from transduce.data.inputs import open_corpus
 from transduce.data.preparation import PreparedCorpus, PreparedData, find_prepared_tokenizer, prepare
-from transduce.data.store import TokenStore, TokenStoreWriter, create_store
+from transduce.data.store import TokenStore, TokenStoreWriter, compute_file_digest, create_store, scratch_folder
 
 __all__ = [
     "Batch",

@@ -13,10 +13,9 @@ import torch
 from jaxtyping import Bool, Int
 from torch import Tensor
 
-from transduce.data.cache import writable_cache
 from transduce.data.inputs import iterate_chunks
 from transduce.data.preparation import PreparedData, read_pairs
-from transduce.data.store import TokenStore, create_store
+from transduce.data.store import TokenStore, create_store, writable_cache
 from transduce.errors import RunError
 
 TokenIds: TypeAlias = Sequence[int] | np.ndarray

@@ -17,7 +17,7 @@ import numpy as np
 from jaxtyping import Bool
 
 from transduce.config import CorpusConfig, DataConfig, TextConfig
-from transduce.data.cache import scratch_folder
+from transduce.data.store import scratch_folder
 from transduce.errors import ConfigError, CorpusError
 from transduce.text import (
     SOURCE_MODEL,

@@ -12,7 +12,6 @@ import numpy as np
 from pydantic import ValidationError
 
 from transduce.config import DataConfig, Settings, TextConfig
-from transduce.data.cache import KnownDigests, complete_folder, compute_file_digest, scratch_folder, writable_cache
 from transduce.data.inputs import (
     Inputs,
     Pair,
@@ -23,7 +22,15 @@ from transduce.data.inputs import (
     iterate_chunks,
     open_inputs,
 )
-from transduce.data.store import TokenStore, create_store
+from transduce.data.store import (
+    KnownDigests,
+    TokenStore,
+    complete_folder,
+    compute_file_digest,
+    create_store,
+    scratch_folder,
+    writable_cache,
+)
 from transduce.errors import CorpusError, RunError
 from transduce.text import SOURCE_MODEL, Cleaner, ParallelCorpus, Tokenizer, find_tokenizer_files, fit_vocabulary_size
 

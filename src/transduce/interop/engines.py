@@ -17,7 +17,7 @@ from transduce.translation import Engine, Translator
 
 if TYPE_CHECKING:
     from transduce.interop.formats import ExportedSettings
-    from transduce.interop.onnx.format import OnnxSettings
+    from transduce.interop.onnx import OnnxSettings
 
 NATIVE = "native"
 
@@ -107,7 +107,7 @@ def _import_engine(
 ) -> "tuple[Callable[[Path], ExportedSettings | OnnxSettings], Callable[[Path, str], Engine]]":
     """The functions of an engine that read the settings of an exported folder, and load it on a device."""
     if engine == "onnx":
-        from transduce.interop.onnx import format as onnx_format  # noqa: PLC0415 - loads PyTorch
+        from transduce.interop import onnx as onnx_format  # noqa: PLC0415 - loads PyTorch
 
         return onnx_format.read_settings, onnx_format.load
     from transduce.interop.ctranslate2 import runtime as ctranslate2_runtime  # noqa: PLC0415 - loads PyTorch

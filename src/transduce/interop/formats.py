@@ -174,11 +174,11 @@ def import_optional(package: str, purpose: str) -> ModuleType:
 
 
 FORMATS = {
-    "ctranslate2": "transduce.interop.ctranslate2.format",
-    "huggingface": "transduce.interop.huggingface.format",
-    "argos": "transduce.interop.argos.format",
-    "marian": "transduce.interop.marian.format",
-    "onnx": "transduce.interop.onnx.format",
+    "ctranslate2": "transduce.interop.ctranslate2",
+    "huggingface": "transduce.interop.huggingface",
+    "argos": "transduce.interop.argos",
+    "marian": "transduce.interop.marian",
+    "onnx": "transduce.interop.onnx",
     "transduce": "transduce.interop.int8_bundle",
 }
 """The module of each format, which has it as `FORMAT`."""

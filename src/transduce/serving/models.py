@@ -14,7 +14,7 @@ from pydantic import Field
 from transduce.bundle import Bundle, find_bundle
 from transduce.errors import BundleError, ConfigError, MissingExtraError
 from transduce.interop import ENGINES, NATIVE, load_translator, read_exported_settings
-from transduce.interop.argos.format import argos_code, language_name
+from transduce.interop.argos import argos_code, language_name
 from transduce.kernels.device import find_device
 from transduce.serving.monitoring import Metrics
 from transduce.translation import (

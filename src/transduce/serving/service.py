@@ -17,7 +17,6 @@ from transduce.errors import ConfigError
 from transduce.inspection import InspectionRequest
 from transduce.interop import NATIVE
 from transduce.serving.errors import DeadlineExceeded, Draining, TooLong, UnknownPair
-from transduce.serving.limits import Limits, count_characters
 from transduce.serving.markup import MarkupRules, Passage, split_markup
 from transduce.serving.models import (
     DetectedLanguage,
@@ -31,6 +30,7 @@ from transduce.serving.models import (
     rank_languages,
 )
 from transduce.serving.monitoring import Metrics
+from transduce.serving.scheduling import Limits, count_characters
 from transduce.serving.scheduling.batching import Batcher
 from transduce.serving.scheduling.work import (
     InspectionTask,

@@ -16,8 +16,8 @@ from transduce.bundle import (
 )
 from transduce.data import Batch
 from transduce.errors import RunError
+from transduce.training.distributed import ALONE, Ranks, distribute_like, full_tensor, gather_full_tensors
 from transduce.training.distributed.batches import BatchPosition
-from transduce.training.distributed.ranks import ALONE, Ranks, distribute_like, full_tensor, gather_full_tensors
 from transduce.training.run_folder import RunFolder
 from transduce.training.updater import Decay, Updater
 

@@ -23,7 +23,7 @@ from transduce.kernels.memory import (
     give_back_freed_memory,
     reset_peak_memory,
 )
-from transduce.training.distributed.ranks import Ranks, is_sharded, no_sync
+from transduce.training.distributed import Ranks, is_sharded, no_sync
 from transduce.training.updater import Updater
 
 BYTES_A_PARAMETER = 16

@@ -27,11 +27,10 @@ from transduce.kernels.device import find_device, resolve_precision
 from transduce.kernels.memory import keep_few_kernels, keep_freed_memory
 from transduce.text import Tokenizer
 from transduce.training.automatic_settings import expected_quality
-from transduce.training.distributed.ranks import Ranks, can_restart, connect_ranks
+from transduce.training.distributed import Ranks, can_restart, connect_ranks
 from transduce.training.measurements import measure_text
 from transduce.training.memory import check_model_memory
-from transduce.training.reporting.metrics import describe_environment, length_histogram
-from transduce.training.reporting.progress import Reporter, SilentReporter
+from transduce.training.reporting import Reporter, SilentReporter, describe_environment, length_histogram
 from transduce.training.reporting.report import check_tensorboard
 from transduce.training.run_folder import RunFolder, settings_digest
 from transduce.training.stopping import catch_stop_signals

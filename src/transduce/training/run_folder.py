@@ -25,7 +25,7 @@ from transduce.bundle import (
 )
 from transduce.config import SCHEDULES_BY_LENGTH, RunConfig, flatten, load_run_config, to_toml
 from transduce.errors import BusyError, ConfigError, RunError
-from transduce.training.reporting.metrics import MetricsLog
+from transduce.training.reporting import MetricsLog
 
 MAY_DIFFER = {
     "output",

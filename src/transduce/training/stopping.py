@@ -14,9 +14,9 @@ from transduce.config import TrainingConfig
 from transduce.data import Batch
 from transduce.errors import TrainingError
 from transduce.text import Tokenizer
+from transduce.training.distributed import full_tensor
 from transduce.training.distributed.batches import BatchPosition
-from transduce.training.distributed.ranks import full_tensor
-from transduce.training.reporting.metrics import Line, select_lines
+from transduce.training.reporting import Line, select_lines
 
 METRIC_NAMES = {"bleu": "BLEU", "chrf": "chrF", "loss": "loss"}
 

@@ -17,6 +17,7 @@ from transduce.errors import Interrupted, RunError, TrainingError
 from transduce.kernels.device import find_device
 from transduce.model import Transformer
 from transduce.training.checkpoints import RunState, batches_digest, weights_digest
+from transduce.training.distributed import ALONE, Ranks, gather_model
 from transduce.training.distributed.batches import (
     BatchPosition,
     batch_stream,
@@ -24,9 +25,8 @@ from transduce.training.distributed.batches import (
     load_epoch_store,
     split_into_sequential_micro_batches,
 )
-from transduce.training.distributed.ranks import ALONE, Ranks, gather_model
 from transduce.training.memory import fit_into_memory
-from transduce.training.reporting.progress import Progress, Reporter, Throughput, describe_forecast
+from transduce.training.reporting import Progress, Reporter, Throughput, describe_forecast
 from transduce.training.reporting.report import Trackers
 from transduce.training.run_folder import RunFolder
 from transduce.training.stopping import (

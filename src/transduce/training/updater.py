@@ -21,8 +21,8 @@ from transduce.config import TrainingConfig
 from transduce.data import Batch
 from transduce.kernels.device import resolve_precision
 from transduce.model import Dropout, Transformer
+from transduce.training.distributed import ALONE, Ranks, full_tensor, no_sync, wrap_for_distributed
 from transduce.training.distributed.batches import MicroBatchProcesses, can_fork, use_one_thread
-from transduce.training.distributed.ranks import ALONE, Ranks, full_tensor, no_sync, wrap_for_distributed
 from transduce.training.loss import TokenLosses, compute_losses
 
 

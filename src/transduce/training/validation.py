@@ -32,8 +32,7 @@ from transduce.text import Tokenizer
 from transduce.training.checkpoints import RunState
 from transduce.training.diagnosis import Diagnosis
 from transduce.training.loss import compute_losses
-from transduce.training.reporting.metrics import describe_environment
-from transduce.training.reporting.progress import Reporter, Sample, Validation
+from transduce.training.reporting import Reporter, Sample, Validation, describe_environment
 from transduce.training.run_folder import RunFolder
 from transduce.training.stopping import REMEDY
 from transduce.training.updater import Updater

@@ -18,8 +18,8 @@ from transduce.bundle import apply_start_from, latest_checkpoint
 from transduce.config import RunConfig, flatten, remove_settings, to_toml
 from transduce.data import scratch_folder
 from transduce.errors import ConfigError, TrainingError, UserError
-from transduce.training.distributed.ranks import connect_ranks
-from transduce.training.reporting.metrics import CLOCK
+from transduce.training.distributed import connect_ranks
+from transduce.training.reporting import CLOCK
 from transduce.training.run_folder import RunFolder
 
 MOST_UPDATES = 40

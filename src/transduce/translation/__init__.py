@@ -28,13 +28,19 @@ if TYPE_CHECKING:
         score_pairs,
         score_stream,
     )
-    from transduce.translation.constraints.text_constraints import TextConstraints
-    from transduce.translation.descriptions import DescribedFields, ScoredText, Token, TranslatedSentence
+    from transduce.translation.constraints import TextConstraints
     from transduce.translation.engines.engine import Engine, batch_by_length
     from transduce.translation.engines.inference_model import Network
     from transduce.translation.engines.network_engine import NativeEngine, NetworkEngine, find_native_engine
     from transduce.translation.lines import Line, LineTranslator, align_lines, describe_lines, make_safer_settings
-    from transduce.translation.options import TranslationLine, TranslationOptions
+    from transduce.translation.options import (
+        DescribedFields,
+        ScoredText,
+        Token,
+        TranslatedSentence,
+        TranslationLine,
+        TranslationOptions,
+    )
     from transduce.translation.translator import Alternative, EncodedText, Translation, Translator, translate
 else:
     __getattr__ = import_on_first_use(
@@ -50,13 +56,14 @@ else:
                 "EncodedPair ForcedDecoder PairScore Perplexity encode_pairs score_encoded_pairs score_ids "
                 "score_pairs score_stream"
             ),
-            "transduce.translation.constraints.text_constraints": "TextConstraints",
-            "transduce.translation.descriptions": "DescribedFields ScoredText Token TranslatedSentence",
+            "transduce.translation.constraints": "TextConstraints",
             "transduce.translation.engines.engine": "Engine batch_by_length",
             "transduce.translation.engines.inference_model": "Network",
             "transduce.translation.engines.network_engine": "NativeEngine NetworkEngine find_native_engine",
             "transduce.translation.lines": "Line LineTranslator align_lines describe_lines make_safer_settings",
-            "transduce.translation.options": "TranslationLine TranslationOptions",
+            "transduce.translation.options": (
+                "DescribedFields ScoredText Token TranslatedSentence TranslationLine TranslationOptions"
+            ),
             "transduce.translation.translator": "Alternative EncodedText Translation Translator translate",
         },
     )

@@ -15,7 +15,7 @@ from transduce.kernels.native.library import find_library
 from transduce.kernels.processor import NARROWEST, Precision, is_processor
 from transduce.search import Constraints, Hypothesis, Sampling
 from transduce.text import Tokenizer, split_segments
-from transduce.translation.constraints.text_constraints import TextConstraints, find_contradictions
+from transduce.translation.constraints import TextConstraints, find_contradictions
 from transduce.translation.engines.compiled_engine import CompiledEngine
 from transduce.translation.engines.compiled_model import CompiledModel
 from transduce.translation.engines.engine import Engine, has_inference_model

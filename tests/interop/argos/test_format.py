@@ -15,8 +15,8 @@ import pytest
 
 from transduce.bundle import Bundle, Languages, RecordedScore, model_tensors, save_bundle
 from transduce.errors import BundleError, ConfigError, MissingExtraError
-from transduce.interop.argos import format as archive
-from transduce.interop.argos.format import FORMAT, argos_code, language_name, pack, unpack
+from transduce.interop import argos as archive
+from transduce.interop.argos import FORMAT, argos_code, language_name, pack, unpack
 from transduce.interop.argos.splitter import _ALWAYS, _BEFORE_NUMBERS, abbreviations
 from transduce.interop.exchange import export_bundle, prove_export
 from transduce.interop.formats import ExportFormat, Runtime

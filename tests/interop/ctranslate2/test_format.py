@@ -27,7 +27,7 @@ from transduce.config import load_run_config
 from transduce.errors import BundleError, UserError
 from transduce.interop import import_model, load_translator
 from transduce.interop.conversion import split_channels
-from transduce.interop.ctranslate2.format import FORMAT
+from transduce.interop.ctranslate2 import FORMAT
 from transduce.interop.ctranslate2.layout import read_model_file
 from transduce.interop.ctranslate2.runtime import CTranslate2Engine, adds_source_end, read_settings
 from transduce.interop.exchange import prove_export
@@ -780,7 +780,7 @@ def test_whatever_a_byte_becomes_the_error_is_ours(foreign: ForeignModel, joint:
     names = [name.encode() + b"\0" for name in read_model_file(path).unread()]
     places = [whole.index(name) for name in names if name in whole]  # an alias has a scale that the file does not name
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("transduce.interop.ctranslate2.format._load_runtime", lambda *_: runtime)
+        patch.setattr("transduce.interop.ctranslate2._load_runtime", lambda *_: runtime)
         for place in random.choice(places, 60):
             changed = bytearray(whole)
             where = place + len(whole[place:].split(b"\0")[0]) + int(random.integers(0, 20))

@@ -11,7 +11,7 @@ from transduce.bundle import Bundle, Languages, save_bundle
 from transduce.config import SearchConfig
 from transduce.errors import BundleError, ConfigError, MissingExtraError
 from transduce.interop import export_bundle
-from transduce.interop.ctranslate2.format import FORMAT
+from transduce.interop.ctranslate2 import FORMAT
 from transduce.interop.ctranslate2.runtime import CTranslate2Engine, CTranslate2Runtime, compute_type, read_settings
 from transduce.interop.formats import Runtime
 from transduce.search import Constraints, Hypothesis, Sampling

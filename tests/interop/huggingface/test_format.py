@@ -19,7 +19,7 @@ from transduce.bundle import Bundle, BundleDescription, load_tensors, model_tens
 from transduce.config import SearchConfig
 from transduce.errors import BundleError, MissingExtraError, UserError
 from transduce.interop.formats import ExportFormat, ImportedModel, ImportFormat, Runtime, import_optional
-from transduce.interop.huggingface.format import FORMAT, quiet
+from transduce.interop.huggingface import FORMAT, quiet
 from transduce.model import NEVER, Transformer
 from transduce.translation import ForcedDecoder, NativeEngine, score_ids
 

@@ -19,12 +19,12 @@ import torch
 from transduce.bundle import Bundle, BundleDescription, Languages, load_tensors, model_tensors, save_bundle
 from transduce.config import SearchConfig, TransformerConfig
 from transduce.errors import BundleError, MissingExtraError, ParityError, TransduceError, UserError
+from transduce.interop import marian as marian_format
 from transduce.interop.ctranslate2.runtime import CTranslate2Runtime
 from transduce.interop.exchange import prove_export
 from transduce.interop.formats import ExportFormat, ImportedModel, ImportFormat, Runtime, render_card
-from transduce.interop.marian import format as marian_format
+from transduce.interop.marian import FORMAT, MarianRuntime, find_marian, find_model_paths, load_converted
 from transduce.interop.marian.files import read_archive, read_vocabulary, write_archive, write_vocabulary
-from transduce.interop.marian.format import FORMAT, MarianRuntime, find_marian, find_model_paths, load_converted
 from transduce.interop.parity import Claim, measure
 from transduce.interop.probe import make_probe
 from transduce.model import NEVER, Transformer

@@ -15,11 +15,11 @@ import torch
 from transduce.bundle import Bundle, BundleDescription, model_tensors, save_bundle
 from transduce.config import SearchConfig
 from transduce.errors import BundleError, MissingExtraError, UserError
+from transduce.interop import onnx as onnx_format
+from transduce.interop import onnx as onnx_runtime
 from transduce.interop.exchange import prove_export
 from transduce.interop.formats import ExportFormat, Runtime
-from transduce.interop.onnx import format as onnx_format
-from transduce.interop.onnx import format as onnx_runtime
-from transduce.interop.onnx.format import (
+from transduce.interop.onnx import (
     CONFIG_FILE,
     FORMAT,
     OnnxNetwork,

@@ -8,7 +8,7 @@ from typing import Any
 import httpx
 import pytest
 
-from transduce.serving.limits import Limits
+from transduce.serving.scheduling import Limits
 from transduce.translation import Translator
 
 ASKED = {"q": "Sun.\nMoon.", "source": "en", "target": "de"}

@@ -189,7 +189,7 @@ def test_ranks_whose_launcher_was_killed_save_their_work_and_end(make_config: Ma
 ON_A_MAC = """
 import torch
 from torch import distributed
-from transduce.training.distributed.ranks import Ranks, choose_backend
+from transduce.training.distributed import Ranks, choose_backend
 torch._C._get_accelerator = lambda *_: torch.device("mps")
 distributed.init_process_group(choose_backend(), store=distributed.HashStore(), rank=0, world_size=1)
 assert Ranks(0, 2).sum(torch.ones(3)).tolist() == [1, 1, 1]

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from transduce import __version__
 from transduce.training import MetricsLog
-from transduce.training.reporting.metrics import NUM_BINS, describe_environment, length_histogram
+from transduce.training.reporting import NUM_BINS, describe_environment, length_histogram
 
 
 @pytest.fixture

@@ -1,6 +1,6 @@
 import pytest
 
-from transduce.training.reporting.progress import (
+from transduce.training.reporting import (
     DAMPING,
     FIRST_VALIDATION_SECONDS,
     VALIDATION_SHARE,

@@ -8,7 +8,7 @@ from transduce.errors import ConfigError
 from transduce.search import Constraints
 from transduce.text import Tokenizer
 from transduce.translation import TextConstraints
-from transduce.translation.constraints.text_constraints import find_contradictions
+from transduce.translation.constraints import find_contradictions
 
 
 @pytest.mark.parametrize(

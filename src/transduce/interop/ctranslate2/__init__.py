@@ -1,1 +1,346 @@
-"""CTranslate2: folders with model.bin; written, read, and used as an engine."""
+"""CTranslate2 folders: export through CTranslate2's specification of a Transformer, and import."""
+
+import json
+import math
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from transduce.bundle import Bundle, BundleDescription, Languages, model_tensors
+from transduce.config import SearchConfig, TransformerConfig
+from transduce.errors import BundleError, ParityError
+from transduce.interop.conversion import (
+    SPECIAL,
+    ForeignVocabulary,
+    arrange_token_matrices,
+    fit_search,
+    interleave_channels,
+    make_config,
+    make_tokenizer,
+)
+from transduce.interop.ctranslate2.layout import (
+    EMBEDDINGS,
+    MODEL_FILE,
+    OUTPUT_BIAS,
+    POSITIONS,
+    PROJECTION,
+    Variables,
+    find_obstacles,
+    find_unknown_variables,
+    from_variables,
+    has_shared_positions,
+    num_positions,
+    read_embedding_scale,
+    read_model_file,
+    read_network_settings,
+    read_positions,
+    starts_from_zero,
+    to_variables,
+)
+from transduce.interop.ctranslate2.runtime import (
+    CONFIG_FILE,
+    CTranslate2Runtime,
+    compute_type,
+    read_settings,
+)
+from transduce.interop.formats import (
+    SECTION,
+    ExportedSettings,
+    ImportedModel,
+    Runtime,
+    import_optional,
+    network_obstacles,
+    refuse_import,
+    render_card,
+)
+from transduce.model import NEVER, Transformer
+from transduce.model.sublayers import EPSILON
+from transduce.text import SOURCE_MODEL, Tokenizer
+
+ACTIVATIONS = {"relu": "RELU", "gelu": "GELU", "swish": "SWISH"}
+"""CTranslate2's names of activations; its GELU is the exact one, as in Transduce."""
+
+
+class CTranslate2Format:
+    """The `ExportFormat` and `ImportFormat` of CTranslate2 4, and of the programs that use it: a folder."""
+
+    precisions = ("float32", "float16", "bfloat16", "int8", "int8_float32", "int16")
+    suffix = ""
+
+    def obstacles(self, bundle: Bundle) -> list[str]:
+        return list(network_obstacles(bundle.model_config, "CTranslate2", has_head_width=True))
+
+    def write(self, bundle: Bundle, path: Path, precision: str) -> None:
+        tokenizer = bundle.load_tokenizer()
+        spec = _make_specification(bundle.load_model(), num_positions(bundle.model_config, bundle.description.search))
+        tokens = tokenizer.pieces(range(spec.get_target_vocabulary_size()))
+        spec.register_source_vocabulary(tokens)
+        spec.register_target_vocabulary(tokens)
+        spec.config.unk_token, spec.config.eos_token = tokens[tokenizer.unknown_id], tokens[tokenizer.end_id]
+        # A start symbol has to exist, even where zeros stand in for its embedding.
+        start = tokenizer.end_id if spec.decoder.start_from_zero_embedding else tokenizer.pad_id
+        spec.config.bos_token = spec.config.decoder_start_token = tokens[start]
+        spec.config.add_source_eos = tokenizer.as_source([start])[1:] == [tokenizer.end_id]
+        spec.config.layer_norm_epsilon = EPSILON
+        about = {name: getattr(bundle.description, name) for name in ("model", "search", "languages")}
+        spec.config.add_attribute(SECTION, ExportedSettings(**about, precision=precision).model_dump())
+        spec.validate()
+        spec.optimize(quantization=precision)
+        spec.save(str(path))
+        for name, content in tokenizer.files.items():
+            (path / name).write_bytes(content)
+        card = ctranslate2_card(bundle.description, precision, tokenizer)
+        (path / "README.md").write_text(card, encoding="utf-8", newline="\n")
+
+    def load(self, path: Path, tokenizer: Tokenizer) -> Runtime:
+        return load_runtime(path, tokenizer, Tokenizer.load(path) if (path / SOURCE_MODEL).is_file() else None)
+
+    def read_back(self, path: Path) -> Mapping[str, Tensor]:
+        variables = read_model_file(path / MODEL_FILE)
+        config, kind = read_settings(path).model, read_positions(variables).kind
+        if kind != config.positions or not has_shared_positions(variables):
+            raise ParityError(f"{path / MODEL_FILE}: its positions are {kind}, must be {config.positions}, all of them")
+        return from_variables(config, variables.__getitem__)
+
+    def recognises(self, path: Path) -> bool:
+        return (path / MODEL_FILE).is_file()
+
+    def read(self, path: Path, tokenizer: Path | None) -> ImportedModel:
+        """Whole numbers of 8 or 16 bits become what CTranslate2 computes with in float32: number by scale."""
+        return read_folder(path, tokenizer, Languages())
+
+
+FORMAT = CTranslate2Format()
+
+
+def load_runtime(folder: Path, tokenizer: Tokenizer, own: Tokenizer | None, origin: str = "") -> Runtime:
+    """CTranslate2 with an exported model, on the CPU; see `CTranslate2Runtime` for the arguments.
+
+    Weights of 16 bits, with which few processors compute, are computed with in float32.
+    """
+    precision = compute_type(read_settings(folder).precision, "cpu")
+    return CTranslate2Runtime(folder, tokenizer, precision, own=own, origin=origin)
+
+
+def ctranslate2_card(description: BundleDescription, precision: str, tokenizer: Tokenizer) -> str:
+    """The README.md of an exported folder."""
+    search = description.search
+    # CTranslate2 does not count the end symbol.
+    limit = f"len(pieces) + {search.max_extra_length - (0 if tokenizer.ends_sources else 1)}"
+    lacking = [
+        f"`{name} = {getattr(search, name):g}`"
+        for name in ("repetition_penalty", "diversity")
+        if getattr(search, name) != SearchConfig.model_fields[name].default
+    ]
+    return render_card(
+        __file__,
+        description,
+        precision,
+        is_joint=tokenizer.is_joint,
+        limit=f"min({limit}, {search.max_length - 1})" if search.max_length else limit,
+        lacking=lacking,
+    )
+
+
+def _make_specification(model: Transformer, num_positions: int) -> Any:  # noqa: ANN401 - of an optional package without types
+    """The model as a CTranslate2 specification in float32, without vocabularies and other settings."""
+    specs = import_optional("ctranslate2", "exporting to CTranslate2").specs
+    config = model.config
+    settings = {
+        "pre_norm": config.norm_order == "pre",
+        "activation": specs.Activation[ACTIVATIONS[config.activation]],
+        "head_dim": None if config.d_k * config.num_heads == config.d_model else config.d_k,
+    }
+    encoder = specs.TransformerEncoderSpec(config.num_encoder_layers, config.num_heads, **settings)
+    decoder = specs.TransformerDecoderSpec(config.num_decoder_layers, config.num_heads, **settings)
+    if config.attention_score == "dot":
+        attentions = [layer.self_attention for layer in (*encoder.layer, *decoder.layer)]
+        for attention in (*attentions, *(layer.attention for layer in decoder.layer)):
+            attention.queries_scale = 1.0
+    spec = specs.TransformerSpec(encoder, decoder)
+    tensors = model_tensors(model)
+    decoder.start_from_zero_embedding = starts_from_zero(tensors)
+    variables = to_variables(config, tensors)
+    if config.positions != "learned":
+        variables |= dict.fromkeys(POSITIONS, model.positions(num_positions))
+    for name, tensor in variables.items():
+        part, _, attribute = name.rpartition("/")
+        setattr(specs.model_spec.index_spec(spec, part), attribute, tensor.detach().numpy())
+    return spec
+
+
+def read_folder(folder: Path, given: Path | None, languages: Languages) -> ImportedModel:
+    """The model in `folder`; see `ImportFormat.read`. `languages` are those of a model that does not name them."""
+    variables = read_model_file(folder / MODEL_FILE)
+    if variables.kind != "TransformerSpec":
+        raise BundleError(f"{folder}: is a {variables.kind}, must be a TransformerSpec, with encoder and decoder")
+    tokens = read_tokens(folder)
+    settings = _read_config(folder, variables)
+    refuse_import(folder, [*_find_config_obstacles(settings, variables, tokens), *find_obstacles(variables)])
+    tokens = tokens.without_pad() if _starts_with_pad(settings, variables, tokens) else tokens
+    table = read_positions(variables)
+    tokenizer = make_tokenizer(tokens, folder, given, ends_sources=_ends_sources(settings, variables))
+    matrices = _read_token_matrices(variables, tokens, tokenizer)
+    if SECTION in settings:
+        exported = read_settings(folder)
+    else:
+        exported = ExportedSettings(model=TransformerConfig(), search=fit_search(len(table.rows)), languages=languages)
+    said = {"dropout": exported.model.dropout, "output_bias": exported.model.output_bias}
+    shape = {**read_network_settings(variables), **said}
+    config = make_config(shape, matrices, (table.kind, len(table.rows)), str(folder))
+
+    def variable(name: str) -> Tensor:
+        if name.endswith("/bias") and name not in variables:
+            return torch.zeros(len(variables.raw(name.removesuffix("bias") + "weight")))
+        return table.rows if name in POSITIONS else variables[name]
+
+    try:
+        tensors = from_variables(config, variable, matrices)
+    except (RuntimeError, IndexError) as error:  # of torch
+        raise BundleError(f"{folder}: its variables do not belong together: {error}") from None
+    if not _starts_from_zero(variables):
+        tensors |= _set_start_embedding(tensors, settings["decoder_start_token"], variables, tokens, tokenizer)
+    refuse_import(folder, find_unknown_variables(variables))
+    return ImportedModel(
+        config=config,
+        tensors=interleave_channels(tensors) if table.is_split else tensors,
+        tokenizer=tokenizer,
+        runtime=_load_runtime(folder, tokenizer),
+        source_language=exported.languages.source,
+        target_language=exported.languages.target,
+        search=exported.search,
+        precision=table.precision,
+    )
+
+
+def _load_runtime(folder: Path, tokenizer: Tokenizer) -> CTranslate2Runtime:
+    try:
+        own = tokenizer if (folder / SOURCE_MODEL).is_file() else None
+        return CTranslate2Runtime(folder, tokenizer, "float32", own=own)
+    except RuntimeError as error:  # of CTranslate2
+        raise BundleError(f"{folder}: CTranslate2 itself cannot load it: {error}") from None
+
+
+def _read_config(folder: Path, variables: Variables) -> dict[str, Any]:
+    """The settings in config.json with CTranslate2's defaults; before version 3, variables held them."""
+    path = folder / CONFIG_FILE
+    start = "<s>" if variables.number("with_target_bos", 1.0) else "</s>"
+    defaults = {
+        "unk_token": "<unk>",
+        "eos_token": "</s>",
+        "decoder_start_token": None if variables.number("user_decoder_start_tokens", 0.0) else start,
+        "add_source_bos": bool(variables.number("with_source_bos", 0.0)),
+        "add_source_eos": bool(variables.number("with_source_eos", 0.0)),
+    }
+    if not path.exists():
+        return defaults
+    try:
+        found = json.loads(path.read_bytes())
+    except OSError as error:
+        raise BundleError(f"{path}: cannot be read: {error.strerror}") from None
+    except (ValueError, RecursionError) as error:
+        raise BundleError(f"{path}: is not JSON: {error}; use an undamaged copy") from None
+    if not isinstance(found, dict):
+        raise BundleError(f"{path}: is no JSON object; use an undamaged copy")
+    return defaults | found
+
+
+def _find_config_obstacles(
+    settings: Mapping[str, Any], variables: Variables, tokens: ForeignVocabulary
+) -> Iterator[str]:
+    start = settings["decoder_start_token"]
+    for name, expected in zip(("unk_token", "eos_token"), SPECIAL, strict=True):
+        if settings[name] != expected:
+            yield f"{name} = {settings[name]!r}: must be {expected!r}"
+    if not _starts_from_zero(variables) and start not in tokens.targets:
+        yield f"decoder_start_token = {start!r}: must be a token of the target, as no other is given with a text"
+    if settings["add_source_bos"]:
+        yield "add_source_bos = true: ours puts nothing in front of a source"
+    epsilon = settings.get("layer_norm_epsilon")
+    if epsilon is not None and not (isinstance(epsilon, float) and math.isclose(epsilon, EPSILON)):
+        yield f"layer_norm_epsilon = {epsilon}: must be {EPSILON}"
+    if (kind := settings.get("quantization_type", 0)) != 0:
+        yield f"quantization_type = {kind}: must be CTranslate2's own"
+
+
+def _starts_from_zero(variables: Variables) -> bool:
+    return bool(variables.number("decoder/start_from_zero_embedding", 0.0))
+
+
+def _starts_with_pad(settings: Mapping[str, Any], variables: Variables, tokens: ForeignVocabulary) -> bool:
+    """Whether targets begin with a `<pad>` of no other use, as in exports of Transduce that do not begin with zeros."""
+    lasts = tokens.sources[-1], tokens.targets[-1], settings["decoder_start_token"]
+    if lasts != ("<pad>",) * 3 or _starts_from_zero(variables) or OUTPUT_BIAS not in variables:
+        return False
+    return bool(variables[OUTPUT_BIAS].flatten()[-1] < NEVER / 2)
+
+
+def _ends_sources(settings: Mapping[str, Any], variables: Variables) -> bool:
+    """Whether the encoder reads `</s>` behind a source.
+
+    Models that start with zeros or with `</s>` itself, as those of Marian and fairseq, are given sources that end with
+    it where CTranslate2 does not add it. Models of OpenNMT, as in Argos packages, have none there.
+    """
+    starts_likewise = _starts_from_zero(variables) or settings["decoder_start_token"] == settings["eos_token"]
+    return bool(settings["add_source_eos"]) or starts_likewise
+
+
+def _read_token_matrices(variables: Variables, tokens: ForeignVocabulary, tokenizer: Tokenizer) -> dict[str, Tensor]:
+    """The matrices with a row for each token, scaled for a bundle."""
+    num_sources, num_targets = (len(side) + tokens.has_pad for side in (tokens.sources, tokens.targets))
+    source, target = (
+        variables.rows(name, num_rows) * (read_embedding_scale(variables, name) / math.sqrt(variables.d_model))
+        for name, num_rows in zip(EMBEDDINGS, (num_sources, num_targets), strict=True)
+    )
+    output = variables.rows(PROJECTION, num_targets)
+    bias = variables.rows(OUTPUT_BIAS, num_targets) if OUTPUT_BIAS in variables else torch.zeros(num_targets)
+    return arrange_token_matrices(source, target, output, bias, tokens.rows(tokenizer))
+
+
+def _set_start_embedding(
+    tensors: Mapping[str, Tensor], token: str, variables: Variables, tokens: ForeignVocabulary, tokenizer: Tokenizer
+) -> dict[str, Tensor]:
+    """The target embeddings with that of the start `token` in the row of `<pad>`, behind which targets begin."""
+    name = "target_embedding.weight" if "target_embedding.weight" in tensors else "source_embedding.weight"
+    if tokens.has_pad:
+        row = variables[EMBEDDINGS[1]][-1] * (
+            read_embedding_scale(variables, EMBEDDINGS[1]) / math.sqrt(variables.d_model)
+        )
+    else:
+        row = tensors[name][tokenizer.pieces(range(tokenizer.pad_id)).index(token)]
+    return {name: torch.cat([tensors[name][:-1], row[None]])}
+
+
+def read_tokens(folder: Path) -> ForeignVocabulary:
+    """Read the vocabularies in `folder`."""
+    shared = _find_vocabulary(folder, "shared_vocabulary")
+    source, target = (shared or _find_vocabulary(folder, f"{side}_vocabulary") for side in ("source", "target"))
+    if source is None or target is None:
+        raise BundleError(f"{folder}: has no shared_vocabulary.json, and not both source_ and target_vocabulary.json")
+    return ForeignVocabulary(_read_token_list(source), _read_token_list(target))
+
+
+def _find_vocabulary(folder: Path, name: str) -> Path | None:
+    return next((path for ending in (".json", ".txt") if (path := folder / f"{name}{ending}").is_file()), None)
+
+
+def _read_token_list(path: Path) -> list[str]:
+    try:
+        content = path.read_bytes()
+        tokens: Any = content.decode("utf-8").removesuffix("\n").split("\n")
+        if path.suffix == ".json":
+            tokens = json.loads(content)
+    except OSError as error:
+        raise BundleError(f"{path}: cannot be read: {error.strerror}") from None
+    except (ValueError, RecursionError) as error:
+        raise BundleError(f"{path}: is no list of tokens: {error}; use an undamaged copy") from None
+    if not isinstance(tokens, list) or not all(isinstance(token, str) and token for token in tokens):
+        raise BundleError(f"{path}: is no list of tokens; use an undamaged copy")
+    if len(set(tokens)) < len(tokens):
+        raise BundleError(f"{path}: has a token twice among its {len(tokens):,}: each must have one row")
+    if missing := [name for name in SPECIAL if name not in tokens]:
+        raise BundleError(f"{path}: has no token {missing[0]!r}: models without it cannot be imported")
+    return tokens

@@ -1,1 +1,372 @@
-"""ONNX: two graphs, encoder and decoder step; written, and used as an engine by ONNX Runtime."""
+"""Exported ONNX folders: their files, a program that translates text by them, and ONNX Runtime, which runs them."""
+
+import re
+import sys
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from jaxtyping import Bool, Float, Int, Int64
+from numpy.typing import NDArray
+from pydantic import Field, ValidationError
+from torch import Tensor
+
+from transduce import __version__
+from transduce.bundle import Bundle, BundleDescription, Languages
+from transduce.bundle.bundle import WEIGHTS
+from transduce.config import SearchConfig, Settings, TransformerConfig, first_problem
+from transduce.errors import BundleError, ConfigError, UserError
+from transduce.interop.formats import Runtime, import_optional, render_card, source_obstacles
+from transduce.interop.onnx.network import (
+    ATTENTION_SCORES_OF_GRAPHS,
+    CONSTANT,
+    LAST_IDS,
+    LOG_PROBABILITIES,
+    OPSET,
+    SOURCE_IDS,
+    SOURCE_MASK,
+    cache_names,
+    decoder_step_graph,
+    encoder_graph,
+)
+from transduce.text import Tokenizer
+from transduce.translation import NetworkEngine, batch_by_length
+
+CONFIG_FILE = "config.json"
+ENCODER_FILE = "encoder.onnx"
+DECODER_STEP_FILE = "decoder_step.onnx"
+
+
+class GraphNames(Settings):
+    """A graph with its inputs and outputs."""
+
+    file: str
+    """The graph."""
+
+    inputs: tuple[str, ...]
+    """Names of all inputs."""
+
+    outputs: tuple[str, ...]
+    """Names of all outputs, in their order."""
+
+
+class OnnxSettings(Settings):
+    """The config.json of an export: everything that a program needs to run the graphs."""
+
+    format: Literal["transduce onnx"] = "transduce onnx"
+    """Marks the file."""
+
+    format_version: Literal[1] = 1
+    """Version of names, axes and meanings of inputs and outputs."""
+
+    library_version: str = __version__
+    """The Transduce that exported it."""
+
+    precision: Literal["float32", "float16", "int8"]
+    """The precision of the weights."""
+
+    unknown_id: int
+    """`<unk>`, in place of what has no piece."""
+
+    end_id: int
+    """`</s>`, the last token of every source and target."""
+
+    pad_id: int
+    """`<pad>`: fills the ends of short sources; the last id of a row before its first token."""
+
+    max_positions: int | None = Field(ge=1)
+    """Most tokens of a source or a target, `</s>` included; null where there is no limit."""
+
+    encoder: GraphNames
+    """Reads the source."""
+
+    decoder_step: GraphNames
+    """Takes every row one token further."""
+
+    model: TransformerConfig
+    """The network."""
+
+    search: SearchConfig
+    """The settings of the search unless others are given."""
+
+    languages: Languages
+    """From which language to which."""
+
+    @classmethod
+    def of(cls, description: BundleDescription, precision: str) -> "OnnxSettings":
+        """The settings of a bundle that is exported in `precision`."""
+        model = description.model
+        memory, past, present = (
+            tuple(name for pair in cache_names(kind, model.num_decoder_layers) for name in pair)
+            for kind in ("memory", "past", "present")
+        )
+        return cls.model_validate(
+            {
+                "precision": precision,
+                "unknown_id": Tokenizer.unknown_id,
+                "end_id": Tokenizer.end_id,
+                "pad_id": model.vocabulary - 1,
+                "max_positions": model.max_positions if model.positions == "learned" else None,
+                "encoder": GraphNames(file=ENCODER_FILE, inputs=(SOURCE_IDS,), outputs=(SOURCE_MASK, *memory)),
+                "decoder_step": GraphNames(
+                    file=DECODER_STEP_FILE,
+                    inputs=(LAST_IDS, SOURCE_MASK, *memory, *past),
+                    outputs=(LOG_PROBABILITIES, *present),
+                ),
+                "model": model,
+                "search": description.search,
+                "languages": description.languages,
+            }
+        )
+
+
+def read_settings(folder: Path) -> OnnxSettings:
+    """Read the config.json of `folder`."""
+    path = folder / CONFIG_FILE
+    try:
+        return OnnxSettings.model_validate_json(path.read_bytes())
+    except OSError as error:
+        raise BundleError(f"{path}: cannot be read ({error.strerror}): give a folder that was exported") from None
+    except ValidationError as error:
+        raise BundleError(
+            f"{path}: {first_problem(error)}: give a folder that transduce export --to onnx has written"
+        ) from None
+
+
+Arrays = Mapping[str, NDArray[Any]]
+"""By the names that they have in the graphs."""
+
+
+@dataclass(frozen=True)
+class _State:
+    memory: Arrays
+    past: Arrays
+    width: int
+
+    def select(self, sentences: Int[Tensor, " kept"] | None, parents: Int[Tensor, "kept width"]) -> "_State":
+        chosen = torch.arange(len(parents)) if sentences is None else sentences
+        rows = (chosen[:, None] * self.width + parents).flatten().numpy()
+        memory = self.memory if sentences is None else _select_rows(self.memory, sentences.numpy())
+        return _State(memory, _select_rows(self.past, rows), parents.size(1))
+
+
+def _select_rows(arrays: Arrays, rows: Int[np.ndarray, " chosen"]) -> Arrays:
+    return {name: array.take(rows, axis=0) for name, array in arrays.items()}
+
+
+class OnnxNetwork:
+    """Both graphs of an export as `translation.Network`, each on one thread; several threads may call it at a time."""
+
+    def __init__(self, folder: Path) -> None:
+        onnxruntime = import_optional("onnxruntime", "running a model in ONNX Runtime")
+        self.runtime = f"ONNX Runtime {onnxruntime.__version__}"
+        self.settings = read_settings(folder)
+        self.longest = self.settings.max_positions or sys.maxsize
+        options = onnxruntime.SessionOptions()
+        options.intra_op_num_threads = 1
+        options.enable_mem_pattern = False  # it would remember something for every new length
+        self._encoder, self._decoder_step = (
+            _open_session(onnxruntime, folder / graph.file, options)
+            for graph in (self.settings.encoder, self.settings.decoder_step)
+        )
+
+    def start(
+        self, source_ids: Int[Tensor, "sentences source"], source_mask: Bool[Tensor, "sentences source"]
+    ) -> _State:
+        """Run the encoder, which recognises `<pad>` by itself and needs no mask."""
+        del source_mask
+        self._check_length(source_ids.size(1))
+        outputs = self._encoder.run(None, {SOURCE_IDS: source_ids.numpy()})
+        memory = dict(zip(self.settings.encoder.outputs, outputs, strict=True))
+        model = self.settings.model
+        past = {
+            name: np.zeros((len(source_ids), model.num_heads, 0, width), np.float32)
+            for pair in cache_names("past", model.num_decoder_layers)
+            for name, width in zip(pair, (model.d_k, model.d_v), strict=True)
+        }
+        return _State(memory, past, 1)
+
+    def step(
+        self, last_ids: Int[Tensor, "sentences width"], state: _State
+    ) -> tuple[Float[Tensor, "sentences width vocabulary"], _State]:
+        self._check_length(next(iter(state.past.values())).shape[2] + 1)
+        inputs = {LAST_IDS: last_ids.flatten().numpy(), **state.memory, **state.past}
+        log_probs, *present = self._decoder_step.run(None, inputs)
+        past = dict(zip(state.past, present, strict=True))  # both in the order of the layers, keys before values
+        return torch.from_numpy(log_probs).view(*last_ids.shape, -1), _State(state.memory, past, last_ids.size(1))
+
+    def _check_length(self, length: int) -> None:
+        if length > self.longest:
+            raise UserError(
+                f"a sentence reaches position {length}; this model has learned positions up to {self.longest} "
+                f"(model.max_positions): split the sentence"
+            )
+
+
+def _open_session(onnxruntime: Any, path: Path, options: Any) -> Any:  # noqa: ANN401 - of an optional package without types
+    if not path.is_file():
+        raise BundleError(f"{path}: is missing; give a folder that transduce export --to onnx has written")
+    try:
+        return onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
+    except Exception as error:  # its exceptions have no common parent
+        raise BundleError(f"{path}: ONNX Runtime cannot read it: {error}; use an undamaged copy") from error
+
+
+BATCH_TOKENS = 4096
+MOST_ROWS = 64
+"""Sentences of a batch: its log-probabilities should not take much memory."""
+
+
+class OnnxRuntime:
+    """ONNX Runtime with an export loaded, as `Runtime`; everything is computed by the step, token by token."""
+
+    def __init__(self, folder: Path) -> None:
+        self._network = OnnxNetwork(folder)
+        self._engine = make_engine(self._network)
+        self._tokenizer = Tokenizer.load(folder)
+        self.name = self._network.runtime
+
+    def encode(self, texts: Sequence[str]) -> list[list[int]] | None:
+        return list(map(self._tokenizer.as_source, self._tokenizer.encode_all(texts)))
+
+    def decode(self, ids: Sequence[Sequence[int]]) -> list[str] | None:
+        return list(map(self._tokenizer.decode, ids))
+
+    def score_targets(self, sources: Sequence[Sequence[int]], targets: Sequence[Sequence[int]]) -> list[list[float]]:
+        found: list[list[float]] = [[] for _ in sources]
+        lengths = [max(len(source), len(target)) for source, target in zip(sources, targets, strict=True)]
+        for indices in batch_by_length(lengths, BATCH_TOKENS, MOST_ROWS):
+            source_ids, target_ids = (self._pad([rows[index] for index in indices]) for rows in (sources, targets))
+            state = self._network.start(source_ids, source_ids != self._tokenizer.pad_id)
+            last_ids = torch.full((len(indices), 1), self._tokenizer.pad_id)
+            for next_ids in target_ids.T:
+                log_probs, state = self._network.step(last_ids, state)
+                last_ids = next_ids[:, None]
+                scores = log_probs.gather(-1, last_ids[..., None]).flatten().tolist()
+                for index, score in zip(indices, scores, strict=True):
+                    found[index].append(score)
+        return [scores[: len(target)] for scores, target in zip(found, targets, strict=True)]
+
+    def translate_greedily(self, sources: Sequence[Sequence[int]], max_lengths: Sequence[int]) -> list[list[int]]:
+        most = max(max_lengths, default=1) + 1  # at its own limit, our search ends a translation
+        found = self._engine.search(sources, SearchConfig(beam=1, max_extra_length=most, max_length=most))
+        return [best.ids[:limit] for (best,), limit in zip(found, max_lengths, strict=True)]
+
+    def _pad(self, rows: Sequence[Sequence[int]]) -> Int64[Tensor, "rows length"]:
+        longest = max(map(len, rows))
+        return torch.tensor([[*row, *[self._tokenizer.pad_id] * (longest - len(row))] for row in rows])
+
+
+def make_engine(network: OnnxNetwork) -> NetworkEngine:
+    """Transduce's search with this network: as many batches at a time as PyTorch has threads, each on one of them."""
+    settings = network.settings
+    return NetworkEngine(network, settings.end_id, settings.model.vocabulary, longest=network.longest)
+
+
+def load(folder: Path, device: str = "cpu") -> NetworkEngine:
+    """Load the export in `folder` as an engine; PyTorch computes nothing of the network.
+
+    Raises:
+        ConfigError: the device is another than the CPU.
+    """
+    if device not in {"auto", "cpu"}:
+        raise ConfigError(f"device = {device!r}: the engine onnx computes on the cpu")
+    return make_engine(OnnxNetwork(folder))
+
+
+_JOINT_TOKENIZER = """\
+TOKENIZER = SentencePieceProcessor(model_file=str(FOLDER / "tokenizer.model"))
+encode, decode = TOKENIZER.encode, TOKENIZER.decode
+"""
+
+
+def onnx_card(settings: OnnxSettings) -> str:
+    """The README.md of an exported folder."""
+    d_k, d_v = settings.model.d_k, settings.model.d_v
+    widths = d_k if d_k == d_v else f"{d_k} (keys) or {d_v}"
+    return render_card(__file__, settings, settings.precision, opset=OPSET, widths=widths)
+
+
+def example_programs(*, is_joint: bool) -> Mapping[str, str]:
+    """The programs of an export by name; with two SentencePiece models, `translate.py` imports a second module."""
+    folder = Path(__file__).parent
+    translate = (folder / "translate.txt").read_text(encoding="utf-8")
+    if is_joint:
+        return {"translate.py": translate}
+    imported = "from sentencepiece import SentencePieceProcessor", "from separate_tokenizer import decode, encode"
+    tokenizer = (folder / "separate_tokenizer.txt").read_text(encoding="utf-8")
+    return {
+        "translate.py": translate.replace(_JOINT_TOKENIZER, "").replace(*imported),
+        "separate_tokenizer.py": tokenizer,
+    }
+
+
+MOST_BYTES = 2**31 - 2**24
+"""Bytes of weights in one file: protocol buffers end at two gigabytes."""
+
+_ROWS = re.compile(r"(?P<name>.+)\[(?P<start>\d+):\d+\]")
+
+
+class OnnxFormat:
+    """The `ExportFormat` of ONNX: a folder with two graphs, the tokenizer, and a program that translates by them."""
+
+    precisions = ("float32", "float16", "int8")
+    suffix = ""
+
+    def obstacles(self, bundle: Bundle) -> list[str]:
+        """Every network of a known attention score can be expressed, up to some size."""
+        found, size = source_obstacles(bundle.load_tokenizer(), "translate.py"), bundle.description.files[WEIGHTS].bytes
+        score = bundle.description.model.attention_score
+        if score not in ATTENTION_SCORES_OF_GRAPHS:
+            found = [
+                *found,
+                f'attention_score = "{score}": the graphs know {", ".join(ATTENTION_SCORES_OF_GRAPHS)} alone',
+            ]
+        if size <= MOST_BYTES:
+            return found
+        return [*found, f"{size / 2**30:.1f} GB of weights: a file of ONNX holds less than 2 GB"]
+
+    def write(self, bundle: Bundle, path: Path, precision: str) -> None:
+        model, tokenizer = bundle.load_model(), bundle.load_tokenizer()
+        (path / ENCODER_FILE).write_bytes(encoder_graph(model, precision))
+        (path / DECODER_STEP_FILE).write_bytes(decoder_step_graph(model, precision))
+        for name, content in tokenizer.files.items():
+            (path / name).write_bytes(content)
+        settings = OnnxSettings.of(bundle.description, precision)
+        texts = {
+            CONFIG_FILE: settings.model_dump_json(indent=2) + "\n",
+            "README.md": onnx_card(settings),
+            **example_programs(is_joint=tokenizer.is_joint),
+        }
+        for name, text in texts.items():
+            (path / name).write_text(text, encoding="utf-8", newline="\n")
+
+    def load(self, path: Path, tokenizer: Tokenizer) -> Runtime:  # noqa: ARG002 - the folder has its own
+        return OnnxRuntime(path)
+
+    def read_back(self, path: Path) -> Mapping[str, Tensor] | None:
+        """Bytes have their scales elsewhere in the graph."""
+        if read_settings(path).precision == "int8":
+            return None
+        parts: dict[str, dict[int, Tensor]] = defaultdict(dict)
+        for file in (ENCODER_FILE, DECODER_STEP_FILE):
+            for label, tensor in _read_weights(path / file):
+                rows = _ROWS.fullmatch(label)
+                name, start = (label, 0) if rows is None else (rows["name"], int(rows["start"]))
+                if not torch.equal(parts[name].setdefault(start, tensor), tensor):
+                    raise BundleError(f"{path}: {label} is not the same in both graphs, and in this model it is one")
+        return {name: torch.cat([tensor for _, tensor in sorted(found.items())]) for name, found in parts.items()}
+
+
+def _read_weights(path: Path) -> Iterator[tuple[str, Tensor]]:
+    onnx = import_optional("onnx", "reading ONNX graphs")
+    for initializer in onnx.load(path).graph.initializer:
+        if not initializer.name.startswith(CONSTANT):
+            yield initializer.name, torch.from_numpy(onnx.numpy_helper.to_array(initializer).copy())
+
+
+FORMAT = OnnxFormat()

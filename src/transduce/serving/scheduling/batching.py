@@ -14,8 +14,8 @@ from typing import Any, Protocol, runtime_checkable
 from transduce.config import SearchConfig
 from transduce.kernels.device import make_single_core_executor
 from transduce.serving.errors import Draining, QueueFull, TooLong
-from transduce.serving.limits import Limits
 from transduce.serving.monitoring import Metrics
+from transduce.serving.scheduling import Limits
 from transduce.translation import batch_by_length
 
 TURN_SIZE = 16

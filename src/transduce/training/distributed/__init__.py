@@ -1,1 +1,290 @@
-"""Training one model in several processes: ranks, sharding, micro-batches, and the batches that the ranks share."""
+"""Training one model in several processes: the ranks that torchrun starts, or this process alone.
+
+The model is copied to each of them (DDP), or each has a part of every tensor (FSDP2; Zhao et al. 2023). Sharded tensors
+are recognised by a method of theirs, as importing their class takes half a second even where there is one device.
+"""
+
+import gc
+import os
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import dataclass
+from datetime import timedelta
+from importlib import import_module
+from typing import TypeVar
+
+import torch
+from torch import Tensor, nn
+from torch import distributed as dist
+from torch.distributed.distributed_c10d import PrefixStore, Store
+from torch.distributed.rendezvous import rendezvous
+from torch.nn.parallel import DistributedDataParallel
+
+from transduce.bundle import load_tensors, model_tensors
+from transduce.data import Batch
+from transduce.errors import ConfigError, EndedElsewhere, Interrupted, TrainingError
+from transduce.model import Transformer
+
+LONGEST_WAIT = timedelta(days=1)
+"""Timeout for another rank, which may have a corpus to prepare or a long text to translate."""
+
+Result = TypeVar("Result")
+
+
+@dataclass(frozen=True)
+class Ranks:
+    """This process among those that train one model. All of them must call the same methods in the same order.
+
+    All tensors given to its methods lie on the CPU.
+    """
+
+    rank: int = 0
+    """Number of this process, from 0."""
+    size: int = 1
+    """Number of processes."""
+    launcher: int = 0
+    """Process id of torchrun; 0 if it is not known."""
+
+    @property
+    def is_first(self) -> bool:
+        """Whether this rank writes the run's folder and reports to the user."""
+        return self.rank == 0
+
+    @property
+    def is_orphan(self) -> bool:
+        """Whether torchrun was killed, which leaves the ranks running."""
+        return bool(self.launcher) and os.getppid() != self.launcher
+
+    def sum(self, values: Tensor) -> Tensor:
+        """The sum over all ranks, in place."""
+        return self._all_reduce(values, dist.ReduceOp.SUM)
+
+    @property
+    def local_size(self) -> int:
+        """Number of ranks on this machine, which share the memory of its CPU."""
+        return int(os.environ["LOCAL_WORLD_SIZE"]) if self.size > 1 else 1
+
+    def max(self, number: int) -> int:
+        """The maximum of the numbers of all ranks."""
+        return int(self._all_reduce(torch.tensor(number), dist.ReduceOp.MAX))
+
+    def any(self, condition: bool) -> bool:
+        """Whether the condition holds on at least one rank."""
+        return bool(self.max(int(condition)))
+
+    def gather(self, values: Tensor) -> list[Tensor]:
+        """The values of all ranks, in their order; as many from each."""
+        if self.size == 1:
+            return [values]
+        gathered = [torch.empty_like(values) for _ in range(self.size)]
+        dist.all_gather(gathered, values)
+        return gathered
+
+    def are_equal(self, number: int) -> bool:
+        """Whether all ranks have the same number, of at most 63 bits."""
+        maximum, negative_minimum = self._all_reduce(torch.tensor([number, -number]), dist.ReduceOp.MAX).tolist()
+        return bool(maximum == -negative_minimum)
+
+    def broadcast(self, values: Tensor) -> Tensor:
+        """The first rank's values, in place."""
+        if self.size > 1:
+            dist.broadcast(values, src=0)
+        return values
+
+    def barrier(self) -> None:
+        """Wait until every rank has called this."""
+        self.max(0)
+
+    def call_first_rank_first(self, make: Callable[[], Result]) -> Result:
+        """Call `make` on the first rank, then on the others, which find on the disk what the first has written."""
+        if not self.is_first:
+            self.barrier()
+        result = make()
+        if self.is_first:
+            self.barrier()
+        return result
+
+    def select_device(self, device: torch.device) -> torch.device:
+        """The device that this rank computes on: each rank of a machine has a GPU of its own.
+
+        Raises:
+            ConfigError: there are more ranks than GPUs, or the device cannot be one of several.
+        """
+        if self.size == 1 or device.type == "cpu":
+            return device
+        if device.type != "cuda":
+            raise ConfigError(f"training.device: {self.size} ranks cannot train on {device}: set it to cpu or cuda")
+        number = int(os.environ["LOCAL_RANK"])
+        if number >= torch.cuda.device_count():
+            raise ConfigError(
+                f"rank {self.rank} needs GPU {number} of this machine, counted from 0, and it has "
+                f"{torch.cuda.device_count()}: give torchrun a lower --nproc-per-node"
+            )
+        torch.cuda.set_device(number)
+        return torch.device("cuda", number)
+
+    def _all_reduce(self, values: Tensor, operation: dist.ReduceOp.RedOpType) -> Tensor:
+        if self.size > 1:
+            dist.all_reduce(values, operation)
+        return values
+
+
+ALONE = Ranks()
+
+
+@contextmanager
+def connect_ranks() -> Iterator[Ranks]:
+    """Connect the ranks that torchrun has started, by gloo, and GPUs by NCCL; without torchrun there is one rank.
+
+    An error of one rank ends all of them, and only that rank raises it.
+
+    Raises:
+        ConfigError: torchrun is set up so that it cannot restart what fails on one of several machines.
+        EndedElsewhere: another rank has ended first.
+        TrainingError: another rank was killed.
+    """
+    if dist.is_initialized():
+        yield Ranks(dist.get_rank(), dist.get_world_size(), os.getppid() if dist.is_torchelastic_launched() else 0)
+        return
+    if not dist.is_torchelastic_launched() or os.environ["WORLD_SIZE"] == "1":
+        yield ALONE
+        return
+    # Import before init_process_group. Imported later, the module keeps the process group alive, and gloo's threads
+    # disturb shutdown.
+    import_module("torch.distributed.nn")
+    store, rank, size = _find_other_ranks()
+    try:
+        dist.init_process_group(choose_backend(), store=store, rank=rank, world_size=size, timeout=LONGEST_WAIT)
+        yield Ranks(rank, size, os.getppid())
+    except BaseException as error:
+        try:
+            is_first_to_end = store.add("ended", 1) == 1
+        except dist.DistError:  # torchrun itself was killed
+            is_first_to_end = rank == 0
+        # NCCL would wait for ranks that are still at work; a requested end is known to all.
+        uses_nccl = torch.cuda.is_initialized()  # type: ignore[no-untyped-call]
+        if dist.is_initialized() and (isinstance(error, Interrupted) or not uses_nccl):
+            dist.destroy_process_group()
+        if not is_first_to_end:
+            raise EndedElsewhere from error
+        if _is_lost_connection(error):
+            raise TrainingError(
+                f"rank {rank} has lost another rank, which ended without a word; started again, the run goes on from "
+                f"its last checkpoint, as torchrun does by itself with --max-restarts"
+            ) from error
+        raise
+    # A sharded model is a cycle of references, which holds the connection: see above.
+    gc.collect()
+    dist.destroy_process_group()
+
+
+def choose_backend() -> str:
+    """The backends of torch.distributed; by default, a machine with a GPU would have none for tensors on the CPU."""
+    return "cpu:gloo,cuda:nccl" if torch.cuda.is_available() else "gloo"
+
+
+def can_restart() -> bool:
+    """Whether torchrun repeats the command when a rank has failed (`--max-restarts`)."""
+    return os.environ.get("TORCHELASTIC_MAX_RESTARTS", "0") != "0"
+
+
+def _find_other_ranks() -> tuple[Store, int, int]:
+    """The store where ranks find each other's addresses, the number of this rank, and the number of ranks."""
+    is_kept = os.environ["TORCHELASTIC_USE_AGENT_STORE"] == str(True)
+    if is_kept and can_restart() and os.environ["GROUP_WORLD_SIZE"] != "1":
+        if os.environ["RANK"] != "0":
+            raise EndedElsewhere
+        raise ConfigError(
+            "on several machines, torchrun --max-restarts needs --rdzv-backend=c10d and in its environment "
+            "TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1: otherwise, what it starts anew does not find each other"
+        )
+    store, rank, size = next(rendezvous("env://", timeout=LONGEST_WAIT))
+    if is_kept:
+        # The store outlives the processes, and restarted ones would find the addresses of those that failed. Each
+        # machine counts starts for itself: hence the error above.
+        store = PrefixStore(f"start {os.environ['TORCHELASTIC_RESTART_COUNT']}", store)
+    return store, rank, size
+
+
+def _is_lost_connection(error: BaseException) -> bool:
+    """Whether NCCL or gloo, which has no error class of its own, has lost its connection."""
+    return isinstance(error, dist.DistError) or (isinstance(error, RuntimeError) and "gloo" in str(error))
+
+
+def wrap_for_distributed(
+    module: nn.Module, model: Transformer, sharding: str, ranks: Ranks, device: torch.device
+) -> nn.Module:
+    """Wrap `module` so that every backward pass ends in the mean gradient of all ranks; a single rank needs no wrapper.
+
+    `module` contains `model`, takes a `Batch`, and returns a tuple that begins with the loss. With `sharding` "fsdp",
+    each rank keeps its part of every parameter of `model`.
+    """
+    if ranks.size == 1:
+        return module
+    if sharding == "none":
+        parallel = DistributedDataParallel(module)
+        parallel.broadcast_buffers = False  # they are constants
+        # DDP orders what it sums by its first backward pass, and with three ranks or more the order decides rounding. A
+        # first pass over a batch without a loss makes a resumed run sum in the same order.
+        parallel(Batch.from_ids([[0]], [[0]], model.pad_id).mask_loss().to(device))[0].backward()
+        parallel.zero_grad()
+        return parallel
+    from torch.distributed.device_mesh import init_device_mesh  # noqa: PLC0415 - see above
+    from torch.distributed.fsdp import fully_shard  # noqa: PLC0415 - see above
+
+    mesh = init_device_mesh(device.type, (ranks.size,))
+    for layer in (*model.encoder.layers, *model.decoder.layers):
+        fully_shard(layer, mesh=mesh)
+    fully_shard(module, mesh=mesh)
+    return module
+
+
+def is_sharded(module: nn.Module) -> bool:
+    """Whether each rank holds only a part of the weights."""
+    return any(hasattr(parameter, "full_tensor") for parameter in module.parameters())
+
+
+def no_sync(module: nn.Module) -> AbstractContextManager[None]:
+    """Keep gradients on the rank, to be summed over all ranks by a later backward pass outside of this context.
+
+    With FSDP they are summed at once: unsharded gradients would take the memory that it saves.
+    """
+    return module.no_sync() if isinstance(module, DistributedDataParallel) else nullcontext()
+
+
+def full_tensor(tensor: Tensor) -> Tensor:
+    """The unsharded tensor; of a sharded one, all ranks call this together."""
+    return tensor.full_tensor() if hasattr(tensor, "full_tensor") else tensor
+
+
+def distribute_like(tensor: Tensor, own: Tensor) -> Tensor:
+    """This rank's part of an unsharded `tensor` if `own` is sharded; otherwise all of it, on the device of `own`."""
+    tensor = tensor.to(own.device)
+    if not (hasattr(own, "device_mesh") and hasattr(own, "placements")):
+        return tensor
+    from torch.distributed.tensor import distribute_tensor  # noqa: PLC0415 - see above
+
+    # None: each rank takes its part from its own copy, without communication.
+    return distribute_tensor(tensor, own.device_mesh, own.placements, src_data_rank=None)
+
+
+def gather_full_tensors(tensors: Mapping[str, Tensor], ranks: Ranks) -> dict[str, Tensor]:
+    """All tensors unsharded on the first rank, on the CPU if they were sharded; nothing on the other ranks."""
+    found: dict[str, Tensor] = {}
+    for name, tensor in tensors.items():
+        unsharded = full_tensor(tensor)
+        if ranks.is_first:
+            found[name] = tensor if unsharded is tensor else unsharded.cpu()
+    return found
+
+
+def gather_model(model: Transformer, ranks: Ranks) -> Transformer:
+    """The model itself, or if it is sharded, on the first rank an unsharded copy; all ranks call this together."""
+    if not is_sharded(model):
+        return model
+    weights = gather_full_tensors(model_tensors(model), ranks)
+    if not ranks.is_first:
+        return model
+    copy = Transformer(model.config)
+    load_tensors(copy, weights, "the sharded model")
+    return copy.to(next(model.parameters()).device)

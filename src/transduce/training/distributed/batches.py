@@ -40,7 +40,7 @@ from transduce.data import (
 )
 from transduce.errors import TrainingError
 from transduce.kernels.memory import give_back_freed_memory
-from transduce.training.distributed.ranks import ALONE, Ranks
+from transduce.training.distributed import ALONE, Ranks
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from typing import TypeVar
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
-from transduce.training.reporting.metrics import Line, select_lines
+from transduce.training.reporting import Line, select_lines
 
 Item = TypeVar("Item")
 

@@ -16,6 +16,7 @@ from transduce.bundle import replace_file
 from transduce.config import RunConfig, flatten, to_toml
 from transduce.errors import MissingExtraError
 from transduce.training.diagnosis import CHECKS
+from transduce.training.reporting import Line, select_lines
 from transduce.training.reporting.charts import (
     FOLDER,
     MOST_POINTS,
@@ -29,7 +30,6 @@ from transduce.training.reporting.charts import (
     select_validations,
     to_finite,
 )
-from transduce.training.reporting.metrics import Line, select_lines
 from transduce.training.run_folder import RunFolder
 from transduce.training.stopping import explain_early_stop
 

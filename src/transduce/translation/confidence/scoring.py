@@ -21,8 +21,8 @@ from transduce.kernels.linear import pad_to_whole_rows
 from transduce.model import Transformer
 from transduce.search import Hypothesis
 from transduce.text import Tokenizer
-from transduce.translation.descriptions import DescribedFields, Token
 from transduce.translation.engines.engine import batch_by_length
+from transduce.translation.options import DescribedFields, Token
 
 Pair = tuple[str, str]
 

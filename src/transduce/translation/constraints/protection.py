@@ -25,7 +25,7 @@ from transduce.text import (
     restore_spacing,
     split_tagged_sentences,
 )
-from transduce.translation.descriptions import ProtectionMethod
+from transduce.translation.options import ProtectionMethod
 from transduce.translation.translator import Translation
 
 

@@ -11,8 +11,8 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from transduce.text import ProtectedSpan, find_protected_spans, find_run_before, find_run_behind, find_whole
+from transduce.translation.constraints import TextConstraints, spell
 from transduce.translation.constraints.protection import ConstrainedText, Place, replace_places
-from transduce.translation.constraints.text_constraints import TextConstraints, spell
 from transduce.translation.translator import EncodedText, Translation, Translator
 
 if TYPE_CHECKING:

@@ -5,8 +5,8 @@ import pytest
 
 from transduce.errors import ConfigError
 from transduce.serving.errors import TooLong
-from transduce.serving.limits import Limits, count_characters
 from transduce.serving.models import LoadedModel, ModelSettings
+from transduce.serving.scheduling import Limits, count_characters
 from transduce.translation import TranslationOptions
 
 MAY_BE_NOTHING = {"max_delay_milliseconds", "max_alternatives"}

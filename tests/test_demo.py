@@ -8,7 +8,8 @@ from itertools import chain
 import pytest
 from num2words import num2words
 
-from transduce.demo import UNSEEN_DIGEST, check_unseen_pairs, sentence_pairs, sentences, training_pairs, unseen_pairs
+from transduce import demo
+from transduce.demo import UNSEEN_DIGEST, check_unseen_pairs, sentence_pairs, training_pairs, unseen_pairs
 from transduce.errors import MissingExtraError, TransduceError
 
 KNOWN = {
@@ -44,21 +45,21 @@ ONCE = sentence_pairs(40_000, 3)
 @pytest.mark.parametrize(("source", "target"), KNOWN.items())
 def test_cardinals_that_are_easily_spelt_wrong(source: str, target: str) -> None:
     numbers = [*range(1001), 1001, 6000, 43_205, 101_000, 901_001]
-    words = {sentences._english(number, "cardinal"): sentences._german(number, "cardinal") for number in numbers}
+    words = {demo._english(number, "cardinal"): demo._german(number, "cardinal") for number in numbers}
     assert words[source] == target
 
 
 @pytest.mark.parametrize(("number", "german"), KNOWN_ORDINALS.items())
 def test_ordinals_that_are_easily_spelt_wrong(number: int, german: str) -> None:
-    assert sentences._german(number, "ordinal") == german
+    assert demo._german(number, "ordinal") == german
 
 
 @pytest.mark.parametrize("form", ["cardinal", "ordinal"])
-def test_joined_numbers_are_those_of_num2words_but_for_its_comma_and_its_s(form: sentences.Form) -> None:
+def test_joined_numbers_are_those_of_num2words_but_for_its_comma_and_its_s(form: demo.Form) -> None:
     for number in chain(range(991, 1320), range(1001, 1_000_000, 3331)):
         english, german = (num2words(number, lang=language, to=form) for language in ("en", "de"))
-        assert sentences._english(number, form) == english.replace(",", "")
-        assert sentences._german(number, form) == german.replace("einstausend", "eintausend")
+        assert demo._english(number, form) == english.replace(",", "")
+        assert demo._german(number, form) == german.replace("einstausend", "eintausend")
 
 
 def draws(*values: int) -> Callable[[int], int]:
@@ -98,15 +99,15 @@ def draws(*values: int) -> Callable[[int], int]:
         ),
     ],
 )
-def test_a_date_that_everybody_knows(on: int, weekday: int, year: int, order: int, pair: sentences.Pair) -> None:
+def test_a_date_that_everybody_knows(on: int, weekday: int, year: int, order: int, pair: demo.Pair) -> None:
     days_from_year_1000_to_the_moon = 354_120
-    assert sentences._draw_date_pair(draws(days_from_year_1000_to_the_moon, on, weekday, year, order)) == pair
+    assert demo._draw_date_pair(draws(days_from_year_1000_to_the_moon, on, weekday, year, order)) == pair
 
 
 def test_years() -> None:
-    assert sentences._draw_year_pair(draws(984)) == ("nineteen eighty-four", "neunzehnhundertvierundachtzig")
-    assert sentences._draw_year_pair(draws(66)) == ("ten sixty-six", "eintausendsechsundsechzig")
-    assert sentences._draw_year_range_pair(draws(917, 914)) == (
+    assert demo._draw_year_pair(draws(984)) == ("nineteen eighty-four", "neunzehnhundertvierundachtzig")
+    assert demo._draw_year_pair(draws(66)) == ("ten sixty-six", "eintausendsechsundsechzig")
+    assert demo._draw_year_range_pair(draws(917, 914)) == (
         "from nineteen fourteen to nineteen eighteen",
         "von neunzehnhundertvierzehn bis neunzehnhundertachtzehn",
     )
@@ -118,7 +119,7 @@ def test_one_english_sentence_has_one_german_translation() -> None:
     for source, target in chain(ONCE, sentence_pairs(40_000, 4), unseen_pairs()):
         assert known.setdefault(source, target) == target
     for number in range(1000, 2100):
-        spelt = sentences._english(number, "cardinal"), sentences._german(number, "cardinal")
+        spelt = demo._english(number, "cardinal"), demo._german(number, "cardinal")
         assert known.setdefault(*spelt) == spelt[1]
 
 
@@ -174,14 +175,14 @@ def test_what_cannot_be_guessed_is_seen(trained_on: list[tuple[str, str]]) -> No
 
 def test_the_unseen_pairs_are_frozen(monkeypatch: pytest.MonkeyPatch) -> None:
     check_unseen_pairs()
-    monkeypatch.setattr(sentences, "_UNSEEN_SEED", 1)
+    monkeypatch.setattr(demo, "_UNSEEN_SEED", 1)
     with pytest.raises(TransduceError, match=UNSEEN_DIGEST[:12]):
         check_unseen_pairs()
 
 
 @pytest.mark.parametrize(("package", "memory"), [("num2words", "_small_number"), ("babel", "_calendar")])
 def test_without_the_extra(package: str, memory: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    getattr(sentences, memory).cache_clear()
+    getattr(demo, memory).cache_clear()
     for module in (package, f"{package}.dates"):
         monkeypatch.setitem(sys.modules, module, None)
     with pytest.raises(MissingExtraError, match=re.escape("pip install 'transduce[demo]'")):
