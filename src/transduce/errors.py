@@ -14,6 +14,7 @@ A message names the value that was found, the rule it breaks and what to do abou
     ├── ParityError              another program does not compute the same as a model
     ├── WriteError               a file or folder that could not be written, as on a full disk
     ├── TrainingError            training that cannot go on
+    ├── NotANumberError          a probability of a model that is NaN
     ├── EndedElsewhere           another rank of the run has ended, and says why
     ├── Refusal                  a server refuses a request for now; the subclasses are in serving/errors.py
     └── Interrupted              exit code 130: Ctrl-C or SIGTERM, after the state was saved
@@ -75,6 +76,13 @@ class WriteError(TransduceError):
 
 class TrainingError(TransduceError):
     """Training cannot go on: what it computes is no number, memory or disk do not hold it, or another rank was lost."""
+
+
+class NotANumberError(TransduceError):
+    """A probability of a model is NaN."""
+
+    def __init__(self) -> None:
+        super().__init__("the model's probabilities are not numbers (NaN): its weights are damaged, or diverged")
 
 
 class EndedElsewhere(TransduceError):  # noqa: N818 - the error is another rank's

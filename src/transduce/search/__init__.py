@@ -12,9 +12,6 @@ if TYPE_CHECKING:
     from transduce.search.beam import beam_search
     from transduce.search.constraints import LogitsProcessor
     from transduce.search.interface import (
-        BeamStep,
-        BestContinuations,
-        BestStepFunction,
         Constraints,
         Hypothesis,
         Sampling,
@@ -29,18 +26,13 @@ else:
         {
             "transduce.search.beam": "beam_search",
             "transduce.search.constraints": "LogitsProcessor",
-            "transduce.search.interface": (
-                "BeamStep BestContinuations BestStepFunction Constraints Hypothesis Sampling SearchTask length_penalty"
-            ),
+            "transduce.search.interface": "Constraints Hypothesis Sampling SearchTask length_penalty",
             "transduce.search.sampling": "sample_search",
             "transduce.search.step_function": "SearchState StepFunction",
         },
     )
 
 __all__ = [
-    "BeamStep",
-    "BestContinuations",
-    "BestStepFunction",
     "Constraints",
     "Hypothesis",
     "LogitsProcessor",

@@ -9,19 +9,13 @@ from torch import Tensor
 
 from transduce.kernels.token_choice import find_best_continuations
 from transduce.search.constraints import Automaton, LogitsProcessor
-from transduce.search.interface import BestStepFunction, Constraints, Hypothesis, SearchTask, compact_batch
-from transduce.search.sentence_search import (
-    Candidate,
-    LiveHypothesis,
-    SentenceSearch,
-    check_settings,
-    search_best_continuations,
-)
+from transduce.search.interface import Constraints, Hypothesis, SearchTask, compact_batch
+from transduce.search.sentence_search import Candidate, LiveHypothesis, SentenceSearch, check_settings
 from transduce.search.step_function import StateT, StepFunction
 
 
 @torch.no_grad()
-def beam_search(  # noqa: PLR0913 - what computes, what is searched, and how
+def beam_search(
     step: StepFunction[StateT],
     state: StateT,
     task: SearchTask,
@@ -31,7 +25,6 @@ def beam_search(  # noqa: PLR0913 - what computes, what is searched, and how
     num_best: int = 1,
     logits_processor: LogitsProcessor | None = None,
     device: torch.device | str = "cpu",
-    step_best: BestStepFunction[StateT] | None = None,
 ) -> list[list[Hypothesis]]:
     """Up to `num_best` hypotheses for each sentence, best first; fewer only where the search finds no more.
 
@@ -46,15 +39,13 @@ def beam_search(  # noqa: PLR0913 - what computes, what is searched, and how
 
     With constraints or a `logits_processor`, candidates are the best continuations of every hypothesis and those that
     continue a required phrase. The beam is divided among groups of hypotheses with equally many required tokens
-    (Post & Vilar 2018). Without both, `step_best` is used instead of `step` if it is given.
+    (Post & Vilar 2018). Without both, `kernels.native.search` finds the same for a network in compiled code.
 
     Raises:
         ConfigError: `beam` or `num_best` is below 1, or `alpha` is negative.
-        TransduceError: a log-probability is NaN.
+        NotANumberError: a log-probability is NaN.
     """
     check_settings(beam, num_best, alpha)
-    if step_best is not None and task.constraints is None and logits_processor is None:
-        return search_best_continuations(step_best, state, task, beam=beam, alpha=alpha, num_best=num_best)
     searches = [
         SentenceSearch(limit, end_id=task.end_id, beam=beam, alpha=alpha, num_best=num_best, automaton=automaton)
         for limit, automaton in zip(task.max_lengths, _make_automata(task, logits_processor), strict=True)

@@ -1,57 +1,13 @@
-"""Inputs of a search, a batch of sentences and a step that chooses continuations, and its output, hypotheses."""
+"""Input of a search, a batch of sentences, and its output, hypotheses."""
 
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import NamedTuple, Optional, Protocol, TypeVar, runtime_checkable
+from functools import reduce
+from operator import add
+from typing import NamedTuple, Optional
 
 from transduce.errors import ConfigError
-
-
-class BeamStep(NamedTuple):
-    """Arguments of one step of a network that selects the best continuations by itself.
-
-    They are plain lists, because a step of a small network takes less time than making tensors.
-    """
-
-    sentences: list[int] | None
-    """Indices of the sentences of the state that are continued; None: all."""
-
-    parents: list[list[int]] | None
-    """For each of these sentences, the parents of its hypotheses, as in `SearchState.select`; None: unchanged."""
-
-    last_ids: list[list[int]]
-    """The last id of each hypothesis."""
-
-    sums: list[list[float]]
-    """The log-probability of each hypothesis, added to those of its continuations; -inf: it is not continued."""
-
-    limits: list[int]
-    """Which tokens are allowed next in each sentence: ANYTHING, NO_END or END_ALONE."""
-
-    num_best: int
-    """Number of continuations to return for each sentence."""
-
-    end_id: int
-    """The id that ends a hypothesis."""
-
-
-BestContinuations = tuple[list[float], list[int], list[int]]
-"""Log-probabilities, parents and ids of the best continuations of one sentence, best first. If there are too few, the
-rest is padding with log-probability -inf."""
-
-
-_StateT = TypeVar("_StateT")
-
-
-@runtime_checkable
-class BestStepFunction(Protocol[_StateT]):
-    """One step of decoding that returns the best continuations instead of log-probabilities; see `StepFunction`."""
-
-    def __call__(self, step: BeamStep, state: _StateT) -> tuple[list[BestContinuations], _StateT]:
-        """The result of `find_best_continuations` for each sentence, and the state that includes the last ids."""
-        ...
-
 
 Phrase = tuple[int, ...]
 
@@ -164,7 +120,8 @@ class Hypothesis:
     @classmethod
     def from_tokens(cls, ids: Sequence[int], token_scores: Sequence[float], alpha: float) -> "Hypothesis":
         """The hypothesis of `ids`, of which the last is the end symbol, with its score."""
-        return cls(list(ids), sum(token_scores) / length_penalty(len(ids), alpha), list(token_scores))
+        total = reduce(add, token_scores, 0.0)  # as searches add them up; from Python 3.12 on, `sum` rounds otherwise
+        return cls(list(ids), total / length_penalty(len(ids), alpha), list(token_scores))
 
 
 class Token(NamedTuple):

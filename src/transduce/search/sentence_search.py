@@ -1,28 +1,13 @@
-"""Beam search of one sentence: which hypotheses go on, and which are finished; and of a batch, without tensors.
+"""Beam search of one sentence: which hypotheses go on, and which are finished. It loads no torch."""
 
-This is all of beam search that a network needs that chooses the best continuations by itself, as the compiled kernels
-do. It loads no torch: a step of a small network takes less time than making tensors.
-"""
-
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from math import inf, isnan
 from operator import attrgetter
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple
 
-from transduce.errors import ConfigError, TransduceError
-from transduce.kernels.native.library import ANYTHING, END_ALONE, NO_END
+from transduce.errors import ConfigError, NotANumberError
 from transduce.search.constraints import Automaton, ConstraintState
-from transduce.search.interface import (
-    BeamStep,
-    BestStepFunction,
-    Hypothesis,
-    SearchTask,
-    Token,
-    backtrack,
-    length_penalty,
-)
-
-_StateT = TypeVar("_StateT")
+from transduce.search.interface import Hypothesis, Token, backtrack, length_penalty
 
 _NOTHING = ConstraintState(0, (), ())
 
@@ -111,16 +96,14 @@ class SentenceSearch:
         given, if its index is in `finishing`. Of the others, the first `beam` become the live hypotheses.
 
         Raises:
-            TransduceError: a log-probability is NaN.
+            NotANumberError: a log-probability is NaN.
         """
         self.length += 1
         before, live = self.live, list[LiveHypothesis]()
         beam, end_id, automaton = self._beam, self._end_id, self.automaton  # this loop is what Python does all the time
         for place, (total, score, parent, token) in enumerate(candidates):
             if isnan(score):
-                raise TransduceError(
-                    "the model's probabilities are not numbers (NaN): its weights are damaged, or diverged"
-                )
+                raise NotANumberError
             if total == -inf:
                 continue
             _, _, last, progress = before[parent]
@@ -158,56 +141,6 @@ class SentenceSearch:
             return False
         bound = self.live[0].sum / self._greatest_penalty
         return self.finished[self._num_best - 1].score >= bound
-
-
-def search_best_continuations(
-    step_best: BestStepFunction[_StateT], state: _StateT, task: SearchTask, *, beam: int, alpha: float, num_best: int
-) -> list[list[Hypothesis]]:
-    """What `beam_search` finds without constraints and logits processor, with a network that has a `step_best`.
-
-    Raises:
-        ConfigError: `beam` or `num_best` is below 1, or `alpha` is negative.
-        TransduceError: a log-probability is NaN.
-    """
-    check_settings(beam, num_best, alpha)
-    searches = [
-        SentenceSearch(limit, end_id=task.end_id, beam=beam, alpha=alpha, num_best=num_best)
-        for limit in task.max_lengths
-    ]
-    _advance_by_best_continuations(step_best, state, searches, task, beam=beam)
-    return [sentence.finished[:num_best] for sentence in searches]
-
-
-def _advance_by_best_continuations(
-    step_best: BestStepFunction[_StateT],
-    state: _StateT,
-    searches: Sequence[SentenceSearch],
-    task: SearchTask,
-    *,
-    beam: int,
-) -> None:
-    """Advance the searches of all sentences of `task`, with a network that chooses the best continuations by itself."""
-    places = list(searches)
-    kept: list[int] | None = None
-    parents: list[list[int]] | None = None
-    last_ids = [[task.start_id]] * len(places)
-    num_steps = 0
-    while places:
-        num_steps += 1
-        early = NO_END if num_steps < task.min_length else ANYTHING
-        limits = [END_ALONE if sentence.is_at_limit else early for sentence in places]
-        sums = [sentence.compute_relative_scores() for sentence in places]
-        found, state = step_best(
-            BeamStep(kept, parents, last_ids, sums, limits, num_best=2 * beam, end_id=task.end_id), state
-        )
-        for sentence, continuations in zip(places, found, strict=True):
-            sentence.advance_by_best(*continuations)
-        kept = None
-        if any(sentence.is_done for sentence in places):
-            kept = [place for place, sentence in enumerate(places) if not sentence.is_done]
-            places = [places[place] for place in kept]
-        parents = [[live.parent for live in sentence.live] for sentence in places]
-        last_ids = [sentence.last_ids() for sentence in places]
 
 
 def check_settings(beam: int, num_best: int, alpha: float) -> None:

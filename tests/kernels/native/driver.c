@@ -3,14 +3,14 @@
  * Without Python, a library can be run that is for another processor, by an emulator, and under sanitizers every byte that it
  * may touch is known: each array is an allocation of its own, exactly as large as the library may ask for.
  *
- * Prints the log-probabilities of every step, one row a line. Fails where a sentence gets other bits alone than in a batch, or
- * where the best continuations are not those of the log-probabilities.
+ * Prints the log-probabilities of every step, one row a line. Fails where a sentence gets other bits alone than in a batch,
+ * where the best continuations are not those of the log-probabilities, or where a search finds what cannot be.
  */
 #include <dlfcn.h>
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "transformer.h" /* for its structures alone */
+#include "search.h" /* for its structures alone */
 
 #define STEPS 6
 #define MOST_SENTENCES 5
@@ -54,6 +54,8 @@ static int32_t (*panel)(void), (*group_inputs)(void), (*offset)(void);
 static uint64_t (*count_room)(const transformer *, uint64_t, uint64_t, uint64_t);
 static int32_t (*encode)(const transformer *, const encoder_task *);
 static int32_t (*decode)(const transformer *, const decoder_task *, float *, const best_task *);
+static uint64_t (*count_search_room)(uint64_t, uint64_t);
+static int32_t (*search_batch)(const transformer *, search_task *);
 
 static void *find(void *library, const char *level, const char *name) {
     char symbol[100];
@@ -203,6 +205,7 @@ typedef struct {
     int num_sentences, lengths[MOST_SENTENCES], ids[MOST_SENTENCES][MOST_LENGTH];
     int widths[STEPS], parents[STEPS][MOST_SENTENCES][MOST_WIDTH], last_ids[STEPS][MOST_SENTENCES][MOST_WIDTH];
     int num_best, limits[MOST_SENTENCES];
+    int beam, min_length, max_lengths[MOST_SENTENCES], pauses;
     const float *positions; /* [MOST_LENGTH, d_model] */
 } search;
 
@@ -221,6 +224,11 @@ static search draw_search(const transformer *model) {
                 task.last_ids[step][sentence][place] = draw(model->vocabulary);
             }
     }
+    task.beam = draw_from(1, MOST_WIDTH);
+    task.min_length = draw_from(0, MOST_LENGTH);
+    task.pauses = draw_from(1, MOST_LENGTH);
+    for (int sentence = 0; sentence < task.num_sentences; sentence++)
+        task.max_lengths[sentence] = draw_from(1, MOST_LENGTH);
     task.positions = make_table(MOST_LENGTH, model->d_model);
     return task;
 }
@@ -251,45 +259,71 @@ static void check_best(const transformer *model, const float *log_probs, int wid
     }
 }
 
+/* Some sentences, and what the encoder makes of them. */
+typedef struct {
+    int num_sentences, num_tokens, longest;
+    int32_t *starts, *lengths;
+    int64_t *key_starts, num_keys;
+    float *keys, *values;
+} memory;
+
+/* Run the encoder on the sentences `first` to `last` - 1. */
+static memory read_sentences(const transformer *model, const search *task, int first, int last) {
+    const size_t sentences = (size_t)(last - first), num_layers = (size_t)model->num_decoder_layers;
+    memory found = {.num_sentences = last - first, .starts = allocate((sentences + 1) * 4), .lengths = allocate(sentences * 4),
+                    .key_starts = allocate((sentences + 1) * 8)};
+    found.starts[0] = 0;
+    found.key_starts[0] = 0;
+    for (int sentence = 0; sentence < found.num_sentences; sentence++) {
+        const int length = found.lengths[sentence] = task->lengths[first + sentence];
+        found.starts[sentence + 1] = found.num_tokens += length;
+        found.num_keys += round_up(length, panel()) * model->num_heads * model->d_k;
+        found.key_starts[sentence + 1] = found.num_keys;
+        found.longest = length > found.longest ? length : found.longest;
+    }
+    int32_t *ids = allocate((size_t)found.num_tokens * 4), *places = allocate((size_t)found.num_tokens * 4);
+    for (int sentence = 0; sentence < found.num_sentences; sentence++)
+        for (int place = 0; place < found.lengths[sentence]; place++) {
+            ids[found.starts[sentence] + place] = task->ids[first + sentence][place];
+            places[found.starts[sentence] + place] = place;
+        }
+    found.keys = allocate_floats(num_layers * (size_t)found.num_keys);
+    found.values = allocate_floats(num_layers * (size_t)found.num_tokens * (size_t)model->value_width);
+    const uint64_t room = count_room(model, (uint64_t)found.num_tokens, (uint64_t)found.longest, 0);
+    const encoder_task source = {found.num_sentences, ids, found.starts, task->positions, places, found.key_starts,
+                                 found.keys, found.values, allocate(room), room};
+    check(encode(model, &source) == DONE, "the encoder fails");
+    return found;
+}
+
+/* The decoder's task before its first step, without memory. */
+static decoder_task begin_decoder(const memory *source) {
+    return (decoder_task){.num_sentences = source->num_sentences, .source_starts = source->starts,
+                          .source_lengths = source->lengths, .key_starts = source->key_starts,
+                          .memory_keys = source->keys, .memory_values = source->values,
+                          .num_memory_keys = source->num_keys, .num_memory_tokens = source->num_tokens};
+}
+
 /* Log-probabilities [steps, rows, vocabulary] of the sentences `first` to `last` - 1. */
 static float *run(const transformer *model, const search *task, int first, int last) {
-    const int num_sentences = last - first, rounded = panel();
-    int num_tokens = 0, longest = STEPS, num_slots = 0, num_rows = 0;
-    int32_t starts[MOST_SENTENCES + 1] = {0}, lengths[MOST_SENTENCES];
-    int64_t key_starts[MOST_SENTENCES + 1] = {0};
-    for (int sentence = 0; sentence < num_sentences; sentence++) {
-        const int length = lengths[sentence] = task->lengths[first + sentence];
-        starts[sentence + 1] = num_tokens += length;
-        key_starts[sentence + 1] = key_starts[sentence] + round_up(length, rounded) * model->num_heads * model->d_k;
-        longest = length > longest ? length : longest;
-    }
+    const memory source = read_sentences(model, task, first, last);
+    const int num_sentences = last - first, longest = source.longest > STEPS ? source.longest : STEPS;
+    const size_t num_layers = (size_t)model->num_decoder_layers;
+    int num_slots = 0, num_rows = 0;
     for (int step = 0; step < STEPS; step++) {
         num_slots += task->widths[step] * num_sentences;
         num_rows = task->widths[step] * num_sentences > num_rows ? task->widths[step] * num_sentences : num_rows;
     }
-    int32_t *ids = allocate((size_t)num_tokens * 4), *places = allocate((size_t)num_tokens * 4);
-    for (int sentence = 0; sentence < num_sentences; sentence++)
-        for (int place = 0; place < lengths[sentence]; place++) {
-            ids[starts[sentence] + place] = task->ids[first + sentence][place];
-            places[starts[sentence] + place] = place;
-        }
-    const int64_t num_keys = key_starts[num_sentences];
-    const size_t num_layers = (size_t)model->num_decoder_layers;
-    float *keys = allocate_floats(num_layers * (size_t)num_keys);
-    float *values = allocate_floats(num_layers * (size_t)num_tokens * (size_t)model->value_width);
-    const uint64_t encoder_room = count_room(model, (uint64_t)num_tokens, (uint64_t)longest, 0);
-    const encoder_task source = {num_sentences, ids,  starts, task->positions,       places, key_starts,
-                                 keys,          values, allocate(encoder_room), encoder_room};
-    check(encode(model, &source) == DONE, "the encoder fails");
-
     const uint64_t room = count_room(model, (uint64_t)num_rows, (uint64_t)longest, (uint64_t)task->num_best);
     int32_t *tables[2] = {allocate((size_t)num_rows * STEPS * 4), allocate((size_t)num_rows * STEPS * 4)};
-    decoder_task target = {.num_sentences = num_sentences, .source_starts = starts, .source_lengths = lengths,
-                           .key_starts = key_starts, .memory_keys = keys, .memory_values = values,
-                           .num_memory_keys = num_keys, .num_memory_tokens = num_tokens, .num_slots = num_slots,
-                           .past_keys = allocate_floats(num_layers * (size_t)num_slots * (size_t)model->query_width),
-                           .past_values = allocate_floats(num_layers * (size_t)num_slots * (size_t)model->value_width),
-                           .ancestor_stride = STEPS, .most_keys = longest, .room = allocate(room), .room_bytes = room};
+    decoder_task target = begin_decoder(&source);
+    target.num_slots = num_slots;
+    target.past_keys = allocate_floats(num_layers * (size_t)num_slots * (size_t)model->query_width);
+    target.past_values = allocate_floats(num_layers * (size_t)num_slots * (size_t)model->value_width);
+    target.ancestor_stride = STEPS;
+    target.most_keys = longest;
+    target.room = allocate(room);
+    target.room_bytes = room;
     float *found = allocate_floats((size_t)num_slots * (size_t)model->vocabulary), *next = found;
     for (int step = 0; step < STEPS; step++) {
         const int width = task->widths[step], rows = num_sentences * width;
@@ -325,6 +359,96 @@ static float *run(const transformer *model, const search *task, int first, int l
     return found;
 }
 
+/* New memory for `count` parts of `size` bytes, with as much of each as there was. */
+static void *enlarge(const void *from, size_t count, size_t size_before, size_t size) {
+    char *to = allocate(count * size);
+    for (size_t part = 0; part < count && size_before > 0; part++)
+        memcpy(to + part * size, (const char *)from + part * size_before, size_before);
+    return to;
+}
+
+/* What a search finds. */
+typedef struct {
+    int32_t *num_found, *lengths, *ids, pause;
+    double *scores;
+    float *token_scores;
+} hypotheses;
+
+/* Search the sentences `first` to `last` - 1, with new and larger memory every `pauses` steps. */
+static hypotheses find_hypotheses(const transformer *model, const search *task, int first, int last) {
+    const memory source = read_sentences(model, task, first, last);
+    const int num_best = task->num_best < 2 * task->beam ? task->num_best : 2 * task->beam;
+    const size_t sentences = (size_t)(last - first), beam = (size_t)task->beam, rows = sentences * beam;
+    const size_t num_layers = (size_t)model->num_decoder_layers, found = sentences * (size_t)num_best;
+    const size_t query_bytes = (size_t)model->query_width * 4, value_bytes = (size_t)model->value_width * 4;
+    decoder_task step = begin_decoder(&source);
+    step.width = 1;
+    int32_t *limits = allocate(sentences * 4);
+    double *greatest = allocate(sentences * 8);
+    for (size_t sentence = 0; sentence < sentences; sentence++) {
+        limits[sentence] = task->max_lengths[(size_t)first + sentence];
+        greatest[sentence] = 1.0 + limits[sentence];
+    }
+    const uint64_t room = count_search_room(sentences, beam);
+    search_task own = {.step = &step, .positions = task->positions, .num_sentences = last - first,
+                       .start_id = model->vocabulary - 1, .end_id = 1, .beam = task->beam, .num_best = num_best,
+                       .min_length = task->min_length, .limits = limits, .greatest_penalties = greatest,
+                       .room = allocate(room), .room_bytes = room, .num_found = allocate(sentences * 4),
+                       .scores = allocate(found * 8), .lengths = allocate(found * 4)};
+    int result = UNFINISHED;
+    while (result == UNFINISHED) {
+        const size_t pause = (size_t)(own.pause += task->pauses), stride = pause * 4;
+        const size_t before = (size_t)step.num_slots, num_slots = (size_t)step.used + (size_t)task->pauses * rows;
+        step.ancestors = enlarge(step.ancestors, rows, (size_t)step.ancestor_stride * 4, stride);
+        step.next_ancestors = allocate(rows * stride);
+        if (num_slots > before) {
+            step.past_keys = enlarge(step.past_keys, num_layers, before * query_bytes, num_slots * query_bytes);
+            step.past_values = enlarge(step.past_values, num_layers, before * value_bytes, num_slots * value_bytes);
+            own.tokens = enlarge(own.tokens, 1, before * sizeof(slot_token), num_slots * sizeof(slot_token));
+            step.num_slots = (int64_t)num_slots;
+        }
+        step.ancestor_stride = own.pause;
+        step.most_keys = source.longest > own.pause ? source.longest : own.pause;
+        step.room_bytes = count_room(model, rows, (uint64_t)step.most_keys, 2 * beam);
+        step.room = allocate(step.room_bytes);
+        double *penalties = allocate((pause + 1) * 8);
+        for (size_t length = 0; length <= pause; length++) penalties[length] = 1.0 + (double)length;
+        own.penalties = penalties;
+        own.positions = enlarge(task->positions, pause < MOST_LENGTH ? pause : MOST_LENGTH, (size_t)model->d_model * 4,
+                                (size_t)model->d_model * 4);
+        own.ids = allocate(found * stride);
+        own.token_scores = allocate(found * stride);
+        result = search_batch(model, &own);
+    }
+    check(result == DONE, "the search fails");
+    return (hypotheses){own.num_found, own.lengths, own.ids, own.pause, own.scores, own.token_scores};
+}
+
+/* Compare what is found for a sentence in a batch with what is found for it alone, and with what it has to be. */
+static void check_hypotheses(const search *task, int sentence, const hypotheses *batch, const hypotheses *alone) {
+    const size_t num_best = (size_t)(task->num_best < 2 * task->beam ? task->num_best : 2 * task->beam);
+    const int count = alone->num_found[0], limit = task->max_lengths[sentence];
+    check(count > 0 && count == batch->num_found[sentence], "a sentence alone gets more or fewer hypotheses");
+    for (size_t rank = 0; rank < (size_t)count; rank++) {
+        const size_t place = (size_t)sentence * num_best + rank, length = (size_t)alone->lengths[rank];
+        const int32_t *ids = alone->ids + rank * (size_t)alone->pause;
+        const float *scores = alone->token_scores + rank * (size_t)alone->pause;
+        check(batch->lengths[place] == (int)length && batch->scores[place] == alone->scores[rank] &&
+                  memcmp(batch->ids + place * (size_t)batch->pause, ids, length * 4) == 0 &&
+                  memcmp(batch->token_scores + place * (size_t)batch->pause, scores, length * 4) == 0,
+              "a sentence alone gets another hypothesis than in a batch");
+        double sum = 0.0;
+        for (size_t token = 0; token < length; token++) {
+            check((ids[token] == 1) == (token + 1 == length), "a hypothesis does not end where it ends");
+            sum += (double)scores[token];
+        }
+        check(sum / (1.0 + (double)length) == alone->scores[rank], "a hypothesis has another score than its tokens");
+        check((int)length <= limit && (sum == -INFINITY || (int)length >= (limit < task->min_length ? limit : task->min_length)),
+              "a hypothesis is too short or too long");
+        check(rank == 0 || alone->scores[rank] <= alone->scores[rank - 1], "hypotheses are not in order");
+    }
+}
+
 /* A random model, all sentences of a random batch together, and each of them alone. */
 static void run_seed(int seed) {
     state = 0x9E3779B97F4A7C15u * (uint64_t)(seed + 1);
@@ -341,6 +465,11 @@ static void run_seed(int seed) {
             alone += numbers;
             batch += (size_t)task.num_sentences * numbers;
         }
+    }
+    const hypotheses batch = find_hypotheses(&model, &task, 0, task.num_sentences);
+    for (int sentence = 0; sentence < task.num_sentences; sentence++) {
+        const hypotheses alone = find_hypotheses(&model, &task, sentence, sentence + 1);
+        check_hypotheses(&task, sentence, &batch, &alone);
     }
     for (int step = 0; step < STEPS; step++)
         for (int row = 0; row < task.num_sentences * task.widths[step]; row++) {
@@ -367,6 +496,8 @@ int main(int num_words, char **words) {
     *(void **)&count_room = find(library, words[2], "count_room");
     *(void **)&encode = find(library, words[2], "run_encoder");
     *(void **)&decode = find(library, words[2], "run_decoder");
+    *(void **)&count_search_room = find(library, words[2], "count_search_room");
+    *(void **)&search_batch = find(library, words[2], "run_search");
     for (int seed = atoi(words[3]); seed < atoi(words[3]) + atoi(words[4]); seed++) run_seed(seed);
     return 0;
 }

@@ -10,12 +10,13 @@ import torch
 from torch import Tensor
 
 from transduce.config import SearchConfig, TransformerConfig
-from transduce.errors import TransduceError, UserError
+from transduce.errors import ConfigError, TransduceError, UserError
 from transduce.kernels.device import ComputePrecision
 from transduce.kernels.native import library as library_module
 from transduce.kernels.native.library import Library
+from transduce.kernels.native.search import FoundHypothesis, run_beam_search
 from transduce.model import Transformer
-from transduce.search import BeamStep, Hypothesis, Sampling, SearchTask, beam_search
+from transduce.search import Hypothesis, Sampling, SearchTask, beam_search
 from transduce.translation import NativeEngine, NetworkEngine
 from transduce.translation.engines.compiled_network import CompiledNetwork, make_network
 from transduce.translation.engines.inference_model import InferenceModel, ModelNetwork, Network
@@ -57,6 +58,13 @@ def make_batch(model: Transformer) -> tuple[Tensor, Tensor]:
     source_ids = torch.randint(2, model.pad_id, (len(LENGTHS), max(LENGTHS)), generator=random)
     mask = torch.arange(max(LENGTHS)) < torch.tensor(LENGTHS)[:, None]
     return source_ids.masked_fill(~mask, model.pad_id), mask
+
+
+def pad(sources: list[list[int]], pad_id: int) -> tuple[Tensor, Tensor]:
+    """The inputs of a network's `start`."""
+    longest = max(map(len, sources))
+    ids = torch.tensor([[*source, *[pad_id] * (longest - len(source))] for source in sources])
+    return ids, ids != pad_id
 
 
 @torch.inference_mode()
@@ -130,21 +138,29 @@ def test_any_sizes_masks_and_widths(library: Library, seed: int, *, is_int8: boo
         parents = torch.from_numpy(random.integers(0, count, size=(len(kept), width)))
         states = [state.select(kept, parents), other.select(kept, parents)]
         last_ids = torch.from_numpy(random.integers(0, vocabulary, size=(len(kept), width)))
-    sums = random.normal(size=tuple(last_ids.shape))
-    step = BeamStep(
-        sentences=None,
-        parents=None,
-        last_ids=last_ids.tolist(),
-        sums=sums.tolist(),
-        limits=random.integers(0, 3, size=len(last_ids)).tolist(),
-        num_best=int(random.integers(1, 60)),
-        end_id=END,
-    )
-    for own, (scores, chosen, ids) in zip(sums, compiled.step_best(step, states[0])[0], strict=True):
-        assert 0 <= min(chosen) <= max(chosen) < last_ids.size(1)
-        assert 0 <= min(ids) <= max(ids) < vocabulary
-        totals = np.array(scores) + own[chosen]
-        assert (np.sort(totals)[::-1] <= totals + 1e-5).all()
+
+
+@pytest.mark.parametrize("is_int8", [False, True])
+@pytest.mark.parametrize("seed", range(8))
+def test_the_compiled_search_is_beam_search_to_the_last_bit(library: Library, seed: int, *, is_int8: bool) -> None:
+    """Any network and settings: ties, beams wider than the vocabulary, limits of one token, or beyond one call."""
+    random = np.random.default_rng(seed)
+    vocabulary = 4 if seed % 4 == 0 else int(random.integers(4, 120))
+    model = draw_model(random, vocabulary)
+    with torch.no_grad():  # what is to come is certain, as usual, or equally probable
+        model.projection.weight.mul_(random.choice([0.0, 1.0, 5.0]))
+    network = CompiledNetwork.from_model(model, library, is_int8=is_int8)
+    sources = [
+        [*random.integers(2, vocabulary - 1, size=int(random.integers(0, 9))).tolist(), END]
+        for _ in range(int(random.integers(1, 9)))
+    ]
+    beam = int(random.choice([1, 2, 4, 9, 30]))
+    limits = random.integers(1, 70, size=len(sources)).tolist()
+    task = SearchTask(model.pad_id, END, limits, int(random.choice([0, 1, 3, 40])))
+    for num_best in (1, int(random.integers(1, 2 * beam + 2))):
+        settings = {"beam": beam, "alpha": float(random.choice([0.0, 0.6, 2.0])), "num_best": num_best}
+        expected = beam_search(network.step, network.start(*pad(sources, model.pad_id)), task, **settings)
+        assert network.model.search(sources, task, **settings) == expected
 
 
 @pytest.mark.parametrize("settings", VARIANTS, ids=str)
@@ -216,13 +232,54 @@ def test_the_choice_of_continuations_is_that_of_all_probabilities(
 ) -> None:
     """To the last bit, whoever chooses."""
     network = CompiledNetwork.from_model(random_model, library, is_int8=is_int8)
+    source_ids, mask = make_batch(random_model)
     task = SearchTask(random_model.pad_id, END, [9, 4, 30, 1], min_length)
     settings = {"beam": 4, "alpha": 0.6, "num_best": 4}
-    found = [
-        beam_search(network.step, network.start(*make_batch(random_model)), task, step_best=step_best, **settings)
-        for step_best in (None, network.step_best)
-    ]
-    assert found[0] == found[1]
+    sources = [row[own].tolist() for row, own in zip(source_ids, mask, strict=True)]
+    expected = beam_search(network.step, network.start(source_ids, mask), task, **settings)
+    assert network.model.search(sources, task, **settings) == expected
+
+
+def test_where_every_continuation_is_forbidden_the_sentence_ends(
+    library: Library, make_model: Callable[..., Transformer]
+) -> None:
+    """All but the end have no probability, and the end comes too early."""
+    model = make_model(output_bias=True, tied_embeddings="none")
+    with torch.no_grad():
+        model.projection.bias.fill_(-torch.inf)[END] = 0.0
+    network = CompiledNetwork.from_model(model, library)
+    sources, settings = [[3, END], [4, 5, END]], {"beam": 3, "alpha": 0.6, "num_best": 3}
+    for limits, score in (([9, 9], -np.inf), ([1, 1], 0.0)):
+        task = SearchTask(model.pad_id, END, limits, min_length=3)
+        found = network.model.search(sources, task, **settings)
+        assert found == [[Hypothesis([END], score, [score])]] * 2
+        assert found == beam_search(network.step, network.start(*pad(sources, model.pad_id)), task, **settings)
+
+
+def test_a_cache_is_searched_once(library: Library, random_model: Transformer) -> None:
+    network = CompiledNetwork.from_model(random_model, library)
+    cache = network.start(*make_batch(random_model)).cache
+
+    def search() -> list[list[FoundHypothesis]]:
+        return run_beam_search(
+            cache,
+            lambda length: np.zeros((length, random_model.config.d_model), dtype=np.float32),
+            float,
+            ends=(random_model.pad_id, END),
+            max_lengths=[3] * len(LENGTHS),
+            min_length=1,
+            beam=2,
+            num_best=1,
+        )
+
+    assert len(search()) == len(LENGTHS)
+    with pytest.raises(UserError, match="a cache without tokens"):
+        search()
+
+
+def test_a_batch_may_be_empty(library: Library, random_model: Transformer) -> None:
+    network = CompiledNetwork.from_model(random_model, library)
+    assert network.model.search([], SearchTask(random_model.pad_id, END, []), beam=2, alpha=0.6) == []
 
 
 @pytest.mark.parametrize("is_int8", [False, True])
@@ -254,6 +311,11 @@ def test_learned_positions_end_where_they_end(library: Library, make_model: Call
         _, state = network.step(torch.full((1, 1), 3), state)
     with pytest.raises(UserError, match="learned positions up to 5"):
         network.step(torch.full((1, 1), 3), state)
+    settings = {"beam": 2, "alpha": 0.6}
+    (found,) = network.model.search([[3, END]], SearchTask(3, END, [5], min_length=5), **settings)[0]
+    assert len(found.ids) == 5
+    with pytest.raises(UserError, match="learned positions up to 5"):
+        network.model.search([[3, END]], SearchTask(3, END, [6], min_length=6), **settings)
 
 
 def test_nothing_is_read_that_is_not_there(library: Library, random_model: Transformer) -> None:
@@ -273,10 +335,14 @@ def test_nothing_is_read_that_is_not_there(library: Library, random_model: Trans
     for sentences, parents in ((None, [[1]]), (None, [[-1]]), ([1], [[0]]), ([-1], [[0]]), (None, [[0], [0]])):
         with pytest.raises(IndexError):
             state.cache.select(sentences, parents)
-    with pytest.raises(IndexError, match="end_id"):
-        state.cache.step_best([3], 0, sums=[0.0], limits=[0], count=2, end_id=vocabulary)
-    with pytest.raises(IndexError, match="2 sums, 1 limits"):
-        state.cache.step_best([3], 0, sums=[0.0, 0.0], limits=[0], count=2, end_id=END)
+    for start_id, end_id in ((3, vocabulary), (3, -1), (vocabulary, END), (-1, END), (2**40 + 5, END)):
+        with pytest.raises(IndexError, match="not in the vocabulary"):
+            network.model.search([[3, END]], SearchTask(start_id, end_id, [5]), beam=2, alpha=0.6)
+    with pytest.raises(IndexError, match="2 greatest lengths for 1 sentences"):
+        network.model.search([[3, END]], SearchTask(3, END, [5, 5]), beam=2, alpha=0.6)
+    for settings in ({"beam": 0}, {"num_best": 0}, {"alpha": -1.0}):
+        with pytest.raises(ConfigError, match=next(iter(settings))):
+            network.model.search([[3, END]], SearchTask(3, END, [5]), **{"beam": 2, "alpha": 0.6, **settings})
 
 
 def test_a_batch_may_have_no_hypotheses(library: Library, random_model: Transformer) -> None:

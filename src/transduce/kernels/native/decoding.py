@@ -2,7 +2,7 @@
 
 import ctypes
 from collections.abc import Sequence
-from ctypes import byref, c_float, c_int32, c_uint8
+from ctypes import byref, c_int32
 from dataclasses import dataclass
 from itertools import chain
 from typing import Any
@@ -10,10 +10,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from transduce.errors import TransduceError, UserError
+from transduce.errors import NotANumberError, TransduceError, UserError
 from transduce.kernels.native.library import (
+    NOT_A_NUMBER,
+    UNKNOWN_ID,
     AttentionStructure,
-    BestTask,
     DecoderTask,
     EncoderTask,
     LayerStructure,
@@ -35,7 +36,6 @@ from transduce.kernels.native.packing import (
 
 Integers = npt.NDArray[Any]
 
-_UNKNOWN_ID = 2
 _FIRST_STEPS = 24
 """Steps for which a cache has room at first; then it grows by half."""
 _FIRST_WIDTH = 4
@@ -241,13 +241,22 @@ class PackedTransformer:
             room=address(room),
             room_bytes=room.nbytes,
         )
-        _check(self.library.functions["run_encoder"](byref(self.structure), byref(task)))
+        check_result(self.library.functions["run_encoder"](byref(self.structure), byref(task)))
         return DecoderCache(self, keys, values, (starts[:-1], lengths, key_starts[:-1]))
 
 
-def _check(problem: int) -> None:
-    if problem == _UNKNOWN_ID:
+def check_result(problem: int) -> None:
+    """Raise the exception for what a function of the library returns, unless that is DONE.
+
+    Raises:
+        IndexError: an id is not in the vocabulary.
+        NotANumberError: a log-probability is NaN.
+        TransduceError: there was not enough memory.
+    """
+    if problem == UNKNOWN_ID:
         raise IndexError("an id is not in the vocabulary")
+    if problem == NOT_A_NUMBER:
+        raise NotANumberError
     if problem:
         raise TransduceError("a compiled kernel was not given the memory that it asked for")
 
@@ -272,26 +281,24 @@ class DecoderCache:
         memory_values: Floats,
         sources: tuple[Integers, Integers, Integers],
     ) -> None:
-        self.model, self.length = model, 0
+        self.model, self.length, self.used = model, 0, 0
         self.num_sentences, self.width = len(sources[0]), 1
         self._memory, self._run = (memory_keys, memory_values), model.library.functions["run_decoder"]
-        self._longest, self._used, self._num_slots, self._stride = int(sources[1].max(initial=0)), 0, 0, 0
+        self._longest = int(sources[1].max(initial=0))
         self._past_keys = self._past_values = np.empty((model.num_decoder_layers, 0, 0), dtype=np.float32)
-        self._ancestors = self._next_ancestors = np.empty((self.num_sentences, 0), dtype=np.int32)
+        self._ancestors = np.empty((2, self.num_sentences, 0), dtype=np.int32)
         self._parents: Sequence[int] = range(self.num_sentences)
-        """The row of `_ancestors` of the parent of each hypothesis of the next step."""
-        self._task = DecoderTask(
+        """The row in the table of ancestors of the parent of each hypothesis of the next step."""
+        self.task = DecoderTask(
             memory_keys=address(memory_keys),
             memory_values=address(memory_values),
             num_memory_keys=memory_keys.shape[1],
             num_memory_tokens=memory_values.shape[1],
         )
-        self._model_reference, self._task_reference = byref(model.structure), byref(self._task)
+        self._model_reference, self._task_reference = byref(model.structure), byref(self.task)
         self._set_sources(sources)
         self._inputs = _make_inputs(0)
-        self._best: BestTask | None = None
-        self._found: tuple[Floats, Integers, Integers] | None = None
-        self._room_for = (0, 0, 0)
+        self._room_for: tuple[int, ...] = (0, 0, 0)
 
     def select(self, sentences: Sequence[int] | None, parents: Sequence[Sequence[int]]) -> None:
         """Let hypothesis j of sentence i of the next step continue hypothesis `parents[i][j]` of `sentences[i]`.
@@ -329,130 +336,85 @@ class DecoderCache:
             IndexError: an id is not in the vocabulary.
         """
         self.model.check_ids(min(last_ids, default=0), max(last_ids, default=0))
-        self._prepare(last_ids, position, 0)
-        self._finish(self._run(self._model_reference, self._task_reference, log_probs, None))
+        self._prepare(last_ids, position)
+        check_result(self._run(self._model_reference, self._task_reference, log_probs, None))
+        self._finish()
 
-    def step_best(
-        self,
-        last_ids: Sequence[int],
-        position: int,
-        *,
-        sums: Sequence[float],
-        limits: Sequence[int],
-        count: int,
-        end_id: int,
-    ) -> tuple[Floats, Integers, Integers]:
-        """The `count` best continuations of each sentence: log-probabilities, parents and ids, each [sentences, count].
+    def count_new_steps(self) -> int:
+        """Steps to make room for at a time: a cache grows by half."""
+        return max(_FIRST_STEPS, self.length // 2)
 
-        They are ordered by the sum of `sums` and log-probability; of equal ones comes first that of the lower parent,
-        then id. Where a sentence has fewer, others with the log-probability -inf fill up. The arrays are overwritten by
-        the next step.
-
-        Args:
-            last_ids: [rows], as in `step`.
-            position: as in `step`.
-            sums: [rows], the log-probability of each hypothesis; -inf: it is not continued.
-            limits: [sentences], ANYTHING, NO_END or END_ALONE of `library`.
-            count: continuations of a sentence.
-            end_id: `</s>`.
-
-        Raises:
-            IndexError: an id is not in the vocabulary.
-        """
-        if not 0 <= end_id < self.model.vocabulary or count < 1:
-            raise IndexError(f"end_id {end_id} in a vocabulary of {self.model.vocabulary}, {count} continuations")
-        self._prepare(last_ids, position, count)
-        num_rows, num_sentences = len(last_ids), self.num_sentences
-        _, _, of_rows, of_sentences = self._inputs
-        if len(sums) != num_rows or len(limits) != num_sentences:
-            raise IndexError(f"{len(sums)} sums, {len(limits)} limits: {num_rows} rows of {num_sentences} sentences")
-        of_rows[:num_rows] = sums
-        of_sentences[:num_sentences] = limits
-        found = self._found
-        if found is None or found[0].shape != (num_sentences, count):
-            shape = (num_sentences, count)
-            found = (np.empty(shape, np.float32), np.empty(shape, np.int32), np.empty(shape, np.int32))
-            self._found = found
-            self._best = None
-        if self._best is None:
-            self._best = BestTask(
-                count, end_id, ctypes.addressof(of_rows), ctypes.addressof(of_sentences), *map(address, found)
+    def reserve(self, num_rows: int, num_steps: int) -> None:
+        """Make room for more steps with this number of rows."""
+        model, task = self.model, self.task
+        length, used = self.length + num_steps, self.used + num_rows * num_steps
+        before = self._ancestors
+        if length > before.shape[2] or num_rows > before.shape[1]:
+            stride = max(length, before.shape[2])
+            self._ancestors = np.zeros((2, max(num_rows, before.shape[1]), stride), dtype=np.int32)
+            self._ancestors[:, : before.shape[1], : self.length] = before[:, :, : self.length]
+            task.ancestor_stride, task.most_keys = stride, max(self._longest, stride)
+        if used > task.num_slots:
+            before_slots = (self._past_keys, self._past_values)
+            self._past_keys, self._past_values = (
+                np.empty((model.num_decoder_layers, used, width), dtype=np.float32)
+                for width in (model.query_width, model.value_width)
             )
-        self._best.end_id = end_id
-        self._finish(self._run(self._model_reference, self._task_reference, None, byref(self._best)))
-        return found
+            if self.used:
+                for old, new in zip(before_slots, (self._past_keys, self._past_values), strict=True):
+                    new[:, : self.used] = old[:, : self.used]
+            task.num_slots, task.past_keys, task.past_values = (
+                used,
+                address(self._past_keys),
+                address(self._past_values),
+            )
+        own, following = (
+            self._ancestors if self.length % 2 == 0 else self._ancestors[::-1]
+        )  # every step writes the other
+        task.ancestors, task.next_ancestors = address(own), address(following)
 
-    def _prepare(self, last_ids: Sequence[int], position: int, count: int) -> None:
-        num_rows, task = len(last_ids), self._task
+    def reserve_working_memory(self, num_rows: int, width: int, count: int) -> None:
+        """Make room for what a step computes with up to this number of rows, `width` of each sentence.
+
+        `count` is the number of continuations of a sentence that are asked for; at least 1.
+        """
+        needed = (max(width, min(num_rows, self.model.library.group_rows)), self.task.most_keys, count)
+        if any(size > before for size, before in zip(needed, self._room_for, strict=True)):
+            self._room_for = tuple(map(max, needed, self._room_for))
+            self._room = self.model.make_room(*self._room_for)
+            self.task.room, self.task.room_bytes = address(self._room), self._room.nbytes
+
+    def _prepare(self, last_ids: Sequence[int], position: int) -> None:
+        num_rows, task = len(last_ids), self.task
         if num_rows != self.num_sentences * self.width:
             raise IndexError(f"{num_rows} ids for {self.num_sentences} sentences of {self.width} hypotheses")
+        expected = max(num_rows, _FIRST_WIDTH * self.num_sentences) if self.length == 0 else num_rows
         if (
-            self._used + num_rows > self._num_slots
-            or self.length >= self._stride
-            or num_rows > len(self._next_ancestors)
+            self.used + num_rows > task.num_slots
+            or self.length >= task.ancestor_stride
+            or num_rows > self._ancestors.shape[1]
         ):
-            self._grow(num_rows)
+            self.reserve(expected, self.count_new_steps())
+        self.reserve_working_memory(expected, self.width, 1)
         if num_rows > len(self._inputs[0]):
             self._inputs = _make_inputs(num_rows)
-            task.last_ids, task.parents = map(ctypes.addressof, self._inputs[:2])
-            self._best = None
+            task.last_ids, task.parents = map(ctypes.addressof, self._inputs)
         self._inputs[0][:num_rows] = last_ids
         self._inputs[1][:num_rows] = self._parents
-        group = max(self.width, min(self._expect_rows(num_rows), self.model.library.group_rows))
-        needed = (group, task.most_keys, max(1, count))
-        rows, keys, most = self._room_for
-        if needed[0] > rows or needed[1] > keys or needed[2] > most:
-            self._room_for = (max(needed[0], rows), max(needed[1], keys), max(needed[2], most))
-            self._room = self.model.make_room(*self._room_for)
-            task.room, task.room_bytes = address(self._room), self._room.nbytes
-        task.num_sentences, task.width, task.length, task.used = self.num_sentences, self.width, self.length, self._used
+        task.num_sentences, task.width, task.length, task.used = self.num_sentences, self.width, self.length, self.used
         task.position = position
 
-    def _finish(self, problem: int) -> None:
-        _check(problem)
-        num_rows, task = self.num_sentences * self.width, self._task
-        self._used, self.length = self._used + num_rows, self.length + 1
-        self._ancestors, self._next_ancestors = self._next_ancestors, self._ancestors
+    def _finish(self) -> None:
+        num_rows, task = self.num_sentences * self.width, self.task
+        self.used, self.length = self.used + num_rows, self.length + 1
         task.ancestors, task.next_ancestors = task.next_ancestors, task.ancestors
         self._parents = range(num_rows)
 
-    def _expect_rows(self, num_rows: int) -> int:
-        """Rows of the next steps, of which there are `num_rows` in this one."""
-        return max(num_rows, _FIRST_WIDTH * self.num_sentences) if self.length == 0 else num_rows
-
-    def _grow(self, num_rows: int) -> None:
-        """Make room for at least one more step with this number of rows."""
-        model, task = self.model, self._task
-        num_rows = self._expect_rows(num_rows)
-        if self.length >= self._stride or num_rows > min(len(self._ancestors), len(self._next_ancestors)):
-            rows = max(num_rows, len(self._ancestors))
-            if self.length >= self._stride:
-                self._stride = max(_FIRST_STEPS, self._stride * 3 // 2)
-            before, self._ancestors, self._next_ancestors = (
-                self._ancestors,
-                *np.zeros((2, rows, self._stride), np.int32),
-            )
-            self._ancestors[: len(before), : self.length] = before[:, : self.length]
-            task.ancestors, task.next_ancestors = address(self._ancestors), address(self._next_ancestors)
-            task.ancestor_stride, task.most_keys = self._stride, max(self._longest, self._stride)
-        if self._used + num_rows > self._num_slots:
-            before_slots = (self._past_keys, self._past_values)
-            self._num_slots = max(self._used + num_rows * _FIRST_STEPS, self._num_slots * 3 // 2)
-            self._past_keys, self._past_values = (
-                np.empty((model.num_decoder_layers, self._num_slots, width), dtype=np.float32)
-                for width in (model.query_width, model.value_width)
-            )
-            if self._used:
-                for old, new in zip(before_slots, (self._past_keys, self._past_values), strict=True):
-                    new[:, : self._used] = old[:, : self._used]
-            task.num_slots = self._num_slots
-            task.past_keys, task.past_values = address(self._past_keys), address(self._past_values)
-
     def _set_sources(self, sources: tuple[Integers, Integers, Integers]) -> None:
         self._sources = sources
-        self._task.source_starts, self._task.source_lengths, self._task.key_starts = map(address, sources)
+        self.task.source_starts, self.task.source_lengths, self.task.key_starts = map(address, sources)
 
 
-def _make_inputs(num_rows: int) -> tuple[Any, Any, Any, Any]:
-    """Buffers for last ids, parents, sums and limits of a number of rows."""
-    return (c_int32 * num_rows)(), (c_int32 * num_rows)(), (c_float * num_rows)(), (c_uint8 * num_rows)()
+def _make_inputs(num_rows: int) -> tuple[Any, Any]:
+    """Buffers for last ids and parents of a number of rows."""
+    return (c_int32 * num_rows)(), (c_int32 * num_rows)()

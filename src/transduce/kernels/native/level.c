@@ -1,10 +1,10 @@
 /* What the library offers, for one level of instruction sets: this file is compiled once for each of them.
  *
  * The compiler is given LEVEL, as in -DLEVEL=avx2, which becomes a part of every name: transduce_avx2_run_encoder.
- * EXPORTED is what makes a function visible outside of the library. Everything else is static. Numbers that describe the layout of packed weights are functions, as ctypes finds these alike
- * on every system.
+ * EXPORTED is what makes a function visible outside of the library. Everything else is static. Numbers that describe the
+ * layout of packed weights are functions, as ctypes finds these alike on every system.
  */
-#include "transformer.h"
+#include "search.h"
 
 #define JOIN_NAMES(level, name) transduce_##level##_##name
 #define JOIN(level, name) JOIN_NAMES(level, name)
@@ -30,7 +30,16 @@ OFFERED(int32_t, run_decoder)
     return run_decoder(model, task, log_probabilities, best);
 }
 
-/* The kernels that the two are made of, each by itself. */
+/* Bytes of room for `run_search`. */
+OFFERED(uint64_t, count_search_room)(uint64_t num_sentences, uint64_t beam) {
+    arena room = {NULL, SIZE_MAX, 0};
+    take_search_room(num_sentences, beam, 0, &room);
+    return SIZE_MAX - room.left;
+}
+
+OFFERED(int32_t, run_search)(const transformer *model, search_task *task) { return run_search(model, task); }
+
+/* The kernels that these are made of, each by itself. */
 
 OFFERED(void, apply_linear)
 (const linear_layer *layer, const float *inputs, uint64_t num_rows, float *outputs, const float *residual,

@@ -23,7 +23,10 @@ HEAD_ALIGNMENT = 16
 ANYTHING, NO_END, END_ALONE = 0, 1, 2
 """What may come next in a sentence: anything, anything but the end, or nothing but the end."""
 
-# The following structures are those of linear.h, attention.h and transformer.h, in the same order.
+DONE, NO_ROOM, UNKNOWN_ID, NOT_A_NUMBER, UNFINISHED = range(5)
+"""What the functions of the encoder, the decoder and the search return."""
+
+# The following structures are those of linear.h, attention.h, transformer.h and search.h, in the same order.
 
 
 class LinearStructure(Structure):
@@ -159,6 +162,34 @@ class BestTask(Structure):
     )
 
 
+class SearchTask(Structure):
+    """`search_task` of search.h: a beam search, and how far it has come."""
+
+    _fields_ = (
+        ("step", POINTER(DecoderTask)),
+        ("positions", c_void_p),
+        ("num_sentences", c_int32),
+        ("start_id", c_int32),
+        ("end_id", c_int32),
+        ("beam", c_int32),
+        ("num_best", c_int32),
+        ("min_length", c_int32),
+        ("pause", c_int32),
+        ("limits", c_void_p),
+        ("penalties", c_void_p),
+        ("greatest_penalties", c_void_p),
+        ("tokens", c_void_p),
+        ("parents_start", c_int64),
+        ("room", c_void_p),
+        ("room_bytes", c_uint64),
+        ("num_found", c_void_p),
+        ("scores", c_void_p),
+        ("lengths", c_void_p),
+        ("ids", c_void_p),
+        ("token_scores", c_void_p),
+    )
+
+
 _FUNCTIONS: dict[str, tuple[Any, tuple[Any, ...]]] = {
     "panel": (c_int32, ()),
     "group": (c_int32, ()),
@@ -167,6 +198,8 @@ _FUNCTIONS: dict[str, tuple[Any, tuple[Any, ...]]] = {
     "count_room": (c_uint64, (c_void_p, c_uint64, c_uint64, c_uint64)),
     "run_encoder": (c_int32, (c_void_p, c_void_p)),
     "run_decoder": (c_int32, (c_void_p, c_void_p, c_void_p, c_void_p)),
+    "count_search_room": (c_uint64, (c_uint64, c_uint64)),
+    "run_search": (c_int32, (c_void_p, c_void_p)),
     "apply_linear": (None, (c_void_p, c_void_p, c_uint64, c_void_p, c_void_p, c_int32, c_void_p, c_void_p)),
     "normalize_rows": (None, (c_void_p, c_void_p, c_uint64, c_int32, c_uint64, c_void_p)),
     "attend": (

@@ -22,7 +22,7 @@
 /* Queries whose attention scores are computed together. */
 #define QUERIES 16
 
-enum { DONE = 0, NO_ROOM = 1, UNKNOWN_ID = 2 };
+enum { DONE = 0, NO_ROOM = 1, UNKNOWN_ID = 2, NOT_A_NUMBER = 3, UNFINISHED = 4 };
 
 typedef struct {
     linear_layer projection; /* self-attention: queries, keys and values; cross-attention: queries alone */
@@ -281,8 +281,7 @@ typedef struct {
     float *past_keys;                           /* [decoder layers, slots, query_width] */
     float *past_values;                         /* [decoder layers, slots, value_width] */
     int64_t num_slots, used;
-    const int32_t *ancestors; /* [rows, ancestor_stride] */
-    int32_t *next_ancestors;
+    int32_t *ancestors, *next_ancestors; /* [rows, ancestor_stride] */
     int32_t ancestor_stride;
     int32_t most_keys; /* the length of the longest source, or of the hypotheses, whichever is more */
     void *room;

@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 from transduce.config import SearchConfig
 from transduce.kernels.processor import count_threads, map_on_threads
-from transduce.search import Constraints, Hypothesis, Sampling, SearchTask
-from transduce.search.sentence_search import search_best_continuations
+from transduce.search import Constraints, Hypothesis, Sampling
 from transduce.translation.engines.compiled_model import CompiledModel
 from transduce.translation.engines.engine import (
     BatchEngine,
@@ -74,16 +73,7 @@ class CompiledEngine(BatchEngine):
         if constraints is not None or make_logits_processor(config) is not None:
             return self.native.search(sources, config, num_best, constraints)
 
-        def search(batch: Sources, task: SearchTask) -> list[list[Hypothesis]]:
-            return search_best_continuations(
-                self._model.step_best,
-                self._model.start(batch),
-                task,
-                beam=config.beam,
-                alpha=config.length_penalty,
-                num_best=num_best,
-            )
-
+        search = partial(self._model.search, beam=config.beam, alpha=config.length_penalty, num_best=num_best)
         return self._search_batches(sources, config, search, ("beam", config.beam))
 
     def sample(

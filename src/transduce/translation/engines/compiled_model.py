@@ -23,7 +23,9 @@ from transduce.kernels.native.decoding import (
 )
 from transduce.kernels.native.library import Library
 from transduce.kernels.native.packing import Floats, Integers, PackedMatrix, PackedNormalization, Places, address
-from transduce.search import BeamStep, BestContinuations
+from transduce.kernels.native.search import run_beam_search
+from transduce.search import Hypothesis, SearchTask, length_penalty
+from transduce.search.sentence_search import check_settings
 
 _FIRST_POSITIONS = 256
 """Rows of the table of positions that are computed at once."""
@@ -91,20 +93,27 @@ class CompiledModel:
         """One step of a search, which writes all log-probabilities to an address; see `DecoderCache.step`."""
         cache.step(last_ids, self._find_position(cache.length), log_probs)
 
-    def step_best(self, step: BeamStep, state: DecoderCache) -> tuple[list[BestContinuations], DecoderCache]:
-        """One step of a beam search, with its choice of continuations; see `search.BestStepFunction`."""
-        if step.parents is not None:
-            state.select(step.sentences, step.parents)
-        found = state.step_best(
-            list(chain.from_iterable(step.last_ids)),
-            self._find_position(state.length),
-            sums=list(chain.from_iterable(step.sums)),
-            limits=step.limits,
-            count=step.num_best,
-            end_id=step.end_id,
+    def search(
+        self, sources: Sequence[Sequence[int]], task: SearchTask, *, beam: int, alpha: float, num_best: int = 1
+    ) -> list[list[Hypothesis]]:
+        """What `search.beam_search` finds without constraints, to the last bit; the whole search is compiled code.
+
+        Raises:
+            ConfigError: `beam` or `num_best` is below 1, or `alpha` is negative.
+            NotANumberError: a log-probability is NaN.
+        """
+        check_settings(beam, num_best, alpha)
+        found = run_beam_search(
+            self.start(sources),
+            lambda length: self._find_table(length).positions,
+            lambda length: length_penalty(length, alpha),
+            ends=(task.start_id, task.end_id),
+            max_lengths=task.max_lengths,
+            min_length=task.min_length,
+            beam=beam,
+            num_best=num_best,
         )
-        scores, parents, ids = (part.tolist() for part in found)
-        return list(zip(scores, parents, ids, strict=True)), state
+        return [[Hypothesis(*one) for one in of_sentence] for of_sentence in found]
 
     def _find_position(self, place: int) -> int:
         """The address of the numbers that mark a position."""

@@ -11,7 +11,6 @@ from transduce.kernels.device import ComputePrecision
 from transduce.kernels.native.decoding import DecoderCache
 from transduce.kernels.native.library import Library, find_library
 from transduce.model import Transformer
-from transduce.search import BeamStep, BestContinuations
 from transduce.translation.engines.compiled_model import CompiledModel
 from transduce.translation.engines.engine import has_inference_model
 from transduce.translation.engines.inference_model import Network, make_torch_network
@@ -80,8 +79,3 @@ class CompiledNetwork:
         log_probs = torch.empty(*last_ids.shape, self.model.vocabulary)
         self.model.step(last_ids.flatten().tolist(), state.cache, log_probs.data_ptr())
         return log_probs, state
-
-    def step_best(self, step: BeamStep, state: CompiledState) -> tuple[list[BestContinuations], CompiledState]:
-        """One step of a beam search, with its choice of continuations; see `search.BestStepFunction`."""
-        found, _ = self.model.step_best(step, state.cache)
-        return found, state

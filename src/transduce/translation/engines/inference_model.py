@@ -39,10 +39,7 @@ from transduce.translation.engines.engine import has_inference_model
 
 @runtime_checkable
 class Network(Protocol[StateT]):
-    """A model that computes the probabilities of a search step by step.
-
-    A network that also has a method `step_best`, a `search.BestStepFunction`, selects the best continuations by itself.
-    """
+    """A model that computes the probabilities of a search step by step."""
 
     def start(
         self, source_ids: Int[Tensor, "sentences source"], source_mask: Bool[Tensor, "sentences source"]

@@ -4,6 +4,7 @@ import sys
 import zlib
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from functools import partial
 from typing import Any
 
 import torch
@@ -23,7 +24,7 @@ from transduce.search import (
     sample_search,
 )
 from transduce.translation.engines.compiled_engine import CompiledEngine
-from transduce.translation.engines.compiled_network import make_network
+from transduce.translation.engines.compiled_network import CompiledNetwork, make_network
 from transduce.translation.engines.engine import (
     SMALL_BATCH_SENTENCES,
     BatchEngine,
@@ -77,7 +78,7 @@ class NetworkEngine(BatchEngine):
         constraints: Sequence[Constraints] | None = None,
     ) -> list[list[Hypothesis]]:
         """Hypotheses found by beam search; see `Engine`."""
-        network = self._choose_network(sources)
+        network, logits_processor = self._choose_network(sources), make_logits_processor(config)
 
         def search(_: Sources, state: SearchState, task: SearchTask) -> list[list[Hypothesis]]:
             return beam_search(
@@ -87,13 +88,16 @@ class NetworkEngine(BatchEngine):
                 beam=config.beam,
                 alpha=config.length_penalty,
                 num_best=num_best,
-                logits_processor=make_logits_processor(config),
+                logits_processor=logits_processor,
                 device=self.device,
-                step_best=getattr(network, "step_best", None),
             )
 
+        search_batch = self._start_with(network, search)
+        if isinstance(network, CompiledNetwork) and constraints is None and logits_processor is None:
+            search_batch = partial(
+                network.model.search, beam=config.beam, alpha=config.length_penalty, num_best=num_best
+            )
         with self._enter_inference():
-            search_batch = self._start_with(network, search)
             return self._search_batches(sources, config, search_batch, ("beam", config.beam), constraints)
 
     def sample(
