@@ -7,6 +7,7 @@ import signal
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import is_dataclass
 from functools import wraps
 from importlib.abc import MetaPathFinder
@@ -28,6 +29,12 @@ with pytest.MonkeyPatch.context() as patch:
     from beartype import beartype
 
 SHAPES = jaxtyped("context")
+
+
+class Checks:
+    """Whether the lengths of axes are checked."""
+
+    are_on = True
 
 
 def check_types(checked: Any) -> Any:
@@ -53,6 +60,8 @@ def check_types(checked: Any) -> Any:
 
     @wraps(checked)
     def in_shapes(*arguments: Any, **options: Any) -> Any:
+        if not Checks.are_on:
+            return checked(*arguments, **options)
         with SHAPES:
             return in_types(*arguments, **options)
 
@@ -118,12 +127,28 @@ sys.meta_path.insert(0, CheckedFinder())
 from transduce.kernels.native.build import BuildError, build_library, find_levels, find_platform  # noqa: E402
 from transduce.kernels.native.library import Library, load_levels  # noqa: E402
 
-# How long an example takes says more about the machine than about the code.
-settings.register_profile("suite", deadline=None)
+# How long an example takes says more about the machine than about the code. `make test-all` takes the other profile.
+settings.register_profile("suite", deadline=None, max_examples=40)
+settings.register_profile("thorough", deadline=None, max_examples=300)
 settings.load_profile("suite")
 
 # A shell without job control lets its background processes ignore Ctrl-C, and every process that they start in turn.
 signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+@pytest.fixture(scope="session")
+def unchecked() -> Callable[[], AbstractContextManager[None]]:
+    """A block in which axes are not checked: training a model for other tests takes half as long."""
+
+    @contextmanager
+    def leave_unchecked() -> Iterator[None]:
+        Checks.are_on = False
+        try:
+            yield
+        finally:
+            Checks.are_on = True
+
+    return leave_unchecked
 
 
 @pytest.fixture
