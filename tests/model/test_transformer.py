@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 import torch
-from jaxtyping import TypeCheckError
+from beartype.roar import BeartypeCallHintParamViolation
 from torch import Tensor
 from torch.nn import functional as F
 
@@ -207,7 +207,7 @@ def test_pre_norm_has_two_norms_more(make_model: Models) -> None:
 def test_a_mask_of_another_shape_is_refused(make_model: Models, make_example: Examples, wrong: str) -> None:
     example = make_example([4, 6], [5, 3])
     mask: Tensor = getattr(example, wrong)
-    with pytest.raises(TypeCheckError, match="batch=2"):
+    with pytest.raises(BeartypeCallHintParamViolation, match=wrong):
         make_model()(*example._replace(**{wrong: mask[:1]}))
 
 

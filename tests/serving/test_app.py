@@ -103,7 +103,8 @@ def test_the_page_and_its_files(client: httpx.Client) -> None:
         assert client.get(f"/page/{name}").status_code == 404
 
 
-def test_it_does_what_it_says(serve: Any, tmp_path: Path) -> None:
+@pytest.mark.parametrize("num_examples", [4, pytest.param(20, marks=pytest.mark.exhaustive)])
+def test_it_does_what_it_says(serve: Any, tmp_path: Path, num_examples: int) -> None:
     """Some hundred requests, right and wrong; docs/serving.md has the command for some thousand."""
     process, url = serve()
     # A log that nobody reads would fill its pipe, and hold up the server.
@@ -112,7 +113,7 @@ def test_it_does_what_it_says(serve: Any, tmp_path: Path) -> None:
     options = [
         "--phases=examples,fuzzing",
         "--checks=all",
-        "--max-examples=12",
+        f"--max-examples={num_examples}",
         "--seed=1",
         "--request-timeout=60",
         "--no-color",

@@ -2,7 +2,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from transduce.serving.markup import MarkupRules, Part, Passage, parse_markup, split_markup
@@ -35,7 +35,6 @@ FRAGMENTS = [
 ]
 
 
-@settings(deadline=None)
 @given(st.lists(st.sampled_from(FRAGMENTS), max_size=40).map("".join), st.booleans())
 def test_nothing_is_lost(markup: str, is_xml: bool) -> None:
     found = list(parse_markup(markup, is_xml=is_xml))
@@ -181,7 +180,6 @@ def test_rules(markup: str, rules: MarkupRules, expected: str) -> None:
     assert shown(markup, rules) == expected
 
 
-@settings(deadline=None)
 @given(st.lists(st.sampled_from(PIECES_OF_PAGES), max_size=30).map("".join), st.booleans())
 def test_what_is_not_changed_is_the_same_text(markup: str, is_xml: bool) -> None:
     """A translation that is its source gives the source, but for spaces and entities within passages."""

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from transduce.config import TextConfig
@@ -129,7 +129,6 @@ def test_columns_of_tsv_are_numbers_from_one(write: Write, column: str) -> None:
 TEXTS = st.text(st.characters(exclude_categories=["Cs"]))
 
 
-@settings(deadline=None)
 @given(st.lists(st.tuples(TEXTS, TEXTS)), st.booleans())
 def test_json_lines_come_back_as_they_were_written(
     tmp_path_factory: pytest.TempPathFactory, pairs: Pairs, ascii_only: bool
@@ -194,7 +193,6 @@ def test_texts_of_hugging_face_are_found_by_their_languages(write: Write, name: 
 
 
 @given(st.lists(st.tuples(TEXTS, TEXTS)), st.sampled_from([None, 0, 1, "\t"]), st.booleans())
-@settings(deadline=None)
 def test_an_array_comes_back_as_it_was_written(
     tmp_path_factory: pytest.TempPathFactory, pairs: Pairs, indent: int | str | None, ascii_only: bool
 ) -> None:
@@ -380,7 +378,6 @@ SIDES = st.sampled_from(["", "a", "b", "c\x00", "d"])
 COUNTS = st.integers(0, 300)
 
 
-@settings(deadline=None)
 @given(st.lists(st.tuples(SIDES, SIDES, COUNTS, COUNTS, st.booleans())))
 def test_every_pair_is_counted_once(pairs: list[tuple[str, str, int, int, bool]]) -> None:
     cleaner = Cleaner(TextConfig())

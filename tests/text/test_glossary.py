@@ -3,7 +3,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from transduce.errors import CorpusError, UserError
@@ -93,7 +93,6 @@ def test_a_large_glossary_is_fast() -> None:
 WORDS = st.sampled_from(["a", "A", "b", "ab", "a b", "+", "é", "e\u0301", "日", "日本", "1", " ", "  ", "-", "_"])
 
 
-@settings(deadline=None, max_examples=300)
 @given(st.dictionaries(WORDS.filter(str.strip), st.just("x")), st.lists(WORDS).map("".join))
 def test_what_is_found_is_a_term_and_nothing_overlaps(terms: dict[str, str], text: str) -> None:
     end = 0

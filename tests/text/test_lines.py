@@ -12,7 +12,7 @@ from typing import BinaryIO
 
 import pytest
 import zstandard
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from transduce.errors import CorpusError, MissingExtraError
@@ -23,7 +23,6 @@ TEXT = "".join(f"Zeile {number} mit Ä und 😀\n" for number in range(20_000))
 COMPRESS = {".gz": gzip.compress, ".xz": lzma.compress, ".zst": zstandard.compress}
 
 
-@settings(deadline=None)
 @given(st.lists(st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\r\n\ufeff"))), st.booleans())
 def test_lines_come_back_as_they_were_written(lines: list[str], windows: bool) -> None:
     end = "\r\n" if windows else "\n"

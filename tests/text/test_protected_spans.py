@@ -2,7 +2,7 @@ from collections.abc import Callable
 from itertools import pairwise
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from transduce.text import USUAL_KINDS, Kind, SpanCheck, find_protected_spans, pair_tags, restore_spacing
@@ -175,7 +175,6 @@ def test_of_spans_that_overlap_the_leftmost_then_the_longest_counts() -> None:
 
 
 @pytest.mark.exhaustive
-@settings(deadline=None, max_examples=500)
 @given(TEXTS)
 def test_spans_are_in_order_and_have_no_empty_line(text: str) -> None:
     spans = find_protected_spans(text, ALL_KINDS)
@@ -249,7 +248,6 @@ def test_what_a_translation_has_of_its_original(original: str, text: str, passes
     assert SpanCheck(original, ALL_KINDS).passes(text) is passes
 
 
-@settings(deadline=None)
 @given(TEXTS)
 def test_a_text_has_its_own_spans(text: str) -> None:
     assert SpanCheck(text, ALL_KINDS).passes(text)
@@ -274,7 +272,6 @@ def test_spaces_beside_spans_are_those_of_the_original(original: str, text: str,
     assert restore_spacing(text, original, ALL_KINDS) == expected
 
 
-@settings(deadline=None)
 @given(TEXTS, TEXTS)
 def test_nothing_but_spaces_is_taken_away(text: str, original: str) -> None:
     assert restore_spacing(text, text, ALL_KINDS) == text

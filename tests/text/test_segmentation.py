@@ -3,7 +3,7 @@ from collections.abc import Callable
 from itertools import pairwise
 
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from transduce.errors import UserError
@@ -28,7 +28,6 @@ TEXTS = st.lists(st.one_of(PARTS, st.text(st.characters(codec=None), max_size=8)
 LANGUAGES = st.sampled_from(["", "en", "de-AT", "fr", "ja", "xx", "EN_us"])
 
 
-@settings(deadline=None, max_examples=300)
 @given(TEXTS, LANGUAGES)
 @example("vitamine A\u00a0. B\u2028.", "fr")
 @example("\ud800. A", "en")
@@ -46,7 +45,6 @@ def test_sentences_end_where_they_should() -> None:
     assert split_sentences("", "en") == []
 
 
-@settings(deadline=None, max_examples=300)
 @given(TEXTS, LANGUAGES, st.integers(1, 30))
 def test_segments_lose_nothing_and_fit(text: str, language: str, most: int) -> None:
     found = split_segments(text, language, lambda part: len(part) <= most)
@@ -56,7 +54,6 @@ def test_segments_lose_nothing_and_fit(text: str, language: str, most: int) -> N
     assert all(len(first + second) > most for first, second in pairwise(found))
 
 
-@settings(deadline=None)
 @given(text=TEXTS.filter(lambda text: not any("\ud800" <= character <= "\udfff" for character in text)))
 def test_segments_fit_by_pieces_too(tokenizer: Tokenizer, text: str) -> None:
     found = split_segments(text, "en", lambda part: len(tokenizer.encode(part)) <= 60)
@@ -175,7 +172,6 @@ def shown(text: str, language: str = "en") -> str:
 
 
 @pytest.mark.exhaustive
-@settings(deadline=None, max_examples=500)
 @given(DOCUMENTS, DOCUMENT_LANGUAGES)
 @example("A\u00a0. B\u2028.\n\ud800", "fr")
 def test_nothing_is_lost(text: str, language: str) -> None:
@@ -187,7 +183,6 @@ def test_nothing_is_lost(text: str, language: str) -> None:
 
 
 @pytest.mark.exhaustive
-@settings(deadline=None, max_examples=500)
 @given(DOCUMENTS, DOCUMENT_LANGUAGES)
 def test_a_sentence_shows_something_and_is_in_one_paragraph(text: str, language: str) -> None:
     for sentence in split_document(text, language).sentences:
@@ -197,7 +192,6 @@ def test_a_sentence_shows_something_and_is_in_one_paragraph(text: str, language:
 
 
 @pytest.mark.exhaustive
-@settings(deadline=None, max_examples=500)
 @given(DOCUMENTS, DOCUMENT_LANGUAGES)
 def test_no_line_end_is_in_a_sentence_and_no_cut_in_a_span(text: str, language: str) -> None:
     document = split_document(text, language)

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 import sentencepiece
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from transduce.errors import ConfigError, CorpusError, UserError
@@ -22,13 +22,11 @@ NORMALISED = st.lists(WORDS, max_size=8).map(" ".join)
 ANYTHING = st.text(st.characters(codec=None))
 
 
-@settings(deadline=None)
 @given(text=NORMALISED)
 def test_decoding_undoes_encoding(tokenizer: Tokenizer, text: str) -> None:
     assert tokenizer.decode(tokenizer.encode(text)) == text
 
 
-@settings(deadline=None, max_examples=200)
 @given(text=ANYTHING)
 @example("a</s>b <unk> <pad> <s> </s>")
 @example("\ud800 half a pair")
@@ -223,13 +221,11 @@ def test_a_sample_is_fair_and_always_the_same() -> None:
 TEXTS = st.lists(st.one_of(st.text(st.characters(codec=None)), st.text("badofikulemo <>/日😀", max_size=60)))
 
 
-@settings(deadline=None, max_examples=200)
 @given(texts=TEXTS)
 def test_without_dropout_it_is_what_sentencepiece_does(tokenizer: Tokenizer, texts: list[str]) -> None:
     assert tokenizer.encode_sampled(texts, 0.0, 1) == tokenizer.encode_all(texts)
 
 
-@settings(deadline=None, max_examples=200)
 @given(texts=TEXTS, dropout=st.floats(0.0, 0.99), seed=st.integers(0, 2**64))
 def test_only_the_spelling_changes(tokenizer: Tokenizer, texts: list[str], dropout: float, seed: int) -> None:
     sampled = tokenizer.encode_sampled(texts, dropout, seed)
@@ -388,7 +384,6 @@ def test_a_character_that_one_model_lacks_may_be_in_the_list(models: tuple[bytes
     assert tokenizer.pieces(tokenizer.encode("ä")) == ["▁", "ä"]
 
 
-@settings(deadline=None, max_examples=100)
 @given(text=st.text(st.characters(codec=None)))
 def test_no_text_ends_itself(one: Tokenizer, two: Tokenizer, text: str) -> None:
     for tokenizer in (one, two):

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from transduce.errors import MissingExtraError
@@ -257,7 +257,6 @@ PARTS = st.sampled_from(
 )
 
 
-@settings(deadline=None, max_examples=100)
 @given(st.lists(PARTS, max_size=30).map("".join), st.sampled_from(["de", "ja", "xx"]))
 def test_the_network_does_what_the_rules_say(text: str, language: str) -> None:
     sets = known_sets(language)

@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from transduce.text import USUAL_KINDS, Glossary, Kind, count_whole, find_protected_spans, pair_tags
@@ -341,7 +341,6 @@ def adversaries(draw: st.DrawFn) -> Search:
 
 
 @pytest.mark.exhaustive
-@settings(deadline=None, max_examples=500)
 @given(st.lists(SOURCES, max_size=4), adversaries(), st.sampled_from([USUAL_KINDS, ALL_KINDS]))
 def test_every_span_is_kept_whatever_the_search_does(
     sentences: list[str], search: Search, kinds: Sequence[Kind]
@@ -360,7 +359,6 @@ def test_every_span_is_kept_whatever_the_search_does(
 
 
 @pytest.mark.exhaustive
-@settings(deadline=None, max_examples=500)
 @given(st.lists(SOURCES, max_size=4), adversaries(), st.sampled_from([(), USUAL_KINDS, ALL_KINDS]))
 def test_every_term_is_used_whatever_the_search_does(
     sentences: list[str], search: Search, kinds: Sequence[Kind]
