@@ -21,7 +21,7 @@ test: .venv/installed-test  ## run the tests that a change needs, in some minute
 	$(PYTEST) -m "not exhaustive"
 
 test-all: .venv/installed-test  ## run every test: also hundreds of kills, generated requests, every preset in every format
-	$(PYTEST) --hypothesis-profile=thorough
+	$(PYTEST) --hypothesis-profile=thorough --jaxtyping-packages=transduce,beartype.beartype
 
 check: .venv/installed-test  ## format, lint and types; changes nothing
 	scripts/check

@@ -91,14 +91,14 @@ def fill(folder: Path) -> None:
 
 
 @pytest.fixture(scope="session")
-def run_folder(tmp_path_factory: pytest.TempPathFactory, unchecked: Any) -> Path:
+def run_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A run whose model has learned something, so that translations differ; not to be changed."""
     folder = tmp_path_factory.mktemp("trained")
     fill(folder)
     settings = ["training.updates=160", "training.warmup=20", "model.d_model=32", "training.checkpoint_every=80"]
     places = [f"data.folder={folder}", f"output={folder / 'runs' / 'model'}"]
     arguments = ["train", str(folder / "tiny.toml"), *(f"--set={setting}" for setting in [*settings, *places])]
-    with unchecked(), pytest.MonkeyPatch.context() as patch:
+    with pytest.MonkeyPatch.context() as patch:
         patch.setattr(sys, "stdin", None)  # pytest's own is not like any that commands meet
         with pytest.raises(SystemExit) as leaving:
             main(arguments)

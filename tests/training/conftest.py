@@ -236,7 +236,7 @@ class Lesson:
 
 
 @pytest.fixture(scope="session")
-def copier(tmp_path_factory: pytest.TempPathFactory, unchecked: Any) -> Lesson:
+def copier(tmp_path_factory: pytest.TempPathFactory) -> Lesson:
     """A model that has learned to copy."""
     folder = tmp_path_factory.mktemp("copier")
     pairs = [(text, text) for text in dict.fromkeys(sentences(1500, seed=3))]
@@ -244,5 +244,4 @@ def copier(tmp_path_factory: pytest.TempPathFactory, unchecked: Any) -> Lesson:
     write_pairs(folder / "validation.tsv", pairs[:30])
     files = {"data.folder": str(folder), "data.pairs": "train.tsv", "data.validation_pairs": "validation.tsv"}
     config, _ = load_run_config(None, arguments={**SETTINGS, **COPYING, **files, "output": str(folder / "run")})
-    with unchecked():
-        return Lesson(config, train(config), pairs[30:60])
+    return Lesson(config, train(config), pairs[30:60])

@@ -426,7 +426,6 @@ def test_a_model_without_attention_to_the_source_is_named(
     watcher: Any,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
-    unchecked: Any,
 ) -> None:
     original = Transformer.__init__
 
@@ -439,8 +438,7 @@ def test_a_model_without_attention_to_the_source_is_named(
 
     told, files = watcher(), write_corpus(tmp_path)
     monkeypatch.setattr(Transformer, "__init__", deaf)
-    with unchecked():
-        train(make_config(**files, **SHORT, data__cache=str(tmp_path / "cache")), told)
+    train(make_config(**files, **SHORT, data__cache=str(tmp_path / "cache")), told)
     (said,) = warnings_of(told)
     assert said.startswith("warning: the model ignores the source: after 400 updates")
 

@@ -59,20 +59,19 @@ def random_model(make_model: Callable[..., Transformer]) -> Transformer:
 
 
 @pytest.fixture(scope="session")
-def copier(make_model: Callable[..., Transformer], tokenizer: Tokenizer, unchecked: Any) -> Transformer:
+def copier(make_model: Callable[..., Transformer], tokenizer: Tokenizer) -> Transformer:
     """Copies most of what is made of the words above."""
     model = make_model(dropout=0.0).train()
     optimizer = torch.optim.Adam(model.parameters(), betas=(0.9, 0.98))
-    with unchecked():
-        for number in range(1, 151):
-            ids = [[*line, tokenizer.end_id] for line in tokenizer.encode_all(sentences(40, seed=number))]
-            batch = Batch.from_ids(ids, ids, tokenizer.pad_id)
-            logits = model(batch.source_ids, batch.source_mask, batch.target_ids, batch.target_mask)
-            loss = F.cross_entropy(logits[batch.target_mask], batch.target_ids[batch.target_mask])
-            optimizer.param_groups[0]["lr"] = 1e-2 * min(number / 30, (30 / number) ** 0.5)
-            optimizer.zero_grad()
-            loss.backward()
-            optimizer.step()
+    for number in range(1, 151):
+        ids = [[*line, tokenizer.end_id] for line in tokenizer.encode_all(sentences(40, seed=number))]
+        batch = Batch.from_ids(ids, ids, tokenizer.pad_id)
+        logits = model(batch.source_ids, batch.source_mask, batch.target_ids, batch.target_mask)
+        loss = F.cross_entropy(logits[batch.target_mask], batch.target_ids[batch.target_mask])
+        optimizer.param_groups[0]["lr"] = 1e-2 * min(number / 30, (30 / number) ** 0.5)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
     return model.eval()
 
 

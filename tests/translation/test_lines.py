@@ -1,7 +1,6 @@
 import io
 import json
 import re
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -9,9 +8,6 @@ from typing import Any
 
 import pytest
 import sentencepiece
-from hypothesis import given
-from hypothesis import strategies as st
-from sacrebleu.metrics.chrf import CHRF
 
 from transduce.bundle import (
     Bundle,
@@ -24,7 +20,7 @@ from transduce.bundle import (
     update_calibration,
 )
 from transduce.config import SearchConfig
-from transduce.errors import ConfigError, UserError
+from transduce.errors import ConfigError
 from transduce.model import Transformer
 from transduce.search import Constraints, Hypothesis, Sampling
 from transduce.text import Tokenizer, find_protected_spans, pair_spans
@@ -46,7 +42,6 @@ from transduce.translation import (
     describe_lines,
 )
 from transduce.translation.confidence.guard import find_problems
-from transduce.translation.lines import rank_candidates
 
 Sentences = Callable[..., list[str]]
 
@@ -442,59 +437,3 @@ def test_samples_have_score_and_utility(bundle: Bundle, translator: Translator) 
     (plain,) = LineTranslator(translator, TranslationOptions(num_best=2)).translate(["sun"])
     (known,) = details([plain], bundle, translator)
     assert "utility" not in {*known, *known["alternatives"][0]}
-
-
-TEXTS = st.one_of(st.text(st.sampled_from("ab \N{LATIN SMALL LETTER U WITH DIAERESIS}c."), max_size=12), st.text())
-
-
-@given(st.lists(TEXTS, min_size=1, max_size=6))
-def test_utilities_are_the_mean_chrf_of_sacrebleu(candidates: list[str]) -> None:
-    chrf = CHRF()
-    found = rank_candidates(candidates)
-    for text, utility in found.items():
-        scores = [chrf.sentence_score(text, [reference]).score for reference in candidates]
-        assert utility == pytest.approx(sum(scores) / len(scores), abs=1e-9)
-    assert set(found) == set(candidates)
-    assert list(found.values()) == sorted(found.values(), reverse=True)
-
-
-@given(st.lists(TEXTS, min_size=1, max_size=5), st.data())
-def test_the_order_of_the_candidates_decides_ties_alone(candidates: list[str], data: st.DataObject) -> None:
-    shuffled = data.draw(st.permutations(candidates))
-    assert rank_candidates(shuffled) == pytest.approx(rank_candidates(candidates))
-
-
-def test_of_equal_ones_the_first_comes_first() -> None:
-    # chrF knows no spaces: for it, all of these are one text.
-    candidates = ["abc d", "ab cd", "a bcd", "abcd"]
-    assert list(rank_candidates(candidates)) == candidates
-    assert list(rank_candidates(candidates[::-1])) == candidates[::-1]
-
-
-def test_what_most_agree_with_is_chosen_and_not_what_was_said_most_often() -> None:
-    candidates = ["cats sleep", "cats sleep", "a dog runs", "the dog ran", "the dog runs"]
-    assert next(iter(rank_candidates(candidates))) == "the dog runs"
-
-
-def test_a_text_that_was_drawn_often_counts_as_often() -> None:
-    assert next(iter(rank_candidates(["one", "two", "two"]))) == "two"
-    assert next(iter(rank_candidates(["one", "one", "two"]))) == "one"
-
-
-@pytest.mark.parametrize(("only", "utility"), [("a dog", 100.0), ("", 0.0), ("   ", 0.0)])
-def test_a_single_candidate_is_chosen(only: str, utility: float) -> None:
-    assert rank_candidates([only]) == {only: pytest.approx(utility)}
-
-
-def test_without_candidates_there_is_nothing_to_choose() -> None:
-    with pytest.raises(UserError, match="at least one"):
-        rank_candidates([])
-
-
-def test_many_samples_take_little_time() -> None:
-    text = "a man in a brown shirt and his dog walk along the busy street beside an old house while it rains and snows "
-    candidates = [text[start:] + text[:start] * 2 for start in range(32)]
-    assert len(set(candidates)) == 32
-    started = time.thread_time()
-    rank_candidates(candidates)
-    assert time.thread_time() - started < 1.0  # 0.03 s on a machine that has nothing else to do

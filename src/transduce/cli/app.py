@@ -45,7 +45,7 @@ COMMANDS = {
     "which.",
     "calibrate": "Measure how far translations can be trusted; keep it in the bundle.",
     "average": "Average the last checkpoints of a run into one bundle.",
-    "export": "Write a model for another program, or in int8, with the proof that it computes the same.\n\n"
+    "export": "Write a model for another program, or in int8, and prove that it is the same.\n\n"
     "The other program loads what was written, and is compared with the model: the tokenizer, the log-probability of "
     "every token, what greedy search finds, and the weights. If they differ by more than is allowed, nothing is "
     "written. parity.json keeps the figures.",

@@ -38,7 +38,7 @@ def export(
     reference: Path | None = None,
     force: bool = False,
 ) -> None:
-    """Write a model for another program, or in int8 for this one, with the proof that it computes the same there.
+    """Write a model for another program, or in int8 for this one, and prove that it computes the same there.
 
     Args:
         model: a bundle, or the folder of a run.

@@ -25,10 +25,9 @@ from transduce.search import (
     beam_search,
     length_penalty,
 )
-from transduce.search.beam import search_sentences
+from transduce.search.beam import Continuation, SentenceSearch, search_sentences
 from transduce.search.constraints import Automaton
 from transduce.search.interface import backtrack
-from transduce.search.sentence_search import Continuation, SentenceSearch
 from transduce.text import Tokenizer
 from transduce.translation import Network, Translator
 from transduce.translation.engines.compiled_network import make_network

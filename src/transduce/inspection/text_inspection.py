@@ -61,7 +61,7 @@ from transduce.model import (
     sinusoids,
 )
 from transduce.search import Hypothesis, length_penalty
-from transduce.search.sentence_search import SentenceSearch
+from transduce.search.beam import SentenceSearch
 from transduce.text import Tokenizer
 from transduce.translation import Confidence, Translator, find_native_engine
 from transduce.translation.confidence.calibration import score_words

@@ -161,3 +161,17 @@ def compact_batch(is_done: Sequence[bool]) -> list[int]:
         spare -= done
         stay.append(place)
     return stay
+
+
+def check_settings(beam: int, num_best: int, alpha: float) -> None:
+    """Check the settings of a beam search.
+
+    Raises:
+        ConfigError: `beam` or `num_best` is below 1, or `alpha` is negative.
+    """
+    if beam < 1:
+        raise ConfigError(f"beam = {beam} must be at least 1 (1 is greedy search)")
+    if num_best < 1:
+        raise ConfigError(f"num_best = {num_best} must be at least 1")
+    if alpha < 0:
+        raise ConfigError(f"alpha = {alpha} must not be negative: 0 is no length penalty, the paper uses 0.6")

@@ -1,18 +1,13 @@
-"""Translation of lines with all options, the choice among samples, and tokens, confidence and alignment of a line."""
+"""Translation of lines with all options, and tokens, confidence and alignment of a translated line."""
 
 import math
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import starmap
 from typing import TYPE_CHECKING
 
-import numpy as np
-from jaxtyping import Float, Int
-
 from transduce.config import SearchConfig
-from transduce.errors import UserError
 from transduce.text import Glossary, ProtectedSpan, pair_spans
 from transduce.translation.confidence.guard import GuardReport, find_problems, retry_suspects
 from transduce.translation.constraints import TextConstraints
@@ -249,67 +244,12 @@ def _make_translation(kept: ProtectedTranslation) -> Translation:
 
 def _rank_by_risk(translation: Translation) -> Translation:
     """The different samples, the one of least risk first, with their expected chrF as utility."""
+    from transduce.translation.minimum_bayes_risk import rank_candidates  # noqa: PLC0415 - loads sacreBLEU
+
     of_text = {alternative.text: alternative for alternative in reversed(translation.alternatives)}
     ranking = rank_candidates([alternative.text for alternative in translation.alternatives])
     ranked = (replace(of_text[text], utility=utility) for text, utility in ranking.items())
     return replace(translation, alternatives=tuple(ranked))
-
-
-_CHRF_ORDER, _CHRF_BETA = 6, 2
-"""Longest n-gram of characters, and weight of recall, in chrF2."""
-
-
-def rank_candidates(candidates: Sequence[str]) -> dict[str, float]:
-    """The different texts among `candidates` with their expected utilities, highest first; of equals, the first given.
-
-    This is minimum-Bayes-risk decoding (Eikema & Aziz 2020). The expected utility is the mean chrF of a text against
-    all candidates, itself included, from 0 to 100: an estimate of its chrF against the reference, if the candidates are
-    samples of the model. It is chrF2 as sacreBLEU computes it for a pair of sentences (Popović 2015: characters up to
-    6-grams, beta 2, no words, no spaces). A text that was drawn n times counts n times as reference, and is computed
-    once. 32 sentences of 170 characters take 0.03 s on one core; twice as many take four times as long.
-
-    Raises:
-        UserError: there is no candidate.
-    """
-    if not candidates:
-        raise UserError("there are no candidates: minimum-Bayes-risk needs at least one translation to choose")
-    counts = Counter(candidates)
-    # A sum over each row, not a matrix product: that may round equal rows differently, and their order would be chance.
-    utilities = (_compute_pairwise_chrf(list(counts)) * np.array(list(counts.values()))).sum(axis=1) / len(candidates)
-    ranking = zip(counts, utilities.tolist(), strict=True)
-    return dict(sorted(ranking, key=lambda candidate: -candidate[1]))
-
-
-def _compute_pairwise_chrf(texts: Sequence[str]) -> Float[np.ndarray, "texts texts"]:
-    """The chrF of each text (row) against each (column).
-
-    sacreBLEU, which scores pair by pair and counts the n-grams of both anew, takes 25 times as long for 32 texts.
-    """
-    solid = ["".join(text.split()) for text in texts]
-    precision, recall, orders = (np.zeros((len(texts), len(texts))) for _ in range(3))
-    for order in range(1, _CHRF_ORDER + 1):
-        counts = _count_ngrams(solid, order)
-        matches = np.stack([np.minimum(row, counts).sum(axis=1) for row in counts])
-        totals = counts.sum(axis=1)
-        # Where one of the two is shorter than the n-gram, this order does not count.
-        both = (totals[:, None] > 0) & (totals > 0)
-        precision += np.where(both, matches / np.maximum(totals[:, None], 1), 0.0)
-        recall += np.where(both, matches / np.maximum(totals, 1), 0.0)
-        orders += both
-    precision, recall = precision / np.maximum(orders, 1), recall / np.maximum(orders, 1)
-    factor = _CHRF_BETA**2
-    weighted = factor * precision + recall
-    return 100 * (1 + factor) * precision * recall / np.where(weighted > 0, weighted, 1.0)
-
-
-def _count_ngrams(texts: Sequence[str], order: int) -> Int[np.ndarray, "texts ngrams"]:
-    """How often each n-gram of `order` characters occurs in each text."""
-    of_texts = [Counter(text[start : start + order] for start in range(len(text) - order + 1)) for text in texts]
-    columns = {ngram: column for column, ngram in enumerate(dict.fromkeys(ngram for of in of_texts for ngram in of))}
-    counts = np.zeros((len(of_texts), len(columns)), dtype=np.int64)
-    for row, of_text in zip(counts, of_texts, strict=True):
-        row[[columns[ngram] for ngram in of_text]] = list(of_text.values())
-    return counts
 
 
 def align_lines(

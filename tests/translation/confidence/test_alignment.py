@@ -5,7 +5,6 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator
 from itertools import chain
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -45,21 +44,19 @@ def one_headed(
     make_model: Callable[..., Transformer],
     tokenizer: Tokenizer,
     make_sentences: Callable[..., list[str]],
-    unchecked: Any,
 ) -> ForcedDecoder:
     """Copies nearly every word, with the one head that it has: where it looks is what it copies."""
     model = make_model(dropout=0.0, num_heads=1).train()
     optimizer = torch.optim.Adam(model.parameters(), betas=(0.9, 0.98))
-    with unchecked():
-        for number in range(1, 301):
-            ids = [[*line, tokenizer.end_id] for line in tokenizer.encode_all(make_sentences(40, seed=number))]
-            batch = Batch.from_ids(ids, ids, tokenizer.pad_id)
-            logits = model(batch.source_ids, batch.source_mask, batch.target_ids, batch.target_mask)
-            loss = F.cross_entropy(logits[batch.target_mask], batch.target_ids[batch.target_mask])
-            optimizer.param_groups[0]["lr"] = 1e-2 * min(number / 30, (30 / number) ** 0.5)
-            optimizer.zero_grad()
-            loss.backward()
-            optimizer.step()
+    for number in range(1, 301):
+        ids = [[*line, tokenizer.end_id] for line in tokenizer.encode_all(make_sentences(40, seed=number))]
+        batch = Batch.from_ids(ids, ids, tokenizer.pad_id)
+        logits = model(batch.source_ids, batch.source_mask, batch.target_ids, batch.target_mask)
+        loss = F.cross_entropy(logits[batch.target_mask], batch.target_ids[batch.target_mask])
+        optimizer.param_groups[0]["lr"] = 1e-2 * min(number / 30, (30 / number) ** 0.5)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
     return ForcedDecoder(model.eval(), tokenizer, SEARCH)
 
 

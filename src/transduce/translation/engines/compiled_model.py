@@ -25,7 +25,7 @@ from transduce.kernels.native.library import Library
 from transduce.kernels.native.packing import Floats, Integers, PackedMatrix, PackedNormalization, Places, address
 from transduce.kernels.native.search import run_beam_search
 from transduce.search import Hypothesis, SearchTask, length_penalty
-from transduce.search.sentence_search import check_settings
+from transduce.search.interface import check_settings
 
 _FIRST_POSITIONS = 256
 """Rows of the table of positions that are computed at once."""
