@@ -12,6 +12,7 @@ from dataclasses import is_dataclass
 from functools import wraps
 from importlib.abc import MetaPathFinder
 from importlib.machinery import ModuleSpec, PathFinder, SourceFileLoader
+from inspect import isgeneratorfunction
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from types import CodeType, ModuleType
@@ -50,7 +51,8 @@ def check_types(checked: Any) -> Any:
     written = checked.__annotations__
     hints = {name: resolve(annotation, checked.__globals__) for name, annotation in written.items()}
     names = str(hints)
-    if "jaxtyping" in names and "{" in names.removeprefix("{"):  # the length of an axis is an argument
+    # The length of an axis is an argument, or the arguments are not looked at before the first item is asked for.
+    if "jaxtyping" in names and ("{" in names.removeprefix("{") or isgeneratorfunction(checked)):
         return jaxtyped(checked, typechecker=beartype)
     checked.__annotations__ = hints
     in_types = beartype(checked)
