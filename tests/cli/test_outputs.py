@@ -187,7 +187,7 @@ def choose_cases() -> Iterator[Any]:
                 yield pytest.param(command, target, marks=[pytest.mark.exhaustive] if (row + column) % 3 else [])
 
 
-@pytest.mark.parametrize(("command", "target"), choose_cases())
+@pytest.mark.parametrize(("command", "target"), list(choose_cases()))
 def test_nothing_is_replaced_unasked(
     good: Path, transduce: Callable, monkeypatch: pytest.MonkeyPatch, command: str, target: str
 ) -> None:
