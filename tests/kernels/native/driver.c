@@ -277,7 +277,7 @@ static memory read_sentences(const transformer *model, const search *task, int f
     for (int sentence = 0; sentence < found.num_sentences; sentence++) {
         const int length = found.lengths[sentence] = task->lengths[first + sentence];
         found.starts[sentence + 1] = found.num_tokens += length;
-        found.num_keys += round_up(length, panel()) * model->num_heads * model->d_k;
+        found.num_keys += round_up(length, panel() / 2) * model->num_heads * model->d_k;
         found.key_starts[sentence + 1] = found.num_keys;
         found.longest = length > found.longest ? length : found.longest;
     }

@@ -34,7 +34,8 @@ static void normalize_rows(const normalization *norm, const float *from, size_t 
 
 /* The weights softmax(scale * scores) of `count` scores, in place. There is room up to a multiple of LANES. */
 static void softmax(float *scores, int count, float scale) {
-    for (int place = count; place % LANES != 0; place++) scores[place] = -INFINITY;
+    const int last = (count - 1) / LANES * LANES;
+    store(scores + last, choose(lanes_below(count - last), load(scores + last), broadcast(-INFINITY)));
     floats greatest = load(scores), sum = {0};
     for (int place = LANES; place < count; place += LANES) greatest = maximum(load(scores + place), greatest);
     const floats most = broadcast(greatest_lane(greatest)), factor = broadcast(scale);
@@ -47,17 +48,18 @@ static void softmax(float *scores, int count, float scale) {
     for (int place = 0; place < count; place += LANES) store(scores + place, load(scores + place) * reciprocal);
 }
 
-/* A matrix that a tile can read: for each of its rows, PANEL numbers of a panel, `stride` behind those of the row before. */
+/* A matrix that a tile can read: for each of its rows, PANEL numbers of a panel, `stride` behind those of the row before.
+ * The last panel may have LANES columns, whose numbers are `narrow_stride` behind those of the row before. */
 typedef struct {
     const float *numbers;
-    size_t stride, next_panel;
+    size_t stride, narrow_stride, next_panel;
 } matrix;
 
 INLINE void multiply_matrix_tile(const float *inputs, size_t input_stride, matrix by, size_t column, int num_inputs,
                                  float *outputs, size_t output_stride, int rows, int vectors) {
     floats sums[MOST_ROWS][8];
-    multiply_float_tile(rows, vectors, inputs, input_stride, by.numbers + column / PANEL * by.next_panel, by.stride, 0,
-                        (size_t)num_inputs, sums);
+    multiply_float_tile(rows, vectors, inputs, input_stride, by.numbers + column / PANEL * by.next_panel,
+                        vectors == 1 ? by.narrow_stride : by.stride, 0, (size_t)num_inputs, sums);
     UNROLL for (int row = 0; row < rows; row++) {
         UNROLL for (int vector = 0; vector < vectors; vector++)
             store(outputs + row * output_stride + column + vector * LANES, sums[row][vector]);
@@ -88,28 +90,30 @@ static void multiply_matrix(const float *inputs, size_t input_stride, int num_ro
 INLINE int round_up(int count, int multiple) { return (count + multiple - 1) / multiple * multiple; }
 
 /* Numbers that the keys of one head take in panels. */
-INLINE size_t count_packed_keys(int num_keys, int d_k) { return (size_t)round_up(num_keys, PANEL) * (size_t)d_k; }
+INLINE size_t count_packed_keys(int num_keys, int d_k) { return (size_t)round_up(num_keys, LANES) * (size_t)d_k; }
 
-/* Pack keys in panels of PANEL keys, [keys / PANEL, d_k, PANEL], with zeros behind the last. */
+/* Pack keys in panels of PANEL keys, [keys / PANEL, d_k, PANEL], the last of LANES if that is enough for it, with zeros
+ * behind the last. */
 static void pack_keys(const float *keys, size_t stride, int num_keys, int d_k, float *to) {
-    for (int first = 0; first < num_keys; first += PANEL, to += PANEL * d_k) {
-        const int count = num_keys - first < PANEL ? num_keys - first : PANEL;
-        for (int place = 0; place < d_k; place++) {
-            for (int key = 0; key < count; key++) to[place * PANEL + key] = keys[(first + key) * stride + place];
-            for (int key = count; key < PANEL; key++) to[place * PANEL + key] = 0.0f;
+    for (int first = 0; first < num_keys; first += PANEL) {
+        const int count = num_keys - first < PANEL ? num_keys - first : PANEL, width = count <= LANES ? LANES : PANEL;
+        for (int place = 0; place < d_k; place++, to += width) {
+            for (int key = 0; key < count; key++) to[key] = keys[(size_t)(first + key) * stride + (size_t)place];
+            for (int key = count; key < width; key++) to[key] = 0.0f;
         }
     }
 }
 
 /* Attention of a head: [num_queries, d_v] from queries [num_queries, d_k], packed keys, and values in rows.
  *
- * `scores` has room for num_queries * round_up(num_keys, PANEL) numbers.
+ * `scores` has room for num_queries * round_up(num_keys, LANES) numbers.
  */
 static void attend(const float *queries, size_t query_stride, int num_queries, const float *packed_keys,
                    const float *values, size_t value_stride, int num_keys, int d_k, int d_v, float scale, float *scores,
                    float *attended, size_t attended_stride) {
-    const int room = round_up(num_keys, PANEL);
-    const matrix keys = {packed_keys, PANEL, (size_t)PANEL * d_k}, value_rows = {values, value_stride, PANEL};
+    const int room = round_up(num_keys, LANES);
+    const matrix keys = {packed_keys, PANEL, LANES, (size_t)PANEL * d_k};
+    const matrix value_rows = {values, value_stride, value_stride, PANEL};
     multiply_matrix(queries, query_stride, num_queries, keys, d_k, scores, (size_t)room, room);
     for (int query = 0; query < num_queries; query++) softmax(scores + (size_t)query * room, num_keys, scale);
     multiply_matrix(scores, (size_t)room, num_queries, value_rows, num_keys, attended, attended_stride, d_v);

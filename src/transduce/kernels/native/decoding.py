@@ -222,7 +222,8 @@ class PackedTransformer:
         if len(places) and not (places.min() >= 0 and places.max() < len(positions)):
             raise UserError(f"positions from {places.min()} to {places.max()} in a table of {len(positions)} rows")
         sizes = self.structure
-        head_keys = -(-lengths.astype(np.int64) // self.library.panel) * self.library.panel
+        lanes = self.library.panel // 2
+        head_keys = -(-lengths.astype(np.int64) // lanes) * lanes
         key_starts = np.zeros(len(lengths) + 1, dtype=np.int64)
         np.cumsum(head_keys * (sizes.num_heads * sizes.d_k), out=key_starts[1:])
         keys = np.empty((self.num_decoder_layers, int(key_starts[-1])), dtype=np.float32)

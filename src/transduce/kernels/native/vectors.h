@@ -137,9 +137,23 @@ INLINE float sum_lanes(floats values) {
 
 /* The greatest lane. */
 INLINE float greatest_lane(floats values) {
+#if defined(__AVX512F__)
+    __m256 half = _mm256_max_ps(_mm512_castps512_ps256((__m512)values),
+                                _mm256_castpd_ps(_mm512_extractf64x4_pd(_mm512_castps_pd((__m512)values), 1)));
+#elif defined(__AVX2__)
+    __m256 half = (__m256)values;
+#endif
+#if defined(__AVX512F__) || defined(__AVX2__)
+    __m128 quarter = _mm_max_ps(_mm256_castps256_ps128(half), _mm256_extractf128_ps(half, 1));
+    quarter = _mm_max_ps(quarter, _mm_movehl_ps(quarter, quarter));
+    return _mm_cvtss_f32(_mm_max_ss(quarter, _mm_movehdup_ps(quarter)));
+#elif defined(NEON)
+    return vmaxvq_f32((float32x4_t)values);
+#else
     float greatest = values[0];
     for (int lane = 1; lane < LANES; lane++) greatest = values[lane] > greatest ? values[lane] : greatest;
     return greatest;
+#endif
 }
 
 /* The integer nearest to each value, of two equally near ones the even one, as an integer; for up to 2^21. */
