@@ -165,6 +165,17 @@ def test_requests_that_are_no_http(server: Any) -> None:
     assert httpx.get(f"{server.url}/livez").status_code == 200
 
 
+def test_long_headers_are_refused_also_where_they_arrive_at_once(serve: Serve) -> None:
+    process, url = serve()
+    for num_bytes, status in ((60_000, b"200"), (100_000, b"400")):
+        with socket.create_connection(_address(url), timeout=10) as connection:
+            connection.sendall(b"GET /livez HTTP/1.1\r\nHost: a\r\nA: ")
+            process.send_signal(signal.SIGSTOP)  # until the system has received everything
+            connection.sendall(b"b" * num_bytes + b"\r\n\r\n")
+            process.send_signal(signal.SIGCONT)
+            assert connection.recv(100).split(b" ")[1] == status
+
+
 def test_listening() -> None:
     with listen("localhost", 0) as found:
         assert is_local(found)

@@ -24,6 +24,9 @@ HEAD_SECONDS = 30.0
 WRITE_SECONDS = 60.0
 """Time for a client to read some more of a response; 15 kB a second are enough, as systems send in portions."""
 
+_PART_BYTES = 4_096
+"""What arrives is parsed in parts of so many bytes, after each of which the limit is checked."""
+
 _CHUNK_BYTES = 8
 """Bytes for each byte of a body sent in chunks: the smallest chunk takes 6."""
 
@@ -50,12 +53,16 @@ class LimitedProtocol(HttpToolsProtocol):
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
-        """Count bytes, and refuse endless headers."""
-        self._num_bytes += len(data)
-        super().data_received(data)
-        allowed = MAX_HEAD_BYTES + (1 + _CHUNK_BYTES) * self._num_body_bytes
-        if self._num_bytes > allowed and not self.transport.is_closing():
-            self.send_400_response("The headers of this request have more than 65,536 bytes.")
+        """Count bytes, and refuse long headers, whether they arrive at once or slowly."""
+        for start in range(0, len(data), _PART_BYTES):
+            if self.transport.is_closing():
+                return
+            part = data[start : start + _PART_BYTES]
+            self._num_bytes += len(part)
+            super().data_received(part)
+            allowed = MAX_HEAD_BYTES + (1 + _CHUNK_BYTES) * self._num_body_bytes
+            if self._num_bytes > allowed and not self.transport.is_closing():
+                self.send_400_response("The headers of this request have more than 65,536 bytes.")
 
     def on_message_begin(self) -> None:
         """Wait for the headers of a request."""
