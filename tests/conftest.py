@@ -25,7 +25,7 @@ with pytest.MonkeyPatch.context() as patch:
 
 # How long an example takes says more about the machine than about the code. `make test-all` takes the other profile.
 settings.register_profile("suite", deadline=None, max_examples=40)
-settings.register_profile("thorough", deadline=None, max_examples=300)
+settings.register_profile("thorough", deadline=None, max_examples=200)
 settings.load_profile("suite")
 
 # A shell without job control lets its background processes ignore Ctrl-C, and every process that they start in turn.
