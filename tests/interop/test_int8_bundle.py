@@ -18,6 +18,8 @@ from transduce.errors import BundleError, OutputError, ParityError
 from transduce.interop import export_bundle
 from transduce.interop.int8_bundle import Int8Runtime
 from transduce.interop.parity import PARITY_FILE, Parity, bound_rounding
+from transduce.kernels.linear import quantize_rows as quantize_rows_with_torch
+from transduce.kernels.native.packing import quantize_rows
 from transduce.translation import ForcedDecoder, Translator, score_ids
 from transduce.translation.engines.network_engine import NativeEngine
 
@@ -98,6 +100,18 @@ def test_it_is_computed_in_int8_unless_told_otherwise(small: Bundle, texts: list
     assert usual == rounded != exact
 
 
+@pytest.mark.parametrize("is_first", [True, False])
+def test_an_ensemble_with_a_model_in_float32_is_not_rounded(
+    small: Bundle, tmp_path: Path, texts: list[str], *, is_first: bool
+) -> None:
+    folders = [small.folder, tmp_path / "bundle"] if is_first else [tmp_path / "bundle", small.folder]
+    usual, exact = (
+        Translator.load(folders[0], device="cpu", precision=precision, ensemble=folders[1:]).translate(texts[:20])
+        for precision in ("auto", "float32")
+    )
+    assert usual == exact
+
+
 @pytest.mark.parametrize("precision", ["float32", "int8"])
 def test_with_and_without_pytorch_translations_are_the_same(small: Bundle, texts: list[str], precision: str) -> None:
     translator = Translator.load(small.folder, device="cpu", precision=precision)  # type: ignore[arg-type]
@@ -144,7 +158,34 @@ def test_a_wrong_rounding_is_found_out(
     assert not (tmp_path / "small").exists()
 
 
-@pytest.mark.parametrize("change", ["scales of another length", "no scales", "scales of nothing", "float16"])
+def test_numbers_too_small_for_int8_are_zero() -> None:
+    rows = np.array(
+        [[1e-39, 0, -1e-39, 5e-40], [np.nan, 1, 2, 3], [np.inf, 1, 2, 3], [1, 0.5, -1, 0]], dtype=np.float32
+    )
+    integers, scales = quantize_rows(rows)
+    assert integers[:3].any() == np.False_
+    assert scales[0] == 0
+    assert np.isnan(scales[1])
+    assert np.isinf(scales[2])
+    assert integers[3].tolist() == [127, 64, -127, 0]
+    same_integers, same_scales = quantize_rows_with_torch(torch.from_numpy(rows))
+    assert np.array_equal(same_integers.numpy(), integers)
+    assert np.array_equal(same_scales.numpy(), scales, equal_nan=True)
+
+
+@pytest.mark.parametrize("said", ["float32", "int8"])
+def test_the_description_names_what_is_stored(small: Bundle, tmp_path: Path, said: str) -> None:
+    folder = small.folder if said == "float32" else tmp_path / "bundle"
+    description = folder / "bundle.json"
+    content = json.loads(description.read_text(encoding="utf-8")) | {"precision": said}
+    description.write_text(json.dumps(content), encoding="utf-8")
+    with pytest.raises(BundleError, match=rf"weights\.safetensors: its matrices are in .*, bundle\.json says {said}"):
+        Bundle.open(folder)
+
+
+@pytest.mark.parametrize(
+    "change", ["scales of another length", "no scales", "scales of nothing", "float16", "no matrix", "whole scales"]
+)
 def test_damaged_weights_are_refused(small: Bundle, change: str) -> None:
     path = small.folder / "weights.safetensors"
     tensors = load_file(path)
@@ -157,6 +198,10 @@ def test_damaged_weights_are_refused(small: Bundle, change: str) -> None:
             tensors["another.weight_scale"] = torch.ones(3)
         case "float16":
             tensors[MATRIX] = tensors[MATRIX].half()
+        case "no matrix":
+            tensors[MATRIX], tensors[MATRIX + SCALE_SUFFIX] = torch.tensor(1, dtype=torch.int8), torch.tensor(1.0)
+        case "whole scales":
+            tensors[MATRIX + SCALE_SUFFIX] = tensors[MATRIX + SCALE_SUFFIX].long()
     save_file(tensors, path)
     description = small.folder / "bundle.json"
     content = json.loads(description.read_text(encoding="utf-8"))

@@ -16,6 +16,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.numpy import load_file
 
 from transduce.config import TransformerConfig
+from transduce.errors import BundleError
 from transduce.kernels.native.packing import quantize_rows
 
 Shape = tuple[int, ...]
@@ -92,7 +93,21 @@ def read_arrays(path: Path) -> dict[str, npt.NDArray[np.float32]]:
     """
     arrays: dict[str, npt.NDArray[Any]] = load_file(path)
     scales = {name: arrays.pop(name + SCALE_SUFFIX) for name in list(arrays) if name + SCALE_SUFFIX in arrays}
-    return arrays | {name: arrays[name] * of_rows[:, None] for name, of_rows in scales.items()}
+    with np.errstate(invalid="ignore"):  # infinite scales of damaged weights: the search says what is wrong
+        return arrays | {name: arrays[name] * of_rows[:, None] for name, of_rows in scales.items()}
+
+
+def find_precision(path: Path) -> str:
+    """The type of the stored matrices: int8 if a tensor has scales, else float32.
+
+    Raises:
+        BundleError: the file cannot be read.
+    """
+    try:
+        with safe_open(path, framework="numpy") as file:
+            return "int8" if any(name.endswith(SCALE_SUFFIX) for name in file.keys()) else "float32"  # noqa: SIM118
+    except (OSError, SafetensorError) as error:
+        raise BundleError(f"{path}: cannot be read as safetensors: {error}") from None
 
 
 def quantize_arrays(arrays: Mapping[str, npt.NDArray[Any]]) -> dict[str, npt.NDArray[Any]]:

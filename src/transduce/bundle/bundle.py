@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from transduce.bundle.arrays import has_usual_weights, quantize_arrays, read_arrays
+from transduce.bundle.arrays import find_precision, has_usual_weights, quantize_arrays, read_arrays
 from transduce.bundle.manifest import (
     BUNDLE_VERSION,
     BundleDescription,
@@ -97,6 +97,12 @@ class Bundle:
         return bundle
 
     def _check_weights(self) -> None:
+        path, said = self.folder / WEIGHTS, self.description.precision
+        if (found := find_precision(path)) != said:
+            raise BundleError(
+                f"{path}: its matrices are in {found}, {DESCRIPTION} says {said}: the folder was changed; use an "
+                f"undamaged copy"
+            )
         if self._has_usual_weights:
             return
         from transduce.bundle.weights import (  # noqa: PLC0415 - loads PyTorch
@@ -105,7 +111,6 @@ class Bundle:
             read_tensors,
         )
 
-        path = self.folder / WEIGHTS
         check_tensors(read_tensors(path), make_empty_tensors(self.model_config), str(path))
 
     @property

@@ -104,7 +104,7 @@ def read_tensors(path: Path) -> dict[str, Tensor]:
     earlier versions named otherwise get the names of today.
 
     Raises:
-        BundleError: it is not a safetensors file.
+        BundleError: it is not a safetensors file, or matrices and scales do not fit together.
     """
     try:
         tensors = load_file(path)
@@ -112,7 +112,8 @@ def read_tensors(path: Path) -> dict[str, Tensor]:
         raise BundleError(f"{path}: cannot be read as safetensors: {error}") from None
     for name in [name for name in tensors if name + SCALE_SUFFIX in tensors]:
         scales = tensors.pop(name + SCALE_SUFFIX)
-        if tensors[name].dtype != torch.int8 or scales.shape != tensors[name].shape[:1]:
+        kinds = (tensors[name].dtype, tensors[name].dim(), scales.dtype)
+        if kinds != (torch.int8, 2, torch.float32) or scales.shape != tensors[name].shape[:1]:
             raise BundleError(
                 f"{path}: {name!r} is {_describe_tensor(tensors[name])}, and has scales, {_describe_tensor(scales)}: "
                 f"they must be int8 [outputs, inputs] and float32 [outputs]"

@@ -22,7 +22,7 @@ class Computation:
         engine: native, or that of another program, for which the model is a folder that `transduce export` has written;
             a bundle is exported to it first.
         precision: of the arithmetic. Native: float32 is exact and gives the same translation in every batch; auto is
-            bfloat16 where the machine has it in hardware, else float32, and int8 for a bundle in int8 on a processor;
+            bfloat16 where the machine has it in hardware, else float32, and int8 for bundles in int8 on a processor;
             int8 is fastest there, the same in every batch, and rounds weights to 8 bits. Unless given, `translate`
             takes auto, and what measures or serves float32. Other engines: that of the exported folder, or what a
             bundle is exported in, float32 unless given.

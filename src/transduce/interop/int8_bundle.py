@@ -61,6 +61,7 @@ class Int8Runtime:
         return rows
 
     def translate_greedily(self, sources: Sequence[Sequence[int]], max_lengths: Sequence[int]) -> list[list[int]]:
+        """Greedy translations; one that reaches its greatest length is broken off there, without `</s>`."""
         extra = max((limit - len(source) for source, limit in zip(sources, max_lengths, strict=True)), default=0)
         found = self._engine.search(sources, SearchConfig(beam=1, max_extra_length=max(extra, 0)))
         # Greedy search does not look ahead: what a smaller limit leaves is the beginning.
@@ -73,7 +74,7 @@ def _pad(rows: Sequence[Sequence[int]], pad_id: int) -> Tensor:
 
 
 class Int8BundleFormat:
-    """`ExportFormat` of bundles in int8. Every model can be stored so."""
+    """`ExportFormat` of bundles in int8. Every model can be stored so; what is no matrix of a layer stays float32."""
 
     precisions = (_PRECISION,)
     suffix = ""

@@ -155,10 +155,16 @@ _EXACT = 1024
 def quantize_rows(
     rows: Float[Tensor, "rows width"],
 ) -> tuple[Int8[Tensor, "rows width"], Float[Tensor, " rows"]]:
-    """Integers from -127 to 127, and for each row the scale that they are to be multiplied by."""
+    """Integers from -127 to 127, and for each row the scale that they are to be multiplied by.
+
+    A row whose greatest number is so small that 127 divided by it is infinite is zero. The scale of a row with NaN or
+    infinity is that, and its integers are 0.
+    """
     greatest = rows.abs().amax(dim=1)
     factors = torch.where(greatest > 0, 127 / greatest, 0.0)
-    return (rows * factors[:, None]).round().to(torch.int8), greatest / 127
+    is_tiny = factors.isinf()
+    integers = (rows * factors.masked_fill(is_tiny, 0)[:, None]).nan_to_num().round().to(torch.int8)
+    return integers, (greatest / 127).masked_fill(is_tiny, 0)
 
 
 class Int8Linear(FrozenLinear):

@@ -50,6 +50,8 @@ def may_have_gpu() -> bool:
 def count_threads() -> int:
     """The number of threads that PyTorch would use, or uses: one for each core, or fewer if the environment says so.
 
+    Where PyTorch is loaded, it is asked; `torch.set_num_threads` may have been told any number.
+
     `MKL_NUM_THREADS` counts before `OMP_NUM_THREADS`. More threads than cores only wait for each other; the library
     that multiplies matrices in PyTorch (MKL) does not start them either.
     """

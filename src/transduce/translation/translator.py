@@ -116,8 +116,8 @@ class Translator:
             path: the folder.
             device: cpu, cuda, mps or auto.
             precision: float32 gives the same translation in every batch; auto is bfloat16 where the device has that in
-                hardware, else float32, or int8 for a bundle in int8 on a processor; int8 is fastest there, and rounds
-                weights to 8 bits.
+                hardware, else float32, or int8 where all bundles are in int8, on a processor; int8 is fastest there,
+                and rounds weights to 8 bits.
             ensemble: other bundles with the same tokenizer, whose probabilities are averaged with the model's.
 
         Raises:
@@ -147,7 +147,8 @@ class Translator:
                     f"{other.folder} has another tokenizer than {bundle.folder}: models of an ensemble need the same, "
                     f"so train them with the same text.tokenizer"
                 )
-        if precision == "auto" and is_on_processor and bundle.description.precision == "int8":
+        are_int8 = all(one.description.precision == "int8" for one in (bundle, *others))
+        if precision == "auto" and is_on_processor and are_int8:
             precision = "int8"
         compiled = None
         if is_on_processor and not others:

@@ -67,14 +67,19 @@ class Places:
 def quantize_rows(rows: Floats) -> tuple[npt.NDArray[np.int8], Floats]:
     """Integers from -127 to 127, and for each row the scale that they are to be multiplied by.
 
-    The same to the last bit as `kernels.linear.quantize_rows`, which divides 127 by a number as is done here.
+    The same to the last bit as `kernels.linear.quantize_rows`, which divides 127 by a number as is done here. A row
+    whose greatest number is too small for that is zero. The scale of a row with NaN or infinity is that, and its
+    integers are 0.
     """
     greatest = np.abs(rows).max(axis=1, initial=0)
     factors = np.zeros_like(greatest)
     with np.errstate(over="ignore", invalid="ignore"):  # of numbers near 0, and of damaged weights
         np.divide(1, greatest, out=factors, where=greatest > 0)
         factors *= 127
-        return np.rint(rows * factors[:, None]).astype(np.int8), greatest / np.float32(127)
+        is_tiny = np.isinf(factors)
+        factors[is_tiny] = 0
+        scales = np.where(is_tiny, np.float32(0), greatest / np.float32(127))
+        return np.rint(np.nan_to_num(rows * factors[:, None])).astype(np.int8), scales
 
 
 class PackedNormalization:

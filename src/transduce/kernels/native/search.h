@@ -13,7 +13,7 @@
 
 /* The token of a slot. */
 typedef struct {
-    int32_t id, previous; /* the slot of the token before; of the first token that of the start symbol */
+    int32_t id, previous; /* the slot of the token before; of the start symbol, which nothing goes back to, any number */
     float score;          /* log-probability */
 } slot_token;
 

@@ -5,7 +5,7 @@ from ctypes import byref, pointer
 
 import numpy as np
 
-from transduce.errors import UserError
+from transduce.errors import ConfigError, UserError
 from transduce.kernels.native.decoding import DecoderCache, check_result
 from transduce.kernels.native.library import UNFINISHED, SearchTask
 from transduce.kernels.native.packing import Floats, address
@@ -13,6 +13,7 @@ from transduce.kernels.native.packing import Floats, address
 _STEPS_OF_CALL = 32
 """Steps after which a call returns, so that Python notices Ctrl-C."""
 _MOST_STEPS = 2**31 - 1
+_WIDEST_BEAM = 2**29
 
 FoundHypothesis = tuple[list[int], float, list[float]]
 """Ids, the last of which is the end, score, and the log-probability of each id."""
@@ -31,21 +32,26 @@ def run_beam_search(
 ) -> list[list[FoundHypothesis]]:
     """Up to `num_best` hypotheses of each sentence, best first: to the last bit those of `search.beam_search`.
 
+    What `find_positions` raises is passed on.
+
     Args:
         cache: the cache of a batch before the first token; it cannot be used afterwards.
         find_positions: gives an array with at least this number of positions, [positions, d_model].
         compute_penalty: the length penalty of a number of tokens.
         ends: the id before the first token, and the id that ends a hypothesis.
         max_lengths: [sentences], the greatest number of tokens, the end included, at least 1.
-        min_length: the least number of tokens.
+        min_length: the least number of tokens, where the greatest is not smaller.
         beam: hypotheses that are continued of each sentence, at least 1.
         num_best: at least 1.
 
     Raises:
         IndexError: an id is not in the vocabulary, or there is not one greatest number of tokens for each sentence.
         NotANumberError: a log-probability is NaN.
+        ConfigError: `beam` is above 2^29.
         UserError: the cache has tokens.
     """
+    if beam > _WIDEST_BEAM:
+        raise ConfigError(f"beam = {beam:,} must be at most {_WIDEST_BEAM:,}")
     model, step, num_sentences = cache.model, cache.task, cache.num_sentences
     model.check_ids(min(ends), max(ends))
     if len(max_lengths) != num_sentences:

@@ -135,7 +135,7 @@ INLINE float sum_lanes(floats values) {
 #endif
 }
 
-/* The greatest lane. */
+/* The greatest lane; where one is NaN, any of them. */
 INLINE float greatest_lane(floats values) {
 #if defined(__AVX512F__)
     __m256 half = _mm256_max_ps(_mm512_castps512_ps256((__m512)values),

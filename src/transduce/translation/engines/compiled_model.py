@@ -98,9 +98,13 @@ class CompiledModel:
     ) -> list[list[Hypothesis]]:
         """What `search.beam_search` finds without constraints, to the last bit; the whole search is compiled code.
 
+        Constraints of `task` are not looked at.
+
         Raises:
-            ConfigError: `beam` or `num_best` is below 1, or `alpha` is negative.
+            ConfigError: `beam` or `num_best` is below 1, `beam` is above 2^29, or `alpha` is negative.
+            IndexError: an id is not in the vocabulary.
             NotANumberError: a log-probability is NaN.
+            UserError: a sentence is longer than the learned positions.
         """
         check_settings(beam, num_best, alpha)
         found = run_beam_search(
