@@ -26,7 +26,7 @@ from peers import PEERS
 from transduce.config import RunConfig, load_run_config
 from transduce.data import Batch, PreparedData, plan_batches, prepare, read_batches
 from transduce.kernels.device import find_device, resolve_precision
-from transduce.kernels.memory import keep_few_kernels, keep_freed_memory
+from transduce.kernels.hardware import keep_few_kernels, keep_freed_memory
 from transduce.model import Transformer
 from transduce.training import Updater
 from transduce.training.updater import use_deterministic_algorithms

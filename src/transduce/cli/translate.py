@@ -16,7 +16,7 @@ from transduce.cli.console import LARGEST_BLOCK, LineProgress, print_message, st
 from transduce.cli.options import Computation, SourceFlags, TranslationFlags, make_options
 from transduce.errors import ConfigError, CorpusError
 from transduce.interop import NATIVE
-from transduce.kernels.memory import give_back_freed_memory
+from transduce.kernels.hardware import give_back_freed_memory
 from transduce.text import read_available_blocks, read_document, rebuild_document, split_document
 from transduce.translation import (
     PROBLEMS,

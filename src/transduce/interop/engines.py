@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, cast, get_args
 from transduce.bundle import Bundle, find_bundle
 from transduce.bundle.manifest import check_files, read_description
 from transduce.errors import ConfigError
-from transduce.kernels.processor import Precision
+from transduce.kernels.hardware import Precision
 from transduce.text import Tokenizer
 from transduce.translation import Engine, Translator
 

@@ -12,8 +12,8 @@ import torch
 from torch import Tensor
 
 from transduce.errors import ConfigError
+from transduce.kernels.hardware import NARROWEST, Precision, map_on_executor
 from transduce.kernels.linear import LARGE, FrozenLinear, Int8Linear, MixedPrecisionLinear, PackedLinear
-from transduce.kernels.processor import NARROWEST, Precision, map_on_executor
 
 
 def find_device(name: str) -> torch.device:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from transduce.lazy_imports import import_on_first_use
 
 if TYPE_CHECKING:
-    from transduce.search.beam import beam_search
+    from transduce.search.beam import SearchState, StepFunction, beam_search
     from transduce.search.constraints import LogitsProcessor
     from transduce.search.interface import (
         Constraints,
@@ -19,16 +19,14 @@ if TYPE_CHECKING:
         length_penalty,
     )
     from transduce.search.sampling import sample_search
-    from transduce.search.step_function import SearchState, StepFunction
 else:
     __getattr__ = import_on_first_use(
         __name__,
         {
-            "transduce.search.beam": "beam_search",
+            "transduce.search.beam": "SearchState StepFunction beam_search",
             "transduce.search.constraints": "LogitsProcessor",
             "transduce.search.interface": "Constraints Hypothesis Sampling SearchTask length_penalty",
             "transduce.search.sampling": "sample_search",
-            "transduce.search.step_function": "SearchState StepFunction",
         },
     )
 

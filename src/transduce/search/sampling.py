@@ -9,8 +9,8 @@ from torch import Tensor
 
 from transduce.errors import ConfigError, TransduceError
 from transduce.kernels.token_choice import draw_nucleus_tokens, draw_tokens
+from transduce.search.beam import StateT, StepFunction
 from transduce.search.interface import Hypothesis, Sampling, SearchTask, compact_batch
-from transduce.search.step_function import StateT, StepFunction
 
 
 @torch.no_grad()

@@ -15,7 +15,7 @@ from jaxtyping import Int
 from transduce.config import RunConfig, TransformerConfig
 from transduce.data import Batch, measure_longest_sides
 from transduce.errors import ConfigError, TrainingError, is_out_of_memory
-from transduce.kernels.memory import (
+from transduce.kernels.hardware import (
     get_available_addresses,
     get_available_memory,
     get_peak_memory,

@@ -10,14 +10,19 @@ from typing import TYPE_CHECKING, Any
 from transduce.bundle import Bundle, Languages, find_bundle
 from transduce.config import SearchConfig
 from transduce.errors import ConfigError, UserError
-from transduce.kernels.memory import KERNELS_OF_TRANSLATION, keep_few_kernels, keep_freed_memory
+from transduce.kernels.hardware import (
+    KERNELS_OF_TRANSLATION,
+    NARROWEST,
+    Precision,
+    is_processor,
+    keep_few_kernels,
+    keep_freed_memory,
+)
 from transduce.kernels.native.library import find_library
-from transduce.kernels.processor import NARROWEST, Precision, is_processor
 from transduce.search import Constraints, Hypothesis, Sampling
 from transduce.text import Tokenizer, split_segments
 from transduce.translation.constraints import TextConstraints, find_contradictions
-from transduce.translation.engines.compiled_engine import CompiledEngine
-from transduce.translation.engines.compiled_model import CompiledModel
+from transduce.translation.engines.compiled_engine import CompiledEngine, CompiledModel
 from transduce.translation.engines.engine import Engine, has_inference_model
 
 if TYPE_CHECKING:

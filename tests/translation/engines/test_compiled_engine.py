@@ -15,8 +15,8 @@ from transduce.bundle import Bundle, BundleDescription, Languages, save_bundle
 from transduce.bundle.manifest import record_files
 from transduce.config import SearchConfig
 from transduce.errors import BundleError, ConfigError
+from transduce.kernels.hardware import Precision
 from transduce.kernels.native.library import Library, find_library
-from transduce.kernels.processor import Precision
 from transduce.model import Transformer
 from transduce.search import Constraints, Sampling
 from transduce.text import Tokenizer

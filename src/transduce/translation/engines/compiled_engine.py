@@ -1,14 +1,35 @@
-"""The engine that translates with compiled kernels alone, and loads PyTorch when it is asked for more."""
+"""Translation in compiled code, for processors: float32 or int8, several times as fast as PyTorch's operations.
 
-from collections.abc import Callable, Sequence
+Nothing here loads PyTorch, unless more is asked for than a beam search: weights are NumPy arrays, as the file of a
+bundle has them, by the names of their tensors.
+"""
+
+import math
+import sys
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+from itertools import chain
 from threading import Lock
-from typing import TYPE_CHECKING, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
-from transduce.config import SearchConfig
-from transduce.kernels.processor import count_threads, map_on_threads
-from transduce.search import Constraints, Hypothesis, Sampling
-from transduce.translation.engines.compiled_model import CompiledModel
+import numpy as np
+
+from transduce.config import SearchConfig, TransformerConfig
+from transduce.errors import UserError
+from transduce.kernels.hardware import count_threads, map_on_threads
+from transduce.kernels.native.decoding import (
+    AttentionSizes,
+    DecoderCache,
+    PackedAttention,
+    PackedLayer,
+    PackedStack,
+    PackedTransformer,
+)
+from transduce.kernels.native.library import Library
+from transduce.kernels.native.packing import Floats, Integers, PackedMatrix, PackedNormalization, Places, address
+from transduce.kernels.native.search import run_beam_search
+from transduce.search import Constraints, Hypothesis, Sampling, SearchTask, length_penalty
+from transduce.search.interface import check_settings
 from transduce.translation.engines.engine import (
     BatchEngine,
     Engine,
@@ -19,6 +40,213 @@ from transduce.translation.engines.engine import (
 
 if TYPE_CHECKING:
     from transduce.model import Transformer
+
+_FIRST_POSITIONS = 256
+"""Rows of the table of positions that are computed at once."""
+
+
+class CompiledModel:
+    """A Transformer in compiled code: with dot products as attention scores, and layer normalisation.
+
+    Embeddings are shared with `weights`, all other weights are packed copies. What a sentence gets is the same, to the
+    last bit, in every batch. Methods may be called by several threads at a time, as the library holds no lock of
+    Python's while it computes.
+
+    Args:
+        config: the network.
+        weights: in float32, by the names that their tensors have in a `Transformer`; a shared one by the first of its
+            names.
+        library: the level of instruction sets.
+        is_int8: whether linear layers multiply integers of 8 bits.
+    """
+
+    def __init__(
+        self, config: TransformerConfig, weights: Mapping[str, Floats], library: Library, *, is_int8: bool = False
+    ) -> None:
+        self.config = config
+        scale = config.d_k**-0.5 if config.attention_score == "scaled_dot" else 1.0
+        sizes = AttentionSizes(config.num_heads, config.d_k, config.d_v, scale)
+        packer = _Packer(weights, library, sizes, is_int8=is_int8)
+        source_embedding = weights["source_embedding.weight"]
+        target_embedding = weights.get("target_embedding.weight", source_embedding)
+        self._packed = PackedTransformer(
+            library,
+            encoder=packer.pack_stack("encoder", config.num_encoder_layers, source_embedding),
+            decoder=packer.pack_stack("decoder", config.num_decoder_layers, target_embedding),
+            projection=packer.pack_projection(target_embedding),
+            attention=sizes,
+            embedding_scale=math.sqrt(config.d_model),
+            activation=config.activation,
+            is_pre_norm=config.norm_order == "pre",
+        )
+        self.vocabulary = self._packed.vocabulary
+        self._positions = _Positions(config, weights.get("positions.table"))
+        self._tables = [_PositionTable(self._positions.compute(min(_FIRST_POSITIONS, self._positions.limit)))]
+
+    @property
+    def longest(self) -> int:
+        """Maximum number of tokens of a source or a target."""
+        return self._positions.limit
+
+    def start(self, sources: Sequence[Sequence[int]]) -> DecoderCache:
+        """Read sentences, each with `</s>`; returns the cache before the first token."""
+        lengths = [len(source) for source in sources]
+        places = [place for length in lengths for place in range(length)]
+        ids = list(chain.from_iterable(sources))
+        return self.read_source(np.array(ids), np.array(places), np.array(lengths))
+
+    def read_source(self, ids: Integers, places: Integers, lengths: Integers, longest: int = 0) -> DecoderCache:
+        """Read the tokens of one sentence after the other; see `PackedTransformer.read_source`.
+
+        `longest` is the least number of positions that the model must have.
+        """
+        table = self._find_table(max(longest, int(lengths.max(initial=0))))
+        return self._packed.read_source(ids, places, lengths, table.positions)
+
+    def step(self, last_ids: Sequence[int], cache: DecoderCache, log_probs: int) -> None:
+        """One step of a search, which writes all log-probabilities to an address; see `DecoderCache.step`."""
+        cache.step(last_ids, self._find_position(cache.length), log_probs)
+
+    def search(
+        self, sources: Sequence[Sequence[int]], task: SearchTask, *, beam: int, alpha: float, num_best: int = 1
+    ) -> list[list[Hypothesis]]:
+        """What `search.beam_search` finds without constraints, to the last bit; the whole search is compiled code.
+
+        Constraints of `task` are not looked at.
+
+        Raises:
+            ConfigError: `beam` or `num_best` is below 1, `beam` is above 2^29, or `alpha` is negative.
+            IndexError: an id is not in the vocabulary.
+            NotANumberError: a log-probability is NaN.
+            UserError: a sentence is longer than the learned positions.
+        """
+        check_settings(beam, num_best, alpha)
+        found = run_beam_search(
+            self.start(sources),
+            lambda length: self._find_table(length).positions,
+            lambda length: length_penalty(length, alpha),
+            ends=(task.start_id, task.end_id),
+            max_lengths=task.max_lengths,
+            min_length=task.min_length,
+            beam=beam,
+            num_best=num_best,
+        )
+        return [[Hypothesis(*one) for one in of_sentence] for of_sentence in found]
+
+    def _find_position(self, place: int) -> int:
+        """The address of the numbers that mark a position."""
+        table = self._find_table(place + 1)
+        return table.address + place * table.stride
+
+    def _find_table(self, length: int) -> "_PositionTable":
+        """A table of at least this many positions; tables are never freed, as another thread may still read it."""
+        table = self._tables[-1]
+        if length > table.length:
+            limit = self._positions.limit
+            table = _PositionTable(self._positions.compute(length if length > limit else min(2 * length, limit)))
+            self._tables.append(table)
+        return table
+
+
+class _Positions:
+    """Positional encodings, as `model.embeddings` has them (paper 3.5)."""
+
+    def __init__(self, config: TransformerConfig, table: Floats | None) -> None:
+        self._kind, self._d_model, self._table = config.positions, config.d_model, table
+        self.limit = sys.maxsize if table is None else len(table)
+
+    def compute(self, length: int) -> Floats:
+        """The encodings of the first positions, [length, d_model].
+
+        Raises:
+            UserError: there are fewer learned positions.
+        """
+        if length > self.limit:
+            raise UserError(
+                f"a sentence reaches position {length}; this model has learned positions up to {self.limit} "
+                f"(model.max_positions): split the sentence"
+            )
+        if self._table is not None:
+            return self._table[:length].copy()
+        if self._kind == "none":
+            return np.zeros((length, self._d_model), dtype=np.float32)
+        angles = np.arange(length, dtype=np.float64)[:, None] / 10_000 ** (
+            np.arange(0, self._d_model, 2) / self._d_model
+        )
+        pairs = np.stack([np.sin(angles), np.cos(angles)], axis=-1)
+        return pairs.reshape(length, self._d_model).astype(np.float32)
+
+
+class _PositionTable:
+    """Positional encodings of the first positions, [length, d_model], with their memory address and row stride."""
+
+    def __init__(self, positions: Floats) -> None:
+        self.positions, self.length = positions, len(positions)
+        self.address, self.stride = address(positions), positions.strides[0]
+
+
+class _Packer:
+    """Packs weights, which it finds by the names of their tensors, for a level of instruction sets."""
+
+    def __init__(
+        self, weights: Mapping[str, Floats], library: Library, sizes: AttentionSizes, *, is_int8: bool
+    ) -> None:
+        self.weights, self.library, self.sizes, self.is_int8 = weights, library, sizes, is_int8
+
+    def pack(self, weight: Floats, bias: Floats, **layout: Any) -> PackedMatrix:  # noqa: ANN401 - of PackedMatrix
+        """A linear layer."""
+        return PackedMatrix(self.library, weight, bias, is_int8=self.is_int8, **layout)
+
+    def pack_linear(self, name: str, **layout: Any) -> PackedMatrix:  # noqa: ANN401 - of PackedMatrix
+        """The linear layer of this name."""
+        return self.pack(self.weights[f"{name}.weight"], self.weights[f"{name}.bias"], **layout)
+
+    def pack_norm(self, name: str) -> PackedNormalization:
+        """The layer normalisation of this name."""
+        return PackedNormalization(self.weights[f"{name}.gain"], self.weights[f"{name}.bias"])
+
+    def pack_projection(self, target_embedding: Floats) -> PackedMatrix:
+        """The layer in front of the softmax, in which `<pad>`, the last token, has the logit -inf."""
+        weight = self.weights.get("projection.weight", target_embedding)
+        mask = np.zeros(len(weight), dtype=np.float32)
+        mask[-1] = -np.inf
+        bias = self.weights.get("projection.bias")
+        return self.pack(weight, mask if bias is None else bias + mask, bias_fill=-np.inf)
+
+    def pack_stack(self, name: str, num_layers: int, embedding: Floats) -> PackedStack:
+        """The encoder or the decoder."""
+        layers = [self.pack_layer(f"{name}.layers.{number}") for number in range(num_layers)]
+        norm = self.pack_norm(f"{name}.final") if f"{name}.final.gain" in self.weights else None
+        return PackedStack(layers, embedding, norm)
+
+    def pack_layer(self, name: str) -> PackedLayer:
+        """A layer of either."""
+        has_cross_attention = f"{name}.cross_attention.projection.weight" in self.weights
+        return PackedLayer(
+            self.pack_attention(f"{name}.self_attention", is_cross_attention=False),
+            self.pack_linear(f"{name}.feed_forward.inner"),
+            self.pack_linear(f"{name}.feed_forward.outer"),
+            self.pack_norm(f"{name}.feed_forward_residual.normalization"),
+            self.pack_attention(f"{name}.cross_attention", is_cross_attention=True) if has_cross_attention else None,
+        )
+
+    def pack_attention(self, name: str, *, is_cross_attention: bool) -> PackedAttention:
+        """An attention, with queries, keys and values of each head at their padded places."""
+        queries, values = self.sizes.queries, self.sizes.values
+        weight, bias = self.weights[f"{name}.projection.weight"], self.weights[f"{name}.projection.bias"]
+        width = self.sizes.num_heads * self.sizes.d_k
+        memory = None
+        if is_cross_attention:
+            projection = self.pack(weight[:width], bias[:width], outputs=queries)
+            memory = self.pack(weight[width:], bias[width:], outputs=_join(queries, values))
+        else:
+            projection = self.pack(weight, bias, outputs=_join(queries, queries, values))
+        output = self.pack_linear(f"{name}.output", inputs=values)
+        return PackedAttention(projection, output, self.pack_norm(f"{name}_residual.normalization"), memory)
+
+
+def _join(*parts: Places) -> Places:
+    return Places.side_by_side(parts)
 
 
 @runtime_checkable

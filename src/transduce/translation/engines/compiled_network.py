@@ -11,7 +11,7 @@ from transduce.kernels.device import ComputePrecision
 from transduce.kernels.native.decoding import DecoderCache
 from transduce.kernels.native.library import Library, find_library
 from transduce.model import Transformer
-from transduce.translation.engines.compiled_model import CompiledModel
+from transduce.translation.engines.compiled_engine import CompiledModel
 from transduce.translation.engines.engine import has_inference_model
 from transduce.translation.engines.inference_model import Network, make_torch_network
 

@@ -33,7 +33,7 @@ from transduce.model import (
     Transformer,
 )
 from transduce.model.sublayers import ACTIVATIONS, EPSILON
-from transduce.search.step_function import StateT
+from transduce.search.beam import StateT
 from transduce.translation.engines.engine import has_inference_model
 
 

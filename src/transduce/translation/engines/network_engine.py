@@ -12,7 +12,7 @@ from torch import Tensor
 
 from transduce.config import SearchConfig
 from transduce.kernels.device import map_on_cores, resolve_precision
-from transduce.kernels.processor import Precision
+from transduce.kernels.hardware import Precision
 from transduce.model import Transformer
 from transduce.search import (
     Constraints,

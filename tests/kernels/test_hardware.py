@@ -1,19 +1,159 @@
+"""What is known of the machine without PyTorch, held to what PyTorch says."""
+
 import os
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from mmap import mmap
 from pathlib import Path
+from threading import Event
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import torch
 
-from transduce.kernels.memory import (
+from transduce.kernels import hardware
+from transduce.kernels.device import find_device
+from transduce.kernels.hardware import (
+    count_threads,
     get_available_addresses,
     get_available_memory,
     get_peak_memory,
     get_used_memory,
+    is_processor,
+    map_on_executor,
+    map_on_threads,
+    may_have_gpu,
     reset_peak_memory,
 )
+
+SOURCE = Path(__file__).parents[2] / "src"
+
+
+def ask(program: str, **environment: str) -> str:
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        check=True,
+        capture_output=True,
+        encoding="utf-8",
+        env={"PYTHONPATH": str(SOURCE), **environment},
+    )
+    return done.stdout.strip()
+
+
+@pytest.mark.exhaustive
+@pytest.mark.parametrize(
+    "environment",
+    [{}, {"OMP_NUM_THREADS": "1"}, {"MKL_NUM_THREADS": "1", "OMP_NUM_THREADS": "2"}],
+    ids=str,
+)
+def test_there_are_as_many_threads_as_pytorch_has(environment: dict[str, str]) -> None:
+    ours = "from transduce.kernels.hardware import count_threads; print(count_threads())"
+    assert ask(ours, **environment) == ask("import torch; print(torch.get_num_threads())", **environment)
+
+
+def test_what_is_told_to_pytorch_counts() -> None:
+    before = torch.get_num_threads()
+    try:
+        for count in (1, 3):
+            torch.set_num_threads(count)
+            assert count_threads() == count
+    finally:
+        torch.set_num_threads(before)
+
+
+def test_threads_are_counted_without_pytorch(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delitem(sys.modules, "torch")
+    for variable in ("MKL_NUM_THREADS", "OMP_NUM_THREADS"):
+        monkeypatch.delenv(variable, raising=False)
+    assert 1 <= count_threads() <= (os.cpu_count() or 1)
+    monkeypatch.setattr(hardware, "_count_cores", lambda: 4)
+    for told, expected in {"3,2": 3, "5": 4, "many": 4, "0": 4}.items():
+        monkeypatch.setenv("OMP_NUM_THREADS", told)
+        assert count_threads() == expected
+
+
+@pytest.mark.parametrize(
+    ("libraries", "environment", "expected"),
+    [
+        (["libc10.so", "libtorch_cpu.so"], {}, False),
+        (["libc10.so", "libc10_cuda.so"], {"CUDA_VISIBLE_DEVICES": ""}, False),
+        (["libc10.so", "libc10_cuda.so"], {"CUDA_VISIBLE_DEVICES": "-1"}, False),
+        (["libc10.so", "libc10_hip.so"], {}, True),
+        ([], {}, True),
+    ],
+)
+def test_only_where_there_can_be_no_gpu_pytorch_is_not_asked(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    libraries: list[str],
+    environment: dict[str, str],
+    *,
+    expected: bool,
+) -> None:
+    (tmp_path / "lib").mkdir()
+    for name in libraries:
+        (tmp_path / "lib" / name).touch()
+    origin = str(tmp_path / "__init__.py")
+    monkeypatch.delitem(sys.modules, "torch")
+    monkeypatch.setattr(hardware, "find_spec", lambda _: SimpleNamespace(origin=origin))
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setattr(sys, "platform", "linux")
+    assert may_have_gpu() is expected
+    assert is_processor("auto") is not expected
+    monkeypatch.setattr(sys, "platform", "darwin")
+    assert may_have_gpu()
+
+
+@pytest.mark.parametrize("has_driver", [False, True])
+def test_without_a_driver_there_is_no_gpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, has_driver: bool) -> None:
+    def open_library(name: str) -> object:
+        if not has_driver:
+            raise OSError(name)
+        return object()
+
+    (tmp_path / "lib").mkdir()
+    (tmp_path / "lib" / "libc10_cuda.so").touch()
+    monkeypatch.delitem(sys.modules, "torch")
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    monkeypatch.setattr(hardware, "find_spec", lambda _: SimpleNamespace(origin=str(tmp_path / "__init__.py")))
+    monkeypatch.setattr(sys, "platform", "linux")
+    monkeypatch.setattr(hardware, "ctypes", SimpleNamespace(CDLL=open_library))
+    assert may_have_gpu() is has_driver
+
+
+def test_a_processor_is_one_for_pytorch_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert is_processor("cpu")
+    assert not is_processor("cuda")
+    assert not is_processor("warp")
+    monkeypatch.delitem(sys.modules, "torch")
+    if is_processor("auto"):
+        monkeypatch.setitem(sys.modules, "torch", torch)
+        assert find_device("auto").type == "cpu"
+
+
+def test_an_exception_cancels_waiting_tasks() -> None:
+    assert map_on_threads(lambda number: number * 2, [1, 2, 3], 2) == [2, 4, 6]
+    begun: list[int] = []
+    is_told = Event()
+
+    def fail(number: int) -> Any:
+        begun.append(number)
+        if number == 0:
+            raise ValueError("here")
+        is_told.wait(10)
+
+    with ThreadPoolExecutor(1) as executor:
+        blocker = executor.submit(is_told.wait, 0.2)
+        with pytest.raises(ValueError, match="here"):
+            map_on_executor(executor, fail, list(range(50)))
+        is_told.set()
+        blocker.result()
+    assert len(begun) < 50
+
 
 PRODUCTS = """
 import sys
@@ -21,7 +161,7 @@ from pathlib import Path
 
 import torch
 
-from transduce.kernels.memory import keep_few_kernels
+from transduce.kernels.hardware import keep_few_kernels
 
 if sys.argv[1] == "few":
     keep_few_kernels()
