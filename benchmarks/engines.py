@@ -9,6 +9,7 @@ by one line of JSON with the seconds taken, and "all" with the translations, too
 import argparse
 import json
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -137,16 +138,17 @@ def ctranslate2_engine(bundle: Bundle, arguments: argparse.Namespace) -> Search:
 
 
 def huggingface_engine(bundle: Bundle, arguments: argparse.Namespace) -> Search:
-    """Hugging Face's generate, batches of sentences of similar length."""
-    from peers import HuggingFacePeer
+    """Hugging Face's generate, batches of sentences of similar length; the model is exported for it, ids as they are."""
+    from transduce.interop import export_bundle
+    from transduce.interop.huggingface import load_folder
 
-    from transduce.config import TrainingConfig
-
-    ours = bundle.load_model()
-    peer = HuggingFacePeer(ours, TrainingConfig(), bfloat16=False)
-    peer.marian.generation_config.forced_eos_token_id = None
-    marian = peer.marian.eval().to(arguments.device)
-    end_id = bundle.load_tokenizer().end_id
+    with tempfile.TemporaryDirectory() as folder:
+        export_bundle(bundle, "huggingface", Path(folder) / "model")
+        model, _ = load_folder(Path(folder) / "model", "float32")
+    model.generation_config.forced_eos_token_id = model.generation_config.max_length = None
+    model = model.to(arguments.device)
+    tokenizer = bundle.load_tokenizer()
+    end_id, pad_id = tokenizer.end_id, tokenizer.pad_id
 
     @torch.inference_mode()
     def search(sources: Ids) -> Ids:
@@ -155,16 +157,16 @@ def huggingface_engine(bundle: Bundle, arguments: argparse.Namespace) -> Search:
         for first in range(0, len(order), 32):
             chosen = order[first : first + 32]
             longest = max(len(sources[index]) for index in chosen)
-            ids = [sources[index] + [ours.pad_id] * (longest - len(sources[index])) for index in chosen]
+            ids = [sources[index] + [pad_id] * (longest - len(sources[index])) for index in chosen]
             source_ids = torch.tensor(ids, device=arguments.device)
-            output = marian.generate(
+            output = model.generate(
                 input_ids=source_ids,
-                attention_mask=(source_ids != ours.pad_id).long(),
+                attention_mask=(source_ids != pad_id).long(),
                 num_beams=arguments.beam,
                 length_penalty=arguments.length_penalty,
                 min_new_tokens=arguments.fixed_length or 1,
                 max_new_tokens=arguments.fixed_length or longest + 50,
-                bad_words_ids=[[ours.pad_id]],
+                bad_words_ids=[[pad_id]],
                 do_sample=False,
                 use_cache=True,
             )
