@@ -138,7 +138,7 @@ def ctranslate2_engine(bundle: Bundle, arguments: argparse.Namespace) -> Search:
 
 
 def huggingface_engine(bundle: Bundle, arguments: argparse.Namespace) -> Search:
-    """Hugging Face's generate, batches of sentences of similar length; the model is exported for it, ids as they are."""
+    """Hugging Face's generate, batches of similar length; the model is exported for it, ids as they are."""
     from transduce.interop import export_bundle
     from transduce.interop.huggingface import load_folder
 
