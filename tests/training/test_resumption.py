@@ -24,6 +24,7 @@ OutcomeOf = Callable[[Path], dict[str, Any]]
 
 PLAIN: dict[str, Any] = {}
 ACCUMULATING = {"training__accumulation": 2, "text__bpe_dropout": 0.1, "training__clip_norm": 1.0}
+GUIDED = {"training__guided_alignment": 0.3, "training__initial_embeddings": "cooccurrence"}
 AVERAGED = {
     "training__keep_checkpoints": 5,
     "training__best_by": "loss",
@@ -58,6 +59,7 @@ def flip_a_byte(path: Path) -> None:
         (ACCUMULATING, [5, 13]),
         (AVERAGED, [5, 20]),
         (BFLOAT16, [9]),
+        (GUIDED, [1, 9]),
     ],
 )
 def test_interrupted_and_resumed(

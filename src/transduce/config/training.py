@@ -38,6 +38,11 @@ class TrainingConfig(Section):
     Network and tokenizer are then the bundle's; of [model], only dropout may differ. So are languages and [search],
     where nothing else is given."""
 
+    initial_embeddings: Literal["random", "cooccurrence"] = "random"
+    """Token embeddings before the first update, unless `start_from` gives them: random numbers, or vectors in which
+    tokens that come together in the same training pairs are alike, so that a small model makes use of its source early
+    (Dumais et al. 1997, Levy et al. 2015)."""
+
     updates: int = Field(default=100_000, ge=1)
     """Optimiser steps of the whole run (paper 5.2)."""
 
@@ -84,6 +89,10 @@ class TrainingConfig(Section):
 
     label_smoothing: float = Field(default=0.1, ge=0.0, lt=1.0)
     """Probability spread evenly over all tokens in the training target (paper 5.4)."""
+
+    guided_alignment: float = Field(default=0.0, ge=0.0)
+    """Weight of a second loss, by which one head of the attention to the source learns where each target token comes
+    from, as a word alignment learned from the training text has it (Chen et al. 2016, Garg et al. 2019). 0: off."""
 
     clip_norm: float = Field(default=0.0, ge=0.0)
     """Maximum norm of the gradient; a larger one is scaled down to it. 0: off (the paper names none)."""

@@ -174,10 +174,11 @@ class Decoder(nn.Module):
         target_mask: Bool[Tensor, "batch target"],
         memory: Float[Tensor, "batch source d_model"],
         source_mask: Bool[Tensor, "batch source"],
+        attend: Attend = MultiHeadAttention.attend,
     ) -> Float[Tensor, "batch target d_model"]:
         """The output of the stack for the embedded target `x`, given the memory."""
         output = x
-        for of_layer in self.iterate_layers(x, target_mask, memory, source_mask):
+        for of_layer in self.iterate_layers(x, target_mask, memory, source_mask, attend):
             output = of_layer
         return output if self.final is None else self.final(output, target_mask)
 

@@ -93,10 +93,14 @@ class Transformer(nn.Module):
         target_mask: Bool[Tensor, "batch target"],
         memory: Float[Tensor, "batch source d_model"],
         source_mask: Bool[Tensor, "batch source"],
+        attend: Attend = MultiHeadAttention.attend,
     ) -> Float[Tensor, "batch target d_model"]:
-        """The decoder's output before the projection to logits, for a loss that never holds all logits."""
+        """The decoder's output before the projection to logits, for a loss that never holds all logits.
+
+        `attend` computes self-attention and encoder-decoder attention.
+        """
         inputs = self._embed(self.target_embedding, self.shift_right(target_ids))
-        hidden: Tensor = self.decoder(inputs, target_mask, memory, source_mask)
+        hidden: Tensor = self.decoder(inputs, target_mask, memory, source_mask, attend)
         return hidden
 
     def decode_layers(

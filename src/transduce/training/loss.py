@@ -10,7 +10,8 @@ from torch.autograd.function import once_differentiable
 
 from transduce.data import Batch
 from transduce.kernels.linear import BLOCK, uses_onednn_bfloat16
-from transduce.model import NEVER, Transformer
+from transduce.model import NEVER, MultiHeadAttention, Transformer
+from transduce.training.guided_alignment import AlignmentModel, AttentionGuide
 
 CHUNK_LOGITS = 2**22
 """Maximum number of logits that the loss holds at a time on a CPU, unless d_model rows of logits are more: few enough
@@ -30,6 +31,8 @@ class TokenLosses(NamedTuple):
     """Cross-entropy against the target itself, in nats; its mean is the logarithm of perplexity."""
     num_correct: Int[Tensor, ""]
     """Tokens whose logit is the largest of all."""
+    guidance: Float[Tensor, ""] = torch.zeros(())
+    """Loss of guided alignment, without its weight; differentiable. 0 without an alignment model."""
 
 
 def label_smoothed_cross_entropy(
@@ -48,12 +51,19 @@ def label_smoothed_cross_entropy(
     return TokenLosses(*_ChunkedCrossEntropy.apply(hidden, weight, bias, targets, smoothing))  # type: ignore[no-untyped-call]
 
 
-def compute_losses(model: Transformer, batch: Batch, smoothing: float) -> TokenLosses:
-    """The losses of a model over the real target tokens of a batch."""
+def compute_losses(
+    model: Transformer, batch: Batch, smoothing: float, alignment: AlignmentModel | None = None
+) -> TokenLosses:
+    """The losses of a model over the real target tokens of a batch; those of guided alignment with an `alignment`."""
+    guide = None if alignment is None else AttentionGuide(model)
+    attend = MultiHeadAttention.attend if guide is None else guide.attend
     memory = model.encode(batch.source_ids, batch.source_mask)
-    hidden = model.decode_hidden(batch.target_ids, batch.target_mask, memory, batch.source_mask)
+    hidden = model.decode_hidden(batch.target_ids, batch.target_mask, memory, batch.source_mask, attend)
     states, targets = hidden[batch.target_mask], batch.target_ids[batch.target_mask]
-    return label_smoothed_cross_entropy(states, model.projection.weight, targets, smoothing, model.projection.bias)
+    losses = label_smoothed_cross_entropy(states, model.projection.weight, targets, smoothing, model.projection.bias)
+    if guide is None or alignment is None:
+        return losses
+    return losses._replace(guidance=guide.loss(batch, alignment))
 
 
 class _ChunkedCrossEntropy(torch.autograd.Function):

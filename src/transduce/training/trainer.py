@@ -25,6 +25,8 @@ from transduce.training.distributed.batches import (
     load_epoch_store,
     split_into_sequential_micro_batches,
 )
+from transduce.training.guided_alignment import train_alignment_model
+from transduce.training.initial_embeddings import initialize_embeddings
 from transduce.training.memory import fit_into_memory
 from transduce.training.reporting import Progress, Reporter, Throughput, describe_forecast
 from transduce.training.reporting.report import Trackers
@@ -89,7 +91,12 @@ class Trainer:
         self.model = Transformer(config.model).to(self.device)
         if start is not None:
             load_tensors(self.model, model_tensors(start.load_model()), str(start.folder))
-        self.updater = Updater(self.model, config.training, self.device, ranks)
+        elif config.training.initial_embeddings == "cooccurrence":
+            initialize_embeddings(self.model, prepared.train, config.training.seed)
+        alignment = None
+        if config.training.guided_alignment:
+            alignment = train_alignment_model(prepared.train, config.model.vocabulary)
+        self.updater = Updater(self.model, config.training, self.device, ranks, alignment)
         origin = "" if start is None else start.digest
         num_parts = choose_parallel_micro_batches(config, self.device, ranks)
         data = prepared.digests["all"]

@@ -23,6 +23,7 @@ from transduce.kernels.device import resolve_precision
 from transduce.model import Dropout, Transformer
 from transduce.training.distributed import ALONE, Ranks, full_tensor, no_sync, wrap_for_distributed
 from transduce.training.distributed.batches import MicroBatchProcesses, can_fork, use_one_thread
+from transduce.training.guided_alignment import AlignmentModel
 from transduce.training.loss import TokenLosses, compute_losses
 
 
@@ -209,33 +210,48 @@ class UpdateStoppedError(Exception):
 class BatchLoss(nn.Module):
     """The model and its loss as one module, so that it can be wrapped for several ranks."""
 
-    def __init__(self, model: Transformer, config: TrainingConfig, device: torch.device) -> None:
+    def __init__(
+        self,
+        model: Transformer,
+        config: TrainingConfig,
+        device: torch.device,
+        alignment: AlignmentModel | None = None,
+    ) -> None:
         super().__init__()
         self.model = model
         self.smoothing = config.label_smoothing
+        self.alignment = None if alignment is None else alignment.to(device)
         self.dtype = resolve_precision(config.precision, device, model.config.d_model).compute_dtype
 
     def forward(self, batch: Batch) -> TokenLosses:
         """The losses of the batch."""
         with autocast(self.model, self.dtype):
-            return compute_losses(self.model, batch, self.smoothing)
+            return compute_losses(self.model, batch, self.smoothing, self.alignment)
 
 
 class Updater:
     """Updates a model with Adam, alone or together with other ranks.
 
     `parallel_micro_batches` is the number of micro-batches that each batch is divided into, computed at the same time
-    by worker processes. It has no effect on a GPU or with several ranks.
+    by worker processes. It has no effect on a GPU or with several ranks. `alignment` is what guided alignment goes by.
     """
 
-    def __init__(self, model: Transformer, config: TrainingConfig, device: torch.device, ranks: Ranks = ALONE) -> None:
+    def __init__(
+        self,
+        model: Transformer,
+        config: TrainingConfig,
+        device: torch.device,
+        ranks: Ranks = ALONE,
+        alignment: AlignmentModel | None = None,
+    ) -> None:
         self.model = model
         self.config = config
         self.device = device
         self.ranks = ranks
         self.parallel_micro_batches = 1
         self.moving_average = ExponentialMovingAverage(model, config.ema_decay) if config.ema_decay else None
-        self.batch_loss = wrap_for_distributed(BatchLoss(model, config, device), model, config.sharding, ranks, device)
+        batch_loss = BatchLoss(model, config, device, alignment)
+        self.batch_loss = wrap_for_distributed(batch_loss, model, config.sharding, ranks, device)
         self.optimizer = torch.optim.Adam(
             model.parameters(),
             lr=0.0,
@@ -348,7 +364,8 @@ class Updater:
 
     def accumulate(self, batch: Batch, num_tokens: int) -> Float[Tensor, "3"]:
         """Add the gradient of one batch to the model's; return the sums of loss, cross-entropy, right tokens."""
-        loss, cross_entropy, num_correct = self.batch_loss(batch)
+        losses = self.batch_loss(batch)
+        loss = losses.loss + self.config.guided_alignment * losses.guidance
         # DDP and FSDP2 give the mean over the ranks of what should be their sum.
         (loss * self.ranks.size / num_tokens).backward()
-        return torch.stack([loss.detach(), cross_entropy, num_correct]).cpu().double()
+        return torch.stack([losses.loss.detach(), losses.cross_entropy, losses.num_correct]).cpu().double()

@@ -1,0 +1,100 @@
+"""Initial token embeddings from the training text: tokens that come together in the same pairs get similar vectors.
+
+With random embeddings, no token of the source is like any of the target, and a small model learns to write its target
+language long before it makes use of the source. How often two tokens come together in the same pair says much of which
+translate each other, and takes seconds to count. docs/experiments.md has what that is worth.
+"""
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+from jaxtyping import Float, Integer
+from torch import Tensor
+from torch.nn import functional as F
+
+from transduce.data import TokenStore
+from transduce.model import OutputProjection, TokenEmbedding, Transformer
+
+MOST_PAIRS = 50_000
+"""Maximum number of training pairs that are counted, evenly spread over the text."""
+
+MOST_TOKENS = 6_000
+"""Maximum number of token ids whose co-occurrence is counted, the most frequent ones; their matrix takes 144 MB."""
+
+SHARE = 0.9
+"""Length of the part of an initial vector that comes from co-occurrence; that of the whole vector is about 1. The rest
+is random, so that tokens that come together with the same others differ."""
+
+POWER_ITERATIONS = 4
+"""Power iterations of the randomised singular value decomposition (Halko et al. 2011)."""
+
+
+@torch.no_grad()
+def initialize_embeddings(model: Transformer, store: TokenStore, seed: int) -> None:
+    """Replace the random initial embeddings of `model` by those of co-occurrence in the training text `store`.
+
+    A pure function of the model's embeddings, the text and the seed. Tokens that are not counted keep their vectors.
+    """
+    weights = {
+        id(part.weight): part.weight
+        for part in model.modules()
+        if isinstance(part, TokenEmbedding | OutputProjection)  # which share one matrix unless they are untied
+    }
+    first = next(iter(weights.values()))
+    vectors = cooccurrence_vectors(store, first.size(0), first.size(1), seed).to(first)
+    is_counted = vectors.norm(dim=1) > 0
+    for weight in weights.values():
+        random = weight[is_counted]
+        weight[is_counted] = SHARE * vectors[is_counted] + math.sqrt(1 - SHARE**2) * random
+
+
+def cooccurrence_vectors(
+    store: TokenStore, vocabulary: int, d_model: int, seed: int
+) -> Float[Tensor, "vocabulary d_model"]:
+    """A vector of length 1 for each token; those of tokens that often come together in the same pairs point alike.
+
+    Latent semantic analysis (Deerwester et al. 1990) of both languages together (Dumais et al. 1997): the positive
+    pointwise mutual information of two tokens in a pair, whichever side each is on, and of its singular value
+    decomposition the vectors times the root of their values (Levy et al. 2015). The first component, which is how
+    frequent tokens are, is left out. Zero for tokens that do not occur, or are not among the `MOST_TOKENS` most
+    frequent.
+    """
+    pairs = _sample_pairs(store)
+    frequency = np.bincount(np.concatenate(pairs), minlength=vocabulary)
+    chosen = np.argsort(-frequency, kind="stable")[:MOST_TOKENS]
+    chosen = chosen[frequency[chosen] > 0]
+    counts = count_cooccurrence(pairs, chosen, vocabulary)
+    expected = np.multiply.outer(frequency[chosen] / len(pairs), frequency[chosen])
+    information = torch.from_numpy(np.log(np.maximum(counts / expected, 1.0))).float()
+    rank = min(d_model + 1, len(chosen))
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        left, values, _ = torch.svd_lowrank(information, min(rank + 10, len(chosen)), POWER_ITERATIONS)
+        # Any rotation keeps the angles between tokens; a random one gives all components the same part in them.
+        rotation, _ = torch.linalg.qr(torch.randn(d_model, d_model))
+    components = left[:, 1:rank] * values[1:rank].sqrt()
+    vectors = torch.zeros(vocabulary, d_model)
+    vectors[chosen] = F.normalize(components @ rotation[: components.size(1)], dim=1)
+    return vectors
+
+
+def _sample_pairs(store: TokenStore) -> list[Integer[np.ndarray, "tokens"]]:
+    """The different tokens of each pair, on either side, of at most `MOST_PAIRS` pairs."""
+    step = math.ceil(len(store) / MOST_PAIRS)
+    return [np.unique(np.concatenate(store.pair(index))) for index in range(0, len(store), step)]
+
+
+def count_cooccurrence(
+    pairs: Sequence[Integer[np.ndarray, "tokens"]], chosen: Integer[np.ndarray, "chosen"], vocabulary: int
+) -> Float[np.ndarray, "chosen chosen"]:
+    """For every two of the `chosen` tokens, the number of pairs that have both; on the diagonal, that have the one."""
+    place = np.full(vocabulary, -1)
+    place[chosen] = np.arange(len(chosen))
+    counts = np.zeros((len(chosen), len(chosen)), np.float32)
+    for tokens in pairs:
+        places = place[tokens]
+        places = places[places >= 0]
+        counts[np.ix_(places, places)] += 1
+    return counts

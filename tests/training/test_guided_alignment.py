@@ -1,0 +1,188 @@
+import math
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from transduce.config import TrainingConfig, TransformerConfig
+from transduce.data import Batch, TokenStore, create_store
+from transduce.model import Transformer, cross_attention_weights
+from transduce.training import guided_alignment
+from transduce.training.guided_alignment import AlignmentModel, AttentionGuide, train_alignment_model
+from transduce.training.loss import compute_losses
+from transduce.training.updater import Updater
+
+NUM_WORDS = 30
+FIRST = 2
+VOCABULARY = FIRST + 2 * NUM_WORDS + 2
+"""`<unk>`, `</s>`, words of both sides, a token that never occurs, `<pad>`."""
+PAD = VOCABULARY - 1
+
+Order = Callable[[np.random.Generator, int], Sequence[int]]
+"""The source positions of the words of a target, given their number."""
+
+
+def monotone(_: np.random.Generator, length: int) -> Sequence[int]:
+    return range(length)
+
+
+def any_order(random: np.random.Generator, length: int) -> Sequence[int]:
+    order: list[int] = random.permutation(length).tolist()
+    return order
+
+
+def make_pairs(order: Order, count: int = 300) -> list[tuple[list[int], list[int], list[int]]]:
+    """Sources, their translations word by word, and the source position of each target token, `</s>` included."""
+    random = np.random.default_rng(2)
+    pairs = []
+    for _ in range(count):
+        length = int(random.integers(3, 9))
+        words = FIRST + random.choice(NUM_WORDS, size=length, replace=False)
+        positions = list(order(random, length))
+        pairs.append(([*words.tolist(), 1], [*(words[positions] + NUM_WORDS).tolist(), 1], [*positions, length]))
+    return pairs
+
+
+def learn(pairs: list[tuple[list[int], list[int], list[int]]], folder: Path) -> AlignmentModel:
+    with create_store(folder / "store", VOCABULARY) as writer:
+        for source, target, _ in pairs:
+            writer.add(source, target)
+    return train_alignment_model(TokenStore.open(folder / "store"), VOCABULARY)
+
+
+@pytest.mark.parametrize("order", [monotone, any_order])
+def test_finds_where_each_token_comes_from(tmp_path: Path, order: Order) -> None:
+    pairs = make_pairs(order)
+    model = learn(pairs, tmp_path)
+    batch = Batch.from_ids([source for source, _, _ in pairs], [target for _, target, _ in pairs], PAD)
+    weights, certainty = model.align(batch)
+    for (_, _, positions), row, certain in zip(pairs, weights, certainty, strict=True):
+        assert row[: len(positions)].argmax(dim=1).tolist() == positions
+        assert certain[: len(positions)].min() > 0.5
+
+
+def test_prefers_the_diagonal_as_far_as_the_text_does(tmp_path: Path) -> None:
+    (tmp_path / "any").mkdir()
+    free = learn(make_pairs(any_order), tmp_path / "any").strength  # not 0, as `</s>` is always at the end
+    assert free <= 2.0
+    assert learn(make_pairs(monotone), tmp_path).strength >= 6.0
+
+
+def test_weights_sum_to_1_and_padding_has_none(tmp_path: Path) -> None:
+    pairs = make_pairs(monotone)
+    model = learn(pairs, tmp_path)
+    batch = Batch.from_ids([pairs[0][0], [*range(2, 20), 1]], [pairs[0][1], [*range(2, 12), 1]], PAD)
+    weights, certainty = model.align(batch)
+    num_sources, num_targets = len(pairs[0][0]), len(pairs[0][1])
+    torch.testing.assert_close(weights[0, :num_targets].sum(dim=1), torch.ones(num_targets), rtol=0, atol=1e-4)
+    assert weights[0, :, num_sources:].count_nonzero() == 0
+    assert certainty[0, num_targets:].count_nonzero() == 0
+    alone = model.align(Batch.from_ids([pairs[0][0]], [pairs[0][1]], PAD))
+    torch.testing.assert_close(weights[:1, :num_targets, :num_sources], alone[0])
+    torch.testing.assert_close(certainty[:1, :num_targets], alone[1])
+
+
+def test_a_token_that_is_not_known_has_no_alignment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(guided_alignment, "MOST_TOKENS", NUM_WORDS)
+    pairs = make_pairs(monotone)
+    model = learn(pairs, tmp_path)
+    assert model.target_given_source.shape == (NUM_WORDS + 1, NUM_WORDS + 1)
+    unknown = VOCABULARY - 2
+    weights, certainty = model.align(Batch.from_ids([[unknown, 1]], [[unknown, 1]], PAD))
+    assert certainty[0, 0] == 0
+    assert weights[0, 0].count_nonzero() == 0
+    assert certainty[0, 1] > 0.5
+
+
+def test_posteriors_follow_from_their_definition() -> None:
+    torch.manual_seed(1)
+    tables = torch.rand(6, 6), torch.rand(6, 6)
+    model = AlignmentModel(torch.arange(6), *tables, strength=3.0)
+    source, target = [2, 4, 3], [5, 2]
+    by_source, by_target = model.posteriors(Batch.from_ids([source], [target], 0))
+    prior = [
+        [math.exp(-3 * abs((i + 0.5) / len(source) - (j + 0.5) / len(target))) for i in range(len(source))]
+        for j in range(len(target))
+    ]
+    for j in range(len(target)):
+        for i in range(len(source)):
+            of_source = [float(tables[0][source[k], target[j]]) * prior[j][k] for k in range(len(source))]
+            of_target = [float(tables[1][source[i], target[k]]) * prior[k][i] for k in range(len(target))]
+            assert by_source[0, j, i].item() == pytest.approx(of_source[i] / sum(of_source), rel=1e-5)
+            assert by_target[0, j, i].item() == pytest.approx(of_target[j] / sum(of_target), rel=1e-5)
+
+
+def test_learning_is_a_pure_function_of_the_text(tmp_path: Path) -> None:
+    pairs = make_pairs(monotone, 50)
+    (tmp_path / "again").mkdir()
+    first, second = learn(pairs, tmp_path), learn(pairs, tmp_path / "again")
+    assert torch.equal(first.target_given_source, second.target_given_source)
+    assert torch.equal(first.source_given_target, second.source_given_target)
+    assert first.strength == second.strength
+
+
+@pytest.fixture
+def model() -> Transformer:
+    torch.manual_seed(5)
+    sizes = {"d_model": 16, "d_ff": 16, "num_heads": 2, "dropout": 0.0}
+    return Transformer(TransformerConfig(vocabulary=VOCABULARY, num_encoder_layers=1, num_decoder_layers=3, **sizes))
+
+
+def make_batch() -> Batch:
+    pairs = make_pairs(monotone, 8)
+    return Batch.from_ids([source for source, _, _ in pairs], [target for _, target, _ in pairs], PAD)
+
+
+def test_the_loss_is_the_cross_entropy_of_one_head_against_the_alignment(model: Transformer, tmp_path: Path) -> None:
+    alignment, batch = learn(make_pairs(monotone), tmp_path), make_batch()
+    found = compute_losses(model, batch, 0.1, alignment).guidance
+    layers = cross_attention_weights(model, batch.source_ids, batch.source_mask, batch.target_ids, batch.target_mask)
+    head = list(layers)[1][:, 0].detach()  # of three layers, the last but one
+    wanted, certainty = alignment.align(batch)
+    expected = -sum(
+        float(certainty[row, target] * (wanted[row, target] * head[row, target].log())[batch.source_mask[row]].sum())
+        for row, target in batch.target_mask.nonzero().tolist()
+    )
+    assert found.item() == pytest.approx(expected, rel=1e-4)
+
+
+def test_observing_changes_nothing_else(model: Transformer, tmp_path: Path) -> None:
+    alignment, batch = learn(make_pairs(monotone), tmp_path), make_batch()
+    plain, guided = compute_losses(model, batch, 0.1), compute_losses(model, batch, 0.1, alignment)
+    assert plain.guidance == 0
+    for before, after in zip(plain[:3], guided[:3], strict=True):
+        assert torch.equal(before, after)
+
+
+def test_its_gradient_reaches_the_head_and_what_is_below_it(model: Transformer, tmp_path: Path) -> None:
+    alignment, batch = learn(make_pairs(monotone), tmp_path), make_batch()
+    compute_losses(model, batch, 0.1, alignment).guidance.backward()
+    has_gradient = {name for name, one in model.named_parameters() if one.grad is not None and one.grad.any()}
+    assert "decoder.layers.1.cross_attention.projection.weight" in has_gradient
+    assert "encoder.layers.0.self_attention.projection.weight" in has_gradient
+    assert not {name for name in has_gradient if name.startswith("decoder.layers.2")}
+    width = model.config.d_k
+    queries = model.decoder.layers[1].cross_attention.projection.weight.grad[: model.config.num_heads * width]
+    assert queries[:width].any()
+    assert not queries[width:].any()
+
+
+def test_the_loss_cannot_be_taken_before_the_model_has_attended(model: Transformer, tmp_path: Path) -> None:
+    alignment = learn(make_pairs(monotone, 20), tmp_path)
+    with pytest.raises(RuntimeError, match="has not attended"):
+        AttentionGuide(model).loss(make_batch(), alignment)
+
+
+def test_a_guided_head_learns_to_look_where_tokens_come_from(model: Transformer, tmp_path: Path) -> None:
+    alignment, batch = learn(make_pairs(monotone), tmp_path), make_batch()
+    config = TrainingConfig(
+        guided_alignment=1.0, schedule="inverse_square_root", learning_rate=1e-2, warmup=5, precision="float32"
+    )
+    updater = Updater(model, config, torch.device("cpu"), alignment=alignment)
+    before = compute_losses(model, batch, 0.0, alignment).guidance.item()
+    figures = [updater.update(number, [batch]) for number in range(1, 61)]
+    after = compute_losses(model.eval(), batch, 0.0, alignment).guidance.item()
+    assert after < 0.5 * before
+    assert figures[0].loss < 1.2 * math.log(VOCABULARY)  # what is reported is the loss of translation alone
