@@ -141,6 +141,20 @@ SLOW_NEWS: list[Look] = [
     (5.057, -0.005, 0.0083, 0.954),
     (4.848, -0.0018, 0.006, 0.934),
 ]
+LATE_NEWS: list[Look] = [
+    (6.958, 0.002, 0.0016, 0.9744),
+    (6.125, 0.0041, 0.0017, 0.9798),
+    (5.958, 0.0043, 0.0019, 0.9854),
+    (5.75, 0.0015, 0.0015, 0.9959),
+    (5.279, -0.0021, 0.0019, 0.9977),
+    (4.916, 0.0013, 0.004, 0.9975),
+    (4.699, 0.0049, 0.0074, 0.9976),
+    (4.557, 0.0116, 0.0142, 0.9973),
+    (4.42, 0.0116, 0.0045, 0.9878),
+    (4.392, 0.0178, 0.0071, 0.9807),
+    (4.328, 0.0123, 0.0092, 0.9815),
+    (4.283, 0.0235, 0.0108, 0.9525),
+]
 HEALTHY_CAPTIONS: list[Look] = [
     (6.655, 0.002, 0.002, 0.927),
     (6.059, 0.0041, 0.0015, 0.939),
@@ -194,7 +208,9 @@ def run_of(source_uses: Sequence[Look], unigram: float = 5.99, **settings: Any) 
 CHECKS = (find_unigram_loss, find_ignored_source, find_uniform_attention, find_rising_loss)
 
 
-@pytest.mark.parametrize("source_uses", [HEALTHY_NEWS, SLOW_NEWS, HEALTHY_CAPTIONS, UNIFORM[:5], DROPOUT[:5], []])
+@pytest.mark.parametrize(
+    "source_uses", [HEALTHY_NEWS, SLOW_NEWS, LATE_NEWS, HEALTHY_CAPTIONS, UNIFORM[:5], DROPOUT[:5], []]
+)
 def test_healthy_and_young_runs_are_not_suspected(source_uses: list[Look]) -> None:
     for length in range(len(source_uses) + 1):
         assert [check(run_of(source_uses[:length])) for check in CHECKS] == [None] * 4

@@ -19,7 +19,7 @@ from transduce.data import Batch, TokenStore, plan_batches, read_batches
 from transduce.model import KeysAndValues, MultiHeadAttention, Transformer, attention_weights
 
 MOST_TOKENS = 4_096
-"""Maximum number of token ids that an alignment model knows, the most frequent ones; its two tables take 128 MB."""
+"""Maximum number of token ids that an alignment model knows, the most frequent ones; its two tables take 134 MB."""
 
 MOST_PAIRS = 20_000
 """Maximum number of pairs from which an alignment model learns, evenly spread over the training text."""

@@ -20,8 +20,8 @@ from transduce.model import OutputProjection, TokenEmbedding, Transformer
 MOST_PAIRS = 50_000
 """Maximum number of training pairs that are counted, evenly spread over the text."""
 
-MOST_TOKENS = 6_000
-"""Maximum number of token ids whose co-occurrence is counted, the most frequent ones; their matrix takes 144 MB."""
+MOST_TOKENS = 4_096
+"""Maximum number of token ids whose co-occurrence is counted, the most frequent ones; their matrix takes 67 MB."""
 
 SHARE = 0.9
 """Length of the part of an initial vector that comes from co-occurrence; that of the whole vector is about 1. The rest
