@@ -284,6 +284,14 @@ class Sitting:
             time.sleep(0.002)
         pytest.fail(f"ended or hung before it was interrupted: {self.process.communicate(timeout=1)}")
 
+    def wait_for_words(self, words: str) -> None:
+        """Until they are said on standard error."""
+        assert self.process.stderr is not None
+        for line in self.process.stderr:
+            if words in line:
+                return
+        pytest.fail(f"ended before it said {words!r}")
+
     def end(self) -> tuple[int, str, str]:
         output, messages = self.process.communicate(timeout=120)
         return self.process.returncode, output, messages
@@ -336,6 +344,27 @@ def test_processes_that_are_interrupted_and_killed(
     train(make_config("unbroken", **settings))
     found, expected = outcome_of(folder), outcome_of(folder.with_name("unbroken"))
     assert [name for name in expected if found[name] != expected[name]] == [], f"killed after {delay} seconds"
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_ends_a_run_at_once_while_its_largest_batch_is_tried(
+    make_config: MakeConfig, tmp_path: Path, number: signal.Signals
+) -> None:
+    """However large that batch is: nothing is written by then that would have to be saved."""
+    # A pass over thousands of sentences takes seconds.
+    text = "".join(f"{word} sun {word} moon\t{word} sun\n" for word in map(str, range(5_000)))
+    (tmp_path / "many.tsv").write_text(text, encoding="utf-8")
+    config = make_config(data__pairs=str(tmp_path / "many.tsv"), training__batch_tokens=60_000, model__d_model=64)
+    recipe = tmp_path / "recipe.toml"
+    recipe.write_text(to_toml(config), encoding="utf-8")
+    sitting = Sitting(recipe)
+    sitting.wait_for_words("trying the largest batch")
+    sitting.process.send_signal(number)
+    code, output, messages = sitting.end()
+    assert (code, output) == (130, ""), messages
+    assert "Traceback" not in messages
+    assert "stopp" not in messages  # it would wait for the end of an update
+    assert not Path(config.output).exists()
 
 
 def test_a_second_wish_ends_at_once(make_config: MakeConfig, watcher: Any) -> None:
@@ -453,6 +482,7 @@ def test_mistakes_are_found_before_anything_is_written(make_config: MakeConfig, 
     ("changes", "error"),
     [
         ({"text__algorithm": "unigram", "text__bpe_dropout": 0.1}, "bpe_dropout"),
+        ({"search__beam": 100_000_000}, "^search.beam = 100,000,000: so many hypotheses"),
         (
             {"model__positions": "learned", "model__max_positions": 80, "search__min_length": 81},
             "writes no more tokens",

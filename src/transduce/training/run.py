@@ -29,7 +29,7 @@ from transduce.text import Tokenizer
 from transduce.training.automatic_settings import expected_quality
 from transduce.training.distributed import Ranks, can_restart, connect_ranks
 from transduce.training.measurements import measure_text
-from transduce.training.memory import check_model_memory
+from transduce.training.memory import check_beam_memory, check_model_memory
 from transduce.training.reporting import Reporter, SilentReporter, describe_environment, length_histogram
 from transduce.training.reporting.report import check_tensorboard
 from transduce.training.run_folder import RunFolder, settings_digest
@@ -142,16 +142,19 @@ def _train_in_folder(
     keep_few_kernels()
     # Otherwise the first collective may never end.
     _check_same_on_all_ranks(folder, ranks, to_toml(config), prepared.digests["all"])
-    with catch_stop_signals(reporter.report) as stop:
-        trainer = Trainer(_limit_max_pieces(config, prepared), prepared, folder, reporter, start, ranks, started)
-        trainer.updater.should_stop = lambda: stop.is_requested
-        if not restart:
-            trainer.resume()
-        trainer.state.settings = settings_digest(config)
-        _check_same_on_all_ranks(folder, ranks, trainer.state.start, trainer.state.update, trainer.state.best)
-        again = "the same command without --restart" if restart else "the same command"
-        with closing(trainer.updater.processes), _explain_failures(folder, again):
-            trainer.fit_into_memory()  # before an earlier run makes way for one that cannot be
+    limited = _limit_max_pieces(config, prepared)
+    check_beam_memory(limited)
+    trainer = Trainer(limited, prepared, folder, reporter, start, ranks, started)
+    if not restart:
+        trainer.resume()
+    trainer.state.settings = settings_digest(config)
+    _check_same_on_all_ranks(folder, ranks, trainer.state.start, trainer.state.update, trainer.state.best)
+    again = "the same command without --restart" if restart else "the same command"
+    with closing(trainer.updater.processes), _explain_failures(folder, again):
+        trainer.fit_into_memory()  # before an earlier run makes way for one that cannot be
+        # From here on there is something to be saved: before, a signal ends the process at once.
+        with catch_stop_signals(reporter.report) as stop:
+            trainer.updater.should_stop = lambda: stop.is_requested
             if ranks.is_first:
                 folder.begin(config, restart=restart)
                 folder.truncate_after(trainer.state.update, finished=trainer.state.finished, report=reporter.report)

@@ -95,6 +95,7 @@ class Trainer:
             initialize_embeddings(self.model, prepared.train, config.training.seed)
         alignment = None
         if config.training.guided_alignment:
+            reporter.report("learning which tokens translate each other")
             alignment = train_alignment_model(prepared.train, config.model.vocabulary)
         self.updater = Updater(self.model, config.training, self.device, ranks, alignment)
         origin = "" if start is None else start.digest
@@ -224,6 +225,7 @@ class Trainer:
         if self._at_end():
             return
         training, state = self.config.training, self.state
+        self.reporter.report("trying the largest batch")
         lengths = load_epoch_store(self.prepared, self.config.text, training, state.place.epoch, self.ranks).lengths
         state.sequential_micro_batches = fit_into_memory(
             self.updater,

@@ -138,7 +138,14 @@ class BatchEngine(ABC):
         """
         self.check(config)
         setting, num_hypotheses = width
-        self._check_memory(f"{setting} = {num_hypotheses:,}", num_hypotheses, max(map(len, sources), default=0))
+        check_search_memory(
+            f"{setting} = {num_hypotheses:,}",
+            num_hypotheses,
+            max(map(len, sources), default=0),
+            self.vocabulary,
+            self._count_token_bytes(num_hypotheses),
+            self.device,
+        )
         num_required = max((one.num_tokens for one in constraints or ()), default=0)
         if num_required > config.max_pieces:
             raise ConfigError(
@@ -168,16 +175,6 @@ class BatchEngine(ABC):
                 found[index] = of_source
         return found
 
-    def _check_memory(self, setting: str, num_hypotheses: int, num_tokens: int) -> None:
-        """Check that memory holds all hypotheses of one sentence, with translations as long as the source."""
-        needed = num_hypotheses * (2 * 4 * self.vocabulary + num_tokens * self._count_token_bytes(num_hypotheses))
-        available = get_available_memory(self.device) if needed > MEMORY_CHECK_BYTES else None
-        if available is not None and needed > available:
-            raise ConfigError(
-                f"{setting}: so many hypotheses of a sentence of {num_tokens:,} tokens need at least "
-                f"{needed / 1e9:,.1f} GB of memory, and {available / 1e9:,.1f} GB are there; ask for fewer"
-            )
-
     def _make_task(
         self, sources: Sequence[Sequence[int]], config: SearchConfig, constraints: Sequence[Constraints] | None
     ) -> SearchTask:
@@ -188,6 +185,31 @@ class BatchEngine(ABC):
             for source, extra in zip(sources, required, strict=True)
         ]
         return SearchTask(self.pad_id, self.end_id, limits, config.min_length, constraints)
+
+
+def check_search_memory(
+    setting: str, num_hypotheses: int, num_tokens: int, vocabulary: int, token_bytes: int, device: "torch.device | None"
+) -> None:
+    """Check that memory holds all hypotheses of one sentence, with translations as long as the source.
+
+    Args:
+        setting: what asks for so many hypotheses, for the message, as in "beam = 4".
+        num_hypotheses: hypotheses of a sentence.
+        num_tokens: tokens of the longest source.
+        vocabulary: number of token ids.
+        token_bytes: a lower bound of the memory for each token of a hypothesis, see `count_token_bytes`.
+        device: what computes; a processor if None.
+
+    Raises:
+        ConfigError: it does not.
+    """
+    needed = num_hypotheses * (2 * 4 * vocabulary + num_tokens * token_bytes)
+    available = get_available_memory(device) if needed > MEMORY_CHECK_BYTES else None
+    if available is not None and needed > available:
+        raise ConfigError(
+            f"{setting}: so many hypotheses of a sentence of {num_tokens:,} tokens need at least "
+            f"{needed / 1e9:,.1f} GB of memory, and {available / 1e9:,.1f} GB are there; ask for fewer"
+        )
 
 
 def make_logits_processor(config: SearchConfig) -> LogitsProcessor | None:
