@@ -10,7 +10,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from transduce.config import PRESETS, DataConfig, RunConfig, SearchConfig, TransformerConfig, load_run_config, to_toml
+from transduce.config import (
+    PRESETS,
+    DataConfig,
+    RunConfig,
+    SearchConfig,
+    TransformerConfig,
+    load_resolved_config,
+    load_run_config,
+    to_toml,
+)
 from transduce.config.run import check_key, environment_settings, flatten, known_keys, parse_value, read_toml, unflatten
 from transduce.errors import ConfigError
 
@@ -459,3 +468,21 @@ def test_updates_and_epochs_are_given_instead_of_each_other(load: Load) -> None:
     assert (config.training.updates, config.training.epochs) == (7, None)
     config = load('preset = "tiny"\n[training]\nepochs = 2.5')
     assert config.training.epochs == 2.5
+
+
+def test_a_saved_configuration_is_taken_as_it_stands(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a later version adds to a preset is not of the runs that were begun before."""
+    config, _ = load_run_config(None, arguments={"preset": "low-resource", "output": "runs/mine"})
+    path = tmp_path / "config.toml"
+    path.write_text(to_toml(config), encoding="utf-8")
+    monkeypatch.setitem(PRESETS, "low-resource", {"training": {"clip_norm": 5.0}})
+    assert load_resolved_config(path) == config
+    lines = path.read_text(encoding="utf-8").splitlines()
+    path.write_text("\n".join(line for line in lines if "clip_norm" not in line), encoding="utf-8")
+    assert load_resolved_config(path) == config
+    path.write_text("[training]\nupdates = 0\n", encoding="utf-8")
+    with pytest.raises(ConfigError, match=r"training\.updates"):
+        load_resolved_config(path)
+    path.write_text("[training]\nupdate = 1\n", encoding="utf-8")
+    with pytest.raises(ConfigError, match=r"training\.update"):
+        load_resolved_config(path)

@@ -84,7 +84,9 @@ def test_a_run_that_has_begun_keeps_what_was_counted(make_config: Callable[..., 
     with folder.lock():
         folder.begin(config, restart=False)
         expected = {"preset": "small", "text.vocabulary": config.text.vocabulary, "training.updates": 20}
-        expected["model.dropout"] = config.model.dropout
+        expected |= {f"model.{name}": getattr(config.model, name) for name in PRESETS["small"]["model"]}
+        training = PRESETS["small"]["training"].keys() - {"updates"}
+        expected |= {f"training.{name}": getattr(config.training, name) for name in training}
         assert choose_settings_for_run(given, restart=False) == expected
         timed = choose_settings_for_run(given, "30m", restart=False)
         assert timed == expected | {"training.updates": UNLIMITED_UPDATES}

@@ -346,6 +346,24 @@ def load_run_config(
     return _resolve(values, origins)
 
 
+def load_resolved_config(path: Path) -> RunConfig:
+    """The run that a file written by `to_toml` describes: what it does not have is at its default.
+
+    Such a file has everything that its preset had when it was written. The present preset is not asked: a setting that
+    a later version has added to it is not one of that run.
+
+    Raises:
+        ConfigError: a setting does not exist, or its value is not allowed; or the file cannot be read or is not TOML.
+    """
+    values = flatten(read_toml(path))
+    for key in values:
+        check_key(key, str(path))
+    try:
+        return RunConfig.model_validate(unflatten(values))
+    except ValidationError as error:
+        raise ConfigError(describe_errors(error, values, dict.fromkeys(values, str(path)))) from None
+
+
 def _resolve(given: dict[str, Any], origins: dict[str, str]) -> tuple[RunConfig, dict[str, str]]:
     """The run of these settings over the preset that they name over the defaults, and the origins of its values."""
     preset = given.get("preset", "base")

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from transduce.config import UNLIMITED_UPDATES, DataConfig, parse_duration
+from transduce.config import PRESETS, UNLIMITED_UPDATES, DataConfig, parse_duration
 from transduce.data import open_corpus
 from transduce.text import CorpusSize
 from transduce.training.run_folder import RunFolder
@@ -83,7 +83,8 @@ def choose_settings_for_run(
     """Count the pairs of the run described by `given` (with keys such as "output" and "data.source"), choose settings.
 
     Standard input cannot be counted beforehand; it gets the settings of a small corpus. A run that has begun keeps the
-    settings chosen then, unless it is to `restart`: to count a large corpus takes as long as all else.
+    settings chosen then, and those that its preset had, unless it is to `restart`: to count a large corpus takes as
+    long as all else.
 
     Raises:
         CorpusError: a file is missing, is not UTF-8, or the two differ in number of lines.
@@ -96,9 +97,16 @@ def choose_settings_for_run(
             length = {"training.epochs": saved.training.epochs}
         else:
             length = {"training.updates": saved.training.updates}
+        # The preset as it was: in a later version it may have other settings.
+        preset: dict[str, Any] = {
+            f"{section}.{name}": getattr(getattr(saved, section), name)
+            for section, values in PRESETS[saved.preset].items()
+            for name in values
+            if name not in {"updates", "epochs"}
+        }
         text = {"text.vocabulary": saved.text.vocabulary, "model.dropout": saved.model.dropout}
         timed = TIME_LIMIT_SETTINGS.get(saved.preset, {}) if saved.training.schedule == "warmup_stable_decay" else {}
-        return {"preset": saved.preset, **text, **timed, **length}
+        return {"preset": saved.preset, **preset, **text, **timed, **length}
     data = DataConfig(**{key.removeprefix("data."): value for key, value in given.items() if key.startswith("data.")})
     if data.pairs == "-":
         return choose_settings_for_size(STANDARD_INPUT, time_limit)

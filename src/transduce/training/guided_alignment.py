@@ -21,7 +21,7 @@ from transduce.model import KeysAndValues, MultiHeadAttention, Transformer, atte
 MOST_TOKENS = 4_096
 """Maximum number of token ids that an alignment model knows, the most frequent ones; its two tables take 134 MB."""
 
-MOST_PAIRS = 20_000
+MOST_PAIRS = 10_000
 """Maximum number of pairs from which an alignment model learns, evenly spread over the training text."""
 
 NUM_ITERATIONS = 5
@@ -104,7 +104,7 @@ class AlignmentModel:
 def train_alignment_model(store: TokenStore, vocabulary: int) -> AlignmentModel:
     """Learn which tokens translate each other from the pairs of `store`, by expectation maximisation.
 
-    A pure function of the pairs. Takes about 10 seconds for the `MOST_PAIRS` of news at most.
+    A pure function of the pairs. Takes about 20 seconds for `MOST_PAIRS` of news.
     """
     pairs = np.arange(0, len(store), math.ceil(len(store) / MOST_PAIRS), dtype=np.int32)
     plan = plan_batches(store.lengths, BATCH_TOKENS, 0, 0, pairs)

@@ -23,7 +23,7 @@ from transduce.bundle import (
     remove_folder,
     replace_file,
 )
-from transduce.config import SCHEDULES_BY_LENGTH, RunConfig, flatten, load_run_config, to_toml
+from transduce.config import SCHEDULES_BY_LENGTH, RunConfig, flatten, load_resolved_config, to_toml
 from transduce.errors import BusyError, ConfigError, RunError
 from transduce.training.reporting import MetricsLog
 
@@ -113,7 +113,7 @@ class RunFolder:
     def load_config(self) -> RunConfig | None:
         """The configuration that is saved with the run; None if it is missing or damaged."""
         try:
-            return load_run_config(self.config_file)[0]
+            return load_resolved_config(self.config_file)
         except ConfigError:
             return None
 
