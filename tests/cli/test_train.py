@@ -380,6 +380,20 @@ def test_the_text_lies_in_the_folder_and_nothing_beside_it(transduce: Any, works
     assert transduce(*arguments, "--restart").exit_code == 0
 
 
+def test_a_run_that_is_no_demonstration_stays(transduce: Any, workspace: Path, contents: Any) -> None:
+    assert transduce("train", "tiny.toml", "--set", "training.updates=2").exit_code == 0
+    before = contents(workspace)
+    for restart in ([], ["--restart"]):
+        answer = transduce("demo", "--output", "runs/tiny", *restart)
+        assert (answer.exit_code, answer.output) == (2, b"")
+        assert "runs/tiny: its config.toml is that of no demonstration" in answer.messages
+        assert "--restart" not in answer.messages
+    (workspace / "runs" / "tiny" / "config.toml").write_text("damaged", encoding="utf-8")
+    assert transduce("demo", "--output", "runs/tiny", "--restart").exit_code == 2
+    after = contents(workspace) | {"runs/tiny/config.toml": before["runs/tiny/config.toml"]}
+    assert after == before
+
+
 def test_another_text_in_its_place_stays(transduce: Any, workspace: Path, contents: Any) -> None:
     (workspace / "demo" / "data").mkdir(parents=True)
     (workspace / "demo" / "data" / "text.tsv").write_text("mine", encoding="utf-8")
