@@ -297,6 +297,59 @@ def test_a_header_is_left_out_of_the_pairs_and_only_as_the_first_row(
     assert other.check() == 3
 
 
+@pytest.mark.parametrize(
+    ("header", "languages", "columns"),
+    [
+        ("id\ten\tde", ("en", "de"), (1, 2)),
+        ("id\tEnglish\tGerman", ("en", "de"), (1, 2)),
+        ("de\ten\tfr", ("en", "de"), (1, 0)),
+        ("de\ten", ("en", "de"), (1, 0)),
+        ("score\teng_Latn\tdeu_Latn", ("eng_Latn", "deu_Latn"), (1, 2)),
+        ("id\tsource\ttarget", ("en", "de"), (1, 2)),
+        ("number\tsrc\ttgt", ("", ""), (1, 2)),
+        ("source\ttarget\tlanguage", ("", ""), (0, 1)),
+        ("English\tGerman\tscore", ("", ""), (0, 1)),
+        ("English\tGerman\tscore", ("", "de"), (0, 1)),
+        ("English\tSwahili", ("en", "de"), (0, 1)),
+        ("English\tGerman", ("en", "en"), (0, 1)),
+    ],
+)
+def test_a_header_says_which_columns_are_read(
+    write: Write, header: str, languages: tuple[str, str], columns: tuple[int, int]
+) -> None:
+    path = write("a.tsv", f"{header}\nA\tB\tC\n")
+    corpus = open_parallel_corpus(path.parent, None, None, path.name, None, languages)
+    assert list(corpus) == [tuple("ABC"[column] for column in columns)]
+    names = header.split("\t")
+    assert corpus.header() == tuple(names[column] for column in columns)
+
+
+@pytest.mark.parametrize(
+    ("header", "languages"),
+    [
+        ("id\ten\tde", ("", "")),
+        ("id\ten\tde", ("en", "")),
+        ("number\tEnglish\tSwahili", ("", "")),
+        ("number\tEnglish\tSwahili", ("en", "de")),
+        ("en\ten\tde", ("en", "de")),
+    ],
+)
+def test_a_header_that_does_not_say_which_columns_are_meant_is_refused(
+    write: Write, header: str, languages: tuple[str, str]
+) -> None:
+    path = write("a.tsv", f"{header}\n1\tB\tC\n")
+    corpus = open_parallel_corpus(path.parent, None, None, path.name, None, languages)
+    for use in (corpus.header, lambda: list(corpus)):
+        with pytest.raises(CorpusError, match=r"its first row names the columns .* choose two by data\.columns"):
+            use()
+    assert list(open_parallel_corpus(path.parent, None, None, path.name, ("2", "3"), languages))[-1] == ("B", "C")
+
+
+@pytest.mark.parametrize("row", ["1\tA dog.\tEin Hund.", "id\tsentence\ttext", "en\tA dog.\tEin Hund."])
+def test_more_columns_without_names_are_read_from_the_first_two(write: Write, row: str) -> None:
+    assert pairs_of(write("a.tsv", f"{row}\n")) == [tuple(row.split("\t")[:2])]
+
+
 def broken(
     source: str, target: str, source_pieces: int = 5, target_pieces: int = 5, *, repeats: bool = False, **config: object
 ) -> str:
