@@ -1,4 +1,5 @@
 import json
+import shutil
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
@@ -82,6 +83,30 @@ def test_files_of_others_beside_an_older_export_are_not_lost(
     assert contents(tmp_path) == before
 
 
+def test_an_older_export_that_was_changed_is_not_replaced_unasked(
+    bundle: Bundle, tmp_path: Path, contents: Callable
+) -> None:
+    export_bundle(bundle, "ctranslate2", tmp_path / "out", num_sentences=2)
+    card = tmp_path / "out" / "README.md"
+    card.write_text("Our model of 1926.", encoding="utf-8")
+    before = contents(tmp_path)
+    with pytest.raises(OutputError, match=r"README\.md: was changed after the export, .* --force"):
+        export_bundle(bundle, "ctranslate2", tmp_path / "out", num_sentences=2)
+    assert contents(tmp_path) == before
+    export_bundle(bundle, "ctranslate2", tmp_path / "out", num_sentences=2, force=True)
+    assert "1926" not in card.read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("target", ["ctranslate2", "transduce"])
+def test_the_model_itself_is_never_replaced(bundle: Bundle, tmp_path: Path, contents: Callable, target: str) -> None:
+    (tmp_path / "link").symlink_to(bundle.folder)
+    before = contents(bundle.folder)
+    for output in (bundle.folder, tmp_path / "link"):
+        with pytest.raises(OutputError, match="is the model to export, which would be lost"):
+            export_bundle(bundle, target, output, num_sentences=2, force=True)
+    assert contents(bundle.folder) == before
+
+
 def test_a_single_file_has_its_proof_beside_it(bundle: Bundle, tmp_path: Path, contents: Callable) -> None:
     path = tmp_path / "out" / "a.argosmodel"
     for precision in ("float32", "int8"):
@@ -129,7 +154,7 @@ def test_an_older_export_outlives_a_failure(
         ("ctranslate2", "foreign", lambda path: (path.mkdir(), (path / "thesis.tex").touch())),
         ("ctranslate2", "file", lambda path: path.touch()),
         ("ctranslate2", "almost", lambda path: (path.mkdir(), (path / "parity.json").write_text("{}"))),
-        ("ctranslate2", "bundle", lambda _: None),
+        ("ctranslate2", "model", lambda path: shutil.copytree(path.with_name("bundle"), path)),
         ("argos", "a.argosmodel", lambda path: path.write_text("mine")),
         ("argos", "b.argosmodel", lambda path: path.mkdir()),
     ],
@@ -146,11 +171,12 @@ def test_what_is_no_export_is_not_replaced(
 
 def test_not_even_a_bundle_that_was_imported_with_a_proof(bundle: Bundle, tmp_path: Path, contents: Callable) -> None:
     export_bundle(bundle, "ctranslate2", tmp_path / "out", num_sentences=2)
-    (tmp_path / "out" / "parity.json").rename(bundle.folder / "parity.json")
-    before = contents(bundle.folder)
+    imported = shutil.copytree(bundle.folder, tmp_path / "imported")
+    (tmp_path / "out" / "parity.json").rename(imported / "parity.json")
+    before = contents(imported)
     with pytest.raises(OutputError, match="is a folder, and no export"):
-        export_bundle(bundle, "ctranslate2", bundle.folder, num_sentences=2)
-    assert contents(bundle.folder) == before
+        export_bundle(bundle, "ctranslate2", imported, num_sentences=2)
+    assert contents(imported) == before
 
 
 def test_all_that_the_format_cannot_express_is_said_at_once(make_bundle: Callable[..., Bundle], tmp_path: Path) -> None:
