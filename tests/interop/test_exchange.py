@@ -1,5 +1,6 @@
 import json
 import shutil
+import sys
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
@@ -13,7 +14,7 @@ from transduce import interop
 from transduce.bundle import Bundle, Languages, save_bundle
 from transduce.bundle.manifest import read_description
 from transduce.config import TransformerConfig
-from transduce.errors import BundleError, ConfigError, CorpusError, OutputError, ParityError
+from transduce.errors import BundleError, ConfigError, CorpusError, MissingExtraError, OutputError, ParityError
 from transduce.interop import ENGINES, export_bundle, find_format, load_translator
 from transduce.interop import ctranslate2 as ctranslate2_format
 from transduce.interop.ctranslate2 import FORMAT, CTranslate2Format
@@ -114,6 +115,39 @@ def test_a_single_file_has_its_proof_beside_it(bundle: Bundle, tmp_path: Path, c
         assert contents(tmp_path / "out").keys() == {"a.argosmodel", "a.argosmodel.parity.json"}
         assert read_description(tmp_path / "out" / "a.argosmodel.parity.json", Parity) == parity
         assert parity.precision == precision
+
+
+@pytest.mark.parametrize(
+    ("target", "package"),
+    [
+        ("ctranslate2", "ctranslate2"),
+        ("argos", "ctranslate2"),
+        ("marian", "ctranslate2"),
+        ("huggingface", "transformers"),
+        ("onnx", "onnx"),
+        ("onnx", "onnxruntime"),
+    ],
+)
+def test_a_missing_package_is_said_before_anything_is_written(
+    bundle: Bundle, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, target: str, package: str
+) -> None:
+    monkeypatch.setattr("transduce.interop.marian.find_marian", lambda: None)
+    monkeypatch.setitem(sys.modules, package, None)
+    said: list[str] = []
+    with pytest.raises(MissingExtraError, match=f"exporting to {target} needs the package '{package}'"):
+        export_bundle(bundle, target, tmp_path / f"out{find_format(target).suffix}", report=said.append)
+    assert not said
+
+
+def test_a_missing_package_is_said_before_a_model_is_read(
+    bundle: Bundle, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    export_bundle(bundle, "ctranslate2", tmp_path / "out", num_sentences=2)
+    monkeypatch.setitem(sys.modules, "ctranslate2", None)
+    said: list[str] = []
+    with pytest.raises(MissingExtraError, match="importing from ctranslate2 needs the package 'ctranslate2'"):
+        import_model(tmp_path / "out", tmp_path / "imported", report=said.append)
+    assert not said
 
 
 @pytest.mark.usefixtures("faulty")

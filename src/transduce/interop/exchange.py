@@ -32,7 +32,7 @@ from transduce.bundle import (
 from transduce.bundle.bundle import DESCRIPTION
 from transduce.bundle.manifest import read_description, record_files, serialize_description
 from transduce.errors import BundleError, ConfigError, OutputError
-from transduce.interop.formats import ExportFormat, find_format, find_import_format
+from transduce.interop.formats import ExportFormat, find_format, find_import_format, import_optional
 from transduce.interop.parity import (
     PARITY_FILE,
     Claim,
@@ -90,6 +90,8 @@ def export_bundle(  # noqa: PLR0913 - each is a choice of whoever exports
     if output.resolve() == bundle.folder.resolve():
         raise OutputError(f"{output}: is the model to export, which would be lost: choose another name")
     _check_output(output, chosen, force=force)
+    for package in chosen.packages:
+        import_optional(package, f"exporting to {target}")
     if reference is not None and probe is None:
         raise ConfigError(f"reference = {str(reference)!r}: translates the sentences of a probe: give that, too")
     decoder = ForcedDecoder.from_bundle(bundle, device="cpu")
@@ -262,6 +264,8 @@ def import_model(  # noqa: PLR0913 - each is a choice of whoever imports
     """
     check_new_bundle(output, force=force)
     name, chosen = find_import_format(path)
+    for package in chosen.packages:
+        import_optional(package, f"importing from {name}")
     report(f"reading {path}, a model of the format {name}")
     found = chosen.read(path, tokenizer)
     config, search = found.config, found.search
