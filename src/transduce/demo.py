@@ -7,6 +7,7 @@ century is counted in hundreds, and "on" turns "der" into "dem" and every ordina
 
 import hashlib
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from datetime import date
 from functools import cache
@@ -321,9 +322,13 @@ def _write_pairs(path: Path, pairs: Sequence[tuple[str, str]]) -> None:
         return
     if path.exists():
         raise OutputError(f"{path}: is not the text of this demonstration: remove it, or choose another output")
+    made = [folder for folder in path.parents if not folder.exists()]
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         with replace_file(path) as beside:
             beside.write_bytes(content)
     except OSError as error:
+        with suppress(OSError):  # the first that is in use ends it
+            for folder in made:
+                folder.rmdir()
         raise make_write_error(path, error) from error

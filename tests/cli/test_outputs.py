@@ -356,7 +356,7 @@ def test_a_full_disk_leaves_what_was_there(
     assert answer.exit_code == 1, answer.messages
     named = place.parent if command == "calibrate" else place
     assert str(named) in answer.messages
-    assert "could not be written and is as it was before: No space left on device; make room there" in answer.messages
+    assert "could not be written, and nothing there was changed: No space left on device; make room" in answer.messages
     assert inventory(good) == before
 
 

@@ -1,3 +1,4 @@
+import errno
 import gzip
 import json
 import re
@@ -392,6 +393,20 @@ def test_a_run_that_is_no_demonstration_stays(transduce: Any, workspace: Path, c
     assert transduce("demo", "--output", "runs/tiny", "--restart").exit_code == 2
     after = contents(workspace) | {"runs/tiny/config.toml": before["runs/tiny/config.toml"]}
     assert after == before
+
+
+def test_a_full_disk_leaves_no_folders_behind(
+    transduce: Any, workspace: Path, contents: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(_: int) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    before = contents(workspace)
+    monkeypatch.setattr("os.fsync", fail)
+    answer = transduce("demo", "--output", "new/demo", "--updates", "2")
+    assert answer.exit_code == 1
+    assert "new/demo/data/text.tsv: could not be written, and nothing there was changed" in answer.messages
+    assert contents(workspace) == before
 
 
 def test_another_text_in_its_place_stays(transduce: Any, workspace: Path, contents: Any) -> None:

@@ -203,6 +203,13 @@ def test_what_is_no_export_is_not_replaced(
     assert contents(tmp_path) == before
 
 
+def test_of_a_folder_that_was_never_an_export_no_proof_is_missed(bundle: Bundle, tmp_path: Path) -> None:
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / "thesis.tex").touch()
+    with pytest.raises(OutputError, match=r"out: holds thesis\.tex, is no export and not replaced"):
+        export_bundle(bundle, "ctranslate2", tmp_path / "out", num_sentences=2)
+
+
 def test_not_even_a_bundle_that_was_imported_with_a_proof(bundle: Bundle, tmp_path: Path, contents: Callable) -> None:
     export_bundle(bundle, "ctranslate2", tmp_path / "out", num_sentences=2)
     imported = shutil.copytree(bundle.folder, tmp_path / "imported")

@@ -190,6 +190,14 @@ def test_a_configuration_made_in_python_goes_on(make_config: MakeConfig, used: P
     assert train(config).updates == 3
 
 
+@pytest.mark.parametrize("name", ["link", "link/run"])
+def test_a_link_to_nothing_is_refused(make_config: MakeConfig, tmp_path: Path, name: str) -> None:
+    (tmp_path / "link").symlink_to(tmp_path / "missing")
+    with pytest.raises(RunError, match=r"link: is a link to .*missing, where there is no folder: make one"):
+        train(make_config(name))
+    assert not (tmp_path / "missing").exists()
+
+
 @pytest.mark.parametrize("restart", [False, True])
 def test_foreign_files_are_left_alone(make_config: MakeConfig, restart: bool) -> None:
     config = make_config()

@@ -386,7 +386,7 @@ def _read_line_for_line(source: Path, target: Path) -> Iterator[Pair]:
             num_sources = index if source_line is None else index + rest
             num_targets = index if target_line is None else index + rest
             raise CorpusError(
-                f"{source} has {num_sources} lines and {target} has {num_targets}: "
+                f"{source} has {num_sources} line{'' if num_sources == 1 else 's'} and {target} has {num_targets}: "
                 f"they must be translations of each other line for line"
             )
         yield source_line, target_line

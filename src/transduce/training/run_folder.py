@@ -114,6 +114,11 @@ class RunFolder:
             RunError: the folder holds something else, or a run with other settings.
         """
         for place in (self.path, *self.path.parents):
+            if place.is_symlink() and not place.exists():
+                raise RunError(
+                    f"{place}: is a link to {place.readlink()}, where there is no folder: make one, or choose another "
+                    f"output"
+                )
             if place.exists() and not place.is_dir():
                 raise RunError(f"{place}: is a file; a run needs a folder: choose another output")
         if not self._holds_run():
