@@ -7,6 +7,7 @@ century is counted in hundreds, and "on" turns "der" into "dem" and every ordina
 
 import hashlib
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from datetime import date
 from functools import cache
@@ -16,8 +17,8 @@ from typing import Any, Literal
 from numpy.random import PCG64
 
 from transduce.bundle import check_writable, make_write_error, replace_file
-from transduce.config import RunConfig, load_run_config
-from transduce.errors import MissingExtraError, OutputError, TransduceError
+from transduce.config import RunConfig, flatten, load_run_config
+from transduce.errors import MissingExtraError, OutputError, RunError, TransduceError
 from transduce.training import Reporter, RunFolder, Sample, train
 from transduce.translation import Translator
 
@@ -269,6 +270,7 @@ def demonstrate(
     unseen = unseen_pairs()
     text = output / "data" / "text.tsv"
     config = _config(text, output, updates)
+    _check_holds_no_other_run(RunFolder(output), restart=restart)
     RunFolder(output).check(config, restart=restart)
     check_writable(text)
     reporter.report(f"making {NUM_TRAINING_PAIRS:,} pairs of English and German numbers, years and dates")
@@ -296,6 +298,23 @@ def _config(text: Path, output: Path, updates: int | None) -> RunConfig:
     return load_run_config(None, arguments=arguments)[0]
 
 
+def _check_holds_no_other_run(folder: RunFolder, *, restart: bool) -> None:
+    """Check that the run in the folder, if there is one, is a demonstration; `restart` would delete it."""
+    saved = folder.load_config()
+    if saved is None:  # none, or damaged: then it goes on if its checkpoints are those of a demonstration
+        is_other = restart and folder.config_file.exists()
+    else:
+        values = flatten(saved.model_dump())
+        kept = [key for key in SETTINGS if key.startswith(("data.", "text.", "model."))]
+        is_text = (saved.data.pairs or "").endswith("text.tsv")  # as earlier versions named it, too
+        is_other = not is_text or any(values[key] != SETTINGS[key] for key in kept)
+    if is_other:
+        raise RunError(
+            f"{folder.path}: its config.toml is that of no demonstration, and a demonstration neither goes on nor "
+            f"starts over there: choose another output"
+        )
+
+
 def _write_pairs(path: Path, pairs: Sequence[tuple[str, str]]) -> None:
     """Write the text, unless it is there already; no other text is replaced by it."""
     content = "".join(f"{source}\t{target}\n" for source, target in pairs).encode()
@@ -303,9 +322,13 @@ def _write_pairs(path: Path, pairs: Sequence[tuple[str, str]]) -> None:
         return
     if path.exists():
         raise OutputError(f"{path}: is not the text of this demonstration: remove it, or choose another output")
+    made = [folder for folder in path.parents if not folder.exists()]
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         with replace_file(path) as beside:
             beside.write_bytes(content)
     except OSError as error:
+        with suppress(OSError):  # the first that is in use ends it
+            for folder in made:
+                folder.rmdir()
         raise make_write_error(path, error) from error

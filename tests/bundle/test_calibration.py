@@ -172,7 +172,7 @@ def test_a_crash_leaves_what_was_there(bundle: Bundle, monkeypatch: pytest.Monke
 
     with monkeypatch.context() as patch:
         patch.setattr("os.fsync", crash)
-        with pytest.raises(TransduceError, match="is as it was before: no space left"):
+        with pytest.raises(TransduceError, match="nothing there was changed: no space left"):
             update_calibration(bundle, confidence=CONFIDENCE)
     assert (bundle.folder / CALIBRATION).read_bytes() == before
     update_calibration(bundle, confidence=CONFIDENCE)

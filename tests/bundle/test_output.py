@@ -208,7 +208,7 @@ def test_nothing_is_left_of_looking(tmp_path: Path) -> None:
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="only Linux has a disk that is always full")
 def test_a_full_device_says_so() -> None:
-    with pytest.raises(WriteError, match=r"/dev/full: could not be written .*No space left on device; make room"):
+    with pytest.raises(WriteError, match=r"/dev/full: could not be written, .*No space left on device; make room"):
         write(Path("/dev/full"))
 
 
@@ -237,7 +237,7 @@ def test_a_reader_that_leaves_is_no_failure(tmp_path: Path) -> None:
 )
 def test_a_failure_says_file_reason_and_remedy(error: Callable[[], Exception], words: str) -> None:
     assert str(make_write_error(Path("page"), error())).startswith(
-        f"page: could not be written and is as it was before: {words}"
+        f"page: could not be written, and nothing there was changed: {words}"
     )
 
 
@@ -279,7 +279,7 @@ def test_an_exception_leaves_everything_as_it_was(tmp_path: Path, failure: type[
 
 
 def test_a_failure_to_write_says_so(tmp_path: Path) -> None:
-    expected = re.escape(f"{tmp_path / 'folder'}: could not be written and is as it was before: ")
+    expected = re.escape(f"{tmp_path / 'folder'}: could not be written, and nothing there was changed: ")
     with (
         pytest.raises(TransduceError, match=expected + r".*No space left"),
         replace_folder(tmp_path / "folder", "marker"),
@@ -410,7 +410,7 @@ def test_a_failed_rename_brings_the_old_one_back(tmp_path: Path, monkeypatch: py
         return rename(self, target)
 
     monkeypatch.setattr(Path, "rename", fail_for_the_new)
-    with pytest.raises(TransduceError, match="is as it was before"):
+    with pytest.raises(TransduceError, match="nothing there was changed"):
         _write(tmp_path / "folder", "new")
     assert [path.name for path in tmp_path.iterdir()] == ["folder"]
     assert (tmp_path / "folder" / "marker").read_text() == "old"

@@ -1,4 +1,5 @@
 import json
+import os
 import resource
 import subprocess
 import sys
@@ -9,6 +10,8 @@ import pytest
 
 from transduce import __version__
 from transduce.cli.app import COMMANDS
+
+SOURCE = Path(__file__).parents[2] / "src"
 
 
 @pytest.mark.exhaustive
@@ -41,6 +44,48 @@ def test_every_command_has_help(transduce: Any, command: str) -> None:
     # What an option is for stands behind its name.
     described = [line for line in text.split("\n") if line.startswith(("│ --", "│ *  --", "│    --"))]
     assert all(len(line.strip("│ *").split("  ", 1)) == 2 for line in described)
+
+
+WITHOUT_EXTRAS = """
+import sys
+for module in {modules!r}:
+    sys.modules[module] = None  # importing it fails, as if it were not installed
+from importlib import import_module
+from transduce.cli import main
+for module in {commands!r}:
+    import_module(module)
+codes = []
+for command in {arguments!r}:
+    try:
+        main(command)
+    except SystemExit as leaving:
+        codes.append(leaving.code)
+print(codes, file=sys.stderr)
+"""
+"""What a process does in which no package of an extra is installed: it prints the exit codes of `arguments`."""
+
+
+def test_commands_and_their_help_need_no_extra(workspace: Path) -> None:
+    modules = (
+        "babel ctranslate2 fastapi httptools num2words onnx onnxruntime prometheus_client py3langid python_multipart "
+        "starlette tensorboard transformers uvicorn zstandard"
+    )
+    commands = [f"transduce.cli.{path.stem}" for path in (SOURCE / "transduce" / "cli").glob("[a-z]*.py")]
+    arguments = [[*command.split(), "--help"] for command in (*COMMANDS, "config show", "config schema")]
+    arguments.append(["serve", "model"])
+    program = WITHOUT_EXTRAS.format(modules=modules.split(), commands=commands, arguments=arguments)
+    result = subprocess.run(
+        [sys.executable, "-c", program],
+        check=True,
+        capture_output=True,
+        encoding="utf-8",
+        cwd=workspace,
+        env={**os.environ, "PYTHONPATH": str(SOURCE)},
+    )
+    *messages, codes = result.stderr.splitlines()
+    assert codes == str([0] * (len(arguments) - 1) + [2])
+    assert len(messages) == 1
+    assert messages[0].startswith("transduce: transduce serve needs the package 'fastapi', which is not installed: pip")
 
 
 def test_without_a_command_help_is_shown(transduce: Any) -> None:

@@ -243,7 +243,7 @@ def test_a_full_disk_leaves_no_half_of_a_checkpoint(process: Any, transduce: Any
     cache = ["--set", f"data.cache={workspace / 'other' / '.cache'}"]
     answer = process("train", "tiny.toml", *cache, preexec_fn=lambda: no_file_above(10_000))
     assert (answer.exit_code, answer.output) == (1, b"")
-    assert "checkpoints/000000002: could not be written and is as it was before" in answer.messages
+    assert "checkpoints/000000002: could not be written, and nothing there was changed" in answer.messages
     assert "Traceback" not in answer.messages
     run = workspace / "runs" / "tiny"
     assert {path.name for path in run.iterdir()} == {"config.toml", "metrics.jsonl", "checkpoints"}

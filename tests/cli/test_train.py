@@ -1,3 +1,4 @@
+import errno
 import gzip
 import json
 import re
@@ -378,6 +379,34 @@ def test_the_text_lies_in_the_folder_and_nothing_beside_it(transduce: Any, works
     after = contents(workspace)
     assert {name: after[name] for name in after if Path(name).parts[0] not in {"demo", ".cache"}} == before
     assert transduce(*arguments, "--restart").exit_code == 0
+
+
+def test_a_run_that_is_no_demonstration_stays(transduce: Any, workspace: Path, contents: Any) -> None:
+    assert transduce("train", "tiny.toml", "--set", "training.updates=2").exit_code == 0
+    before = contents(workspace)
+    for restart in ([], ["--restart"]):
+        answer = transduce("demo", "--output", "runs/tiny", *restart)
+        assert (answer.exit_code, answer.output) == (2, b"")
+        assert "runs/tiny: its config.toml is that of no demonstration" in answer.messages
+        assert "--restart" not in answer.messages
+    (workspace / "runs" / "tiny" / "config.toml").write_text("damaged", encoding="utf-8")
+    assert transduce("demo", "--output", "runs/tiny", "--restart").exit_code == 2
+    after = contents(workspace) | {"runs/tiny/config.toml": before["runs/tiny/config.toml"]}
+    assert after == before
+
+
+def test_a_full_disk_leaves_no_folders_behind(
+    transduce: Any, workspace: Path, contents: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(_: int) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    before = contents(workspace)
+    monkeypatch.setattr("os.fsync", fail)
+    answer = transduce("demo", "--output", "new/demo", "--updates", "2")
+    assert answer.exit_code == 1
+    assert "new/demo/data/text.tsv: could not be written, and nothing there was changed" in answer.messages
+    assert contents(workspace) == before
 
 
 def test_another_text_in_its_place_stays(transduce: Any, workspace: Path, contents: Any) -> None:

@@ -210,6 +210,18 @@ def test_a_row_that_is_a_header_in_one_language_pair_alone_decides_the_key(
     assert counts == {"is": 100, "en": 101}
 
 
+def test_languages_that_choose_columns_decide_the_key(preparation: Any, make_corpus: Callable[..., Corpus]) -> None:
+    pairs = make_corpus(100)
+    (preparation.folder / "train.tsv").write_bytes(b"en\tde\n" + preparation.as_tsv(pairs))
+    there, back = (
+        preparation(pairs="train.tsv", source_language=source, target_language=target)
+        for source, target in (("en", "de"), ("de", "en"))
+    )
+    assert there.folder != back.folder
+    assert {*there.validation} < {*pairs}
+    assert {*back.validation} < {(target, source) for source, target in pairs}
+
+
 def test_languages_decide_the_key_of_json_whatever_the_case_of_its_ending(
     preparation: Any, make_corpus: Callable[..., Corpus]
 ) -> None:

@@ -181,6 +181,17 @@ def test_what_a_killed_process_left_is_removed_and_what_a_living_one_writes_is_n
     assert [path.name for path in tmp_path.iterdir()] == ["mine.partial"]
 
 
+def test_files_that_only_have_the_name_of_a_lock_stay(tmp_path: Path) -> None:
+    (tmp_path / "notes.0123456789ab.partial.lock").write_text("mine", encoding="utf-8")
+    (tmp_path / "list.0123456789ab.partial.lock").touch()
+    (tmp_path / "list.0123456789ab.partial").write_text("mine", encoding="utf-8")
+    (tmp_path / "link.0123456789ab.partial.lock").symlink_to("list.0123456789ab.partial.lock")
+    before = set(tmp_path.iterdir())
+    with scratch_folder(tmp_path, "scratch"):
+        pass
+    assert set(tmp_path.iterdir()) == before
+
+
 def test_a_failure_to_write_says_where(tmp_path: Path) -> None:
     path = tmp_path / "folder"
     with pytest.raises(OSError, match="No space left") as full, complete_folder(path) as folder:
@@ -243,9 +254,17 @@ def test_what_was_written_just_now_is_not_remembered(tmp_path: Path) -> None:
     assert not (tmp_path / "digests.json").exists()
 
 
-@pytest.mark.parametrize("content", [b"", b"{", b"[]", b'{"files": {"a": 3}}', b"\xff"])
-def test_a_memory_that_is_damaged_is_none(text: Path, memory: Path, content: bytes) -> None:
+@pytest.mark.parametrize("content", [b"{", b"[]", b'{"files": {"a": 3}}', b'{"my": "file"}', b"\xff"])
+def test_what_is_no_memory_stays_as_it_is(text: Path, memory: Path, content: bytes) -> None:
     memory.write_bytes(content)
+    known = KnownDigests(memory)
+    assert known.digest(text) == compute_file_digest(text)
+    known.save()
+    assert memory.read_bytes() == content
+
+
+def test_an_empty_file_becomes_a_memory(text: Path, memory: Path) -> None:
+    memory.write_bytes(b"")
     known = KnownDigests(memory)
     assert known.digest(text) == compute_file_digest(text)
     known.save()

@@ -1,4 +1,6 @@
 import json
+import shutil
+import sys
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
@@ -12,7 +14,7 @@ from transduce import interop
 from transduce.bundle import Bundle, Languages, save_bundle
 from transduce.bundle.manifest import read_description
 from transduce.config import TransformerConfig
-from transduce.errors import BundleError, ConfigError, CorpusError, OutputError, ParityError
+from transduce.errors import BundleError, ConfigError, CorpusError, MissingExtraError, OutputError, ParityError
 from transduce.interop import ENGINES, export_bundle, find_format, load_translator
 from transduce.interop import ctranslate2 as ctranslate2_format
 from transduce.interop.ctranslate2 import FORMAT, CTranslate2Format
@@ -82,6 +84,30 @@ def test_files_of_others_beside_an_older_export_are_not_lost(
     assert contents(tmp_path) == before
 
 
+def test_an_older_export_that_was_changed_is_not_replaced_unasked(
+    bundle: Bundle, tmp_path: Path, contents: Callable
+) -> None:
+    export_bundle(bundle, "ctranslate2", tmp_path / "out", num_sentences=2)
+    card = tmp_path / "out" / "README.md"
+    card.write_text("Our model of 1926.", encoding="utf-8")
+    before = contents(tmp_path)
+    with pytest.raises(OutputError, match=r"README\.md: was changed after the export, .* --force"):
+        export_bundle(bundle, "ctranslate2", tmp_path / "out", num_sentences=2)
+    assert contents(tmp_path) == before
+    export_bundle(bundle, "ctranslate2", tmp_path / "out", num_sentences=2, force=True)
+    assert "1926" not in card.read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("target", ["ctranslate2", "transduce"])
+def test_the_model_itself_is_never_replaced(bundle: Bundle, tmp_path: Path, contents: Callable, target: str) -> None:
+    (tmp_path / "link").symlink_to(bundle.folder)
+    before = contents(bundle.folder)
+    for output in (bundle.folder, tmp_path / "link"):
+        with pytest.raises(OutputError, match="is the model to export, which would be lost"):
+            export_bundle(bundle, target, output, num_sentences=2, force=True)
+    assert contents(bundle.folder) == before
+
+
 def test_a_single_file_has_its_proof_beside_it(bundle: Bundle, tmp_path: Path, contents: Callable) -> None:
     path = tmp_path / "out" / "a.argosmodel"
     for precision in ("float32", "int8"):
@@ -89,6 +115,39 @@ def test_a_single_file_has_its_proof_beside_it(bundle: Bundle, tmp_path: Path, c
         assert contents(tmp_path / "out").keys() == {"a.argosmodel", "a.argosmodel.parity.json"}
         assert read_description(tmp_path / "out" / "a.argosmodel.parity.json", Parity) == parity
         assert parity.precision == precision
+
+
+@pytest.mark.parametrize(
+    ("target", "package"),
+    [
+        ("ctranslate2", "ctranslate2"),
+        ("argos", "ctranslate2"),
+        ("marian", "ctranslate2"),
+        ("huggingface", "transformers"),
+        ("onnx", "onnx"),
+        ("onnx", "onnxruntime"),
+    ],
+)
+def test_a_missing_package_is_said_before_anything_is_written(
+    bundle: Bundle, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, target: str, package: str
+) -> None:
+    monkeypatch.setattr("transduce.interop.marian.find_marian", lambda: None)
+    monkeypatch.setitem(sys.modules, package, None)
+    said: list[str] = []
+    with pytest.raises(MissingExtraError, match=f"exporting to {target} needs the package '{package}'"):
+        export_bundle(bundle, target, tmp_path / f"out{find_format(target).suffix}", report=said.append)
+    assert not said
+
+
+def test_a_missing_package_is_said_before_a_model_is_read(
+    bundle: Bundle, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    export_bundle(bundle, "ctranslate2", tmp_path / "out", num_sentences=2)
+    monkeypatch.setitem(sys.modules, "ctranslate2", None)
+    said: list[str] = []
+    with pytest.raises(MissingExtraError, match="importing from ctranslate2 needs the package 'ctranslate2'"):
+        import_model(tmp_path / "out", tmp_path / "imported", report=said.append)
+    assert not said
 
 
 @pytest.mark.usefixtures("faulty")
@@ -129,7 +188,7 @@ def test_an_older_export_outlives_a_failure(
         ("ctranslate2", "foreign", lambda path: (path.mkdir(), (path / "thesis.tex").touch())),
         ("ctranslate2", "file", lambda path: path.touch()),
         ("ctranslate2", "almost", lambda path: (path.mkdir(), (path / "parity.json").write_text("{}"))),
-        ("ctranslate2", "bundle", lambda _: None),
+        ("ctranslate2", "model", lambda path: shutil.copytree(path.with_name("bundle"), path)),
         ("argos", "a.argosmodel", lambda path: path.write_text("mine")),
         ("argos", "b.argosmodel", lambda path: path.mkdir()),
     ],
@@ -144,13 +203,21 @@ def test_what_is_no_export_is_not_replaced(
     assert contents(tmp_path) == before
 
 
+def test_of_a_folder_that_was_never_an_export_no_proof_is_missed(bundle: Bundle, tmp_path: Path) -> None:
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / "thesis.tex").touch()
+    with pytest.raises(OutputError, match=r"out: holds thesis\.tex, is no export and not replaced"):
+        export_bundle(bundle, "ctranslate2", tmp_path / "out", num_sentences=2)
+
+
 def test_not_even_a_bundle_that_was_imported_with_a_proof(bundle: Bundle, tmp_path: Path, contents: Callable) -> None:
     export_bundle(bundle, "ctranslate2", tmp_path / "out", num_sentences=2)
-    (tmp_path / "out" / "parity.json").rename(bundle.folder / "parity.json")
-    before = contents(bundle.folder)
+    imported = shutil.copytree(bundle.folder, tmp_path / "imported")
+    (tmp_path / "out" / "parity.json").rename(imported / "parity.json")
+    before = contents(imported)
     with pytest.raises(OutputError, match="is a folder, and no export"):
-        export_bundle(bundle, "ctranslate2", bundle.folder, num_sentences=2)
-    assert contents(bundle.folder) == before
+        export_bundle(bundle, "ctranslate2", imported, num_sentences=2)
+    assert contents(imported) == before
 
 
 def test_all_that_the_format_cannot_express_is_said_at_once(make_bundle: Callable[..., Bundle], tmp_path: Path) -> None:

@@ -1,6 +1,7 @@
 """Bundles in int8: a quarter of the size, the same integers when they are computed with, and their proof."""
 
 import json
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
@@ -136,12 +137,23 @@ def test_scores_are_those_of_the_search(small: Bundle, texts: list[str]) -> None
     assert any(one.token_scores != other for one, other in zip(exact, scores, strict=True))
 
 
-def test_it_is_not_replaced_unasked(small: Bundle, tmp_path: Path) -> None:
+def test_an_older_one_is_replaced(small: Bundle, tmp_path: Path) -> None:
     other = Bundle.open(tmp_path / "bundle")
+    export_bundle(other, "transduce", small.folder, num_sentences=2)
+    assert read_description(small.folder / PARITY_FILE, Parity).sentences == 2
+
+
+def test_another_model_and_a_changed_one_are_not_replaced_unasked(small: Bundle, tmp_path: Path) -> None:
+    other = Bundle.open(tmp_path / "bundle")
+    shutil.copytree(other.folder, tmp_path / "copy")
     with pytest.raises(OutputError, match="holds a model, which is not replaced unasked"):
+        export_bundle(other, "transduce", tmp_path / "copy", num_sentences=3)
+    (small.folder / "README.md").write_text("mine", encoding="utf-8")
+    with pytest.raises(OutputError, match=r"README\.md: was changed after the export"):
         export_bundle(other, "transduce", small.folder, num_sentences=3)
-    export_bundle(other, "transduce", small.folder, num_sentences=3, force=True)
-    Bundle.open(small.folder)
+    for folder in (tmp_path / "copy", small.folder):
+        export_bundle(other, "transduce", folder, num_sentences=3, force=True)
+        assert Bundle.open(folder).description.precision == "int8"
 
 
 def test_a_wrong_rounding_is_found_out(

@@ -45,7 +45,7 @@ def test_unequal_files_are_an_error_with_both_counts(
     two_files: Callable[..., ParallelCorpus], source: int, target: int
 ) -> None:
     corpus = two_files("a\n" * source, "A\n" * target)
-    with pytest.raises(CorpusError, match=rf"a\.en has {source} lines and .*a\.de has {target}: they must"):
+    with pytest.raises(CorpusError, match=rf"a\.en has {source} lines? and .*a\.de has {target}: they must"):
         corpus.check()
     with pytest.raises(CorpusError, match="line for line"):
         list(corpus)
@@ -295,6 +295,59 @@ def test_a_header_is_left_out_of_the_pairs_and_only_as_the_first_row(
     other = open_parallel_corpus(tmp_path, None, None, name, ("1", "2"))
     assert other.header() is None
     assert other.check() == 3
+
+
+@pytest.mark.parametrize(
+    ("header", "languages", "columns"),
+    [
+        ("id\ten\tde", ("en", "de"), (1, 2)),
+        ("id\tEnglish\tGerman", ("en", "de"), (1, 2)),
+        ("de\ten\tfr", ("en", "de"), (1, 0)),
+        ("de\ten", ("en", "de"), (1, 0)),
+        ("score\teng_Latn\tdeu_Latn", ("eng_Latn", "deu_Latn"), (1, 2)),
+        ("id\tsource\ttarget", ("en", "de"), (1, 2)),
+        ("number\tsrc\ttgt", ("", ""), (1, 2)),
+        ("source\ttarget\tlanguage", ("", ""), (0, 1)),
+        ("English\tGerman\tscore", ("", ""), (0, 1)),
+        ("English\tGerman\tscore", ("", "de"), (0, 1)),
+        ("English\tSwahili", ("en", "de"), (0, 1)),
+        ("English\tGerman", ("en", "en"), (0, 1)),
+    ],
+)
+def test_a_header_says_which_columns_are_read(
+    write: Write, header: str, languages: tuple[str, str], columns: tuple[int, int]
+) -> None:
+    path = write("a.tsv", f"{header}\nA\tB\tC\n")
+    corpus = open_parallel_corpus(path.parent, None, None, path.name, None, languages)
+    assert list(corpus) == [tuple("ABC"[column] for column in columns)]
+    names = header.split("\t")
+    assert corpus.header() == tuple(names[column] for column in columns)
+
+
+@pytest.mark.parametrize(
+    ("header", "languages"),
+    [
+        ("id\ten\tde", ("", "")),
+        ("id\ten\tde", ("en", "")),
+        ("number\tEnglish\tSwahili", ("", "")),
+        ("number\tEnglish\tSwahili", ("en", "de")),
+        ("en\ten\tde", ("en", "de")),
+    ],
+)
+def test_a_header_that_does_not_say_which_columns_are_meant_is_refused(
+    write: Write, header: str, languages: tuple[str, str]
+) -> None:
+    path = write("a.tsv", f"{header}\n1\tB\tC\n")
+    corpus = open_parallel_corpus(path.parent, None, None, path.name, None, languages)
+    for use in (corpus.header, lambda: list(corpus)):
+        with pytest.raises(CorpusError, match=r"its first row names the columns .* choose two by data\.columns"):
+            use()
+    assert list(open_parallel_corpus(path.parent, None, None, path.name, ("2", "3"), languages))[-1] == ("B", "C")
+
+
+@pytest.mark.parametrize("row", ["1\tA dog.\tEin Hund.", "id\tsentence\ttext", "en\tA dog.\tEin Hund."])
+def test_more_columns_without_names_are_read_from_the_first_two(write: Write, row: str) -> None:
+    assert pairs_of(write("a.tsv", f"{row}\n")) == [tuple(row.split("\t")[:2])]
 
 
 def broken(

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from transduce.bundle import Bundle, find_bundle, lock_folder
-from transduce.config import RunConfig
+from transduce.config import DataConfig, RunConfig
 from transduce.errors import BusyError, RunError
 from transduce.training import RunFolder, average_run, train
 from transduce.training.run_folder import MAY_DIFFER, settings_digest
@@ -127,11 +127,75 @@ def test_a_run_may_be_moved(make_config: MakeConfig, used: Path) -> None:
     assert train(make_config("elsewhere", training__updates=3)).updates == 3
 
 
+def test_the_same_text_may_lie_elsewhere(make_config: MakeConfig, used: Path, corpus: Path, tmp_path: Path) -> None:
+    for name in ("train.tsv", "validation.tsv"):
+        shutil.copy(corpus / name, tmp_path / f"other-{name}")
+    folder = os.path.relpath(tmp_path / "..", corpus)
+    settings = {
+        "training__updates": 3,
+        "data__pairs": f"{folder}/{tmp_path.name}/other-train.tsv",
+        "data__validation_pairs": f"{folder}/{tmp_path.name}/other-validation.tsv",
+    }
+    before = files(used)
+    with (tmp_path / "other-train.tsv").open("a", encoding="utf-8") as text:
+        text.write("one more\tmore one\n")
+    with pytest.raises(RunError, match="was trained on other data"):
+        train(make_config(**settings))
+    assert files(used) == before
+    shutil.copy(corpus / "train.tsv", tmp_path / "other-train.tsv")
+    assert train(make_config(**settings)).updates == 3
+    assert "other-train.tsv" in (used / "config.toml").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize(
+    ("change", "named"),
+    [
+        ({"validation_pairs": None}, "data.validation_pairs: was 'validation.tsv', now None"),
+        ({"held_out": 30}, "data.held_out: was 1000, now 30"),
+        ({"columns": ("2", "1")}, r"data.columns: was None, now \('2', '1'\)"),
+        ({"pairs": None, "corpora": [{"pairs": "a.tsv", "weight": 2}]}, "data.corpora: was None"),
+    ],
+)
+def test_what_the_text_is_for_may_not_change(make_config: MakeConfig, change: dict[str, Any], named: str) -> None:
+    config = make_config()
+    other = config.model_copy(update={"data": DataConfig.model_validate({**config.data.model_dump(), **change})})
+    check_is_another_run(config, other, named)
+
+
+def test_paths_of_several_corpora_may_change_and_their_weights_may_not(make_config: MakeConfig) -> None:
+    def make(path: str, weight: float) -> RunConfig:
+        config = make_config()
+        corpora = [{"pairs": path, "weight": weight}, {"source": f"{path}.en", "target": f"{path}.de"}]
+        data = DataConfig.model_validate({**config.data.model_dump(), "pairs": None, "corpora": corpora})
+        return config.model_copy(update={"data": data})
+
+    check_is_another_run(make("a.tsv", 1.0), make("b.tsv", 2.0), "data.corpora: was")
+    RunFolder(Path(make("a.tsv", 1.0).output)).check(make("b.tsv", 1.0), restart=False)
+    assert settings_digest(make("a.tsv", 1.0)) == settings_digest(make("b.tsv", 1.0))
+
+
+def check_is_another_run(config: RunConfig, other: RunConfig, named: str) -> None:
+    folder = RunFolder(Path(config.output))
+    folder.begin(config, restart=False)
+    folder.metrics.append("data", 0, {})
+    with pytest.raises(RunError, match=named):
+        folder.check(other, restart=False)
+    assert settings_digest(config) != settings_digest(other)
+
+
 @pytest.mark.exhaustive
 def test_a_configuration_made_in_python_goes_on(make_config: MakeConfig, used: Path) -> None:
     # Nobody has told it the size of the vocabulary.
     config = make_config(training__updates=3).with_vocabulary(37_000)
     assert train(config).updates == 3
+
+
+@pytest.mark.parametrize("name", ["link", "link/run"])
+def test_a_link_to_nothing_is_refused(make_config: MakeConfig, tmp_path: Path, name: str) -> None:
+    (tmp_path / "link").symlink_to(tmp_path / "missing")
+    with pytest.raises(RunError, match=r"link: is a link to .*missing, where there is no folder: make one"):
+        train(make_config(name))
+    assert not (tmp_path / "missing").exists()
 
 
 @pytest.mark.parametrize("restart", [False, True])

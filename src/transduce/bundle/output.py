@@ -230,7 +230,7 @@ def make_output_error(path: Path, error: Exception) -> OutputError | WriteError:
 def make_write_error(path: Path, error: Exception) -> WriteError:
     """The error for an exception that was raised while `path` was being written."""
     return WriteError(
-        f"{path}: could not be written and is as it was before: {_describe_error(error)}; {_advise(error)}"
+        f"{path}: could not be written, and nothing there was changed: {_describe_error(error)}; {_advise(error)}"
     )
 
 

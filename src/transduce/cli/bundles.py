@@ -50,7 +50,8 @@ def export(
         probe: text to prove it by, plain or compressed, one sentence a line, of which the first 200 are taken; unless
             given, sentences are made of the model's vocabulary.
         reference: translations of the probe by people, line for line, for BLEU.
-        force: replace a model, or for argos any file, that is there; a folder with anything else in it never is.
+        force: replace another model, an export that was changed, or for argos any file, that is there; a folder with
+            anything else in it never is.
     """
     started = time.monotonic()
     bundle = Bundle.open(find_bundle(model))

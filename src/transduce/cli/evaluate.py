@@ -16,7 +16,7 @@ from transduce.bundle import (
     find_bundle,
     update_calibration,
 )
-from transduce.cli.console import print_json, print_message
+from transduce.cli.console import format_count, print_json, print_message
 from transduce.cli.options import Computation
 from transduce.errors import UserError
 from transduce.evaluation import evaluate_translator, format_scores
@@ -70,7 +70,7 @@ def evaluate(
         return
     print(format_scores(result.scores))
     how = f"beam {result.beam}, {computation.engine}, {computation.choose_precision()}"
-    print_message(f"{result.num_lines:,} lines in {result.seconds:.1f} s, {how}")
+    print_message(f"{format_count(result.num_lines, 'line')} in {result.seconds:.1f} s, {how}")
 
 
 def score(
@@ -112,7 +112,7 @@ def score(
     measured = "nothing but blank lines, which have no perplexity"
     if perplexity.num_tokens:
         measured = f"perplexity {perplexity.value:.2f} for {perplexity.num_tokens:,} tokens of this model's vocabulary"
-    print_message(f"{perplexity.num_pairs:,} pairs in {time.monotonic() - started:.1f} s: {measured}")
+    print_message(f"{format_count(perplexity.num_pairs, 'pair')} in {time.monotonic() - started:.1f} s: {measured}")
 
 
 def _open_pairs(source: Path, target: Path) -> ParallelCorpus:
@@ -157,7 +157,7 @@ def calibrate(
         print_json({"model": str(model), **measured.model_dump()})
     else:
         print(_format_figures(measured))
-    figures = f"calibrated on {measured.num_pairs:,} pairs, beam {measured.beam}"
+    figures = f"calibrated on {format_count(measured.num_pairs, 'pair')}, beam {measured.beam}"
     print_message(f"{bundle.folder}: {figures}; words are aligned by --head {head}")
 
 
@@ -226,7 +226,7 @@ def align(
     started = time.monotonic()
     for alignment in align_stream(decoder, corpus, head):
         sys.stdout.write((dumps(alignment.as_json(), ensure_ascii=False) if json else str(alignment)) + "\n")
-    print_message(f"{num_pairs:,} pairs in {time.monotonic() - started:.1f} s")
+    print_message(f"{format_count(num_pairs, 'pair')} in {time.monotonic() - started:.1f} s")
 
 
 def _open_text_to_choose_on(given: HeadChoice) -> ParallelCorpus | None:

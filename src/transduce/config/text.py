@@ -73,9 +73,9 @@ class DataConfig(Section):
     """Instead of the two above: one file with both."""
 
     columns: tuple[Column, Column] | None = Field(default=None, strict=False)
-    """Source and target in a file of pairs: column numbers from 1 (TSV, default 1 and 2) or keys (JSON, default
-    "source" and "target"; of an object whose texts are under "translation", as Hugging Face's data sets have them,
-    the two languages)."""
+    """Source and target in a file of pairs: column numbers from 1 (TSV, default those that its first row names by
+    the languages or as source and target, or else 1 and 2) or keys (JSON, default "source" and "target"; of an object
+    whose texts are under "translation", as Hugging Face's data sets have them, the two languages)."""
 
     held_out: int = Field(default=1000, ge=1)
     """Pairs set aside for validation when no validation text is given; at most a tenth of the corpus."""

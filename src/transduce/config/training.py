@@ -14,19 +14,24 @@ SCHEDULES_BY_LENGTH = frozenset({"linear"})
 UNLIMITED_UPDATES = 100_000_000
 """Number of updates of a run that its time limit alone ends."""
 
-_DURATION = re.compile(r"(?:(\d{1,4})h)?(?:(\d{1,5})m)?(?:(\d{1,6})s)?", re.ASCII)
+_DURATION = re.compile(r"(?:(\d+)h)?(?:(\d+)m)?(?:(\d+)s)?", re.ASCII)
+_MAX_HOURS = 10_000
 
 
 def parse_duration(duration: str) -> float:
     """The number of seconds of a duration, as in "90s", "30m", "2h" or "1h30m".
 
     Raises:
-        ValueError: it has another form, or is no time at all.
+        ValueError: it has another form, is no time at all, or more than 10,000 hours.
     """
     match = _DURATION.fullmatch(duration.strip())
-    hours, minutes, seconds = (int(number or 0) for number in match.groups()) if match else (0, 0, 0)
-    if not (total := 3600.0 * hours + 60 * minutes + seconds):
+    if match is None or not any(match.groups()):
         raise ValueError(f'"{duration}" must be a duration such as "90s", "30m", "2h" or "1h30m"')
+    # Of thousands of digits, `int` would make an error, and `float` makes infinity.
+    hours, minutes, seconds = (float(number or 0) for number in match.groups())
+    total = 3600 * hours + 60 * minutes + seconds
+    if not 0 < total <= 3600 * _MAX_HOURS:
+        raise ValueError(f'"{duration}" must be from 1s to {_MAX_HOURS}h')
     return total
 
 
@@ -50,9 +55,9 @@ class TrainingConfig(Section):
     """Passes over the training text after which the run ends; `updates` is then computed from it."""
 
     time_limit: str | None = None
-    """How long the run may take, validations included, as in "30m", "2h" or "1h30m". Where updates or epochs are given
-    as well, the run ends with whichever is reached first. Needs schedule = "warmup_stable_decay", whose decay begins
-    early enough to end in time."""
+    """How long the run may take, validations included, as in "30m", "2h" or "1h30m", up to 10000h. Where updates or
+    epochs are given as well, the run ends with whichever is reached first. Needs schedule = "warmup_stable_decay",
+    whose decay begins early enough to end in time."""
 
     batch_tokens: int = Field(default=25_000, ge=1)
     """Maximum number of tokens, padding included, on either side of one batch (paper 5.1), for each rank."""

@@ -262,8 +262,9 @@ def _compute_key(data: DataConfig, text: TextConfig, digests: dict[str, str], he
         # The endings of a name, in capitals or not, say how its bytes are read: .tsv or .jsonl, compressed or not.
         files = [(digests[name], Path(name.lower()).suffixes[-2:]) for name in _list_names(corpus)]
         columns = corpus.columns or data.columns
-        # Of JSON, the languages may be what says which text is the source.
-        keys = data.languages if columns is None and "json" in "".join(files[0][1]) else columns
+        # Of JSON, and of a table with a header, the languages may be what says which text is the source.
+        is_named = "json" in "".join(files[0][1]) or corpus.pairs in headers
+        keys = data.languages if columns is None and is_named else columns
         return [files, keys, *(["header"] if corpus.pairs in headers else [])]
 
     validation = _validation_corpus(data)

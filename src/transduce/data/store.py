@@ -7,6 +7,7 @@ import hashlib
 import os
 import re
 import shutil
+import stat
 import time
 import weakref
 from collections.abc import Callable, Iterator
@@ -112,9 +113,19 @@ def _remove_with_lock(folder: Path) -> None:
 
 def _remove_abandoned(parent: Path) -> None:
     for path in parent.iterdir():
-        if re.fullmatch(r".+\.[0-9a-f]{12}\.partial\.lock", path.name):
+        if re.fullmatch(r".+\.[0-9a-f]{12}\.partial\.lock", path.name) and _is_own_lock(path):
             with suppress(OSError), FileLock(path, timeout=0):  # where somebody else holds it, it is in use
                 _remove_with_lock(path.with_suffix(""))
+
+
+def _is_own_lock(lock: Path) -> bool:
+    """Whether a lock can be one of `scratch_folder`: an empty file, beside a folder or nothing."""
+    try:
+        status = lock.lstat()
+    except OSError:  # its process has just removed it
+        return False
+    folder = lock.with_suffix("")
+    return stat.S_ISREG(status.st_mode) and status.st_size == 0 and (folder.is_dir() or not folder.exists())
 
 
 def compute_file_digest(path: Path) -> str:
@@ -142,15 +153,21 @@ class _KnownFiles(Settings):
 class KnownDigests:
     """The SHA-256 of files, remembered in `path` with their size, inode and the times of their last change.
 
-    A file is read again when one of these differs, which every way of writing to it brings about.
+    A file is read again when one of these differs, which every way of writing to it brings about. Where `path` holds
+    something else, it stays as it is, and nothing is remembered.
     """
 
     def __init__(self, path: Path) -> None:
         self._path = path
+        self._known: dict[str, _KnownFile] = {}
+        self._is_foreign = False
         try:
-            self._known = dict(_KnownFiles.model_validate_json(path.read_bytes()).files)
-        except (OSError, ValidationError):  # none yet, or damaged: everything is read again
-            self._known = {}
+            if content := path.read_bytes():
+                self._known = dict(_KnownFiles.model_validate_json(content).files)
+        except FileNotFoundError:
+            pass
+        except (OSError, ValidationError):
+            self._is_foreign = True
         self._is_new = False
 
     def digest(self, path: Path) -> str:
@@ -171,7 +188,7 @@ class KnownDigests:
 
     def save(self) -> None:
         """Keep what was learned for the next start. Where that fails, files are read again; nothing else is lost."""
-        if not self._is_new:
+        if self._is_foreign or not self._is_new:
             return
         known = _KnownFiles(files={name: file for name, file in self._known.items() if Path(name).exists()})
         beside = self._path.with_name(f"{self._path.name}.{uuid4().hex[:12]}.tmp")

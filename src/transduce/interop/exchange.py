@@ -32,7 +32,7 @@ from transduce.bundle import (
 from transduce.bundle.bundle import DESCRIPTION
 from transduce.bundle.manifest import read_description, record_files, serialize_description
 from transduce.errors import BundleError, ConfigError, OutputError
-from transduce.interop.formats import ExportFormat, find_format, find_import_format
+from transduce.interop.formats import ExportFormat, find_format, find_import_format, import_optional
 from transduce.interop.parity import (
     PARITY_FILE,
     Claim,
@@ -70,7 +70,7 @@ def export_bundle(  # noqa: PLR0913 - each is a choice of whoever exports
         probe: a file with the sentences of the proof, one a line; unless given, they come from the vocabulary.
         reference: a file with the translations of the probe.
         num_sentences: the largest number of sentences.
-        force: replace a file or a bundle at `output` that is no export.
+        force: replace a file or a bundle at `output` that is no export, or an export that was changed; never `bundle`.
         report: receives messages about progress.
 
     Raises:
@@ -87,7 +87,11 @@ def export_bundle(  # noqa: PLR0913 - each is a choice of whoever exports
     precision = check_exportable(bundle, target, precision)
     if chosen.suffix and not output.name.endswith(chosen.suffix):
         raise ConfigError(f"output = {str(output)!r}: a file for {target} is called NAME{chosen.suffix}")
+    if output.resolve() == bundle.folder.resolve():
+        raise OutputError(f"{output}: is the model to export, which would be lost: choose another name")
     _check_output(output, chosen, force=force)
+    for package in chosen.packages:
+        import_optional(package, f"exporting to {target}")
     if reference is not None and probe is None:
         raise ConfigError(f"reference = {str(reference)!r}: translates the sentences of a probe: give that, too")
     decoder = ForcedDecoder.from_bundle(bundle, device="cpu")
@@ -171,22 +175,40 @@ def _check_output(output: Path, chosen: ExportFormat, *, force: bool) -> None:
 def _check_output_folder(output: Path, *, force: bool) -> None:
     if output.exists() and not output.is_dir():
         raise OutputError(f"{output}: is no folder, and no export; it is not replaced: give the name of a folder")
-    if is_bundle(output):
+    if is_bundle(output) and (force or not _is_exported_bundle(output)):
         if not force:
             raise OutputError(
                 f"{output}: is a folder, and no export: it holds a model, which is not replaced unasked: {FORCE_ADVICE}"
             )
         check_no_foreign_files(output)
     elif output.is_dir() and any(output.iterdir()):
-        try:
-            known = read_description(output / PARITY_FILE, Parity).files
-        except BundleError as error:
-            raise OutputError(f"{output}: is no export and not replaced, choose another name: {error}") from None
-        for path in sorted(output.rglob("*")):
-            name = path.relative_to(output).as_posix()
-            if not path.is_dir() and name != PARITY_FILE and name not in known:
-                raise OutputError(f"{path}: is not from an export, and would be lost: move it, or choose another name")
+        _check_older_export(output, force=force)
     check_writable(output)
+
+
+def _is_exported_bundle(folder: Path) -> bool:
+    """Whether a bundle is an export itself; an imported one has a proof, too, which names no files."""
+    proof = folder / PARITY_FILE
+    return _is_proof(proof) and read_description(proof, Parity).target == "transduce"
+
+
+def _check_older_export(folder: Path, *, force: bool) -> None:
+    """Check that a folder is an export, to which nothing was added; with `force`, its files may have been changed."""
+    if not (folder / PARITY_FILE).exists():
+        found = min(path.name for path in folder.iterdir())
+        raise OutputError(f"{folder}: holds {found}, is no export and not replaced: choose another name")
+    try:
+        known = read_description(folder / PARITY_FILE, Parity).files
+    except BundleError as error:
+        raise OutputError(f"{folder}: is no export and not replaced, choose another name: {error}") from None
+    for path in sorted(folder.rglob("*")):
+        name = path.relative_to(folder).as_posix()
+        if path.is_dir() or name == PARITY_FILE:
+            continue
+        if name not in known:
+            raise OutputError(f"{path}: is not from an export, and would be lost: move it, or choose another name")
+        if not force and record_files(folder, [name])[name] != known[name]:
+            raise OutputError(f"{path}: was changed after the export, and is not replaced unasked: {FORCE_ADVICE}")
 
 
 def _is_exported_file(path: Path) -> bool:
@@ -242,6 +264,8 @@ def import_model(  # noqa: PLR0913 - each is a choice of whoever imports
     """
     check_new_bundle(output, force=force)
     name, chosen = find_import_format(path)
+    for package in chosen.packages:
+        import_optional(package, f"importing from {name}")
     report(f"reading {path}, a model of the format {name}")
     found = chosen.read(path, tokenizer)
     config, search = found.config, found.search

@@ -62,6 +62,11 @@ class ExportFormat(Protocol):
         """The ending of an exported file, as in ".argosmodel"; empty where an export is a folder."""
         ...
 
+    @property
+    def packages(self) -> tuple[str, ...]:
+        """The optional packages that write the model, or compute with it for the proof."""
+        ...
+
     def obstacles(self, bundle: Bundle) -> list[str]:
         """The settings of the model that the format cannot express, each with the reason; empty if there are none."""
         ...
@@ -114,6 +119,11 @@ class ImportedModel:
 @runtime_checkable
 class ImportFormat(Protocol):
     """A format that can be imported; each is an instance in a module of its own."""
+
+    @property
+    def packages(self) -> tuple[str, ...]:
+        """The optional packages that read the model, or compute with it for the proof."""
+        ...
 
     def recognises(self, path: Path) -> bool:
         """Whether `path` looks like a model of this format."""

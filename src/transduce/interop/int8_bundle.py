@@ -78,6 +78,7 @@ class Int8BundleFormat:
 
     precisions = (_PRECISION,)
     suffix = ""
+    packages: tuple[str, ...] = ()
 
     def obstacles(self, bundle: Bundle) -> list[str]:
         del bundle

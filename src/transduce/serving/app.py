@@ -15,7 +15,7 @@ from starlette.responses import HTMLResponse, JSONResponse
 from transduce import __version__
 from transduce.errors import Refusal, UserError
 from transduce.serving.dialects import deepl, libretranslate, native
-from transduce.serving.errors import make_error_response
+from transduce.serving.error_responses import make_error_response
 from transduce.serving.middleware import (
     LIVENESS_PROBES,
     READINESS_PROBES,

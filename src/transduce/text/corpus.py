@@ -7,7 +7,7 @@ import unicodedata
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
-from itertools import zip_longest
+from itertools import islice, zip_longest
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
 
@@ -78,35 +78,70 @@ def _classify_cell(cell: str, languages: tuple[str, str]) -> str:
 Pair = tuple[str, str]
 
 
-def read_tsv(path: Path, columns: tuple[str, str], languages: tuple[str, str] = ("", "")) -> Iterator[Pair]:
+def read_tsv(
+    path: Path, columns: tuple[str, str] | None = None, languages: tuple[str, str] = ("", "")
+) -> Iterator[Pair]:
     """The pairs of a file whose columns have one tab between them; nothing is quoted or escaped.
 
-    A first row that names the columns is left out; see `read_tsv_header`. Columns are numbered from 1.
+    A first row that names the columns is left out. Columns are numbered from 1; unless given, they are those that such
+    a row names by `languages` or as source and target, or else the first two.
 
     Raises:
         ConfigError: A column is not a number from 1 on.
-        CorpusError: A line has too few columns; see also `read_lines`.
+        CorpusError: The first row names more columns, and not which of them are meant, or a line has too few; see also
+            `read_lines`.
     """
-    rows = _read_rows(path, columns)
-    if (first := next(rows, None)) is None:
-        return
-    if not is_header(*first, languages):
-        yield first
-    yield from rows
+    positions, has_header = _find_columns(path, columns, languages)
+    yield from islice(_read_rows(path, positions), int(has_header), None)
 
 
-def read_tsv_header(path: Path, columns: tuple[str, str], languages: tuple[str, str]) -> Pair | None:
+def read_tsv_header(path: Path, columns: tuple[str, str] | None, languages: tuple[str, str]) -> Pair | None:
     """The first row of a TSV file if it names the columns (`is_header`). Arguments and errors are `read_tsv`'s."""
-    first = next(_read_rows(path, columns), None)
-    return first if first is not None and is_header(*first, languages) else None
+    positions, has_header = _find_columns(path, columns, languages)
+    return next(_read_rows(path, positions)) if has_header else None
 
 
-def _read_rows(path: Path, columns: tuple[str, str]) -> Iterator[Pair]:
+def _find_columns(
+    path: Path, columns: tuple[str, str] | None, languages: tuple[str, str]
+) -> tuple[tuple[int, int], bool]:
+    """The positions of source and target in a row, from 0, and whether the first row names them."""
+    row = next(read_lines(path), "").split("\t")
+    if columns is None:
+        return _choose_columns(path, row, languages)
     for column in columns:
         if not (column.isascii() and column.isdigit() and int(column) > 0):
             raise ConfigError(f'data.columns: "{column}" must be the number of a column in {path}, from 1, as in "2"')
     source, target = (int(column) - 1 for column in columns)
-    needed = max(source, target) + 1
+    return (source, target), max(source, target) < len(row) and is_header(row[source], row[target], languages)
+
+
+def _choose_columns(path: Path, row: list[str], languages: tuple[str, str]) -> tuple[tuple[int, int], bool]:
+    """What `_find_columns` finds where the columns are not given: they follow from the first row, if it is a header."""
+    kinds = [_name_language(_classify_cell(cell.strip().strip('"'), languages)) for cell in row]
+    named = [position for position, kind in enumerate(kinds) if kind]
+    if len({kinds[position] for position in named}) < 2:
+        return (0, 1), False
+    for source, target in ((_name_language(languages[0]), _name_language(languages[1])), ("source", "target")):
+        if source != target and source and target and kinds.count(source) == kinds.count(target) == 1:
+            return (kinds.index(source), kinds.index(target)), True
+    if named == [0, 1]:
+        return (0, 1), True
+    names = ", ".join(f"{row[position]!r} (column {position + 1})" for position in named)
+    raise CorpusError(
+        f"{path}: its first row names the columns {names}, and nothing says which are source and target: give "
+        f"--source-language and --target-language (data.source_language and data.target_language), or choose two by "
+        f"data.columns"
+    )
+
+
+def _name_language(code: str) -> str:
+    """The name of a language of which the code is known, in lower case; of everything else, itself in lower case."""
+    return LANGUAGE_NAMES.get(code.casefold(), code).casefold()
+
+
+def _read_rows(path: Path, positions: tuple[int, int]) -> Iterator[Pair]:
+    source, target = positions
+    needed = max(positions) + 1
     for number, line in enumerate(read_lines(path), start=1):
         values = line.split("\t")
         if len(values) < needed:
@@ -300,7 +335,8 @@ def open_parallel_corpus(
         target: the same for the other side, line for line.
         pairs: instead of both: .tsv, .json, .jsonl or .ndjson, and compressed or not.
         columns: of `pairs`: numbers from 1 (TSV, default 1 and 2) or keys (JSON, default "source" and "target").
-        languages: codes of source and target, which are the keys of Hugging Face's "translation"; see `read_json`.
+        languages: codes of source and target: by them, unless there are `columns`, texts are found that a TSV file's
+            first row names, or Hugging Face's "translation"; see `read_tsv` and `read_json`.
 
     Raises:
         CorpusError: A file is missing, is a folder, or has an ending that says nothing about its format.
@@ -330,7 +366,7 @@ def _open_pairs(path: Path, columns: tuple[str, str] | None, languages: tuple[st
         suffixes.pop()
     match suffixes[-1:]:
         case [".tsv"]:
-            table = path, columns or ("1", "2"), languages
+            table = path, columns, languages
             return ParallelCorpus((path,), partial(read_tsv, *table), partial(read_tsv_header, *table))
         case [".json" | ".jsonl" | ".ndjson"]:
             return ParallelCorpus((path,), partial(read_json, path, columns, languages))
@@ -350,7 +386,7 @@ def _read_line_for_line(source: Path, target: Path) -> Iterator[Pair]:
             num_sources = index if source_line is None else index + rest
             num_targets = index if target_line is None else index + rest
             raise CorpusError(
-                f"{source} has {num_sources} lines and {target} has {num_targets}: "
+                f"{source} has {num_sources} line{'' if num_sources == 1 else 's'} and {target} has {num_targets}: "
                 f"they must be translations of each other line for line"
             )
         yield source_line, target_line

@@ -31,7 +31,7 @@ from transduce.training.distributed import Ranks, can_restart, connect_ranks
 from transduce.training.measurements import measure_text
 from transduce.training.memory import check_beam_memory, check_model_memory
 from transduce.training.reporting import Reporter, SilentReporter, describe_environment, length_histogram
-from transduce.training.reporting.report import check_tensorboard
+from transduce.training.reporting.report import check_tensorboard, describe_rule
 from transduce.training.run_folder import RunFolder, settings_digest
 from transduce.training.stopping import catch_stop_signals
 from transduce.training.trainer import Trainer, TrainingResult
@@ -365,7 +365,7 @@ def _report_start(trainer: Trainer) -> None:
 
 
 def _describe_cleaning(cleaning: dict[str, int]) -> str:
-    left_out = {rule.replace("_", " "): count for rule, count in cleaning.items() if count and rule != "kept"}
+    left_out = {describe_rule(rule): count for rule, count in cleaning.items() if count and rule != "kept"}
     return ", ".join(f"{rule} {count:,}" for rule, count in left_out.items()) or "none"
 
 

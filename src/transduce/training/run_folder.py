@@ -4,10 +4,11 @@ import hashlib
 import json
 import re
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from itertools import count
 from pathlib import Path
+from typing import Any
 
 from transduce.bundle import (
     UNFINISHED_PATTERN,
@@ -59,10 +60,26 @@ def settings_digest(config: RunConfig) -> str:
 
     Defaults are left out, so that a new setting of a later version does not make it another run.
     """
-    usual, may_differ = flatten(RunConfig().model_dump()), _may_differ(config)
-    given = flatten(config.model_dump())
+    usual, may_differ = _flatten_without_paths(RunConfig()), _may_differ(config)
+    given = _flatten_without_paths(config)
     deciding = {key: value for key, value in given.items() if value != usual[key] and key not in may_differ}
     return hashlib.sha256(json.dumps(deciding, sort_keys=True).encode()).hexdigest()
+
+
+_FILES = ("source", "target", "pairs", "validation_source", "validation_target", "validation_pairs")
+
+
+def _flatten_without_paths(config: RunConfig) -> dict[str, Any]:
+    """The settings with only whether there is text in place of its paths, as what it says has a digest of its own."""
+
+    def remove_paths(data: Mapping[str, Any]) -> dict[str, Any]:
+        return {name: value is not None if name in _FILES else value for name, value in data.items()}
+
+    settings = config.model_dump()
+    data = remove_paths(settings["data"])
+    if data["corpora"] is not None:
+        data["corpora"] = [remove_paths(corpus) for corpus in data["corpora"]]
+    return flatten(settings | {"data": data})
 
 
 def _may_differ(config: RunConfig) -> set[str]:
@@ -97,6 +114,11 @@ class RunFolder:
             RunError: the folder holds something else, or a run with other settings.
         """
         for place in (self.path, *self.path.parents):
+            if place.is_symlink() and not place.exists():
+                raise RunError(
+                    f"{place}: is a link to {place.readlink()}, where there is no folder: make one, or choose another "
+                    f"output"
+                )
             if place.exists() and not place.is_dir():
                 raise RunError(f"{place}: is a file; a run needs a folder: choose another output")
         if not self._holds_run():
@@ -260,8 +282,10 @@ class RunFolder:
 
 
 def _list_changed_settings(before: RunConfig, after: RunConfig) -> list[str]:
-    old, new, may_differ = flatten(before.model_dump()), flatten(after.model_dump()), _may_differ(after)
-    changed = [key for key in new if old[key] != new[key] and key not in may_differ]
+    deciding, may_differ = _flatten_without_paths(after), _may_differ(after)
+    earlier = _flatten_without_paths(before)
+    changed = [key for key in deciding if earlier[key] != deciding[key] and key not in may_differ]
+    old, new = flatten(before.model_dump()), flatten(after.model_dump())
     return [f"  {key}: was {old[key]!r}, now {new[key]!r}" for key in changed]
 
 

@@ -378,8 +378,8 @@ def average_run(run: Path, last: int, output: Path, *, force: bool = False) -> l
     updates = list_checkpoints(folder.checkpoints)
     if len(updates) < last:
         raise RunError(
-            f"{folder.checkpoints}: holds {len(updates)} checkpoints, {last} were asked for: ask for fewer with "
-            f"--last, or train with a higher training.keep_checkpoints"
+            f"{folder.checkpoints}: holds {len(updates)} checkpoint{'' if len(updates) == 1 else 's'}, {last} were "
+            f"asked for: ask for fewer with --last, or train with a higher training.keep_checkpoints"
         )
     if not resolve_folder(folder.last).exists():
         raise RunError(f"{run}: has no {folder.last.name}/ yet: its first validation makes it; train further")

@@ -2,6 +2,7 @@ import ast
 import io
 import json
 import logging
+import pickle
 import re
 import sys
 import warnings
@@ -450,13 +451,28 @@ class Payload:
         return Path.touch, (Path("harm.txt").absolute(),)
 
 
+def save_legacy(weights: object, path: Path) -> None:
+    torch.save(weights, path, _use_new_zipfile_serialization=False)
+
+
+def save_plain(weights: object, path: Path) -> None:
+    path.write_bytes(pickle.dumps(weights, protocol=2))
+
+
+def save_in_shards(weights: object, path: Path) -> None:
+    torch.save(weights, path.with_name("pytorch_model-00001-of-00001.bin"))
+    index = {"metadata": {}, "weight_map": {"model.shared.weight": "pytorch_model-00001-of-00001.bin"}}
+    path.with_name("pytorch_model.bin.index.json").write_text(json.dumps(index), encoding="utf-8")
+
+
+@pytest.mark.parametrize("save", [torch.save, save_legacy, save_plain, save_in_shards])
 def test_nothing_in_a_pickle_is_run(
-    folder: Callable[..., Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    folder: Callable[..., Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, save: Callable[[object, Path], None]
 ) -> None:
     path = folder()
     (path / "model.safetensors").unlink()
     monkeypatch.chdir(tmp_path)
-    torch.save({"model.shared.weight": Payload()}, path / "pytorch_model.bin")
+    save({"model.shared.weight": Payload()}, path / "pytorch_model.bin")
     with pytest.raises(BundleError, match=r"model: its weights are a pickle .* was not read") as error:
         FORMAT.read(path, None)
     assert "weights_only" not in str(error.value)

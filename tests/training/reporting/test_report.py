@@ -205,10 +205,12 @@ def page_of(folder: Path, *lines_: dict[str, Any], config: RunConfig = CONFIG) -
 
 
 def test_lengths_and_cleaning_are_shown(tmp_path: Path) -> None:
-    page = page_of(tmp_path, {**lines()[0], "lengths": LENGTHS, "cleaning": {"too_long": 50, "kept": 150}})
+    cleaning = {"too_long": 50, "like_held_out": 10, "kept": 140}
+    page = page_of(tmp_path, {**lines()[0], "lengths": LENGTHS, "cleaning": cleaning})
     assert "target, 8 and more tokens: 1<" in page
     assert "1,234" in page
     assert '<th scope="row">too long</th><td class="number">50</td><td class="number">25.00%</td>' in page
+    assert '<th scope="row">sharing a sentence with a held-out pair</th><td class="number">10</td>' in page
 
 
 def test_what_differs_from_the_defaults_stands_first(tmp_path: Path) -> None:

@@ -121,6 +121,7 @@ class ArgosFormat:
 
     precisions = ctranslate2_format.FORMAT.precisions
     suffix = ".argosmodel"
+    packages = ctranslate2_format.FORMAT.packages
 
     def obstacles(self, bundle: Bundle) -> list[str]:
         found = ctranslate2_format.FORMAT.obstacles(bundle)

@@ -69,6 +69,7 @@ class CTranslate2Format:
 
     precisions = ("float32", "float16", "bfloat16", "int8", "int8_float32", "int16")
     suffix = ""
+    packages = ("ctranslate2",)
 
     def obstacles(self, bundle: Bundle) -> list[str]:
         return list(network_obstacles(bundle.model_config, "CTranslate2", has_head_width=True))

@@ -192,6 +192,7 @@ class HuggingFaceFormat:
 
     precisions = ("float32", "float16", "bfloat16")
     suffix = ""
+    packages = ("transformers",)
 
     def obstacles(self, bundle: Bundle) -> list[str]:
         return list(_find_obstacles(bundle.model_config, bundle.load_tokenizer()))

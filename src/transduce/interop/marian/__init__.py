@@ -204,6 +204,11 @@ class MarianFormat:
     precisions = ("float32", "float16")
     suffix = ""
 
+    @property
+    def packages(self) -> tuple[str, ...]:
+        """None for an export where Marian itself is installed, as `pymarian`."""
+        return ("ctranslate2",) if find_marian() is None else ()
+
     def obstacles(self, bundle: Bundle) -> list[str]:
         config, tokenizer = bundle.model_config, bundle.load_tokenizer()
         found = list(network_obstacles(config, "Marian", has_head_width=False))

@@ -316,6 +316,7 @@ class OnnxFormat:
 
     precisions = ("float32", "float16", "int8")
     suffix = ""
+    packages = ("onnx", "onnxruntime")
 
     def obstacles(self, bundle: Bundle) -> list[str]:
         """Every network of a known attention score can be expressed, up to some size."""

@@ -19,7 +19,8 @@ from transduce.serving.dialects import (
     describe_success,
     parse_parameters,
 )
-from transduce.serving.errors import ParameterError, describe_errors
+from transduce.serving.error_responses import describe_errors
+from transduce.serving.errors import ParameterError
 from transduce.serving.markup import MarkupRules
 from transduce.serving.middleware import get_service, set_logged_pair
 from transduce.serving.models import Languages, find_language, get_language_name, rank_languages

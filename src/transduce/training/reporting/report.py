@@ -246,6 +246,11 @@ def _lengths(lengths: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
+def describe_rule(rule: str) -> str:
+    """The words for a rule of cleaning, by its name in the counts."""
+    return "sharing a sentence with a held-out pair" if rule == "like_held_out" else rule.replace("_", " ")
+
+
 def _cleaning(cleaning: Mapping[str, int], corpora: Sequence[Mapping[str, Any]]) -> list[tuple[str, list[Any]]]:
     """Name and rows (rule, pairs, percentage) of the counts of all corpora, and if there are several, of each."""
     tables = {"": cleaning}
@@ -255,7 +260,7 @@ def _cleaning(cleaning: Mapping[str, int], corpora: Sequence[Mapping[str, Any]])
 
     def rows(counts: Mapping[str, int]) -> list[Any]:
         total = sum(counts.values()) or 1
-        return [(rule.replace("_", " "), f"{count:,}", 100 * count / total) for rule, count in counts.items()]
+        return [(describe_rule(rule), f"{count:,}", 100 * count / total) for rule, count in counts.items()]
 
     return [(name, rows(counts)) for name, counts in tables.items()]
 
