@@ -171,7 +171,7 @@ def test_a_run_is_the_same_without_it(
 ) -> None:
     changes = {"training__updates": 5, "model__normalization": "batch"}
     expected = unbroken(**changes)
-    monkeypatch.setattr("transduce.training.trainer.Trainer.fit_into_memory", lambda _: None)
+    monkeypatch.setattr("transduce.training.trainer.Trainer.prepare_updates", lambda _: None)
     assert outcome_of(train(make_config(**changes)).folder) == expected
 
 

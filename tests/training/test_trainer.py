@@ -1,5 +1,6 @@
 import json
 import math
+import signal
 import time
 from collections.abc import Callable
 from dataclasses import replace
@@ -11,7 +12,7 @@ import pytest
 
 from transduce.bundle import Bundle, list_checkpoints, load_checkpoint, save_checkpoint
 from transduce.config import RunConfig, SearchConfig
-from transduce.errors import TrainingError
+from transduce.errors import Interrupted, TrainingError
 from transduce.model import Transformer
 from transduce.training import Validation, train
 from transduce.training.validation import ModelSelection, Validator
@@ -291,3 +292,38 @@ def test_a_validation_that_gives_no_number_ends_the_run(make_config: MakeConfig)
     with pytest.raises(TrainingError, match=r"validation text is nan.*learning_rate"):
         train(config)
     assert not (Path(config.output) / "best").exists()
+
+
+GUIDED = {"training__guided_alignment": 0.3}
+COOCCURRENCE = {"training__initial_embeddings": "cooccurrence"}
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [(GUIDED, "learning which tokens translate each other"), (COOCCURRENCE, "counting which tokens come together")],
+)
+def test_what_a_model_is_told_at_the_start_changes_what_it_learns(
+    make_config: MakeConfig, metrics_of: MetricsOf, watcher: Any, changes: dict[str, Any], words: str
+) -> None:
+    digests, messages = [], []
+    for name, given in (("plain", {}), ("told", changes)):
+        told = watcher()
+        config = make_config(name, training__updates=2, **given)
+        train(config, told)
+        digests.append(
+            [line["weights_digest"] for line in metrics_of(Path(config.output)) if line["kind"] == "training"]
+        )
+        messages.append(words in told.said)
+    assert messages == [False, True]
+    assert all(plain != other for plain, other in zip(*digests, strict=True))
+
+
+def test_it_is_told_once(make_config: MakeConfig, watcher: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not again to a run that goes on from a checkpoint, and neither where no update is left."""
+    config = make_config(training__updates=4, training__checkpoint_every=2, **GUIDED, **COOCCURRENCE)
+    with pytest.raises(Interrupted):
+        train(config, watcher(2, signal.SIGTERM))
+    monkeypatch.setattr("transduce.training.trainer.initialize_embeddings", None)
+    train(config)
+    monkeypatch.setattr("transduce.training.trainer.train_alignment_model", None)
+    train(config)

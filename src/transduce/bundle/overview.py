@@ -7,7 +7,7 @@ from typing import Any
 from transduce.bundle.bundle import Bundle, apply_start_from, find_bundle
 from transduce.bundle.manifest import BundleDescription, format_fact
 from transduce.bundle.weights import make_empty_model, model_tensors
-from transduce.config import PRESETS, RunConfig, TransformerConfig, load_run_config, to_toml
+from transduce.config import PRESETS, RunConfig, TransformerConfig, load_resolved_config, load_run_config, to_toml
 from transduce.errors import ConfigError, UserError
 
 
@@ -93,7 +93,7 @@ def make_overview(subject: str, vocabulary: int | None = None) -> Overview:
     if bundle.folder == path:
         return _build_overview(subject, "bundle", bundle.model_config, None, bundle.description)
     recipe = path / "config.toml"
-    settings = load_run_config(recipe)[0] if recipe.is_file() else None
+    settings = load_resolved_config(recipe) if recipe.is_file() else None
     return _build_overview(subject, "run", bundle.model_config, settings, bundle.description)
 
 

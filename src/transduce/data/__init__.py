@@ -10,6 +10,7 @@ from transduce.data.batch import (
     plan_batches,
     read_batches,
     remove_epochs,
+    sample_evenly,
     select_epoch_pairs,
 )
 from transduce.data.inputs import open_corpus
@@ -33,6 +34,7 @@ __all__ = [
     "prepare",
     "read_batches",
     "remove_epochs",
+    "sample_evenly",
     "scratch_folder",
     "select_epoch_pairs",
 ]

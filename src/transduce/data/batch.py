@@ -240,6 +240,15 @@ def select_epoch_pairs(prepared: PreparedData, seed: int, epoch: int) -> Int[np.
     return np.concatenate(parts)
 
 
+def sample_evenly(costs: Int[np.ndarray, "pairs"], most_pairs: int, most_cost: int) -> Int[np.ndarray, "chosen"]:
+    """Indices of pairs, evenly spread over the text: at most `most_pairs`, and with costs of about `most_cost` in all.
+
+    All pairs where these are few enough and cheap enough; at least one.
+    """
+    count = min(len(costs), most_pairs, max(1, int(most_cost / costs.mean())))
+    return np.linspace(0, len(costs), count, endpoint=False).astype(np.int32)
+
+
 def count_max_repetitions(prepared: PreparedData) -> Int[np.ndarray, "pairs"] | None:
     """The largest number of times that an epoch has each training pair; None if it is 1 for all."""
     if all(corpus.weight <= 1 for corpus in prepared.corpora):

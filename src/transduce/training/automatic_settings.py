@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from transduce.config import PRESETS, UNLIMITED_UPDATES, DataConfig, parse_duration
+from transduce.config import PRESETS, UNLIMITED_UPDATES, DataConfig, flatten, parse_duration
 from transduce.data import open_corpus
 from transduce.text import CorpusSize
 from transduce.training.run_folder import RunFolder
@@ -97,16 +97,12 @@ def choose_settings_for_run(
             length = {"training.epochs": saved.training.epochs}
         else:
             length = {"training.updates": saved.training.updates}
-        # The preset as it was: in a later version it may have other settings.
-        preset: dict[str, Any] = {
-            f"{section}.{name}": getattr(getattr(saved, section), name)
-            for section, values in PRESETS[saved.preset].items()
-            for name in values
-            if name not in {"updates", "epochs"}
-        }
-        text = {"text.vocabulary": saved.text.vocabulary, "model.dropout": saved.model.dropout}
         timed = TIME_LIMIT_SETTINGS.get(saved.preset, {}) if saved.training.schedule == "warmup_stable_decay" else {}
-        return {"preset": saved.preset, **preset, **text, **timed, **length}
+        # The preset as it was: in a later version it may have other settings.
+        names = flatten(PRESETS[saved.preset]).keys() | timed.keys() | {"text.vocabulary", "model.dropout"}
+        values = flatten(saved.model_dump())
+        kept = {name: values[name] for name in names - {"training.updates", "training.epochs"}}
+        return {"preset": saved.preset, **kept, **length}
     data = DataConfig(**{key.removeprefix("data."): value for key, value in given.items() if key.startswith("data.")})
     if data.pairs == "-":
         return choose_settings_for_size(STANDARD_INPUT, time_limit)

@@ -14,28 +14,39 @@ from jaxtyping import Float, Integer
 from torch import Tensor
 from torch.nn import functional as F
 
-from transduce.data import TokenStore
+from transduce.data import TokenStore, sample_evenly
+from transduce.kernels.hardware import give_back_freed_memory
 from transduce.model import OutputProjection, TokenEmbedding, Transformer
+from transduce.training.distributed import ALONE, Ranks
+from transduce.training.distributed.batches import use_one_thread
 
 MOST_PAIRS = 50_000
 """Maximum number of training pairs that are counted, evenly spread over the text."""
 
-MOST_TOKENS = 4_096
-"""Maximum number of token ids whose co-occurrence is counted, the most frequent ones; their matrix takes 67 MB."""
+MOST_COUNTS = 2 * 10**8
+"""Maximum number of counts that are raised by one; fewer pairs are counted where they are long."""
 
-SHARE = 0.9
+MOST_TOKENS = 4_096
+"""Maximum number of token ids whose co-occurrence is counted, the most frequent ones; 200 MB of memory are needed."""
+
+COOCCURRENCE_SHARE = 0.9
 """Length of the part of an initial vector that comes from co-occurrence; that of the whole vector is about 1. The rest
 is random, so that tokens that come together with the same others differ."""
 
 POWER_ITERATIONS = 4
 """Power iterations of the randomised singular value decomposition (Halko et al. 2011)."""
 
+LEAST_INFORMATION = 1e-3
+"""Largest mutual information of a token, in nats, up to which it has none: a token that is in every pair, as `</s>` is,
+comes together with no other more often than by chance, and its vector would be rounding alone."""
+
 
 @torch.no_grad()
-def initialize_embeddings(model: Transformer, store: TokenStore, seed: int) -> None:
+def initialize_embeddings(model: Transformer, store: TokenStore, seed: int, ranks: Ranks = ALONE) -> None:
     """Replace the random initial embeddings of `model` by those of co-occurrence in the training text `store`.
 
-    A pure function of the model's embeddings, the text and the seed. Tokens that are not counted keep their vectors.
+    The result depends on the model's embeddings, the text and the seed, and not on the number of threads; on another
+    processor, rounding differs. All ranks get the vectors of the first. Tokens that are not counted keep their vectors.
     """
     weights = {
         id(part.weight): part.weight
@@ -43,14 +54,15 @@ def initialize_embeddings(model: Transformer, store: TokenStore, seed: int) -> N
         if isinstance(part, TokenEmbedding | OutputProjection)  # which share one matrix unless they are untied
     }
     first = next(iter(weights.values()))
-    vectors = cooccurrence_vectors(store, first.size(0), first.size(1), seed).to(first)
+    vectors = ranks.broadcast(compute_cooccurrence_vectors(store, first.size(0), first.size(1), seed)).to(first)
     is_counted = vectors.norm(dim=1) > 0
     for weight in weights.values():
         random = weight[is_counted]
-        weight[is_counted] = SHARE * vectors[is_counted] + math.sqrt(1 - SHARE**2) * random
+        weight[is_counted] = COOCCURRENCE_SHARE * vectors[is_counted] + math.sqrt(1 - COOCCURRENCE_SHARE**2) * random
+    give_back_freed_memory()
 
 
-def cooccurrence_vectors(
+def compute_cooccurrence_vectors(
     store: TokenStore, vocabulary: int, d_model: int, seed: int
 ) -> Float[Tensor, "vocabulary d_model"]:
     """A vector of length 1 for each token; those of tokens that often come together in the same pairs point alike.
@@ -58,38 +70,47 @@ def cooccurrence_vectors(
     Latent semantic analysis (Deerwester et al. 1990) of both languages together (Dumais et al. 1997): the positive
     pointwise mutual information of two tokens in a pair, whichever side each is on, and of its singular value
     decomposition the vectors times the root of their values (Levy et al. 2015). The first component, which is how
-    frequent tokens are, is left out. Zero for tokens that do not occur, or are not among the `MOST_TOKENS` most
-    frequent.
+    frequent tokens are, is left out. Zero for tokens that do not occur, are not among the `MOST_TOKENS` most frequent,
+    or come together with no other more often than by chance.
     """
-    pairs = _sample_pairs(store)
+    costs = np.square(store.lengths.sum(axis=1, dtype=np.int64))
+    sample = sample_evenly(costs, MOST_PAIRS, MOST_COUNTS)
+    pairs = [np.unique(np.concatenate(store.pair(index))) for index in sample.tolist()]
     frequency = np.bincount(np.concatenate(pairs), minlength=vocabulary)
     chosen = np.argsort(-frequency, kind="stable")[:MOST_TOKENS]
     chosen = chosen[frequency[chosen] > 0]
-    counts = count_cooccurrence(pairs, chosen, vocabulary)
-    expected = np.multiply.outer(frequency[chosen] / len(pairs), frequency[chosen])
-    information = torch.from_numpy(np.log(np.maximum(counts / expected, 1.0))).float()
+    information = count_cooccurrence(pairs, chosen, vocabulary)
+    share = (frequency[chosen] / math.sqrt(len(pairs))).astype(np.float32)
+    # In place, row after row: the matrix may take 67 MB.
+    information /= share
+    information /= share[:, None]
+    np.log(np.maximum(information, 1.0, out=information), out=information)
+    is_informative = torch.from_numpy(information.max(axis=1, initial=0.0) > LEAST_INFORMATION)
     rank = min(d_model + 1, len(chosen))
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
-        left, values, _ = torch.svd_lowrank(information, min(rank + 10, len(chosen)), POWER_ITERATIONS)
+    with torch.random.fork_rng(devices=[]), use_one_thread():
+        # Other numbers than those that the model's initial values are drawn from.
+        torch.manual_seed(int(np.random.SeedSequence([seed, 1]).generate_state(1)[0]))
+        left, values, _ = torch.svd_lowrank(
+            torch.from_numpy(information), min(rank + 10, len(chosen)), POWER_ITERATIONS
+        )
         # Any rotation keeps the angles between tokens; a random one gives all components the same part in them.
         rotation, _ = torch.linalg.qr(torch.randn(d_model, d_model))
-    components = left[:, 1:rank] * values[1:rank].sqrt()
+        components = (left[:, 1:rank] * values[1:rank].sqrt()) @ rotation[: rank - 1]
     vectors = torch.zeros(vocabulary, d_model)
-    vectors[chosen] = F.normalize(components @ rotation[: components.size(1)], dim=1)
+    vectors[chosen] = F.normalize(components, dim=1) * is_informative[:, None]
     return vectors
-
-
-def _sample_pairs(store: TokenStore) -> list[Integer[np.ndarray, "tokens"]]:
-    """The different tokens of each pair, on either side, of at most `MOST_PAIRS` pairs."""
-    step = math.ceil(len(store) / MOST_PAIRS)
-    return [np.unique(np.concatenate(store.pair(index))) for index in range(0, len(store), step)]
 
 
 def count_cooccurrence(
     pairs: Sequence[Integer[np.ndarray, "tokens"]], chosen: Integer[np.ndarray, "chosen"], vocabulary: int
 ) -> Float[np.ndarray, "chosen chosen"]:
-    """For every two of the `chosen` tokens, the number of pairs that have both; on the diagonal, that have the one."""
+    """For every two of the `chosen` tokens, the number of pairs that have both; on the diagonal, that have the one.
+
+    Args:
+        pairs: the different tokens of each pair.
+        chosen: token ids that are counted, in the order of rows and columns.
+        vocabulary: number of token ids.
+    """
     place = np.full(vocabulary, -1)
     place[chosen] = np.arange(len(chosen))
     counts = np.zeros((len(chosen), len(chosen)), np.float32)

@@ -10,8 +10,8 @@ from torch.autograd.function import once_differentiable
 
 from transduce.data import Batch
 from transduce.kernels.linear import BLOCK, uses_onednn_bfloat16
-from transduce.model import NEVER, MultiHeadAttention, Transformer
-from transduce.training.guided_alignment import AlignmentModel, AttentionGuide
+from transduce.model import NEVER, Transformer
+from transduce.training.guided_alignment import AlignmentModel, compute_alignment_loss, decode_with_guided_head
 
 CHUNK_LOGITS = 2**22
 """Maximum number of logits that the loss holds at a time on a CPU, unless d_model rows of logits are more: few enough
@@ -31,7 +31,7 @@ class TokenLosses(NamedTuple):
     """Cross-entropy against the target itself, in nats; its mean is the logarithm of perplexity."""
     num_correct: Int[Tensor, ""]
     """Tokens whose logit is the largest of all."""
-    guidance: Float[Tensor, ""] = torch.zeros(())
+    alignment_loss: Float[Tensor, ""] = torch.zeros(())
     """Loss of guided alignment, without its weight; differentiable. 0 without an alignment model."""
 
 
@@ -54,16 +54,21 @@ def label_smoothed_cross_entropy(
 def compute_losses(
     model: Transformer, batch: Batch, smoothing: float, alignment: AlignmentModel | None = None
 ) -> TokenLosses:
-    """The losses of a model over the real target tokens of a batch; those of guided alignment with an `alignment`."""
-    guide = None if alignment is None else AttentionGuide(model)
-    attend = MultiHeadAttention.attend if guide is None else guide.attend
+    """The losses of a model over the real target tokens of a batch.
+
+    With an `alignment` model, the loss by which one head is guided is among them.
+    """
     memory = model.encode(batch.source_ids, batch.source_mask)
-    hidden = model.decode_hidden(batch.target_ids, batch.target_mask, memory, batch.source_mask, attend)
+    weights = None
+    if alignment is None:
+        hidden = model.decode_hidden(batch.target_ids, batch.target_mask, memory, batch.source_mask)
+    else:
+        hidden, weights = decode_with_guided_head(model, batch, memory)
     states, targets = hidden[batch.target_mask], batch.target_ids[batch.target_mask]
     losses = label_smoothed_cross_entropy(states, model.projection.weight, targets, smoothing, model.projection.bias)
-    if guide is None or alignment is None:
+    if alignment is None or weights is None:
         return losses
-    return losses._replace(guidance=guide.loss(batch, alignment))
+    return losses._replace(alignment_loss=compute_alignment_loss(weights, batch, alignment))
 
 
 class _ChunkedCrossEntropy(torch.autograd.Function):

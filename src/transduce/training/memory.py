@@ -15,7 +15,6 @@ from jaxtyping import Int
 from transduce.config import RunConfig, TransformerConfig
 from transduce.data import Batch, measure_longest_sides
 from transduce.errors import ConfigError, TrainingError, is_out_of_memory
-from transduce.kernels.device import find_device
 from transduce.kernels.hardware import (
     get_available_addresses,
     get_available_memory,
@@ -60,7 +59,7 @@ def check_model_memory(config: RunConfig, device: torch.device, ranks: Ranks) ->
     )
 
 
-def check_beam_memory(config: RunConfig) -> None:
+def check_beam_memory(config: RunConfig, device: torch.device) -> None:
     """Check that validation can translate a sentence of `search.max_pieces` with `search.beam` hypotheses.
 
     Raises:
@@ -68,7 +67,6 @@ def check_beam_memory(config: RunConfig) -> None:
     """
     search, vocabulary = config.search, config.model.vocabulary
     token_bytes = count_token_bytes(config.model, search.beam)
-    device = find_device(config.training.device)
     check_search_memory(
         f"search.beam = {search.beam:,}", search.beam, search.max_pieces, vocabulary, token_bytes, device
     )
@@ -127,13 +125,13 @@ class MemoryFit:
     seconds_per_update: float
     """Estimated without the optimiser's own step."""
 
-    def describe(self, updates: int, time_limit: float = math.inf) -> str:
-        """One line: memory and time of a run of `updates` updates, or of `time_limit` seconds if that is shorter."""
+    def describe(self, updates: int, seconds_left: float = math.inf) -> str:
+        """One line: memory and time of `updates` updates, or of those in `seconds_left` if these are fewer."""
         seconds = self.seconds_per_update * updates
         duration = f"about {timedelta(seconds=round(seconds))} for {updates:,} updates, validations not counted"
-        if seconds > time_limit:
-            most = time_limit / self.seconds_per_update
-            duration = f"{timedelta(seconds=round(time_limit))} for about {most:,.0f} updates"
+        if seconds > seconds_left:
+            most = max(1, seconds_left / self.seconds_per_update)
+            duration = f"{timedelta(seconds=max(0, round(seconds_left)))} for about {most:,.0f} updates"
         if self.used is None or self.available is None:
             return duration
         memory = f"training needs {self.used / 1e9:.1f} GB of memory, {self.available / 1e9:.1f} GB are there"
@@ -219,12 +217,20 @@ def _sum_repeated(numbers: Int[np.ndarray, "pairs"], times: Int[np.ndarray, "pai
     return int(numbers.sum() if times is None else np.dot(numbers.astype(np.int64), times))
 
 
+class RemainingWork(NamedTuple):
+    """What is left of a run; it ends with whichever comes first."""
+
+    updates: int
+    seconds: float
+    """Of its time limit; infinite without one."""
+
+
 def fit_into_memory(
     updater: Updater,
     lengths: Int[np.ndarray, "pairs 2"],
     share: int,
     sequential_micro_batches: int,
-    updates: int,
+    left: RemainingWork,
     report: Callable[[str], None],
     *,
     is_resumed: bool,
@@ -246,7 +252,7 @@ def fit_into_memory(
             f"{share // fit.sequential_micro_batches:,}, and an update is over the same pairs as before{warning}"
         )
     prefix = f"each of {updater.ranks.size} ranks: " if updater.ranks.size > 1 else ""
-    report(prefix + fit.describe(updates, updater.config.time_limit_seconds))
+    report(prefix + fit.describe(*left))
     return fit.sequential_micro_batches
 
 

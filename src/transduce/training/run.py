@@ -3,7 +3,7 @@
 import hashlib
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import closing, contextmanager, nullcontext
+from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import asdict
 from pathlib import Path
 from typing import BinaryIO
@@ -66,7 +66,8 @@ def train(
         BundleError, ConfigError, CorpusError, RunError: bundle, settings, text or folder are not what they must be.
         BusyError: another process is training in the folder.
         MissingExtraError: TensorBoard is asked for and not installed.
-        Interrupted: by Ctrl-C or SIGTERM; the same call goes on from there.
+        Interrupted: by Ctrl-C or SIGTERM, once updates have begun; the same call goes on from there. Before, either has
+            its usual effect: there is nothing to be saved.
         TrainingError: loss, gradients or weights are no longer numbers; a file could not be written; or another rank
             was lost.
         EndedElsewhere: another of the ranks that torchrun has started reports what is wrong.
@@ -137,21 +138,24 @@ def _train_in_folder(
     config = config.with_vocabulary(prepared.tokenizer.vocabulary)
     config = _set_updates(config, prepared, None if restart else folder.load_config(), ranks)
     _check_positions(config, prepared)
-    check_model_memory(config, ranks.select_device(find_device(config.training.device)), ranks)
+    device = ranks.select_device(find_device(config.training.device))
+    check_model_memory(config, device, ranks)
     keep_freed_memory()
     keep_few_kernels()
     # Otherwise the first collective may never end.
     _check_same_on_all_ranks(folder, ranks, to_toml(config), prepared.digests["all"])
     limited = _limit_max_pieces(config, prepared)
-    check_beam_memory(limited)
-    trainer = Trainer(limited, prepared, folder, reporter, start, ranks, started)
-    if not restart:
-        trainer.resume()
-    trainer.state.settings = settings_digest(config)
-    _check_same_on_all_ranks(folder, ranks, trainer.state.start, trainer.state.update, trainer.state.best)
+    check_beam_memory(limited, device)
+    is_resumed = not restart and has_checkpoint(folder.checkpoints)
     again = "the same command without --restart" if restart else "the same command"
-    with closing(trainer.updater.processes), _explain_failures(folder, again):
-        trainer.fit_into_memory()  # before an earlier run makes way for one that cannot be
+    with ExitStack() as at_end, _explain_failures(folder, again):
+        trainer = Trainer(limited, prepared, folder, reporter, start, ranks, started, is_resumed=is_resumed)
+        at_end.callback(trainer.updater.processes.close)
+        if not restart:
+            trainer.resume()
+        trainer.state.settings = settings_digest(config)
+        _check_same_on_all_ranks(folder, ranks, trainer.state.start, trainer.state.update, trainer.state.best)
+        trainer.prepare_updates()  # before an earlier run makes way for one that cannot be
         # From here on there is something to be saved: before, a signal ends the process at once.
         with catch_stop_signals(reporter.report) as stop:
             trainer.updater.should_stop = lambda: stop.is_requested

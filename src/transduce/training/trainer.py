@@ -27,7 +27,7 @@ from transduce.training.distributed.batches import (
 )
 from transduce.training.guided_alignment import train_alignment_model
 from transduce.training.initial_embeddings import initialize_embeddings
-from transduce.training.memory import fit_into_memory
+from transduce.training.memory import RemainingWork, fit_into_memory
 from transduce.training.reporting import Progress, Reporter, Throughput, describe_forecast
 from transduce.training.reporting.report import Trackers
 from transduce.training.run_folder import RunFolder
@@ -68,6 +68,7 @@ class Trainer:
         start: the bundle whose weights training starts from; random weights unless given.
         ranks: the processes that train the model together.
         begun: reading of `time.perf_counter` from which the time of this sitting counts; now unless given.
+        is_resumed: whether there is a checkpoint, which `resume` will load.
     """
 
     def __init__(
@@ -79,6 +80,8 @@ class Trainer:
         start: Bundle | None = None,
         ranks: Ranks = ALONE,
         begun: float | None = None,
+        *,
+        is_resumed: bool = False,
     ) -> None:
         self._begun = time.perf_counter() if begun is None else begun
         self.config = config
@@ -91,13 +94,10 @@ class Trainer:
         self.model = Transformer(config.model).to(self.device)
         if start is not None:
             load_tensors(self.model, model_tensors(start.load_model()), str(start.folder))
-        elif config.training.initial_embeddings == "cooccurrence":
-            initialize_embeddings(self.model, prepared.train, config.training.seed)
-        alignment = None
-        if config.training.guided_alignment:
-            reporter.report("learning which tokens translate each other")
-            alignment = train_alignment_model(prepared.train, config.model.vocabulary)
-        self.updater = Updater(self.model, config.training, self.device, ranks, alignment)
+        elif config.training.initial_embeddings == "cooccurrence" and not is_resumed:
+            reporter.report("counting which tokens come together")
+            initialize_embeddings(self.model, prepared.train, config.training.seed, ranks)
+        self.updater = Updater(self.model, config.training, self.device, ranks)
         origin = "" if start is None else start.digest
         num_parts = choose_parallel_micro_batches(config, self.device, ranks)
         data = prepared.digests["all"]
@@ -215,8 +215,10 @@ class Trainer:
         self._checkpoint()
         return self._finish()
 
-    def fit_into_memory(self) -> None:
-        """Try the largest batch, unless nothing is left to do; nothing is written, and `run` reports the result.
+    def prepare_updates(self) -> None:
+        """Learn the alignment of the training text, if the model is guided by one, and try the largest batch.
+
+        Nothing is done if no update is left to do. Nothing is written, and `run` reports the result.
 
         Raises:
             ConfigError: `text.bpe_dropout` is asked of a tokenizer that has no merges to leave out.
@@ -225,6 +227,9 @@ class Trainer:
         if self._at_end():
             return
         training, state = self.config.training, self.state
+        if training.guided_alignment:
+            self.reporter.report("learning which tokens translate each other")
+            self.updater.guide_by(train_alignment_model(self.prepared.train, self.config.model.vocabulary))
         self.reporter.report("trying the largest batch")
         lengths = load_epoch_store(self.prepared, self.config.text, training, state.place.epoch, self.ranks).lengths
         state.sequential_micro_batches = fit_into_memory(
@@ -232,7 +237,7 @@ class Trainer:
             lengths,
             self._tokens_per_rank,
             state.sequential_micro_batches,
-            self._last_update - state.update,
+            RemainingWork(self._last_update - state.update, training.time_limit_seconds - self._elapsed),
             self._memory_messages.append,
             is_resumed=state.update > 0,
             times=count_max_repetitions(self.prepared),

@@ -210,17 +210,11 @@ class UpdateStoppedError(Exception):
 class BatchLoss(nn.Module):
     """The model and its loss as one module, so that it can be wrapped for several ranks."""
 
-    def __init__(
-        self,
-        model: Transformer,
-        config: TrainingConfig,
-        device: torch.device,
-        alignment: AlignmentModel | None = None,
-    ) -> None:
+    def __init__(self, model: Transformer, config: TrainingConfig, device: torch.device) -> None:
         super().__init__()
         self.model = model
         self.smoothing = config.label_smoothing
-        self.alignment = None if alignment is None else alignment.to(device)
+        self.alignment: AlignmentModel | None = None
         self.dtype = resolve_precision(config.precision, device, model.config.d_model).compute_dtype
 
     def forward(self, batch: Batch) -> TokenLosses:
@@ -233,25 +227,18 @@ class Updater:
     """Updates a model with Adam, alone or together with other ranks.
 
     `parallel_micro_batches` is the number of micro-batches that each batch is divided into, computed at the same time
-    by worker processes. It has no effect on a GPU or with several ranks. `alignment` is what guided alignment goes by.
+    by worker processes. It has no effect on a GPU or with several ranks.
     """
 
-    def __init__(
-        self,
-        model: Transformer,
-        config: TrainingConfig,
-        device: torch.device,
-        ranks: Ranks = ALONE,
-        alignment: AlignmentModel | None = None,
-    ) -> None:
+    def __init__(self, model: Transformer, config: TrainingConfig, device: torch.device, ranks: Ranks = ALONE) -> None:
         self.model = model
         self.config = config
         self.device = device
         self.ranks = ranks
         self.parallel_micro_batches = 1
         self.moving_average = ExponentialMovingAverage(model, config.ema_decay) if config.ema_decay else None
-        batch_loss = BatchLoss(model, config, device, alignment)
-        self.batch_loss = wrap_for_distributed(batch_loss, model, config.sharding, ranks, device)
+        self._own_loss = BatchLoss(model, config, device)
+        self.batch_loss = wrap_for_distributed(self._own_loss, model, config.sharding, ranks, device)
         self.optimizer = torch.optim.Adam(
             model.parameters(),
             lr=0.0,
@@ -311,6 +298,13 @@ class Updater:
             self.optimizer.zero_grad()
             return figures
 
+    def guide_by(self, alignment: AlignmentModel) -> None:
+        """Add the loss of guided alignment to that of translation, by the weight `training.guided_alignment`.
+
+        To be called before the first update, when the worker processes begin.
+        """
+        self._own_loss.alignment = alignment.to(self.device)
+
     @property
     def has_parallel_micro_batches(self) -> bool:
         """Whether batches are divided into micro-batches that worker processes compute at the same time."""
@@ -365,7 +359,7 @@ class Updater:
     def accumulate(self, batch: Batch, num_tokens: int) -> Float[Tensor, "3"]:
         """Add the gradient of one batch to the model's; return the sums of loss, cross-entropy, right tokens."""
         losses = self.batch_loss(batch)
-        loss = losses.loss + self.config.guided_alignment * losses.guidance
+        loss = losses.loss + self.config.guided_alignment * losses.alignment_loss
         # DDP and FSDP2 give the mean over the ranks of what should be their sum.
         (loss * self.ranks.size / num_tokens).backward()
         return torch.stack([losses.loss.detach(), losses.cross_entropy, losses.num_correct]).cpu().double()
