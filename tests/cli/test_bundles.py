@@ -51,11 +51,11 @@ def exported(run_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Path
 def test_export_shows_the_proof_on_standard_error(run_folder: Path, workspace: Path, transduce: Callable) -> None:
     pytest.importorskip("ctranslate2")
     answer = transduce(
-        "export", run_folder, "--to", "ctranslate2", "--output", "out", "--precision", "int8",
+        "export", run_folder, "--to", "ctranslate2", "--output", "out", "--precision", "float16",
         "--probe", "valid.source", "--reference", "valid.target",
     )  # fmt: skip
     assert (answer.exit_code, answer.output) == (0, b"")
-    for words in ("10 of 10 lines of valid.source", "against the references", "out written in", "weights in int8"):
+    for words in ("10 of 10 lines of valid.source", "against the references", "out written in", "weights in float16"):
         assert words in answer.messages
     assert json.loads((workspace / "out" / "parity.json").read_text(encoding="utf-8"))["sentences"] == 10
 

@@ -66,9 +66,9 @@ def test_an_export_has_its_proof_and_says_what_it_does(bundle: Bundle, tmp_path:
 
 def test_an_older_export_is_replaced(bundle: Bundle, tmp_path: Path) -> None:
     export_bundle(bundle, "ctranslate2", tmp_path / "out", num_sentences=2)
-    export_bundle(bundle, "ctranslate2", tmp_path / "out", precision="int8", num_sentences=2)
+    export_bundle(bundle, "ctranslate2", tmp_path / "out", precision="float16", num_sentences=2)
     parity = read_description(tmp_path / "out" / "parity.json", Parity)
-    assert parity.precision == "int8"
+    assert parity.precision == "float16"
     assert {*parity.files, "parity.json"} == {path.name for path in (tmp_path / "out").iterdir()}
 
 
@@ -110,7 +110,7 @@ def test_the_model_itself_is_never_replaced(bundle: Bundle, tmp_path: Path, cont
 
 def test_a_single_file_has_its_proof_beside_it(bundle: Bundle, tmp_path: Path, contents: Callable) -> None:
     path = tmp_path / "out" / "a.argosmodel"
-    for precision in ("float32", "int8"):
+    for precision in ("float32", "float16"):
         parity = export_bundle(bundle, "argos", path, precision=precision, num_sentences=2)
         assert contents(tmp_path / "out").keys() == {"a.argosmodel", "a.argosmodel.parity.json"}
         assert read_description(tmp_path / "out" / "a.argosmodel.parity.json", Parity) == parity
@@ -406,7 +406,7 @@ def test_a_bundle_is_exported_for_the_occasion(bundle: Bundle, engine: str) -> N
     assert translator.translate(TEXTS, beam=1) == expected(bundle)
     assert len(said) == 1
     assert sorted(path.name for path in bundle.folder.parent.iterdir()) == ["bundle"]
-    load_translator(bundle.folder, engine, device="cpu", precision="int8")
+    load_translator(bundle.folder, engine, device="cpu", precision="float16")
     with pytest.raises(ConfigError, match=r"precision = 'int2'"):
         load_translator(bundle.folder, engine, device="cpu", precision="int2")
 

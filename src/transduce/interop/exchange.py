@@ -34,6 +34,7 @@ from transduce.bundle.manifest import read_description, record_files, serialize_
 from transduce.errors import BundleError, ConfigError, OutputError
 from transduce.interop.formats import ExportFormat, find_format, find_import_format, import_optional
 from transduce.interop.parity import (
+    EXACT,
     PARITY_FILE,
     Claim,
     Parity,
@@ -125,7 +126,9 @@ def check_exportable(bundle: Bundle, target: str, precision: str | None = None) 
 def prove_export(decoder: ForcedDecoder, chosen: ExportFormat, place: Path, probe: Probe, claim: Claim) -> Parity:
     """Prove that the export at `place` computes what the model of `decoder` computes."""
     runtime = chosen.load(place, decoder.tokenizer)
-    return prove(decoder, runtime, probe, replace(claim, weights=chosen.read_back(place)))
+    is_rounded = claim.precision != EXACT and EXACT in chosen.precisions
+    remedy = f"nothing is rounded with --precision {EXACT}" if is_rounded else ""
+    return prove(decoder, runtime, probe, replace(claim, weights=chosen.read_back(place), remedy=remedy))
 
 
 @contextmanager

@@ -372,12 +372,14 @@ class Claim:
         precision: that of the weights in the format, a key of `TOLERANCES`.
         model: SHA-256 of the weights of the bundle.
         weights: the weights read back from the format, by their names in a bundle; None where that is not possible.
+        remedy: what to do if the proof fails; empty where nothing is known.
     """
 
     target: str
     precision: str
     model: str
     weights: Mapping[str, Tensor] | None = None
+    remedy: str = ""
 
 
 def prove(decoder: ForcedDecoder, runtime: Runtime, probe: Probe, claim: Claim) -> Parity:
@@ -422,7 +424,7 @@ def prove(decoder: ForcedDecoder, runtime: Runtime, probe: Probe, claim: Claim) 
     problems += [f"the translation {ours!r} becomes {theirs!r}, of the same ids" for ours, theirs in texts or ()]
     problems += [f"{name}: numbers are not what they were, rounding apart" for name in changed]
     if problems:
-        raise ParityError(_format_problems(parity, problems))
+        raise ParityError(_format_problems(parity, problems, claim.remedy))
     return parity
 
 
@@ -499,7 +501,7 @@ def _find_unexplained_differences(measured: Measurement, tolerance: Tolerance) -
             yield f"the greedy translation of sentence {sentence + 1} is another, by {gap:.3g} nats less probable"
 
 
-def _format_problems(parity: Parity, problems: list[str]) -> str:
+def _format_problems(parity: Parity, problems: list[str], remedy: str) -> str:
     worst = parity.worst
     shown = "\n".join(f"  {problem}" for problem in problems[:5])
     more = "" if len(problems) <= 5 else f"\n  and {len(problems) - 5:,} more of this kind"
@@ -508,4 +510,5 @@ def _format_problems(parity: Parity, problems: list[str]) -> str:
         f"worst is sentence {worst.sentence}, {worst.source!r}: its translation {worst.target!r} has "
         f"{worst.score_ours:.6f} nats by the model and {worst.score_theirs:.6f} by {parity.theirs}, "
         f"its token {worst.piece!r} {worst.ours:.6f} and {worst.theirs:.6f}; nothing was written"
+        f"{remedy and '; '}{remedy}"
     )

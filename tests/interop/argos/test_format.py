@@ -119,7 +119,7 @@ def test_the_package_computes_the_same(
 def test_a_package_is_exported_with_its_proof_beside_it(make_bundle: Callable[..., Bundle], tmp_path: Path) -> None:
     bundle = make_bundle(d_model=32, num_heads=4, d_ff=64)
     package = tmp_path / "out" / "en-no.argosmodel"
-    parity = export_bundle(bundle, "argos", package, precision="int8", num_sentences=5)
+    parity = export_bundle(bundle, "argos", package, precision="float16", num_sentences=5)
     assert parity.largest_difference > 1e-4
     assert sorted(path.name for path in package.parent.iterdir()) == [package.name, f"{package.name}.parity.json"]
 

@@ -21,6 +21,7 @@ from transduce.interop.conversion import (
     make_config,
     make_tokenizer,
 )
+from transduce.interop.ctranslate2.arithmetic import is_exact_in_8_bits
 from transduce.interop.ctranslate2.layout import (
     EMBEDDINGS,
     MODEL_FILE,
@@ -120,9 +121,12 @@ FORMAT = CTranslate2Format()
 def load_runtime(folder: Path, tokenizer: Tokenizer, own: Tokenizer | None, origin: str = "") -> Runtime:
     """CTranslate2 with an exported model, on the CPU; see `CTranslate2Runtime` for the arguments.
 
-    Weights of 16 bits, with which few processors compute, are computed with in float32.
+    Weights of 16 bits, with which few processors compute, are computed with in float32. Where products of 8 bits are
+    not added up exactly, the name of the program, which every proof records, says so.
     """
     precision = compute_type(read_settings(folder).precision, "cpu")
+    if precision.startswith("int8") and not is_exact_in_8_bits():
+        origin += ", whose sums of 8-bit products are cut off on this processor"
     return CTranslate2Runtime(folder, tokenizer, precision, own=own, origin=origin)
 
 
