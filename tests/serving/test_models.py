@@ -37,14 +37,15 @@ def test_a_model_says_what_it_is(bundle: Path) -> None:
     assert model.head is None
 
 
-@pytest.mark.parametrize("engine", ["ctranslate2", "onnx"])
+# CTranslate2 cuts off sums of 8-bit products on some processors, where the proof of an export in int8 fails.
+@pytest.mark.parametrize(("engine", "exported"), [("ctranslate2", "int16"), ("onnx", "int8")])
 def test_the_precision_is_that_of_the_folder_that_was_exported(
-    make_bundle: Callable[..., Path], tmp_path: Path, engine: str
+    make_bundle: Callable[..., Path], tmp_path: Path, engine: str, exported: str
 ) -> None:
     pytest.importorskip({"onnx": "onnxruntime"}.get(engine, engine))
     bundle = make_bundle(tmp_path / "model", scale=1)
-    export_bundle(Bundle.open(bundle), engine, tmp_path / "exported", precision="int8", num_sentences=3)
-    for path, precision in ((tmp_path / "exported", "int8"), (bundle, "float32")):
+    export_bundle(Bundle.open(bundle), engine, tmp_path / "exported", precision=exported, num_sentences=3)
+    for path, precision in ((tmp_path / "exported", exported), (bundle, "float32")):
         model = LoadedModel.load(path, ModelSettings(engine=engine, device="cpu", precision="auto"))
         assert model.info.precision == precision
 
