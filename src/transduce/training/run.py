@@ -27,8 +27,8 @@ from transduce.kernels.device import find_device, resolve_precision
 from transduce.kernels.hardware import keep_few_kernels, keep_freed_memory
 from transduce.text import Tokenizer
 from transduce.training.automatic_settings import expected_quality
+from transduce.training.diagnosis.measurements import measure_text
 from transduce.training.distributed import Ranks, can_restart, connect_ranks
-from transduce.training.measurements import measure_text
 from transduce.training.memory import check_beam_memory, check_model_memory
 from transduce.training.reporting import Reporter, SilentReporter, describe_environment, length_histogram
 from transduce.training.reporting.report import check_tensorboard, describe_rule

@@ -41,7 +41,7 @@ from transduce.training.diagnosis import (
     new_findings,
     peak_rate,
 )
-from transduce.training.measurements import TextFigures
+from transduce.training.diagnosis.measurements import TextFigures
 
 HEALTHY_TEXT = {
     "unigram_loss": 6.0,

@@ -13,7 +13,7 @@ from transduce.config import RunConfig, TransformerConfig
 from transduce.data import Batch, PreparedData
 from transduce.model import Transformer
 from transduce.training import Validator
-from transduce.training.measurements import (
+from transduce.training.diagnosis.measurements import (
     MOST_TOKENS,
     UNRELATED,
     SourceProbe,

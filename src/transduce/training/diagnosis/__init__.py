@@ -11,8 +11,8 @@ from transduce.config import RunConfig
 from transduce.data import PreparedData
 from transduce.kernels.device import find_device, resolve_precision
 from transduce.model import Transformer
+from transduce.training.diagnosis.measurements import SourceProbe
 from transduce.training.distributed import Ranks, gather_model
-from transduce.training.measurements import SourceProbe
 from transduce.training.reporting import Line, MetricsLog, select_lines
 
 
