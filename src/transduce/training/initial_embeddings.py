@@ -102,7 +102,7 @@ def compute_cooccurrence_vectors(
 
 
 def count_cooccurrence(
-    pairs: Sequence[Integer[np.ndarray, "tokens"]], chosen: Integer[np.ndarray, "chosen"], vocabulary: int
+    pairs: Sequence[Integer[np.ndarray, "_"]], chosen: Integer[np.ndarray, "chosen"], vocabulary: int
 ) -> Float[np.ndarray, "chosen chosen"]:
     """For every two of the `chosen` tokens, the number of pairs that have both; on the diagonal, that have the one.
 
