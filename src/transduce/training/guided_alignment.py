@@ -42,7 +42,7 @@ FIRST_STRENGTH = 4.0
 """`AlignmentModel.strength` before the first iteration."""
 
 MEASURE_EVERY = 8
-"""One of so many batches decides `AlignmentModel.strength`."""
+"""Batches from one that is measured to choose `AlignmentModel.strength` to the next."""
 
 LEAST_COUNT = 1e-4
 """Count that is added to that of every two tokens, so that no probability is zero."""
@@ -176,7 +176,7 @@ def _compute_prior(batch: Batch, strength: float) -> Float[Tensor, "batch target
 def _compute_log_prior(
     batch: Batch, posterior: Float[Tensor, "batch target source"], strength: float
 ) -> Float[Tensor, ""]:
-    """The expected log-probability of the alignments under the prior of `strength`."""
+    """The log-probability of alignments under the prior of `strength`, expected over `posterior`, summed over targets."""
     prior = _compute_prior(batch, strength)
     total = prior.sum(dim=2, keepdim=True)
     return (posterior * ((prior + TINY) / (total + TINY)).log()).sum(dtype=torch.float64)

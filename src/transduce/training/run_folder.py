@@ -70,7 +70,7 @@ _FILES = ("source", "target", "pairs", "validation_source", "validation_target",
 
 
 def _flatten_without_paths(config: RunConfig) -> dict[str, Any]:
-    """The settings with only whether there is text in place of its paths, as what it says has a digest of its own."""
+    """All settings by dotted name; in place of each path of text, whether it is given: text has a digest of its own."""
 
     def remove_paths(data: Mapping[str, Any]) -> dict[str, Any]:
         return {name: value is not None if name in _FILES else value for name, value in data.items()}
