@@ -176,7 +176,7 @@ def _compute_prior(batch: Batch, strength: float) -> Float[Tensor, "batch target
 def _compute_log_prior(
     batch: Batch, posterior: Float[Tensor, "batch target source"], strength: float
 ) -> Float[Tensor, ""]:
-    """The log-probability of alignments under the prior of `strength`, expected over `posterior`, summed over targets."""
+    """The log-probability of alignments under the prior of `strength`, expected over `posterior`."""
     prior = _compute_prior(batch, strength)
     total = prior.sum(dim=2, keepdim=True)
     return (posterior * ((prior + TINY) / (total + TINY)).log()).sum(dtype=torch.float64)
