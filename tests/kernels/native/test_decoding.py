@@ -1,6 +1,6 @@
 """The parts of the compiled decoder against PyTorch's operations, at every level."""
 
-from ctypes import byref
+from ctypes import Structure, byref, c_int32, c_void_p
 
 import numpy as np
 import pytest
@@ -8,11 +8,28 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from transduce.kernels.native.library import ANYTHING, END_ALONE, NO_END, BestTask, Library
+from transduce.kernels.native.library import Library
 from transduce.kernels.native.packing import Floats, Integers, address
 from transduce.kernels.token_choice import find_best_continuations
 
 END = 1
+
+ANYTHING, NO_END, END_ALONE = 0, 1, 2
+"""What may come next in a sentence, as transformer.h numbers it: anything, all but the end, or the end alone."""
+
+
+class BestTask(Structure):
+    """`best_task` of transformer.h: the best continuations that are asked for, and where they are written."""
+
+    _fields_ = (
+        ("count", c_int32),
+        ("end_id", c_int32),
+        ("sums", c_void_p),
+        ("limits", c_void_p),
+        ("scores", c_void_p),
+        ("parents", c_void_p),
+        ("ids", c_void_p),
+    )
 
 
 def draw(*sizes: int, seed: int = 0) -> Tensor:

@@ -20,173 +20,97 @@ OFF = "off"
 ROW_ALIGNMENT = 32
 HEAD_ALIGNMENT = 16
 
-ANYTHING, NO_END, END_ALONE = 0, 1, 2
-"""What may come next in a sentence: anything, anything but the end, or nothing but the end."""
-
 DONE, NO_ROOM, UNKNOWN_ID, NOT_A_NUMBER, UNFINISHED = range(5)
 """What the functions of the encoder, the decoder and the search return."""
 
 # The following structures are those of linear.h, attention.h, transformer.h and search.h, in the same order.
 
 
+def _list_fields(*groups: tuple[Any, str]) -> list[tuple[str, Any]]:
+    """The fields of a structure, from pairs of a type and the names that have it, separated by spaces."""
+    return [(name, kind) for kind, names in groups for name in names.split()]
+
+
 class LinearStructure(Structure):
     """`linear_layer`: a packed matrix with its bias."""
 
-    _fields_ = (
-        ("weights", c_void_p),
-        ("bias", c_void_p),
-        ("scales", c_void_p),
-        ("corrections", c_void_p),
-        ("inputs", c_int32),
-        ("outputs", c_int32),
-    )
+    _fields_ = _list_fields((c_void_p, "weights bias scales corrections"), (c_int32, "inputs outputs"))
 
 
 class NormalizationStructure(Structure):
     """`normalization`: gain and bias."""
 
-    _fields_ = (("gain", c_void_p), ("bias", c_void_p))
+    _fields_ = _list_fields((c_void_p, "gain bias"))
 
 
 class AttentionStructure(Structure):
     """`attention_layer`: the products of an attention."""
 
-    _fields_ = (
-        ("projection", LinearStructure),
-        ("memory", LinearStructure),
-        ("output", LinearStructure),
-        ("norm", NormalizationStructure),
-    )
+    _fields_ = _list_fields((LinearStructure, "projection memory output"), (NormalizationStructure, "norm"))
 
 
 class LayerStructure(Structure):
     """`transformer_layer`: of the encoder or the decoder."""
 
-    _fields_ = (
-        ("self_attention", AttentionStructure),
-        ("cross_attention", AttentionStructure),
-        ("inner", LinearStructure),
-        ("outer", LinearStructure),
-        ("norm", NormalizationStructure),
+    _fields_ = _list_fields(
+        (AttentionStructure, "self_attention cross_attention"),
+        (LinearStructure, "inner outer"),
+        (NormalizationStructure, "norm"),
     )
 
 
 class TransformerStructure(Structure):
     """`transformer`: all sizes and weights."""
 
-    _fields_ = (
-        ("d_model", c_int32),
-        ("model_width", c_int32),
-        ("inner_width", c_int32),
-        ("num_heads", c_int32),
-        ("d_k", c_int32),
-        ("d_v", c_int32),
-        ("query_width", c_int32),
-        ("value_width", c_int32),
-        ("vocabulary", c_int32),
-        ("logit_width", c_int32),
-        ("activation", c_int32),
-        ("is_pre_norm", c_int32),
-        ("num_encoder_layers", c_int32),
-        ("num_decoder_layers", c_int32),
-        ("score_scale", c_float),
-        ("embedding_scale", c_float),
-        ("source_embedding", c_void_p),
-        ("target_embedding", c_void_p),
-        ("encoder", POINTER(LayerStructure)),
-        ("decoder", POINTER(LayerStructure)),
-        ("encoder_norm", NormalizationStructure),
-        ("decoder_norm", NormalizationStructure),
-        ("projection", LinearStructure),
+    _fields_ = _list_fields(
+        (c_int32, "d_model model_width inner_width num_heads d_k d_v query_width value_width vocabulary logit_width"),
+        (c_int32, "activation is_pre_norm num_encoder_layers num_decoder_layers"),
+        (c_float, "score_scale embedding_scale"),
+        (c_void_p, "source_embedding target_embedding"),
+        (POINTER(LayerStructure), "encoder decoder"),
+        (NormalizationStructure, "encoder_norm decoder_norm"),
+        (LinearStructure, "projection"),
     )
 
 
 class EncoderTask(Structure):
     """`encoder_task`: a batch of sources, and where keys and values of the memory are written."""
 
-    _fields_ = (
-        ("num_sentences", c_int32),
-        ("ids", c_void_p),
-        ("starts", c_void_p),
-        ("positions", c_void_p),
-        ("places", c_void_p),
-        ("key_starts", c_void_p),
-        ("memory_keys", c_void_p),
-        ("memory_values", c_void_p),
-        ("room", c_void_p),
-        ("room_bytes", c_uint64),
+    _fields_ = _list_fields(
+        (c_int32, "num_sentences"),
+        (c_void_p, "ids starts positions places key_starts memory_keys memory_values room"),
+        (c_uint64, "room_bytes"),
     )
 
 
 class DecoderTask(Structure):
     """`decoder_task`: one step, and the state that it reads and extends."""
 
-    _fields_ = (
-        ("num_sentences", c_int32),
-        ("width", c_int32),
-        ("length", c_int32),
-        ("last_ids", c_void_p),
-        ("parents", c_void_p),
-        ("position", c_void_p),
-        ("source_starts", c_void_p),
-        ("source_lengths", c_void_p),
-        ("key_starts", c_void_p),
-        ("memory_keys", c_void_p),
-        ("memory_values", c_void_p),
-        ("num_memory_keys", c_int64),
-        ("num_memory_tokens", c_int64),
-        ("past_keys", c_void_p),
-        ("past_values", c_void_p),
-        ("num_slots", c_int64),
-        ("used", c_int64),
-        ("ancestors", c_void_p),
-        ("next_ancestors", c_void_p),
-        ("ancestor_stride", c_int32),
-        ("most_keys", c_int32),
-        ("room", c_void_p),
-        ("room_bytes", c_uint64),
-    )
-
-
-class BestTask(Structure):
-    """`best_task`: the best continuations that are asked for, and where they are written."""
-
-    _fields_ = (
-        ("count", c_int32),
-        ("end_id", c_int32),
-        ("sums", c_void_p),
-        ("limits", c_void_p),
-        ("scores", c_void_p),
-        ("parents", c_void_p),
-        ("ids", c_void_p),
+    _fields_ = _list_fields(
+        (c_int32, "num_sentences width length"),
+        (c_void_p, "last_ids parents position source_starts source_lengths key_starts memory_keys memory_values"),
+        (c_int64, "num_memory_keys num_memory_tokens"),
+        (c_void_p, "past_keys past_values"),
+        (c_int64, "num_slots used"),
+        (c_void_p, "ancestors next_ancestors"),
+        (c_int32, "ancestor_stride most_keys"),
+        (c_void_p, "room"),
+        (c_uint64, "room_bytes"),
     )
 
 
 class SearchTask(Structure):
     """`search_task` of search.h: a beam search, and how far it has come."""
 
-    _fields_ = (
-        ("step", POINTER(DecoderTask)),
-        ("positions", c_void_p),
-        ("num_sentences", c_int32),
-        ("start_id", c_int32),
-        ("end_id", c_int32),
-        ("beam", c_int32),
-        ("num_best", c_int32),
-        ("min_length", c_int32),
-        ("pause", c_int32),
-        ("limits", c_void_p),
-        ("penalties", c_void_p),
-        ("greatest_penalties", c_void_p),
-        ("tokens", c_void_p),
-        ("parents_start", c_int64),
-        ("room", c_void_p),
-        ("room_bytes", c_uint64),
-        ("num_found", c_void_p),
-        ("scores", c_void_p),
-        ("lengths", c_void_p),
-        ("ids", c_void_p),
-        ("token_scores", c_void_p),
+    _fields_ = _list_fields(
+        (POINTER(DecoderTask), "step"),
+        (c_void_p, "positions"),
+        (c_int32, "num_sentences start_id end_id beam num_best min_length pause"),
+        (c_void_p, "limits penalties greatest_penalties tokens"),
+        (c_int64, "parents_start"),
+        (c_void_p, "room"),
+        (c_uint64, "room_bytes"),
+        (c_void_p, "num_found scores lengths ids token_scores"),
     )
 
 
