@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from transduce.errors import ConfigError
-from transduce.kernels.hardware import NARROWEST, Precision, map_on_executor
+from transduce.kernels.hardware import NARROWEST, Precision
 from transduce.kernels.linear import LARGE, FrozenLinear, Int8Linear, MixedPrecisionLinear, PackedLinear
 
 
@@ -129,7 +129,7 @@ def map_on_cores(function: Callable[[_TaskT], _ResultT], tasks: Sequence[_TaskT]
 
     Operators of PyTorch release Python's lock while they compute.
     """
-    return map_on_executor(_shared_executor(num_threads), function, tasks)
+    return list(_get_executor(num_threads).map(function, tasks))
 
 
 def make_single_core_executor(count: int) -> ThreadPoolExecutor:
@@ -147,7 +147,7 @@ def make_single_core_executor(count: int) -> ThreadPoolExecutor:
     return executor
 
 
-_shared_executor = cache(make_single_core_executor)
+_get_executor = cache(make_single_core_executor)
 
 
 def _use_one_core() -> None:

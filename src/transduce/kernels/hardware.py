@@ -6,7 +6,7 @@ import platform
 import re
 import sys
 from collections.abc import Callable, Sequence
-from concurrent.futures import Executor, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from functools import cache
 from importlib.util import find_spec
@@ -106,25 +106,10 @@ def map_on_threads(function: Callable[[_TaskT], _ResultT], tasks: Sequence[_Task
 
     For functions that compute without PyTorch, in code that lets go of Python's lock.
     """
-    return map_on_executor(_make_executor(num_threads), function, tasks)
+    return list(_get_executor(num_threads).map(function, tasks))
 
 
-def map_on_executor(
-    executor: Executor, function: Callable[[_TaskT], _ResultT], tasks: Sequence[_TaskT]
-) -> list[_ResultT]:
-    """The result of `function` for each task; an exception cancels waiting tasks."""
-    futures = [executor.submit(function, task) for task in tasks]
-    try:
-        return [future.result() for future in futures]
-    except BaseException:  # Ctrl-C, too
-        for future in futures:
-            future.cancel()
-        raise
-
-
-@cache
-def _make_executor(num_threads: int) -> ThreadPoolExecutor:
-    return ThreadPoolExecutor(num_threads)
+_get_executor = cache(ThreadPoolExecutor)
 
 
 def keep_freed_memory() -> None:

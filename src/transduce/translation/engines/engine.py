@@ -1,13 +1,12 @@
 """Engines translate batches of token ids to hypotheses: what all of them have in common, without PyTorch."""
 
 import sys
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 from transduce.config import SearchConfig, TransformerConfig
 from transduce.errors import ConfigError
-from transduce.kernels.hardware import get_available_memory
+from transduce.kernels.hardware import count_threads, get_available_memory, map_on_threads
 from transduce.search import Constraints, Hypothesis, LogitsProcessor, Sampling, SearchTask
 
 if TYPE_CHECKING:
@@ -82,7 +81,7 @@ BatchSearch = Callable[[Sources, SearchTask], list[list[Hypothesis]]]
 """The search of one batch."""
 
 
-class BatchEngine(ABC):
+class BatchEngine:
     """An engine that divides sentences into batches of similar length, so that little of a batch is padding.
 
     On a processor as many batches are computed at a time as there are threads, one on each: small products are not
@@ -99,6 +98,8 @@ class BatchEngine(ABC):
     device: "torch.device | None" = None
     """What computes; a processor unless given."""
 
+    _map_on_threads = staticmethod(map_on_threads)
+
     def __init__(
         self, end_id: int, vocabulary: int, longest: int = sys.maxsize, count_token_bytes: Callable[[int], int] = int
     ) -> None:
@@ -112,16 +113,6 @@ class BatchEngine(ABC):
             raise ConfigError(
                 f"min_length = {config.min_length}: this model writes at most {self._longest} tokens; ask for fewer"
             )
-
-    @abstractmethod
-    def _count_threads(self) -> int:
-        """Batches to compute at a time."""
-
-    @abstractmethod
-    def _map_on_threads(
-        self, search: Callable[[list[int]], list[list[Hypothesis]]], batches: list[list[int]], num_threads: int
-    ) -> list[list[list[Hypothesis]]]:
-        """The results of the batches, computed by several threads."""
 
     def _search_batches(
         self,
@@ -153,7 +144,7 @@ class BatchEngine(ABC):
                 f"ask for fewer"
             )
         is_processor = self.device is None or self.device.type == "cpu"
-        num_threads = self._count_threads()
+        num_threads = count_threads() if is_processor else 1
         most = MOST_PROBABILITIES if is_processor else MOST_PROBABILITIES_OF_GPU
         most_rows = max(1, most // (max(1, num_hypotheses) * self.vocabulary))
         if len(sources) > SMALL_BATCH_SENTENCES * num_threads:  # something for each

@@ -55,6 +55,8 @@ class NetworkEngine(BatchEngine):
         count_token_bytes: see `BatchEngine`; unknown unless given.
     """
 
+    _map_on_threads = staticmethod(map_on_cores)
+
     def __init__(
         self,
         network: Network[Any],
@@ -135,14 +137,6 @@ class NetworkEngine(BatchEngine):
             return search(batch, network.start(source_ids, source_ids != self.pad_id), task)
 
         return search_batch
-
-    def _count_threads(self) -> int:
-        return torch.get_num_threads() if self.device.type == "cpu" else 1
-
-    def _map_on_threads(
-        self, search: Callable[[list[int]], list[list[Hypothesis]]], batches: list[list[int]], num_threads: int
-    ) -> list[list[list[Hypothesis]]]:
-        return map_on_cores(search, batches, num_threads)
 
     def _enter_inference(self) -> AbstractContextManager[None]:
         """Make the network ready to be searched, until the context is left."""
