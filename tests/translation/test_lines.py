@@ -342,7 +342,7 @@ HEAD = AlignmentHead(0)
 
 
 def decoder_of(translator: Translator) -> ForcedDecoder:
-    return ForcedDecoder(translator.engine.model, translator.tokenizer, translator.search)
+    return translator.make_forced_decoder("a test")
 
 
 def test_spans_are_aligned_with_themselves_and_words_as_without_them(translator: Translator) -> None:

@@ -101,15 +101,14 @@ def test_the_model_is_loaded_once_when_it_is_asked_for(folder: Path, copier: Tra
     engine = translator.engine
     assert isinstance(engine, CompiledEngine)
     assert find_native_engine(engine) is engine.native is find_native_engine(engine)
-    assert engine.model is translator.make_forced_decoder("this").model
-    assert not engine.model.training
+    model = translator.make_forced_decoder("this").model
+    assert not model.training
     for name, tensor in copier.state_dict().items():
-        assert torch.equal(engine.model.state_dict()[name], tensor)
+        assert torch.equal(model.state_dict()[name], tensor)
 
 
-def test_what_cannot_be_asked_is_refused_likewise(folder: Path, tmp_path: Path, save: SaveModel) -> None:
-    engine = load(folder)
-    short = save(_make_short(engine.model), tmp_path / "short")
+def test_what_cannot_be_asked_is_refused_likewise(copier: Transformer, tmp_path: Path, save: SaveModel) -> None:
+    short = save(_make_short(copier), tmp_path / "short")
     for one in (load(short), load_native(short)):
         with pytest.raises(ConfigError, match="min_length = 30: this model writes at most 20 tokens"):
             one.check(SearchConfig(min_length=30))

@@ -1,11 +1,12 @@
 """The compiled Transformer: its packed layers, the encoder, and the decoder's steps with their cache."""
 
 import ctypes
+import math
 from collections.abc import Sequence
 from ctypes import byref, c_int32
 from dataclasses import dataclass
 from itertools import chain
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -14,7 +15,6 @@ from transduce.errors import NotANumberError, TransduceError, UserError
 from transduce.kernels.native.library import (
     NOT_A_NUMBER,
     UNKNOWN_ID,
-    AttentionStructure,
     DecoderTask,
     EncoderTask,
     LayerStructure,
@@ -26,6 +26,7 @@ from transduce.kernels.native.library import (
 from transduce.kernels.native.packing import (
     ACTIVATIONS,
     Floats,
+    Integers,
     PackedMatrix,
     PackedNormalization,
     Places,
@@ -34,64 +35,21 @@ from transduce.kernels.native.packing import (
     round_up,
 )
 
-Integers = npt.NDArray[Any]
-
 _FIRST_STEPS = 24
 """Steps for which a cache has room at first; then it grows by half."""
 _FIRST_WIDTH = 4
 """Hypotheses of each sentence for which there is room at first: a search begins with one, and goes on with its beam."""
 
 
-@dataclass(frozen=True)
-class PackedAttention:
-    """The packed weights of an attention.
+class PackedStack(NamedTuple):
+    """The encoder or the decoder."""
 
-    Args:
-        projection: gives queries, keys and values in self-attention, and queries alone in cross-attention.
-        output: W^O (paper 3.2.2).
-        norm: the layer normalisation of the sub-layer.
-        memory: gives keys and values of the memory in cross-attention; None in self-attention.
-    """
-
-    projection: PackedMatrix
-    output: PackedMatrix
-    norm: PackedNormalization
-    memory: PackedMatrix | None = None
-
-    @property
-    def structure(self) -> AttentionStructure:
-        """The addresses of the weights: `attention_layer` in transformer.h."""
-        memory = LinearStructure() if self.memory is None else self.memory.structure
-        return AttentionStructure(self.projection.structure, memory, self.output.structure, self.norm.structure)
-
-
-@dataclass(frozen=True)
-class PackedLayer:
-    """The packed weights of a layer of the encoder or, with `cross_attention`, of the decoder."""
-
-    self_attention: PackedAttention
-    inner: PackedMatrix
-    outer: PackedMatrix
-    norm: PackedNormalization
-    cross_attention: PackedAttention | None = None
-
-    @property
-    def structure(self) -> LayerStructure:
-        """The addresses of the weights: `transformer_layer` in transformer.h."""
-        cross = AttentionStructure() if self.cross_attention is None else self.cross_attention.structure
-        return LayerStructure(
-            self.self_attention.structure, cross, self.inner.structure, self.outer.structure, self.norm.structure
-        )
-
-
-@dataclass(frozen=True)
-class PackedStack:
-    """The packed weights of the encoder or of the decoder: layers, embedding and, with pre-norm, the final norm."""
-
-    layers: Sequence[PackedLayer]
     embedding: Floats
     """[vocabulary, d_model]."""
-    norm: PackedNormalization | None
+    layers: Sequence[LayerStructure]
+    """The addresses of packed weights."""
+    norm: NormalizationStructure
+    """The normalisation of the outputs, with pre-norm."""
 
 
 @dataclass(frozen=True)
@@ -126,11 +84,11 @@ class PackedTransformer:
 
     Args:
         library: the level for which the weights were packed.
+        packed: the weights that the structures below have the addresses of.
         encoder: the encoder.
         decoder: the decoder.
         projection: linear layer from the decoder's outputs to logits; outputs that are only padding have the bias -inf.
         attention: the sizes of the attentions.
-        embedding_scale: factor of the embeddings.
         activation: a key of `ACTIVATIONS`.
         is_pre_norm: whether sub-layers normalise their inputs, and not their outputs.
     """
@@ -138,51 +96,47 @@ class PackedTransformer:
     def __init__(
         self,
         library: Library,
+        packed: Sequence[PackedMatrix | PackedNormalization],
         *,
         encoder: PackedStack,
         decoder: PackedStack,
-        projection: PackedMatrix,
+        projection: LinearStructure,
         attention: AttentionSizes,
-        embedding_scale: float,
         activation: str,
         is_pre_norm: bool,
     ) -> None:
-        self.library, self.attention = library, attention
+        self.library = library
         vocabulary, d_model = decoder.embedding.shape
         self.vocabulary, self.d_model = vocabulary, d_model
-        self._parts = (encoder, decoder, projection)  # their arrays are read as long as this object lives
+        self._packed = packed  # read as long as this object lives
         self._embeddings = [check_floats(stack.embedding, (vocabulary, d_model)) for stack in (encoder, decoder)]
-        self._layers = [
-            (LayerStructure * len(stack.layers))(*(layer.structure for layer in stack.layers))
-            for stack in (encoder, decoder)
-        ]
-        norms = [NormalizationStructure() if one.norm is None else one.norm.structure for one in (encoder, decoder)]
+        self._layers = [(LayerStructure * len(stack.layers))(*stack.layers) for stack in (encoder, decoder)]
         self.num_decoder_layers = len(decoder.layers)
         self.query_width, self.value_width = attention.queries.width, attention.values.width
         self.structure = TransformerStructure(
             d_model=d_model,
             model_width=Places.in_order(d_model).width,
-            inner_width=decoder.layers[0].inner.outputs.width,
+            inner_width=decoder.layers[0].inner.outputs,
             num_heads=attention.num_heads,
             d_k=round_up(attention.d_k, 16),
             d_v=round_up(attention.d_v, 16),
             query_width=self.query_width,
             value_width=self.value_width,
             vocabulary=vocabulary,
-            logit_width=projection.outputs.width,
+            logit_width=projection.outputs,
             activation=ACTIVATIONS[activation],
             is_pre_norm=is_pre_norm,
             num_encoder_layers=len(encoder.layers),
             num_decoder_layers=len(decoder.layers),
             score_scale=attention.scale,
-            embedding_scale=embedding_scale,
+            embedding_scale=math.sqrt(d_model),  # paper 3.4
             source_embedding=address(self._embeddings[0]),
             target_embedding=address(self._embeddings[1]),
             encoder=self._layers[0],
             decoder=self._layers[1],
-            encoder_norm=norms[0],
-            decoder_norm=norms[1],
-            projection=projection.structure,
+            encoder_norm=encoder.norm,
+            decoder_norm=decoder.norm,
+            projection=projection,
         )
 
     def make_room(self, rows: int, keys: int, count: int) -> npt.NDArray[np.uint8]:
@@ -337,9 +291,28 @@ class DecoderCache:
             IndexError: an id is not in the vocabulary.
         """
         self.model.check_ids(min(last_ids, default=0), max(last_ids, default=0))
-        self._prepare(last_ids, position)
+        num_rows, task = len(last_ids), self.task
+        if num_rows != self.num_sentences * self.width:
+            raise IndexError(f"{num_rows} ids for {self.num_sentences} sentences of {self.width} hypotheses")
+        expected = max(num_rows, _FIRST_WIDTH * self.num_sentences) if self.length == 0 else num_rows
+        if (
+            self.used + num_rows > task.num_slots
+            or self.length >= task.ancestor_stride
+            or num_rows > self._ancestors.shape[1]
+        ):
+            self.reserve(expected, self.count_new_steps())
+        self.reserve_working_memory(expected, self.width, 1)
+        if num_rows > len(self._inputs[0]):
+            self._inputs = _make_inputs(num_rows)
+            task.last_ids, task.parents = map(ctypes.addressof, self._inputs)
+        self._inputs[0][:num_rows] = last_ids
+        self._inputs[1][:num_rows] = self._parents
+        task.num_sentences, task.width, task.length, task.used = self.num_sentences, self.width, self.length, self.used
+        task.position = position
         check_result(self._run(self._model_reference, self._task_reference, log_probs, None))
-        self._finish()
+        self.used, self.length = self.used + num_rows, self.length + 1
+        task.ancestors, task.next_ancestors = task.next_ancestors, task.ancestors
+        self._parents = range(num_rows)
 
     def count_new_steps(self) -> int:
         """Steps to make room for at a time: a cache grows by half."""
@@ -364,15 +337,10 @@ class DecoderCache:
             if self.used:
                 for old, new in zip(before_slots, (self._past_keys, self._past_values), strict=True):
                     new[:, : self.used] = old[:, : self.used]
-            task.num_slots, task.past_keys, task.past_values = (
-                used,
-                address(self._past_keys),
-                address(self._past_values),
-            )
-        own, following = (
-            self._ancestors if self.length % 2 == 0 else self._ancestors[::-1]
-        )  # every step writes the other
-        task.ancestors, task.next_ancestors = address(own), address(following)
+            task.num_slots = used
+            task.past_keys, task.past_values = address(self._past_keys), address(self._past_values)
+        tables = self._ancestors if self.length % 2 == 0 else self._ancestors[::-1]  # every step writes the other
+        task.ancestors, task.next_ancestors = map(address, tables)
 
     def reserve_working_memory(self, num_rows: int, width: int, count: int) -> None:
         """Make room for what a step computes with up to this number of rows, `width` of each sentence.
@@ -384,32 +352,6 @@ class DecoderCache:
             self._room_for = tuple(map(max, needed, self._room_for))
             self._room = self.model.make_room(*self._room_for)
             self.task.room, self.task.room_bytes = address(self._room), self._room.nbytes
-
-    def _prepare(self, last_ids: Sequence[int], position: int) -> None:
-        num_rows, task = len(last_ids), self.task
-        if num_rows != self.num_sentences * self.width:
-            raise IndexError(f"{num_rows} ids for {self.num_sentences} sentences of {self.width} hypotheses")
-        expected = max(num_rows, _FIRST_WIDTH * self.num_sentences) if self.length == 0 else num_rows
-        if (
-            self.used + num_rows > task.num_slots
-            or self.length >= task.ancestor_stride
-            or num_rows > self._ancestors.shape[1]
-        ):
-            self.reserve(expected, self.count_new_steps())
-        self.reserve_working_memory(expected, self.width, 1)
-        if num_rows > len(self._inputs[0]):
-            self._inputs = _make_inputs(num_rows)
-            task.last_ids, task.parents = map(ctypes.addressof, self._inputs)
-        self._inputs[0][:num_rows] = last_ids
-        self._inputs[1][:num_rows] = self._parents
-        task.num_sentences, task.width, task.length, task.used = self.num_sentences, self.width, self.length, self.used
-        task.position = position
-
-    def _finish(self) -> None:
-        num_rows, task = self.num_sentences * self.width, self.task
-        self.used, self.length = self.used + num_rows, self.length + 1
-        task.ancestors, task.next_ancestors = task.next_ancestors, task.ancestors
-        self._parents = range(num_rows)
 
     def _set_sources(self, sources: tuple[Integers, Integers, Integers]) -> None:
         self._sources = sources

@@ -1,6 +1,5 @@
 """Weights in the layout that the compiled kernels read: padded to whole registers, in panels, in float32 or int8."""
 
-import ctypes
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -87,16 +86,8 @@ class PackedNormalization:
 
     def __init__(self, gain: Floats, bias: Floats) -> None:
         places = Places.in_order(len(gain))
-        self.width, self.gain, self.bias = len(gain), places.pad(gain), places.pad(bias)
-        self.structure = NormalizationStructure(self.gain.ctypes.data, self.bias.ctypes.data)
-
-    def apply(self, library: Library, inputs: Floats) -> Floats:
-        """Normalise rows [rows, width]."""
-        padded = Places.in_order(self.width).pad(check_floats(inputs, (None, self.width)))
-        library.functions["normalize_rows"](
-            ctypes.byref(self.structure), address(padded), len(padded), self.width, padded.shape[1], address(padded)
-        )
-        return padded[:, : self.width]
+        self.gain, self.bias = places.pad(gain), places.pad(bias)
+        self.structure = NormalizationStructure(address(self.gain), address(self.bias))
 
 
 class PackedMatrix:
@@ -123,10 +114,8 @@ class PackedMatrix:
         is_int8: bool = False,
         bias_fill: float = 0.0,
     ) -> None:
-        self.library = library
         self.outputs = Places.in_order(len(weight)) if outputs is None else outputs
         self.inputs = Places.in_order(weight.shape[1]) if inputs is None else inputs
-        self.is_int8 = is_int8
         num_outputs, num_inputs = self.outputs.width, self.inputs.width
         padded = np.zeros((num_outputs, num_inputs), dtype=np.float32)
         padded[self.outputs.index] = self.inputs.pad(weight)
@@ -149,26 +138,6 @@ class PackedMatrix:
             num_inputs,
             num_outputs,
         )
-
-    def apply(self, inputs: Floats, residual: Floats | None = None, activation: int = 0) -> Floats:
-        """activation(x W^T + b + residual) for rows [rows, inputs]; `activation` is a value of `ACTIVATIONS`."""
-        rows = self.inputs.pad(check_floats(inputs, (None, len(self.inputs.index))))
-        outputs = np.empty((len(rows), self.outputs.width), dtype=np.float32)
-        added = None
-        if residual is not None:
-            added = self.outputs.pad(check_floats(residual, (len(rows), len(self.outputs.index))))
-        room, scales = np.empty(2 * rows.size, dtype=np.uint8), np.empty(len(rows), dtype=np.float32)
-        self.library.functions["apply_linear"](
-            ctypes.byref(self.structure),
-            address(rows),
-            len(rows),
-            address(outputs),
-            None if added is None else address(added),
-            activation,
-            address(room),
-            address(scales),
-        )
-        return outputs[:, self.outputs.index]
 
 
 ACTIVATIONS = {"none": 0, "relu": 1, "gelu": 2, "swish": 3}

@@ -4,28 +4,30 @@ Nothing here loads PyTorch, unless more is asked for than a beam search: weights
 bundle has them, by the names of their tensors.
 """
 
-import math
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from itertools import chain
 from threading import Lock
-from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
+from typing import Any
 
 import numpy as np
 
 from transduce.config import SearchConfig, TransformerConfig
 from transduce.errors import UserError
-from transduce.kernels.hardware import count_threads, map_on_threads
 from transduce.kernels.native.decoding import (
     AttentionSizes,
     DecoderCache,
-    PackedAttention,
-    PackedLayer,
     PackedStack,
     PackedTransformer,
 )
-from transduce.kernels.native.library import Library
+from transduce.kernels.native.library import (
+    AttentionStructure,
+    LayerStructure,
+    Library,
+    LinearStructure,
+    NormalizationStructure,
+)
 from transduce.kernels.native.packing import Floats, Integers, PackedMatrix, PackedNormalization, Places, address
 from transduce.kernels.native.search import run_beam_search
 from transduce.search import Constraints, Hypothesis, Sampling, SearchTask, length_penalty
@@ -37,9 +39,6 @@ from transduce.translation.engines.engine import (
     count_token_bytes,
     make_logits_processor,
 )
-
-if TYPE_CHECKING:
-    from transduce.model import Transformer
 
 _FIRST_POSITIONS = 256
 """Rows of the table of positions that are computed at once."""
@@ -71,22 +70,19 @@ class CompiledModel:
         target_embedding = weights.get("target_embedding.weight", source_embedding)
         self._packed = PackedTransformer(
             library,
+            packer.packed,
             encoder=packer.pack_stack("encoder", config.num_encoder_layers, source_embedding),
             decoder=packer.pack_stack("decoder", config.num_decoder_layers, target_embedding),
             projection=packer.pack_projection(target_embedding),
             attention=sizes,
-            embedding_scale=math.sqrt(config.d_model),
             activation=config.activation,
             is_pre_norm=config.norm_order == "pre",
         )
         self.vocabulary = self._packed.vocabulary
-        self._positions = _Positions(config, weights.get("positions.table"))
-        self._tables = [_PositionTable(self._positions.compute(min(_FIRST_POSITIONS, self._positions.limit)))]
-
-    @property
-    def longest(self) -> int:
+        self._learned = weights.get("positions.table")
+        self.longest = sys.maxsize if self._learned is None else len(self._learned)
         """Maximum number of tokens of a source or a target."""
-        return self._positions.limit
+        self._tables = [self._compute_positions(min(_FIRST_POSITIONS, self.longest))]
 
     def start(self, sources: Sequence[Sequence[int]]) -> DecoderCache:
         """Read sentences, each with `</s>`; returns the cache before the first token."""
@@ -101,11 +97,12 @@ class CompiledModel:
         `longest` is the least number of positions that the model must have.
         """
         table = self._find_table(max(longest, int(lengths.max(initial=0))))
-        return self._packed.read_source(ids, places, lengths, table.positions)
+        return self._packed.read_source(ids, places, lengths, table)
 
     def step(self, last_ids: Sequence[int], cache: DecoderCache, log_probs: int) -> None:
         """One step of a search, which writes all log-probabilities to an address; see `DecoderCache.step`."""
-        cache.step(last_ids, self._find_position(cache.length), log_probs)
+        position = cache.length
+        cache.step(last_ids, address(self._find_table(position + 1)[position]), log_probs)
 
     def search(
         self, sources: Sequence[Sequence[int]], task: SearchTask, *, beam: int, alpha: float, num_best: int = 1
@@ -123,7 +120,7 @@ class CompiledModel:
         check_settings(beam, num_best, alpha)
         found = run_beam_search(
             self.start(sources),
-            lambda length: self._find_table(length).positions,
+            self._find_table,
             lambda length: length_penalty(length, alpha),
             ends=(task.start_id, task.end_id),
             max_lengths=task.max_lengths,
@@ -133,79 +130,60 @@ class CompiledModel:
         )
         return [[Hypothesis(*one) for one in of_sentence] for of_sentence in found]
 
-    def _find_position(self, place: int) -> int:
-        """The address of the numbers that mark a position."""
-        table = self._find_table(place + 1)
-        return table.address + place * table.stride
-
-    def _find_table(self, length: int) -> "_PositionTable":
-        """A table of at least this many positions; tables are never freed, as another thread may still read it."""
+    def _find_table(self, length: int) -> Floats:
+        """At least the first `length` positions; tables are never freed, as another thread may still read them."""
         table = self._tables[-1]
-        if length > table.length:
-            limit = self._positions.limit
-            table = _PositionTable(self._positions.compute(length if length > limit else min(2 * length, limit)))
+        if length > len(table):
+            if length > self.longest:
+                raise UserError(
+                    f"a sentence reaches position {length}; this model has learned positions up to {self.longest} "
+                    f"(model.max_positions): split the sentence"
+                )
+            table = self._compute_positions(min(2 * length, self.longest))
             self._tables.append(table)
         return table
 
-
-class _Positions:
-    """Positional encodings, as `model.embeddings` has them (paper 3.5)."""
-
-    def __init__(self, config: TransformerConfig, table: Floats | None) -> None:
-        self._kind, self._d_model, self._table = config.positions, config.d_model, table
-        self.limit = sys.maxsize if table is None else len(table)
-
-    def compute(self, length: int) -> Floats:
-        """The encodings of the first positions, [length, d_model].
-
-        Raises:
-            UserError: there are fewer learned positions.
-        """
-        if length > self.limit:
-            raise UserError(
-                f"a sentence reaches position {length}; this model has learned positions up to {self.limit} "
-                f"(model.max_positions): split the sentence"
-            )
-        if self._table is not None:
-            return self._table[:length].copy()
-        if self._kind == "none":
-            return np.zeros((length, self._d_model), dtype=np.float32)
-        angles = np.arange(length, dtype=np.float64)[:, None] / 10_000 ** (
-            np.arange(0, self._d_model, 2) / self._d_model
-        )
+    def _compute_positions(self, length: int) -> Floats:
+        """Encodings of the first positions, [length, d_model], as `model.embeddings` has them (paper 3.5)."""
+        if self._learned is not None:
+            return self._learned[:length].copy()
+        d_model = self.config.d_model
+        if self.config.positions == "none":
+            return np.zeros((length, d_model), dtype=np.float32)
+        angles = np.arange(length, dtype=np.float64)[:, None] / 10_000 ** (np.arange(0, d_model, 2) / d_model)
         pairs = np.stack([np.sin(angles), np.cos(angles)], axis=-1)
-        return pairs.reshape(length, self._d_model).astype(np.float32)
-
-
-class _PositionTable:
-    """Positional encodings of the first positions, [length, d_model], with their memory address and row stride."""
-
-    def __init__(self, positions: Floats) -> None:
-        self.positions, self.length = positions, len(positions)
-        self.address, self.stride = address(positions), positions.strides[0]
+        return pairs.reshape(length, d_model).astype(np.float32)
 
 
 class _Packer:
-    """Packs weights, which it finds by the names of their tensors, for a level of instruction sets."""
+    """Packs weights, which it finds by the names of their tensors, for a level of instruction sets.
+
+    Its methods return where the weights are; `packed` holds them.
+    """
 
     def __init__(
         self, weights: Mapping[str, Floats], library: Library, sizes: AttentionSizes, *, is_int8: bool
     ) -> None:
         self.weights, self.library, self.sizes, self.is_int8 = weights, library, sizes, is_int8
+        self.packed: list[PackedMatrix | PackedNormalization] = []
 
-    def pack(self, weight: Floats, bias: Floats, **layout: Any) -> PackedMatrix:  # noqa: ANN401 - of PackedMatrix
+    def pack(self, weight: Floats, bias: Floats, **layout: Any) -> LinearStructure:  # noqa: ANN401 - of PackedMatrix
         """A linear layer."""
-        return PackedMatrix(self.library, weight, bias, is_int8=self.is_int8, **layout)
+        matrix = PackedMatrix(self.library, weight, bias, is_int8=self.is_int8, **layout)
+        self.packed.append(matrix)
+        return matrix.structure
 
-    def pack_linear(self, name: str, **layout: Any) -> PackedMatrix:  # noqa: ANN401 - of PackedMatrix
+    def pack_linear(self, name: str, **layout: Any) -> LinearStructure:  # noqa: ANN401 - of PackedMatrix
         """The linear layer of this name."""
         return self.pack(self.weights[f"{name}.weight"], self.weights[f"{name}.bias"], **layout)
 
-    def pack_norm(self, name: str) -> PackedNormalization:
+    def pack_norm(self, name: str) -> NormalizationStructure:
         """The layer normalisation of this name."""
-        return PackedNormalization(self.weights[f"{name}.gain"], self.weights[f"{name}.bias"])
+        normalization = PackedNormalization(self.weights[f"{name}.gain"], self.weights[f"{name}.bias"])
+        self.packed.append(normalization)
+        return normalization.structure
 
-    def pack_projection(self, target_embedding: Floats) -> PackedMatrix:
+    def pack_projection(self, target_embedding: Floats) -> LinearStructure:
         """The layer in front of the softmax, in which `<pad>`, the last token, has the logit -inf."""
         weight = self.weights.get("projection.weight", target_embedding)
         mask = np.zeros(len(weight), dtype=np.float32)
@@ -216,47 +194,36 @@ class _Packer:
     def pack_stack(self, name: str, num_layers: int, embedding: Floats) -> PackedStack:
         """The encoder or the decoder."""
         layers = [self.pack_layer(f"{name}.layers.{number}") for number in range(num_layers)]
-        norm = self.pack_norm(f"{name}.final") if f"{name}.final.gain" in self.weights else None
-        return PackedStack(layers, embedding, norm)
+        has_norm = f"{name}.final.gain" in self.weights
+        return PackedStack(embedding, layers, self.pack_norm(f"{name}.final") if has_norm else NormalizationStructure())
 
-    def pack_layer(self, name: str) -> PackedLayer:
+    def pack_layer(self, name: str) -> LayerStructure:
         """A layer of either."""
         has_cross_attention = f"{name}.cross_attention.projection.weight" in self.weights
-        return PackedLayer(
+        cross_attention = AttentionStructure()
+        if has_cross_attention:
+            cross_attention = self.pack_attention(f"{name}.cross_attention", is_cross_attention=True)
+        return LayerStructure(
             self.pack_attention(f"{name}.self_attention", is_cross_attention=False),
+            cross_attention,
             self.pack_linear(f"{name}.feed_forward.inner"),
             self.pack_linear(f"{name}.feed_forward.outer"),
             self.pack_norm(f"{name}.feed_forward_residual.normalization"),
-            self.pack_attention(f"{name}.cross_attention", is_cross_attention=True) if has_cross_attention else None,
         )
 
-    def pack_attention(self, name: str, *, is_cross_attention: bool) -> PackedAttention:
+    def pack_attention(self, name: str, *, is_cross_attention: bool) -> AttentionStructure:
         """An attention, with queries, keys and values of each head at their padded places."""
         queries, values = self.sizes.queries, self.sizes.values
         weight, bias = self.weights[f"{name}.projection.weight"], self.weights[f"{name}.projection.bias"]
         width = self.sizes.num_heads * self.sizes.d_k
-        memory = None
+        memory = LinearStructure()
         if is_cross_attention:
             projection = self.pack(weight[:width], bias[:width], outputs=queries)
-            memory = self.pack(weight[width:], bias[width:], outputs=_join(queries, values))
+            memory = self.pack(weight[width:], bias[width:], outputs=Places.side_by_side([queries, values]))
         else:
-            projection = self.pack(weight, bias, outputs=_join(queries, queries, values))
+            projection = self.pack(weight, bias, outputs=Places.side_by_side([queries, queries, values]))
         output = self.pack_linear(f"{name}.output", inputs=values)
-        return PackedAttention(projection, output, self.pack_norm(f"{name}_residual.normalization"), memory)
-
-
-def _join(*parts: Places) -> Places:
-    return Places.side_by_side(parts)
-
-
-@runtime_checkable
-class ModelEngine(Engine, Protocol):
-    """An engine that computes with a model of PyTorch."""
-
-    @property
-    def model(self) -> "Transformer":
-        """The model."""
-        ...
+        return AttentionStructure(projection, memory, output, self.pack_norm(f"{name}_residual.normalization"))
 
 
 class CompiledEngine(BatchEngine):
@@ -268,27 +235,22 @@ class CompiledEngine(BatchEngine):
         load_native: makes the engine of the same model and precision that can do everything; called at most once.
     """
 
-    def __init__(self, model: CompiledModel, end_id: int, load_native: Callable[[], ModelEngine]) -> None:
+    def __init__(self, model: CompiledModel, end_id: int, load_native: Callable[[], Engine]) -> None:
         config = model.config
         super().__init__(end_id, config.vocabulary, model.longest, partial(count_token_bytes, config))
         self._model = model
         self._load_native = load_native
-        self._native: ModelEngine | None = None
+        self._native: Engine | None = None
         self._is_loading = Lock()
 
     @property
-    def native(self) -> ModelEngine:
+    def native(self) -> Engine:
         """The engine with the model of PyTorch, which is loaded when it is first asked for."""
         with self._is_loading:
             if self._native is None:
                 self._native = self._load_native()
                 del self._load_native  # and with it the weights that it holds
             return self._native
-
-    @property
-    def model(self) -> "Transformer":
-        """The model of PyTorch; see `native`."""
-        return self.native.model
 
     def search(
         self,
@@ -309,11 +271,3 @@ class CompiledEngine(BatchEngine):
     ) -> list[list[Hypothesis]]:
         """Hypotheses drawn at random; see `Engine`."""
         return self.native.sample(sources, config, num_samples, sampling, seed)
-
-    def _count_threads(self) -> int:
-        return count_threads()
-
-    def _map_on_threads(
-        self, search: Callable[[list[int]], list[list[Hypothesis]]], batches: list[list[int]], num_threads: int
-    ) -> list[list[list[Hypothesis]]]:
-        return map_on_threads(search, batches, num_threads)
