@@ -2,7 +2,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from transduce.kernels.token_choice import copy_to_host, find_best_continuations
+from transduce.kernels.token_choice import Continuations, find_best_continuations
 
 
 def table(sentences: int, width: int, vocabulary: int, seed: int) -> Tensor:
@@ -57,18 +57,12 @@ def test_half_precision_is_ranked_by_its_sums_in_float32() -> None:
     log_probs = torch.tensor([[[-4.0, -1.0, -2.0], [-1.0, -2.0, -4.0]]], dtype=torch.bfloat16)
     found = find_best_continuations(log_probs, torch.tensor([[0.0, -0.001]]), 4)
     assert list(zip(found.parents[0].tolist(), found.ids[0].tolist(), strict=True)) == [(0, 1), (1, 0), (0, 2), (1, 1)]
+    assert found.scores.dtype == torch.float32
 
 
 def test_numbers_arrive_exactly() -> None:
-    scores = torch.tensor([[-0.1, -torch.inf], [0.0, -1e-30]])
     rows = torch.tensor([[0, 1], [2**31 - 1, 16_777_217]])
-    host_scores, host_rows = copy_to_host(scores, rows)
-    assert torch.equal(host_scores, scores)
-    assert torch.equal(host_rows, rows)
-    assert host_rows.dtype == torch.int64
-
-
-def test_half_precision_becomes_float32() -> None:
-    (host_scores,) = copy_to_host(torch.tensor([-1.5], dtype=torch.bfloat16))
-    assert host_scores.tolist() == [-1.5]
-    assert host_scores.dtype == torch.float32
+    expected = Continuations(torch.tensor([[-0.1, -torch.inf], [0.0, -1e-30]]), rows, rows.flip(0))
+    for own, other in zip(expected.copy_to_host(), expected, strict=True):
+        assert torch.equal(own, other)
+        assert own.dtype == other.dtype

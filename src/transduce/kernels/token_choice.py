@@ -26,7 +26,10 @@ class Continuations(NamedTuple):
 
     def copy_to_host(self) -> "Continuations":
         """A copy on the host, in a single transfer, because each transfer synchronises with the device."""
-        return type(self)(*copy_to_host(*self))
+        if self.scores.device.type == "cpu":
+            return self
+        bits, *integers = torch.stack([self.scores.view(torch.int32), self.parents.int(), self.ids.int()]).cpu()
+        return Continuations(bits.view(torch.float32), *(part.long() for part in integers))
 
 
 def find_best_continuations(
@@ -85,19 +88,6 @@ def _find_top_indices(values: Float[Tensor, "sentences places"], count: int) -> 
     in_order = bits ^ (bits >> 31 & 0x7FFFFFFF)  # IEEE 754 keeps negative numbers as magnitudes: turn their order
     places = torch.arange(values.shape[1], device=values.device)
     return ((in_order.long() << 32) - places).topk(min(count, values.shape[1]), dim=1).indices
-
-
-def copy_to_host(scores: Float[Tensor, "*shape"], *integers: Int[Tensor, "*shape"]) -> tuple[Tensor, ...]:
-    """Copies on the host, as float32 and int64.
-
-    They are made in a single transfer, because each transfer synchronises with the device. The integers must fit into
-    32 bits, as ids do.
-    """
-    if scores.device.type == "cpu":
-        return scores.float(), *(part.long() for part in integers)
-    bits = scores.float().view(torch.int32)
-    host_bits, *host_integers = torch.stack([bits, *(part.int() for part in integers)]).cpu()
-    return host_bits.view(torch.float32), *(part.long() for part in host_integers)
 
 
 _LIKELIEST = 32
