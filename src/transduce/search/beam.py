@@ -47,14 +47,15 @@ class SearchState(Protocol):
 
 StateT = TypeVar("StateT", bound=SearchState)
 
+LastIds = Int[Tensor, "sentences width"]
+LogProbs = Float[Tensor, "sentences width vocabulary"]
+
 
 @runtime_checkable
 class StepFunction(Protocol[StateT]):
     """One step of decoding: from the last id of each hypothesis and the state to the next log-probabilities."""
 
-    def __call__(
-        self, last_ids: Int[Tensor, "sentences width"], state: StateT
-    ) -> tuple[Float[Tensor, "sentences width vocabulary"], StateT]:
+    def __call__(self, last_ids: LastIds, state: StateT) -> tuple[LogProbs, StateT]:
         """Log-probabilities of the next id (-inf: forbidden), and the state that includes `last_ids`.
 
         The search may write into the log-probabilities.

@@ -36,7 +36,10 @@ def sample_search(
         ConfigError: `num_samples` is below 1, or the task has constraints.
         TransduceError: a log-probability is NaN.
     """
-    _check_task(num_samples, task)
+    if num_samples < 1:
+        raise ConfigError(f"num_samples = {num_samples} must be at least 1")
+    if task.constraints is not None:
+        raise ConfigError("samples cannot be held to constraints: use beam search")
     if not task.max_lengths:
         return []
     chance = [generator for seed in seeds for generator in np.random.default_rng(seed).spawn(num_samples)]
@@ -68,13 +71,6 @@ def sample_search(
             samples, last_ids, is_done = samples[kept], last_ids[kept], is_done[kept]
             state = state.select(kept, torch.zeros_like(kept)[:, None])
         log_probs, state = step(last_ids[:, None], state)
-
-
-def _check_task(num_samples: int, task: SearchTask) -> None:
-    if num_samples < 1:
-        raise ConfigError(f"num_samples = {num_samples} must be at least 1")
-    if task.constraints is not None:
-        raise ConfigError("samples cannot be held to constraints: use beam search")
 
 
 def _draw_tokens(

@@ -3,7 +3,7 @@
 from typing import Any
 
 import torch
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Int
 from torch import Tensor
 
 from transduce.bundle import model_tensors
@@ -11,9 +11,10 @@ from transduce.kernels.device import ComputePrecision
 from transduce.kernels.native.decoding import DecoderCache
 from transduce.kernels.native.library import Library, find_library
 from transduce.model import Transformer
+from transduce.search.beam import LastIds, LogProbs
 from transduce.translation.engines.compiled_engine import CompiledModel
 from transduce.translation.engines.engine import has_inference_model
-from transduce.translation.engines.inference_model import Network, make_torch_network
+from transduce.translation.engines.inference_model import Network, SourceIds, SourceMask, make_torch_network
 
 
 def make_network(model: Transformer, precision: ComputePrecision) -> Network[Any]:
@@ -62,9 +63,7 @@ class CompiledNetwork:
         weights = {name: tensor.detach().numpy() for name, tensor in model_tensors(model).items()}
         return cls(CompiledModel(model.config, weights, library, is_int8=is_int8))
 
-    def start(
-        self, source_ids: Int[Tensor, "sentences source"], source_mask: Bool[Tensor, "sentences source"]
-    ) -> CompiledState:
+    def start(self, source_ids: SourceIds, source_mask: SourceMask) -> CompiledState:
         """Read the source; see `Network`."""
         mask = source_mask.numpy()
         _, places = mask.nonzero()
@@ -72,9 +71,7 @@ class CompiledNetwork:
         return CompiledState(self.model.read_source(ids, places, lengths, mask.shape[1]))
 
     @torch.no_grad()
-    def step(
-        self, last_ids: Int[Tensor, "sentences width"], state: CompiledState
-    ) -> tuple[Float[Tensor, "sentences width vocabulary"], CompiledState]:
+    def step(self, last_ids: LastIds, state: CompiledState) -> tuple[LogProbs, CompiledState]:
         """One step of the search; see `Network`."""
         log_probs = torch.empty(*last_ids.shape, self.model.vocabulary)
         self.model.step(last_ids.flatten().tolist(), state.cache, log_probs.data_ptr())

@@ -33,23 +33,22 @@ from transduce.model import (
     Transformer,
 )
 from transduce.model.sublayers import ACTIVATIONS, EPSILON
-from transduce.search.beam import StateT
+from transduce.search.beam import LastIds, LogProbs, StateT
 from transduce.translation.engines.engine import has_inference_model
+
+SourceIds = Int[Tensor, "sentences source"]
+SourceMask = Bool[Tensor, "sentences source"]
 
 
 @runtime_checkable
 class Network(Protocol[StateT]):
     """A model that computes the probabilities of a search step by step."""
 
-    def start(
-        self, source_ids: Int[Tensor, "sentences source"], source_mask: Bool[Tensor, "sentences source"]
-    ) -> StateT:
+    def start(self, source_ids: SourceIds, source_mask: SourceMask) -> StateT:
         """Read the source, of which `source_mask` marks the real tokens; returns the state before the first token."""
         ...
 
-    def step(
-        self, last_ids: Int[Tensor, "sentences width"], state: StateT
-    ) -> tuple[Float[Tensor, "sentences width vocabulary"], StateT]:
+    def step(self, last_ids: LastIds, state: StateT) -> tuple[LogProbs, StateT]:
         """One step of a search, see `search.StepFunction`; before the first token, the last id is `<pad>`."""
         ...
 
@@ -82,15 +81,11 @@ class Ensemble:
     def __init__(self, networks: Sequence[Network[Any]]) -> None:
         self.networks = networks
 
-    def start(
-        self, source_ids: Int[Tensor, "sentences source"], source_mask: Bool[Tensor, "sentences source"]
-    ) -> _States:
+    def start(self, source_ids: SourceIds, source_mask: SourceMask) -> _States:
         """Read the source; see `Network`."""
         return _States(tuple(network.start(source_ids, source_mask) for network in self.networks))
 
-    def step(
-        self, last_ids: Int[Tensor, "sentences width"], state: _States
-    ) -> tuple[Float[Tensor, "sentences width vocabulary"], _States]:
+    def step(self, last_ids: LastIds, state: _States) -> tuple[LogProbs, _States]:
         """One step of the search; see `Network`."""
         pairs = zip(self.networks, state.states, strict=True)
         log_probs, states = zip(*(network.step(last_ids, own) for network, own in pairs), strict=True)
@@ -119,16 +114,12 @@ class ModelNetwork:
     def __init__(self, model: Transformer) -> None:
         self.model = model
 
-    def start(
-        self, source_ids: Int[Tensor, "sentences source"], source_mask: Bool[Tensor, "sentences source"]
-    ) -> _RowsState:
+    def start(self, source_ids: SourceIds, source_mask: SourceMask) -> _RowsState:
         """Read the source; see `Network`."""
         source_ids, source_mask = pad_to_whole_rows(source_ids, source_mask, self.model.pad_id, self.model.longest)
         return _RowsState(self.model.start(self.model.encode(source_ids, source_mask), source_mask), 1)
 
-    def step(
-        self, last_ids: Int[Tensor, "sentences width"], state: _RowsState
-    ) -> tuple[Float[Tensor, "sentences width vocabulary"], _RowsState]:
+    def step(self, last_ids: LastIds, state: _RowsState) -> tuple[LogProbs, _RowsState]:
         """One step of the search; see `Network`."""
         logits, rows = self.model.decode_step(last_ids.flatten(), state.state)
         log_probs = logits.float().log_softmax(dim=-1)
@@ -318,9 +309,7 @@ class InferenceModel:
         self.vocabulary = model.config.vocabulary
         self.projection = precision.make_linear(model.projection.weight, model.projection.addend)
 
-    def start(
-        self, source_ids: Int[Tensor, "sentences source"], source_mask: Bool[Tensor, "sentences source"]
-    ) -> BeamDecoderState:
+    def start(self, source_ids: SourceIds, source_mask: SourceMask) -> BeamDecoderState:
         """Read the source; see `Network`."""
         if self.is_batch_invariant:
             source_ids, source_mask = pad_to_whole_rows(
@@ -350,9 +339,7 @@ class InferenceModel:
         memory = tuple(layer.read_memory(x, sentences, capacity) for layer in self.decoder)
         return BeamDecoderState(memory, tuple(empty), source, x.new_empty(sentences, 1, 0))
 
-    def step(
-        self, last_ids: Int[Tensor, "sentences width"], state: BeamDecoderState
-    ) -> tuple[Float[Tensor, "sentences width vocabulary"], BeamDecoderState]:
+    def step(self, last_ids: LastIds, state: BeamDecoderState) -> tuple[LogProbs, BeamDecoderState]:
         """One step of the search, with log-probabilities in the compute type; `<pad>` has -inf."""
         sentences, width = last_ids.shape
         x = self._embed(last_ids, self.target_embedding, self.positions(1, state.length))
