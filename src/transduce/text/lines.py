@@ -55,7 +55,8 @@ def read_stream(stream: Iterable[bytes], name: str) -> Iterator[str]:
     number = 0
     try:
         for number, line in enumerate(stream, start=1):
-            text = _decode_line(line, name, number)
+            text = _decode_utf8(line, name, number)
+            text = text[:-2] if text.endswith("\r\n") else text.removesuffix("\n")
             yield text.removeprefix("\ufeff") if number == 1 else text
     except (OSError, EOFError, zlib.error, lzma.LZMAError) as error:
         raise CorpusError(
@@ -88,18 +89,13 @@ def _open(path: Path) -> io.BufferedReader:
         case ".xz":
             return io.BufferedReader(lzma.LZMAFile(path), _BLOCK)
         case ".zst":
-            zstandard = _import_zstandard(path)
+            try:
+                import zstandard  # noqa: PLC0415 - an optional package
+            except ImportError:
+                raise MissingExtraError("zstandard", "data", f"reading {path}") from None
             return io.BufferedReader(_ZstandardFile(path.open("rb"), zstandard), _BLOCK)
         case _:
             return path.open("rb")
-
-
-def _import_zstandard(path: Path) -> ModuleType:
-    try:
-        import zstandard  # noqa: PLC0415 - an optional package
-    except ImportError:
-        raise MissingExtraError("zstandard", "data", f"reading {path}") from None
-    return zstandard
 
 
 class _ZstandardFile(io.RawIOBase):
@@ -142,11 +138,6 @@ class _ZstandardFile(io.RawIOBase):
         except self._error as error:
             raise EOFError(str(error)) from None
         return b"".join(parts)
-
-
-def _decode_line(line: bytes, name: str, number: int) -> str:
-    text = _decode_utf8(line, name, number)
-    return text[:-2] if text.endswith("\r\n") else text.removesuffix("\n")
 
 
 def _decode_utf8(line: bytes, name: str, number: int) -> str:

@@ -121,40 +121,23 @@ class SpanCheck:
 
     def __init__(self, original: str, kinds: Collection[Kind]) -> None:
         self._kinds = kinds
-        self._original = _Contents.of(original, kinds)
+        spans = find_protected_spans(original, kinds)
+        tags = [span for span in spans if span.kind == "tag"]
+        has_words = [any(map(str.isalnum, original[tag.end : following.start])) for tag, following in pairwise(tags)]
+        num_full = list(accumulate(has_words, initial=0))  # gaps between tags that have words, in front of each tag
+        self._tags = [original[tag.start : tag.end] for tag in tags]
+        self._full_elements = {pair for pair in pair_tags(self._tags) if num_full[pair[0]] < num_full[pair[1]]}
+        self._numbers = Counter(original[span.start : span.end] for span in spans if span.kind == "number")
+        self._others = Counter(original[span.start : span.end] for span in spans if span.kind not in {"tag", "number"})
 
     def passes(self, text: str) -> bool:
         """Whether `text` has the spans of the original."""
-        found = _Contents.of(text, self._kinds)
+        found = SpanCheck(text, self._kinds)
         return (
-            found.tags == self._original.tags
-            and found.others == self._original.others
-            and all(found.numbers[number] == times for number, times in self._original.numbers.items())
-            and found.full_elements >= self._original.full_elements
-        )
-
-
-@dataclass(frozen=True)
-class _Contents:
-    """The spans of a text, and between which of its tags there are words."""
-
-    tags: list[str]
-    numbers: Counter[str]
-    others: Counter[str]
-    full_elements: set[tuple[int, int]]
-
-    @classmethod
-    def of(cls, text: str, kinds: Collection[Kind]) -> "_Contents":
-        spans = find_protected_spans(text, kinds)
-        tags = [span for span in spans if span.kind == "tag"]
-        texts = [text[tag.start : tag.end] for tag in tags]
-        has_words = [any(map(str.isalnum, text[tag.end : following.start])) for tag, following in pairwise(tags)]
-        num_full = list(accumulate(has_words, initial=0))  # gaps between tags that have words, in front of each tag
-        return cls(
-            tags=texts,
-            numbers=Counter(text[span.start : span.end] for span in spans if span.kind == "number"),
-            others=Counter(text[span.start : span.end] for span in spans if span.kind not in {"tag", "number"}),
-            full_elements={(first, last) for first, last in pair_tags(texts) if num_full[first] < num_full[last]},
+            found._tags == self._tags
+            and found._others == self._others
+            and all(found._numbers[number] == times for number, times in self._numbers.items())
+            and found._full_elements >= self._full_elements
         )
 
 
