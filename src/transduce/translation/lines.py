@@ -1,10 +1,11 @@
 """Translation of lines with all options, and tokens, confidence and alignment of a translated line."""
 
 import math
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from itertools import starmap
+from itertools import accumulate, starmap
 from typing import TYPE_CHECKING
 
 from transduce.config import SearchConfig
@@ -292,15 +293,10 @@ def _add_span_links(line: Line, bare: "Alignment") -> "Alignment":
 
 
 def _number_words(text: str) -> list[int | None]:
-    words: list[int | None] = []
-    number = -1
-    for place, character in enumerate(text):
-        if character.isspace():
-            words.append(None)
-            continue
-        if place == 0 or words[-1] is None:
-            number += 1
-        words.append(number)
+    """The number of the word that each character is part of; None for white space."""
+    words: list[int | None] = [None] * len(text)
+    for number, word in enumerate(re.finditer(r"\S+", text)):
+        words[slice(*word.span())] = [number] * len(word[0])
     return words
 
 
@@ -310,11 +306,8 @@ def _map_words(text: str, spans: Sequence[ProtectedSpan], bare: Sequence[str]) -
     for start, end in find_removed_places(text, spans):
         words[start:end] = [None] * (end - start)
     rest = [number for number in words if number is not None]
-    found, start = [], 0
-    for word in bare:
-        found.append(rest[start])
-        start += len(word)
-    return found
+    *starts, _ = accumulate(map(len, bare), initial=0)
+    return [rest[start] for start in starts]
 
 
 def describe_lines(

@@ -251,12 +251,12 @@ class Translator:
                 break
             found = self._find_constrained([encoded[place] for place in waiting], list(waiting.values()), num_best)
             results.update(zip(waiting, found, strict=True))
-            again: dict[int, TextConstraints] = {}
-            for place, own in waiting.items():
-                best = results[place].alternatives[0]
-                if best.score == -math.inf and (stricter := own.learn_spellings(self.tokenizer, best.pieces)) != own:
-                    again[place] = stricter
-            waiting = again
+            stricter = {
+                place: own.learn_spellings(self.tokenizer, results[place].alternatives[0].pieces)
+                for place, own in waiting.items()
+                if results[place].alternatives[0].score == -math.inf
+            }
+            waiting = {place: own for place, own in stricter.items() if own != waiting[place]}
         return [results[place] for place in range(len(encoded))]
 
     def draw_samples(

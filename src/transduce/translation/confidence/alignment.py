@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Float
 from torch import Tensor
 from torch.nn import functional as F
 
@@ -209,10 +209,15 @@ def _align_words(
     with _make_batches(decoder, sources, targets, first_line) as batches:
         for indices, batch in batches:
             sides = [sources[index] for index in indices], [targets[index] for index in indices]
-            by_word = sum_by_words(_weights(decoder.model, batch, head), *sides, head.offset)[:, 0]
-            weights, best = by_word.max(dim=-1)
+            by_piece = next(islice(_layer_weights(decoder.model, batch), head.layer, None))
+            by_piece = by_piece.mean(dim=1, keepdim=True) if head.head is None else by_piece[:, head.head, None]
+            weights, best = sum_by_words(by_piece, *sides, head.offset)[:, 0].max(dim=-1)
             for index, row_weights, row_best in zip(indices, weights.tolist(), best.tolist(), strict=True):
-                links[index] = _links(row_best, row_weights, targets[index])
+                # Padding and words without pieces have no weight, and no link.
+                counted = enumerate(zip(row_best, row_weights, targets[index].pieces, strict=False))
+                links[index] = tuple(
+                    Link(source, word, weight / len(pieces)) for word, (source, weight, pieces) in counted if weight > 0
+                )
     return [
         Alignment(source.words, target.words, found)
         for source, target, found in zip(sources, targets, links, strict=True)
@@ -239,19 +244,6 @@ def check_head(model: Transformer, head: AlignmentHead) -> None:
 
 def _layer_weights(model: Transformer, batch: Batch) -> Iterator[Float[Tensor, "batch heads target source"]]:
     return cross_attention_weights(model, batch.source_ids, batch.source_mask, batch.target_ids, batch.target_mask)
-
-
-def _weights(model: Transformer, batch: Batch, head: AlignmentHead) -> Float[Tensor, "batch 1 target source"]:
-    weights = next(islice(_layer_weights(model, batch), head.layer, None))
-    return weights.mean(dim=1, keepdim=True) if head.head is None else weights[:, head.head, None]
-
-
-def _links(best: Sequence[int], weights: Sequence[float], target: Words) -> tuple[Link, ...]:
-    """The links of one pair; padding and words without pieces have no weight, and no link."""
-    counted = zip(best, weights, target.pieces, strict=False)
-    return tuple(
-        Link(source, word, weight / len(pieces)) for word, (source, weight, pieces) in enumerate(counted) if weight > 0
-    )
 
 
 Positions = tuple[int, int]
@@ -416,14 +408,9 @@ def _sum_gains(
                 for offset in (0, 1):
                     linked = sum_by_words(candidates, *sides, offset).argmax(dim=-1).cpu().numpy()
                     for index, row in zip(indices, linked, strict=True):
-                        sums[layer, offset] += _sum_gain(gains[index], row)
-    return sums
-
-
-def _sum_gain(gain: Gain, linked: Int[np.ndarray, "candidates words"]) -> Float[np.ndarray, " candidates"]:
-    """The gain of one pair by candidate; `linked` has the source word of each target word, and of padding."""
-    num_words = gain.shape[1] if gain.size else 0
-    sums: np.ndarray = gain[linked[:, :num_words], np.arange(num_words)].sum(axis=1)
+                        gain = gains[index]
+                        num_words = gain.shape[1] if gain.size else 0  # those behind are padding
+                        sums[layer, offset] += gain[row[:, :num_words], np.arange(num_words)].sum(axis=1)
     return sums
 
 
@@ -456,14 +443,10 @@ def _make_lexical_gains(sources: Sequence[Words], targets: Sequence[Words]) -> l
     forward = LexicalModel.fit(pairs)
     backward = LexicalModel.fit([(target, source) for source, target in pairs])
     return [
-        _take_logarithms(forward.table(source, target)) + _take_logarithms(backward.table(target, source).T)
+        np.log(np.maximum(forward.table(source, target), LEAST_PROBABILITY))
+        + np.log(np.maximum(backward.table(target, source).T, LEAST_PROBABILITY))
         for source, target in pairs
     ]
-
-
-def _take_logarithms(probabilities: Gain) -> Gain:
-    logarithms: np.ndarray = np.log(np.maximum(probabilities, LEAST_PROBABILITY))
-    return logarithms
 
 
 def _normalize_word(word: str) -> str:

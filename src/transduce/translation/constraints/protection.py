@@ -98,17 +98,20 @@ class ProtectedSentence:
         """Whether a place has a letter or digit outside of spans and terms."""
         return any(self.text[index].isalnum() and not self._is_kept[index] for index in range(*place))
 
+    def find_kept(self, place: Place) -> list[ProtectedItem]:
+        """What is kept of a part of the sentence, at its places in that part."""
+        first, last = (bisect_left(self.kept, index, key=lambda kept: kept.place.start) for index in place)
+        return [
+            item._replace(place=Place(item.place.start - place.start, item.place.end - place.start))
+            for item in self.kept[first:last]
+        ]
+
     def make_request(self, place: Place) -> ConstrainedText:
         """The request to the search for a part of the sentence."""
-        first, last = (bisect_left(self.kept, index, key=lambda kept: kept.place.start) for index in place)
-        kept = self.kept[first:last]
-        spans = [
-            ProtectedSpan(item.place.start - place.start, item.place.end - place.start, item.kind)
-            for item in kept
-            if item.kind != "term"
-        ]
-        terms = [item.text for item in kept if item.kind == "term"]
-        return ConstrainedText(self.text[slice(*place)], tuple(spans), tuple(terms))
+        kept = self.find_kept(place)
+        spans = tuple(ProtectedSpan(*item.place, item.kind) for item in kept if item.kind != "term")
+        terms = tuple(item.text for item in kept if item.kind == "term")
+        return ConstrainedText(self.text[slice(*place)], spans, terms)
 
     def assemble_whole(self, proposals: Sequence[Translation]) -> tuple[str, Translation] | None:
         """The sentence with the first translation of its body that passes, and that; None if none passes."""
@@ -356,11 +359,7 @@ class _Line:
 
 def _divide_place(line: ProtectedSentence, place: Place, language: str, fits: Fits) -> list[Place]:
     """Divide a place of a line into parts that the model reads as wholes, as far as possible."""
-    first, last = (bisect_left(line.kept, index, key=lambda item: item.place.start) for index in place)
-    kept = [
-        (Place(item.place.start - place.start, item.place.end - place.start), item.kind)
-        for item in line.kept[first:last]
-    ]
-    hidden = [one for one, kind in kept if kind != "term"]
-    places = find_fitting_spans(line.text[slice(*place)], hidden, [one for one, _ in kept], language, fits)
+    kept = line.find_kept(place)
+    hidden = [item.place for item in kept if item.kind != "term"]
+    places = find_fitting_spans(line.text[slice(*place)], hidden, [item.place for item in kept], language, fits)
     return [Place(place.start + start, place.start + end) for start, end in places]
