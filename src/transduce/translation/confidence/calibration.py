@@ -11,6 +11,7 @@ import unicodedata
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from itertools import takewhile
 from pathlib import Path
 
 import numpy as np
@@ -88,23 +89,14 @@ def _spell_pieces(pieces: Sequence[str]) -> Iterator[tuple[Sequence[int], str]]:
     begin = 0
     while begin < len(shown):
         first = pieces[shown[begin]]
-        spelled = _read_bytes([pieces[number] for number in shown[begin : begin + _LONGEST_CHARACTER]])
+        ahead = (_BYTE.fullmatch(pieces[number]) for number in shown[begin : begin + _LONGEST_CHARACTER])
+        spelled = bytes(int(byte[1], 16) for byte in takewhile(bool, ahead) if byte)
         if spelled:
             text, size = _read_character(spelled)
         else:
             text, size = " \u2047 " if first == "<unk>" else first.replace("\u2581", " "), 1
         yield shown[begin : begin + size], text
         begin += size
-
-
-def _read_bytes(pieces: Sequence[str]) -> bytes:
-    found = bytearray()
-    for piece in pieces:
-        match = _BYTE.fullmatch(piece)
-        if match is None:
-            break
-        found.append(int(match[1], 16))
-    return bytes(found)
 
 
 def _read_character(spelled: bytes) -> tuple[str, int]:

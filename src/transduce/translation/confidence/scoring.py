@@ -22,6 +22,7 @@ from transduce.model import Transformer
 from transduce.search import Hypothesis
 from transduce.text import Tokenizer
 from transduce.translation.engines.engine import batch_by_length
+from transduce.translation.engines.inference_model import evaluation_mode
 from transduce.translation.options import DescribedFields, Token
 
 Pair = tuple[str, str]
@@ -82,13 +83,8 @@ class ForcedDecoder:
                         f"line {line}: the {name} has {len(ids)} tokens, </s> included; this model has learned "
                         f"positions up to {self.model.longest} (model.max_positions): split the pair or delete it"
                     )
-        was_training = self.model.training
-        self.model.eval()
-        try:
-            with torch.inference_mode():
-                yield self._batches(sources, targets)
-        finally:
-            self.model.train(was_training)
+        with evaluation_mode([self.model]), torch.inference_mode():
+            yield self._batches(sources, targets)
 
     def _batches(
         self, sources: Sequence[Sequence[int]], targets: Sequence[Sequence[int]]

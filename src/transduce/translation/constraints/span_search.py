@@ -129,14 +129,8 @@ def _find_place(span: RemovedSpan, linked: dict[int, list[int]], num_source: int
     if span.word == num_source:
         return num_target
     if span.opens:
-        for word in range(span.word, num_source):
-            if word in linked:
-                return min(linked[word])
-        return num_target
-    for word in range(span.word - 1, -1, -1):
-        if word in linked:
-            return max(linked[word]) + 1
-    return 0
+        return next((min(linked[word]) for word in range(span.word, num_source) if word in linked), num_target)
+    return next((max(linked[word]) + 1 for word in range(span.word - 1, -1, -1) if word in linked), 0)
 
 
 BEAM = 8

@@ -183,23 +183,23 @@ class _Attention:
         self.scale = cast("DotScore", attention.score).scale
         self.num_heads, self.d_k, self.d_v = attention.num_heads, attention.d_k, attention.d_v
         weight, bias, width = attention.projection.weight, attention.projection.bias, attention.query_width
+        self.widths = [width, width, attention.num_heads * attention.d_v]
         if is_cross_attention:
             self.queries = precision.make_linear(weight[:width], bias[:width])
-            self.keys_and_values = precision.make_linear(weight[width:], bias[width:])
+            self.projection = precision.make_linear(weight[width:], bias[width:])
+            self.widths = self.widths[1:]
         else:
-            self.queries_keys_values = precision.make_linear(weight, bias)
-        self.widths = [width, width, attention.num_heads * attention.d_v]
+            self.projection = precision.make_linear(weight, bias)
         self.output = precision.make_linear(attention.output.weight, attention.output.bias)
 
-    def split_heads(self, projected: Tensor, sentences: int, d_head: int) -> Tensor:
-        """[rows, heads * d_head] as [sentences, heads, positions, d_head], without copying."""
-        return projected.view(sentences, -1, self.num_heads, d_head).transpose(1, 2)
+    def project(self, inputs: Tensor, sentences: int) -> list[Tensor]:
+        """Queries, keys and values of all heads; of the memory, keys and values."""
+        parts = self.projection(inputs).split_with_sizes(self.widths, dim=1)
+        return [self.split_heads(part, sentences) for part in parts]
 
-    def make_cache(self, keys: Tensor, values: Tensor, sentences: int, capacity: int) -> KeyValueCache:
-        """Projected keys and values in the layout of the products below."""
-        return KeyValueCache.from_positions(
-            self.split_heads(keys, sentences, self.d_k), self.split_heads(values, sentences, self.d_v), capacity
-        )
+    def split_heads(self, projected: Tensor, sentences: int) -> Tensor:
+        """[rows, heads * d_head] as [sentences, heads, positions, d_head], without copying."""
+        return projected.view(sentences, -1, self.num_heads, projected.size(1) // self.num_heads).transpose(1, 2)
 
     def attend(self, queries: Tensor, cache: KeyValueCache, mask: Tensor | None, residual: Tensor) -> Tensor:
         """Attention of `queries` [sentences, heads, width, d_k] to all positions, and W^O.
@@ -228,10 +228,8 @@ class _EncoderLayer:
         attention = self.attention
 
         def attend(inputs: Tensor, residual: Tensor) -> Tensor:
-            queries, keys, values = attention.queries_keys_values(inputs).split_with_sizes(attention.widths, dim=1)
-            cache = attention.make_cache(keys, values, sentences, capacity)
-            queries = attention.split_heads(queries, sentences, attention.d_k)
-            return attention.attend(queries, cache, mask, residual)
+            queries, keys, values = attention.project(inputs, sentences)
+            return attention.attend(queries, KeyValueCache.from_positions(keys, values, capacity), mask, residual)
 
         x = self.residuals[0](x, attend)
         return self.residuals[1](x, self.feed_forward)
@@ -250,9 +248,8 @@ class _DecoderLayer:
 
     def read_memory(self, memory: Tensor, sentences: int, capacity: int) -> KeyValueCache:
         """Keys and values of the memory, which stay the same for every token."""
-        attention = self.cross_attention
-        keys, values = attention.keys_and_values(memory).split_with_sizes(attention.widths[1:], dim=1)
-        return attention.make_cache(keys, values, sentences, capacity)
+        keys, values = self.cross_attention.project(memory, sentences)
+        return KeyValueCache.from_positions(keys, values, capacity)
 
     def __call__(
         self,
@@ -266,19 +263,13 @@ class _DecoderLayer:
         width = len(x) // sentences
 
         def attend_to_past(inputs: Tensor, residual: Tensor) -> Tensor:
-            attention = self.self_attention
-            queries, keys, values = attention.queries_keys_values(inputs).split_with_sizes(attention.widths, dim=1)
-            past.write(
-                state.used - width,
-                attention.split_heads(keys, sentences, attention.d_k),
-                attention.split_heads(values, sentences, attention.d_v),
-            )
-            queries = attention.split_heads(queries, sentences, attention.d_k)
-            return attention.attend(queries, past, visible, residual)
+            queries, keys, values = self.self_attention.project(inputs, sentences)
+            past.write(state.used - width, keys, values)
+            return self.self_attention.attend(queries, past, visible, residual)
 
         def attend_to_memory(inputs: Tensor, residual: Tensor) -> Tensor:
             attention = self.cross_attention
-            queries = attention.split_heads(attention.queries(inputs), sentences, attention.d_k)
+            queries = attention.split_heads(attention.queries(inputs), sentences)
             return attention.attend(queries, memory, source, residual)
 
         x = self.residuals[0](x, attend_to_past)
