@@ -59,11 +59,7 @@ def has_packed_bfloat16() -> bool:
     return is_supported is None or bool(is_supported())
 
 
-COMPUTE_DTYPES: dict[str, torch.dtype] = {
-    "float32": torch.float32,
-    "bfloat16": torch.bfloat16,
-    "int8": torch.float32,
-}
+COMPUTE_DTYPES: dict[str, torch.dtype] = {"float32": torch.float32, "bfloat16": torch.bfloat16, "int8": torch.float32}
 
 
 @dataclass(frozen=True)

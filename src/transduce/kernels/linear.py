@@ -27,9 +27,7 @@ class Linear(nn.Linear):
     """
 
     def forward(
-        self,
-        inputs: Float[Tensor, "*batch width"],
-        rows: slice | None = None,
+        self, inputs: Float[Tensor, "*batch width"], rows: slice | None = None
     ) -> Float[Tensor, "*batch outputs"]:
         """For any number of leading axes; the outputs of the given `rows` of W alone, if not all are needed."""
         # A slice of all rows would be the same, but its gradient is copied into a matrix of zeros.
@@ -152,9 +150,7 @@ _EXACT = 1024
 """Products of two numbers in int8 whose sum float32 holds exactly, in any order: 127 * 127 * 1024 < 2^24."""
 
 
-def quantize_rows(
-    rows: Float[Tensor, "rows width"],
-) -> tuple[Int8[Tensor, "rows width"], Float[Tensor, " rows"]]:
+def quantize_rows(rows: Float[Tensor, "rows width"]) -> tuple[Int8[Tensor, "rows width"], Float[Tensor, " rows"]]:
     """Integers from -127 to 127, and for each row the scale that they are to be multiplied by.
 
     A row whose greatest number is so small that 127 divided by it is infinite is zero. The scale of a row with NaN or

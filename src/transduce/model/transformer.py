@@ -8,12 +8,7 @@ from torch import Tensor, nn
 
 from transduce.config import TransformerConfig
 from transduce.kernels.layers import pad_keys
-from transduce.model.attention import (
-    Attend,
-    KeysAndValues,
-    MultiHeadAttention,
-    attention_weights,
-)
+from transduce.model.attention import Attend, KeysAndValues, MultiHeadAttention, attention_weights
 from transduce.model.embeddings import LearnedPositions, OutputProjection, TokenEmbedding, make_positions
 from transduce.model.stacks import Decoder, DecoderState, Encoder
 from transduce.model.sublayers import Dropout, FeedForward

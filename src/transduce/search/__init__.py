@@ -11,13 +11,7 @@ from transduce.lazy_imports import import_on_first_use
 if TYPE_CHECKING:
     from transduce.search.beam import SearchState, StepFunction, beam_search
     from transduce.search.constraints import LogitsProcessor
-    from transduce.search.interface import (
-        Constraints,
-        Hypothesis,
-        Sampling,
-        SearchTask,
-        length_penalty,
-    )
+    from transduce.search.interface import Constraints, Hypothesis, Sampling, SearchTask, length_penalty
     from transduce.search.sampling import sample_search
 else:
     __getattr__ = import_on_first_use(

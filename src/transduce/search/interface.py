@@ -149,18 +149,10 @@ needs a new kernel."""
 
 def compact_batch(is_done: Sequence[bool]) -> list[int]:
     """Indices of the sentences that stay in a batch: those not done, and some that are done up to the next size."""
-    num_live = len(is_done) - sum(is_done)
-    size = -(-num_live // _FULL) * _FULL if num_live > _FULL // 2 else 1 << (num_live - 1).bit_length()
-    if size >= len(is_done):
-        return list(range(len(is_done)))
-    spare = size - num_live
-    stay = []
-    for place, done in enumerate(is_done):
-        if done and spare == 0:
-            continue
-        spare -= done
-        stay.append(place)
-    return stay
+    live = [place for place, done in enumerate(is_done) if not done]
+    size = -(-len(live) // _FULL) * _FULL if len(live) > _FULL // 2 else 1 << (len(live) - 1).bit_length()
+    finished = [place for place, done in enumerate(is_done) if done]
+    return sorted(live + finished[: size - len(live)])
 
 
 def check_settings(beam: int, num_best: int, alpha: float) -> None:

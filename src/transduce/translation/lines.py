@@ -59,11 +59,6 @@ class Line:
         """Whether the score of the translation is known."""
         return not self.has_failed and (self.how is None or bool(self.translation.alternatives[0].pieces))
 
-    @property
-    def is_calibrated(self) -> bool:
-        """Whether a calibrated model knows the confidence of the translation: not if it was joined from parts."""
-        return bool(self.translation.alternatives[0].pieces) and not self.has_failed and self.translation.num_parts == 1
-
     @cached_property
     def bare_texts(self) -> tuple[str, str]:
         """Source and translation without the spans, as the model reads and writes them."""
@@ -159,10 +154,7 @@ class LineTranslator:
         return own if self._constraints is None else self._constraints.combine(own)
 
     def _translate_once(
-        self,
-        translator: Translator,
-        texts: Sequence[str | EncodedText],
-        constraints: Sequence[TextConstraints | None],
+        self, translator: Translator, texts: Sequence[str | EncodedText], constraints: Sequence[TextConstraints | None]
     ) -> list[Line]:
         """Translate lines without the guard; they are encoded unless spans are kept."""
         options = self.options
@@ -209,12 +201,7 @@ class LineTranslator:
     def _translate_with_spans(self, span_search: SpanSearch, sources: Sequence[str]) -> list[Line]:
         kinds, language = self.options.protect, self.translator.source_language
         kept = translate_protected(
-            sources,
-            span_search.search,
-            kinds=kinds,
-            glossary=self._glossary,
-            language=language,
-            fits=span_search.fits,
+            sources, span_search.search, kinds=kinds, glossary=self._glossary, language=language, fits=span_search.fits
         )
         return [
             Line(source, _make_translation(one), one.how, tuple(pair_spans(source, one.text, kinds)), one.is_given_up)
@@ -342,7 +329,8 @@ def describe_lines(
 
 def _describe_line(line: Line, alignment: "Alignment | None", confidence: "Confidence | None") -> TranslatedSentence:
     best = line.translation.alternatives[0]
-    known = confidence if line.is_calibrated else None
+    is_joined = not best.pieces or line.translation.num_parts > 1
+    known = None if is_joined or line.has_failed else confidence
     words = [] if known is None else known.words(best.pieces, best.token_scores)
     return TranslatedSentence(
         source=line.source,

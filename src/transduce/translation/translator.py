@@ -260,12 +260,7 @@ class Translator:
         return [results[place] for place in range(len(encoded))]
 
     def draw_samples(
-        self,
-        texts: Sequence[str | EncodedText],
-        num_samples: int,
-        *,
-        sampling: Sampling | None = None,
-        seed: int = 1,
+        self, texts: Sequence[str | EncodedText], num_samples: int, *, sampling: Sampling | None = None, seed: int = 1
     ) -> list[Translation]:
         """`num_samples` translations of each text drawn at random, the same for the same text and seed."""
         encoded = self.encode(texts)

@@ -126,10 +126,7 @@ _FUNCTIONS: dict[str, tuple[Any, tuple[Any, ...]]] = {
     "run_search": (c_int32, (c_void_p, c_void_p)),
     "apply_linear": (None, (c_void_p, c_void_p, c_uint64, c_void_p, c_void_p, c_int32, c_void_p, c_void_p)),
     "normalize_rows": (None, (c_void_p, c_void_p, c_uint64, c_int32, c_uint64, c_void_p)),
-    "attend": (
-        None,
-        (c_void_p, c_int32, c_void_p, c_void_p, c_int32, c_int32, c_int32, c_float, c_void_p, c_void_p),
-    ),
+    "attend": (None, (c_void_p, c_int32, c_void_p, c_void_p, c_int32, c_int32, c_int32, c_float, c_void_p, c_void_p)),
     "attend_to_slots": (
         None,
         (c_void_p, c_void_p, c_void_p, c_void_p, c_int32, c_int32, c_int32, c_float, c_void_p, c_void_p),

@@ -137,10 +137,7 @@ def divide_lines(encode: Encode, lines: Sequence[str]) -> list[Words]:
 
 
 def sum_by_words(
-    weights: Float[Tensor, "batch heads target source"],
-    sources: Sequence[Words],
-    targets: Sequence[Words],
-    offset: int,
+    weights: Float[Tensor, "batch heads target source"], sources: Sequence[Words], targets: Sequence[Words], offset: int
 ) -> Float[Tensor, "batch heads target_words source_words"]:
     """Attention between words, the sum of that between their pieces; 0 where a line has fewer words than others.
 

@@ -252,11 +252,7 @@ class _DecoderLayer:
         return KeyValueCache.from_positions(keys, values, capacity)
 
     def __call__(
-        self,
-        x: Tensor,
-        caches: Sequence[KeyValueCache],
-        state: BeamDecoderState,
-        masks: tuple[Tensor, Tensor | None],
+        self, x: Tensor, caches: Sequence[KeyValueCache], state: BeamDecoderState, masks: tuple[Tensor, Tensor | None]
     ) -> Tensor:
         (past, memory), (visible, source) = caches, masks
         sentences = past.keys.size(0) // past.num_heads

@@ -14,15 +14,7 @@ from transduce.config import SearchConfig
 from transduce.kernels.device import map_on_cores, resolve_precision
 from transduce.kernels.hardware import Precision
 from transduce.model import Transformer
-from transduce.search import (
-    Constraints,
-    Hypothesis,
-    Sampling,
-    SearchState,
-    SearchTask,
-    beam_search,
-    sample_search,
-)
+from transduce.search import Constraints, Hypothesis, Sampling, SearchState, SearchTask, beam_search, sample_search
 from transduce.translation.engines.compiled_engine import CompiledEngine
 from transduce.translation.engines.compiled_network import CompiledNetwork, make_network
 from transduce.translation.engines.engine import (
