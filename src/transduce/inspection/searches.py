@@ -30,8 +30,8 @@ from transduce.search.constraints import Automaton
 from transduce.search.interface import backtrack
 from transduce.text import Tokenizer
 from transduce.translation import Network, Translator
-from transduce.translation.engines.compiled_network import make_network
 from transduce.translation.engines.engine import MOST_PROBABILITIES, make_logits_processor
+from transduce.translation.engines.inference_model import make_network
 from transduce.translation.translator import make_single_line
 
 

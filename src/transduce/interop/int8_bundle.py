@@ -15,7 +15,7 @@ from transduce.config import SearchConfig
 from transduce.kernels.device import resolve_precision
 from transduce.text import Tokenizer
 from transduce.translation import NativeEngine, batch_by_length
-from transduce.translation.engines.compiled_network import make_network
+from transduce.translation.engines.inference_model import make_network
 
 _PRECISION: Final = "int8"
 _BATCH_TOKENS = 4096

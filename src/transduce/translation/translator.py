@@ -355,7 +355,7 @@ def _load_compiled_engine(bundle: Bundle, end_id: int, precision: Precision) -> 
 
     def load_native() -> "NativeEngine":
         from transduce.bundle.weights import make_model  # noqa: PLC0415 - loads PyTorch
-        from transduce.translation.engines.compiled_network import CompiledNetwork  # noqa: PLC0415 - loads PyTorch
+        from transduce.translation.engines.inference_model import CompiledNetwork  # noqa: PLC0415 - loads PyTorch
         from transduce.translation.engines.network_engine import NativeEngine  # noqa: PLC0415 - loads PyTorch
 
         network = make_model(config, weights, str(bundle.folder))

@@ -18,8 +18,13 @@ from transduce.kernels.native.search import FoundHypothesis, run_beam_search
 from transduce.model import Transformer
 from transduce.search import Hypothesis, Sampling, SearchTask, beam_search
 from transduce.translation import NativeEngine, NetworkEngine
-from transduce.translation.engines.compiled_network import CompiledNetwork, make_network
-from transduce.translation.engines.inference_model import InferenceModel, ModelNetwork, Network
+from transduce.translation.engines.inference_model import (
+    CompiledNetwork,
+    InferenceModel,
+    ModelNetwork,
+    Network,
+    make_network,
+)
 
 END = 1
 LENGTHS = (7, 3, 7, 1)

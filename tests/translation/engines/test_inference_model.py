@@ -11,7 +11,7 @@ from torch import Tensor
 from transduce.kernels import device as device_module
 from transduce.kernels.device import ComputePrecision, has_packed_bfloat16
 from transduce.model import Transformer
-from transduce.translation.engines.inference_model import ModelNetwork, Network, has_inference_model, make_torch_network
+from transduce.translation.engines.inference_model import InferenceModel, ModelNetwork, Network, has_inference_model
 
 LENGTHS = (7, 3, 7, 1)
 VARIANTS = [
@@ -73,13 +73,14 @@ def test_equals_the_model_whatever_goes_on_and_leaves(
 ) -> None:
     model = make_model(seed=3, **settings)
     assert has_inference_model(model.config) == (not {"additive", "batch"} & set(settings.values()))
-    walk(model, make_torch_network(model, ComputePrecision(torch.float32)), 24, tolerance=1e-5)
+    if has_inference_model(model.config):
+        walk(model, InferenceModel(model, ComputePrecision(torch.float32)), 24, tolerance=1e-5)
     walk(model, ModelNetwork(model), 8, tolerance=1e-5)
 
 
 def test_bfloat16_is_close(make_model: Callable[..., Transformer]) -> None:
     model = make_model(seed=3, num_decoder_layers=2)
-    walk(model, make_torch_network(model, ComputePrecision(torch.bfloat16)), 24, tolerance=0.15)
+    walk(model, InferenceModel(model, ComputePrecision(torch.bfloat16)), 24, tolerance=0.15)
 
 
 def test_large_products_alone_in_bfloat16_are_closer(
@@ -88,7 +89,7 @@ def test_large_products_alone_in_bfloat16_are_closer(
     model = make_model(seed=3, num_decoder_layers=2)
     for least in (0, 5000):  # all products, and the projection alone
         monkeypatch.setattr(device_module, "LARGE", least)
-        network = make_torch_network(model, ComputePrecision(torch.float32, is_mixed=True))
+        network = InferenceModel(model, ComputePrecision(torch.float32, is_mixed=True))
         walk(model, network, 24, tolerance=0.1)
         # Where no large product in bfloat16 can be had, all are in float32.
         with pytest.raises(AssertionError) if has_packed_bfloat16() else nullcontext():
@@ -99,7 +100,7 @@ def test_many_rows_are_computed_as_few_are(make_model: Callable[..., Transformer
     model = make_model()
     source_ids, mask = (part[:1].expand(150, -1) for part in start(model))
     for dtype in (torch.float32, torch.bfloat16):
-        network = make_torch_network(model, ComputePrecision(dtype))
+        network = InferenceModel(model, ComputePrecision(dtype))
         with torch.inference_mode():
             state = network.start(source_ids, mask)
             found, _ = network.step(torch.full((150, 1), model.pad_id), state)

@@ -18,9 +18,12 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 from torch.nn import functional as F
 
+from transduce.bundle import model_tensors
 from transduce.kernels.device import ComputePrecision
 from transduce.kernels.key_value_cache import BeamDecoderState, KeyValueCache, compute_source_capacity
 from transduce.kernels.linear import pad_to_whole_rows
+from transduce.kernels.native.decoding import DecoderCache
+from transduce.kernels.native.library import Library, find_library
 from transduce.model import (
     DecoderLayer,
     DecoderState,
@@ -34,6 +37,7 @@ from transduce.model import (
 )
 from transduce.model.sublayers import ACTIVATIONS, EPSILON
 from transduce.search.beam import LastIds, LogProbs, StateT
+from transduce.translation.engines.compiled_engine import CompiledModel
 from transduce.translation.engines.engine import has_inference_model
 
 SourceIds = Int[Tensor, "sentences source"]
@@ -53,12 +57,23 @@ class Network(Protocol[StateT]):
         ...
 
 
-def make_torch_network(model: Transformer, precision: ComputePrecision) -> Network[Any]:
-    """The network of `model` with its weights as they are now, computed by PyTorch's operations in this precision.
+def make_network(model: Transformer, precision: ComputePrecision) -> Network[Any]:
+    """The network of `model` with its weights as they are now, computed in this precision.
 
-    Networks with additive attention or batch normalisation, which are rare, are computed by the model in float32.
+    In float32 and int8 on a processor it is `CompiledNetwork`, where the library of compiled kernels is there; else
+    `InferenceModel`. Additive attention and batch normalisation, which are rare, are computed by the model in float32.
+
+    Raises:
+        ConfigError: `TRANSDUCE_KERNELS` names no level of instruction sets, or one that is not there.
     """
-    return InferenceModel(model, precision) if has_inference_model(model.config) else ModelNetwork(model)
+    if not has_inference_model(model.config):
+        return ModelNetwork(model)
+    weight = model.source_embedding.weight
+    is_float32 = weight.dtype == precision.compute_dtype == torch.float32 and not precision.is_mixed
+    library = find_library() if weight.device.type == "cpu" and is_float32 else None
+    if library is None:
+        return InferenceModel(model, precision)
+    return CompiledNetwork.from_model(model, library, is_int8=precision.is_int8)
 
 
 def make_ensemble(networks: Sequence[Network[Any]]) -> Network[Any]:
@@ -137,6 +152,49 @@ def evaluation_mode(models: Sequence[Transformer]) -> Iterator[None]:
     finally:
         for model in training:
             model.train()
+
+
+class CompiledState:
+    """State of the compiled decoder for a batch; selecting and stepping modify it in place and return it.
+
+    Args:
+        cache: keys and values.
+    """
+
+    def __init__(self, cache: DecoderCache) -> None:
+        self.cache = cache
+
+    def select(self, sentences: Int[Tensor, " kept"] | None, parents: Int[Tensor, "kept width"]) -> "CompiledState":
+        """The state for the selected sentences and hypotheses; see `search.SearchState`."""
+        self.cache.select(None if sentences is None else sentences.tolist(), parents.tolist())
+        return self
+
+
+class CompiledNetwork:
+    """A `CompiledModel` as a `Network`."""
+
+    def __init__(self, model: CompiledModel) -> None:
+        self.model = model
+
+    @classmethod
+    def from_model(cls, model: Transformer, library: Library, *, is_int8: bool = False) -> "CompiledNetwork":
+        """The network of a model in float32 on a processor, whose embeddings it shares; see `CompiledModel`."""
+        weights = {name: tensor.detach().numpy() for name, tensor in model_tensors(model).items()}
+        return cls(CompiledModel(model.config, weights, library, is_int8=is_int8))
+
+    def start(self, source_ids: SourceIds, source_mask: SourceMask) -> CompiledState:
+        """Read the source; see `Network`."""
+        mask = source_mask.numpy()
+        _, places = mask.nonzero()
+        ids, lengths = source_ids.numpy()[mask], mask.sum(axis=1)
+        return CompiledState(self.model.read_source(ids, places, lengths, mask.shape[1]))
+
+    @torch.no_grad()
+    def step(self, last_ids: LastIds, state: CompiledState) -> tuple[LogProbs, CompiledState]:
+        """One step of the search; see `Network`."""
+        log_probs = torch.empty(*last_ids.shape, self.model.vocabulary)
+        self.model.step(last_ids.flatten().tolist(), state.cache, log_probs.data_ptr())
+        return log_probs, state
 
 
 _ROWS_AT_A_TIME = 64

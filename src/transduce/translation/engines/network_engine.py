@@ -16,7 +16,6 @@ from transduce.kernels.hardware import Precision
 from transduce.model import Transformer
 from transduce.search import Constraints, Hypothesis, Sampling, SearchState, SearchTask, beam_search, sample_search
 from transduce.translation.engines.compiled_engine import CompiledEngine
-from transduce.translation.engines.compiled_network import CompiledNetwork, make_network
 from transduce.translation.engines.engine import (
     SMALL_BATCH_SENTENCES,
     BatchEngine,
@@ -26,7 +25,13 @@ from transduce.translation.engines.engine import (
     count_token_bytes,
     make_logits_processor,
 )
-from transduce.translation.engines.inference_model import Network, evaluation_mode, make_ensemble
+from transduce.translation.engines.inference_model import (
+    CompiledNetwork,
+    Network,
+    evaluation_mode,
+    make_ensemble,
+    make_network,
+)
 
 _PROCESSOR = torch.device("cpu")
 
