@@ -117,6 +117,10 @@ LARGE = 2**19
 """Weights from which a product of a few rows is faster in bfloat16, on a processor that has it: 2 MB in float32."""
 
 
+Inputs = Float[Tensor, "rows width"]
+Outputs = Float[Tensor, "rows outputs"]
+
+
 class FrozenLinear:
     """A linear layer x W^T + b whose weights no longer change; they are the model's own where the type is the same.
 
@@ -131,17 +135,15 @@ class FrozenLinear:
         self.bias = None if bias is None else bias.detach().to(dtype)
         self._multiply: Callable[[Tensor, Tensor, Tensor | None], Tensor] = linear if is_batch_invariant else F.linear
 
-    def __call__(self, inputs: Float[Tensor, "rows width"]) -> Float[Tensor, "rows outputs"]:
+    def __call__(self, inputs: Inputs) -> Outputs:
         """The product x W^T + b."""
         return self._multiply(inputs, self.weight, self.bias)
 
-    def add(
-        self, inputs: Float[Tensor, "rows width"], others: Float[Tensor, "rows outputs"]
-    ) -> Float[Tensor, "rows outputs"]:
+    def add(self, inputs: Inputs, others: Outputs) -> Outputs:
         """The sum of the product and `others`."""
         return self(inputs).add_(others)
 
-    def relu(self, inputs: Float[Tensor, "rows width"]) -> Float[Tensor, "rows outputs"]:
+    def relu(self, inputs: Inputs) -> Outputs:
         """The greater of 0 and the product."""
         return self(inputs).relu_()
 
@@ -175,7 +177,7 @@ class Int8Linear(FrozenLinear):
         integers, self.scales = quantize_rows(self.weight)
         self.weight = integers.float()
 
-    def __call__(self, inputs: Float[Tensor, "rows width"]) -> Float[Tensor, "rows outputs"]:
+    def __call__(self, inputs: Inputs) -> Outputs:
         """The product x W^T + b."""
         integers, row_scales = quantize_rows(inputs)
         parts = zip(*(torch.split(part, _EXACT, dim=1) for part in (integers.float(), self.weight)), strict=True)
@@ -198,19 +200,17 @@ class PackedLinear(FrozenLinear):
         self._product_and_sum = operators._linear_pointwise.binary  # noqa: SLF001 - see above
         self.weight = operators._reorder_linear_weight(self.weight.contiguous(), None)  # noqa: SLF001 - see above
 
-    def __call__(self, inputs: Float[Tensor, "rows width"]) -> Float[Tensor, "rows outputs"]:
+    def __call__(self, inputs: Inputs) -> Outputs:
         """The product x W^T + b."""
         outputs: Tensor = self._product(inputs, self.weight, self.bias, "none", [], "")
         return outputs
 
-    def add(
-        self, inputs: Float[Tensor, "rows width"], others: Float[Tensor, "rows outputs"]
-    ) -> Float[Tensor, "rows outputs"]:
+    def add(self, inputs: Inputs, others: Outputs) -> Outputs:
         """The sum of the product and `others`, in one operation."""
         outputs: Tensor = self._product_and_sum(inputs, others, self.weight, self.bias, "add")
         return outputs
 
-    def relu(self, inputs: Float[Tensor, "rows width"]) -> Float[Tensor, "rows outputs"]:
+    def relu(self, inputs: Inputs) -> Outputs:
         """The greater of 0 and the product, in one operation."""
         outputs: Tensor = self._product(inputs, self.weight, self.bias, "relu", [], "")
         return outputs
@@ -225,17 +225,15 @@ class MixedPrecisionLinear(PackedLinear):
     def __init__(self, weight: Tensor, bias: Tensor | None) -> None:
         super().__init__(weight, bias, torch.bfloat16)
 
-    def __call__(self, inputs: Float[Tensor, "rows width"]) -> Float[Tensor, "rows outputs"]:
+    def __call__(self, inputs: Inputs) -> Outputs:
         """The product x W^T + b."""
         return super().__call__(inputs.bfloat16()).float()
 
-    def add(
-        self, inputs: Float[Tensor, "rows width"], others: Float[Tensor, "rows outputs"]
-    ) -> Float[Tensor, "rows outputs"]:
+    def add(self, inputs: Inputs, others: Outputs) -> Outputs:
         """The sum of the product and `others`, added up in float32."""
         return self(inputs).add_(others)
 
-    def relu(self, inputs: Float[Tensor, "rows width"]) -> Float[Tensor, "rows outputs"]:
+    def relu(self, inputs: Inputs) -> Outputs:
         """The greater of 0 and the product, in one operation."""
         return super().relu(inputs.bfloat16()).float()
 

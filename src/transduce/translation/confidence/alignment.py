@@ -98,9 +98,6 @@ class Alignment:
         return {"source": self.source, "target": self.target, "alignment": [link._asdict() for link in self.links]}
 
 
-Encode = Callable[[Sequence[str]], list[list[int]]]
-
-
 @dataclass(frozen=True)
 class Words:
     """A line divided into words.
@@ -125,7 +122,7 @@ def divide_pairs(tokenizer: Tokenizer, pairs: Sequence[tuple[str, str]]) -> tupl
     return divide_lines(tokenizer.encode_all, sources), divide_lines(tokenizer.encode_targets, targets)
 
 
-def divide_lines(encode: Encode, lines: Sequence[str]) -> list[Words]:
+def divide_lines(encode: Callable[[Sequence[str]], list[list[int]]], lines: Sequence[str]) -> list[Words]:
     """Divide lines into words with their pieces; `encode` gives the pieces of many texts at once.
 
     No piece reaches across white space, SentencePiece's rule for what it trains; so words are encoded one by one, and

@@ -89,11 +89,6 @@ class ProtectedSentence:
             and self._spans.passes(text)
         )
 
-    @property
-    def tags(self) -> list[ProtectedSpan]:
-        """The tags that are kept, in order."""
-        return [ProtectedSpan(*kept.place, "tag") for kept in self.kept if kept.kind == "tag"]
-
     def has_words(self, place: Place) -> bool:
         """Whether a place has a letter or digit outside of spans and terms."""
         return any(self.text[index].isalnum() and not self._is_kept[index] for index in range(*place))
@@ -328,7 +323,8 @@ def _translate_sentences(sources: Sequence[ProtectedSentence], search: Search) -
 class _Line:
     def __init__(self, text: str, kinds: Collection[Kind], glossary: Glossary, language: str, fits: Fits) -> None:
         self._whole = whole = ProtectedSentence(text, kinds, glossary)
-        between_tags = [Place(*place) for place in split_tagged_sentences(text, whole.tags, language)]
+        tags = [ProtectedSpan(*kept.place, "tag") for kept in whole.kept if kept.kind == "tag"]
+        between_tags = [Place(*place) for place in split_tagged_sentences(text, tags, language)]
         self._places = between_tags
         if whole.kept:  # what is free is divided by whoever translates it
             self._places = [part for place in between_tags for part in _divide_place(whole, place, language, fits)]

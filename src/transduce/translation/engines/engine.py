@@ -99,10 +99,9 @@ class BatchEngine:
     """What computes; a processor unless given."""
 
     _map_on_threads = staticmethod(map_on_threads)
+    """Computes batches on several threads of a processor."""
 
-    def __init__(
-        self, end_id: int, vocabulary: int, longest: int = sys.maxsize, count_token_bytes: Callable[[int], int] = int
-    ) -> None:
+    def __init__(self, end_id: int, vocabulary: int, longest: int, count_token_bytes: Callable[[int], int]) -> None:
         self.end_id, self.vocabulary, self.pad_id = end_id, vocabulary, vocabulary - 1
         self._longest, self._count_token_bytes = longest, count_token_bytes
 
