@@ -89,9 +89,7 @@ class DecoderState:
         """The state whose row i is row `index[i]` of this one: rows may be dropped, repeated and exchanged."""
 
         def choose(layers: tuple[KeysAndValues, ...]) -> tuple[KeysAndValues, ...]:
-            return tuple(
-                KeysAndValues(keys.index_select(0, index), values.index_select(0, index)) for keys, values in layers
-            )
+            return tuple(KeysAndValues(*(part.index_select(0, index) for part in layer)) for layer in layers)
 
         return replace(
             self,

@@ -93,6 +93,10 @@ class ProtectedSentence:
         """Whether a place has a letter or digit outside of spans and terms."""
         return any(self.text[index].isalnum() and not self._is_kept[index] for index in range(*place))
 
+    def make_copy(self, num_parts: int = 1) -> "ProtectedTranslation":
+        """The sentence as it stands, with its terms replaced."""
+        return ProtectedTranslation(self.copy, "copied", (), num_parts, is_given_up=self.has_words(self.body))
+
     def find_kept(self, place: Place) -> list[ProtectedItem]:
         """What is kept of a part of the sentence, at its places in that part."""
         first, last = (bisect_left(self.kept, index, key=lambda kept: kept.place.start) for index in place)
@@ -292,9 +296,7 @@ def translate_protected(
 
 
 def _translate_sentences(sources: Sequence[ProtectedSentence], search: Search) -> list[ProtectedTranslation]:
-    results = [
-        ProtectedTranslation(source.copy, "copied", is_given_up=source.has_words(source.body)) for source in sources
-    ]
+    results = [source.make_copy() for source in sources]
 
     with_words = [index for index, source in enumerate(sources) if source.has_words(source.body)]
     requests = [sources[index].make_request(sources[index].body) for index in with_words]
@@ -342,12 +344,7 @@ class _Line:
         pairs = zip(self.sentences, translations, strict=True)
         ways = {translation.how for sentence, translation in pairs if sentence.has_words(sentence.body)}
         if ways <= {"copied"} or not self._whole.passes(text):
-            return ProtectedTranslation(
-                self._whole.copy,
-                "copied",
-                num_parts=self._num_parts,
-                is_given_up=self._whole.has_words(self._whole.body),
-            )
+            return self._whole.make_copy(self._num_parts)
         searched = tuple(one for translation in translations for one in translation.searched)
         how: ProtectionMethod = "constrained" if ways <= {"free", "constrained"} else "in parts"
         return ProtectedTranslation(text, how, searched, self._num_parts)

@@ -154,15 +154,11 @@ def evaluation_mode(models: Sequence[Transformer]) -> Iterator[None]:
             model.train()
 
 
+@dataclass(frozen=True)
 class CompiledState:
-    """State of the compiled decoder for a batch; selecting and stepping modify it in place and return it.
+    """State of the compiled decoder for a batch; selecting and stepping modify its cache in place and return it."""
 
-    Args:
-        cache: keys and values.
-    """
-
-    def __init__(self, cache: DecoderCache) -> None:
-        self.cache = cache
+    cache: DecoderCache
 
     def select(self, sentences: Int[Tensor, " kept"] | None, parents: Int[Tensor, "kept width"]) -> "CompiledState":
         """The state for the selected sentences and hypotheses; see `search.SearchState`."""
