@@ -190,19 +190,6 @@ _TOO_MANY_PIECES = re.compile(r"Vocabulary size too high \(\d+\)\. Please set it
 _TOO_FEW_PIECES = re.compile(r"Vocabulary size is smaller than required_chars\. \d+ vs (\d+)")
 
 
-def _train_model(sentences: Iterable[str], num_pieces: int, algorithm: str, *, shrink: bool) -> bytes:
-    """A SentencePiece model of `num_pieces` pieces; with `shrink`, of the nearest number that the text allows."""
-    # SentencePiece has a sampler, too, but the sample is another one in every process.
-    sample = _sample(sentences, _MOST_SENTENCES[algorithm])
-    try:
-        return _train(sample, num_pieces, algorithm, exactly=not shrink)
-    except RuntimeError as error:
-        needed = _TOO_FEW_PIECES.search(str(error))
-        if not (shrink and needed):
-            raise _explain_error(error, num_pieces) from None
-        return _train(sample, int(needed[1]), algorithm, exactly=False)
-
-
 def _sample(sentences: Iterable[str], size: int) -> list[str]:
     """At most `size` sentences that are not blank, each as likely as the others to be among them; always the same."""
     sample: list[str] = []
@@ -238,9 +225,9 @@ def _train(sample: list[str], num_pieces: int, algorithm: str, *, exactly: bool)
     return model.getvalue()
 
 
-def _explain_error(error: RuntimeError, num_pieces: int) -> ConfigError | CorpusError:
-    # One more everywhere, for <pad>.
-    setting = f"text.vocabulary = {num_pieces + 1}"
+def _explain_error(error: RuntimeError, vocabulary: int) -> ConfigError | CorpusError:
+    # SentencePiece does not count <pad>: its numbers are one less.
+    setting = f"text.vocabulary = {vocabulary}"
     if most := _TOO_MANY_PIECES.search(str(error)):
         return ConfigError(
             f"{setting} is more than the training text has pieces for: set it to at most {int(most[1]) + 1}, "
@@ -330,9 +317,16 @@ class Tokenizer:
             ConfigError: The text is too little, or has too many characters, for `vocabulary`.
             CorpusError: There is no text.
         """
-        return cls.from_bytes(
-            _train_model(sentences, vocabulary - 1, algorithm, shrink=shrink), "the trained tokenizer"
-        )
+        # SentencePiece has a sampler, too, but the sample is another one in every process.
+        sample = _sample(sentences, _MOST_SENTENCES[algorithm])
+        try:
+            model = _train(sample, vocabulary - 1, algorithm, exactly=not shrink)
+        except RuntimeError as error:
+            needed = _TOO_FEW_PIECES.search(str(error))
+            if not (shrink and needed):
+                raise _explain_error(error, vocabulary) from None
+            model = _train(sample, int(needed[1]), algorithm, exactly=False)
+        return cls.from_bytes(model, "the trained tokenizer")
 
     @classmethod
     def load(cls, path: Path) -> "Tokenizer":
