@@ -27,6 +27,7 @@ from transduce.bundle.output import (
     check_writable,
     replace_folder,
     resolve_folder,
+    write_files,
 )
 from transduce.config import SearchConfig, TransformerConfig
 from transduce.errors import BundleError, ConfigError, OutputError, UserError
@@ -105,13 +106,9 @@ class Bundle:
             )
         if self._has_usual_weights:
             return
-        from transduce.bundle.weights import (  # noqa: PLC0415 - loads PyTorch
-            check_tensors,
-            make_empty_tensors,
-            read_tensors,
-        )
+        from transduce.bundle import weights  # noqa: PLC0415 - loads PyTorch
 
-        check_tensors(read_tensors(path), make_empty_tensors(self.model_config), str(path))
+        weights.check_tensors(weights.read_tensors(path), weights.make_empty_tensors(self.model_config), str(path))
 
     @property
     def _has_usual_weights(self) -> bool:
@@ -132,16 +129,11 @@ class Bundle:
         Raises:
             BundleError: the weights were changed since the bundle was opened.
         """
-        from transduce.bundle.weights import (  # noqa: PLC0415 - loads PyTorch
-            load_tensors,
-            make_empty_model,
-            read_tensors,
-        )
+        from transduce.bundle import weights  # noqa: PLC0415 - loads PyTorch
 
         check_files(self.folder, self.description, DESCRIPTION)
-        model = make_empty_model(self.model_config)
-        load_tensors(model, read_tensors(self.folder / WEIGHTS), str(self.folder / WEIGHTS))
-        return model.eval()
+        path = self.folder / WEIGHTS
+        return weights.make_model(self.model_config, weights.read_tensors(path), str(path))
 
     def load_tokenizer(self) -> Tokenizer:
         """The tokenizer that the network was trained with.
@@ -174,11 +166,7 @@ def save_bundle(
         OutputError: `folder` holds something else than a bundle.
         WriteError: writing failed; what was in `folder` is still there.
     """
-    from transduce.bundle.weights import (  # noqa: PLC0415 - loads PyTorch
-        check_tensors,
-        make_empty_tensors,
-        model_tensors,
-    )
+    from transduce.bundle import weights  # noqa: PLC0415 - loads PyTorch
 
     own = model.config.model_dump()
     if differing := [name for name, value in own.items() if getattr(description.model, name) != value]:
@@ -186,7 +174,8 @@ def save_bundle(
             f"{folder}: the model to save and its description differ in {', '.join(differing)}: "
             f"give the description the model's own config"
         )
-    check_tensors(model_tensors(model), make_empty_tensors(model.config), "the model to save")
+    expected = weights.make_empty_tensors(model.config)
+    weights.check_tensors(weights.model_tensors(model), expected, "the model to save")
     _check_vocabulary(tokenizer, model.config, folder / SOURCE_MODEL)
     with replace_folder(folder, marker=DESCRIPTION) as temporary:
         write_bundle(temporary, model, tokenizer, description)
@@ -215,17 +204,15 @@ def write_bundle(
         arrays = {name: tensor.detach().cpu().numpy() for name, tensor in tensors.items()}
         tensors = {name: from_numpy(array) for name, array in quantize_arrays(arrays).items()}
     write_tensors(folder / WEIGHTS, tensors)
-    for name, content in tokenizer.files.items():
-        (folder / name).write_bytes(content)
+    write_files(folder, tokenizer.files)
     changed = {
         "format_version": BUNDLE_VERSION,
         "precision": precision,
         "files": record_files(folder, [WEIGHTS, *tokenizer.files]),
     }
     complete = description.model_copy(update=changed)
-    (folder / DESCRIPTION).write_bytes(serialize_description(complete))
     card = model_card(complete, model.num_parameters)
-    (folder / MODEL_CARD).write_text(card, encoding="utf-8", newline="\n")
+    write_files(folder, {DESCRIPTION: serialize_description(complete), MODEL_CARD: card})
 
 
 def is_bundle(folder: Path) -> bool:
@@ -340,10 +327,7 @@ def _adopt_model(config: "RunConfig", bundle: Bundle) -> "RunConfig":
     if tokenizer is not None:
         if not _is_tokenizer_of(bundle, Path(tokenizer)):
             problems.append(f"  text.tokenizer = {tokenizer!r}, another than the bundle's")
-    elif "vocabulary" in config.text.model_fields_set and vocabulary not in {
-        "fitted",
-        bundle.model_config.vocabulary,
-    }:
+    elif "vocabulary" in config.text.model_fields_set and vocabulary not in {"fitted", bundle.model_config.vocabulary}:
         problems.append(f"  text.vocabulary = {vocabulary!r}, the bundle's is {bundle.model_config.vocabulary}")
     if problems:
         lines = "\n".join(problems)

@@ -18,7 +18,7 @@ import shutil
 import socket
 import stat
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from tempfile import TemporaryFile
@@ -62,6 +62,12 @@ def replace_file(path: Path) -> Iterator[Path]:
         raise
 
 
+def write_files(folder: Path, files: Mapping[str, str | bytes]) -> None:
+    """Write files by their names into `folder`; texts in UTF-8, with ends of lines as they are."""
+    for name, content in files.items():
+        (folder / name).write_bytes(content.encode() if isinstance(content, str) else content)
+
+
 def is_stream(path: Path) -> bool:
     """Whether `path` is, or links to, a terminal or another device, a pipe or a socket."""
     return path.exists() and not stat.S_ISREG(mode := path.stat().st_mode) and not stat.S_ISDIR(mode)
@@ -99,7 +105,7 @@ def lock_folder(folder: Path, lock: Path, timeout: float = 0) -> Iterator[None]:
     """
     from filelock import FileLock, Timeout  # noqa: PLC0415 - takes long to load, and readers need none
 
-    if _is_foreign_lock(lock):
+    if (content := _read_lock(lock)) and not content.startswith(_SIGNED):
         raise OutputError(
             f"{lock}: is in the place of a lock, which would remove it: move it, or choose another folder"
         )
@@ -107,9 +113,8 @@ def lock_folder(folder: Path, lock: Path, timeout: float = 0) -> Iterator[None]:
     try:
         holder.acquire()
     except Timeout:
-        raise BusyError(
-            f"{folder}: is in use by {_read_holder(lock)}; wait until that ends, or choose another folder"
-        ) from None
+        owner = _read_lock(lock) or "another process"
+        raise BusyError(f"{folder}: is in use by {owner}; wait until that ends, or choose another folder") from None
     try:
         yield
     finally:
@@ -126,19 +131,10 @@ def _write_holder(descriptor: int) -> None:
         os.write(descriptor, f"{_SIGNED}{os.getpid()} on {socket.gethostname()}".encode())
 
 
-def _is_foreign_lock(lock: Path) -> bool:
-    try:
-        content = lock.read_bytes()
-    except OSError:  # it is not there, or Windows lets nobody read it while it is held
-        return False
-    return bool(content) and not content.startswith(_SIGNED.encode())
-
-
-def _read_holder(lock: Path) -> str:
-    try:
-        return lock.read_text(encoding="utf-8") or "another process"
-    except OSError:
-        return "another process"
+def _read_lock(lock: Path) -> str:
+    with suppress(OSError):  # it is not there, or Windows lets nobody read it while it is held
+        return lock.read_text(encoding="utf-8", errors="replace")
+    return ""
 
 
 FORCE_ADVICE = "move it, choose another name, or replace it with --force"

@@ -77,14 +77,16 @@ def load_tensors(model: nn.Module, tensors: Mapping[str, Tensor], origin: str) -
         tensor.copy_(tensors[name])
 
 
-def make_model(config: TransformerConfig, arrays: Mapping[str, npt.NDArray[np.float32]], origin: str) -> Transformer:
+def make_model(
+    config: TransformerConfig, weights: Mapping[str, Tensor | npt.NDArray[np.float32]], origin: str
+) -> Transformer:
     """The network with copies of these weights, ready to translate (evaluation mode).
 
     Raises:
         BundleError: names, shapes or types are not the network's.
     """
     model = make_empty_model(config)
-    load_tensors(model, {name: torch.from_numpy(array) for name, array in arrays.items()}, origin)
+    load_tensors(model, {name: torch.as_tensor(weight) for name, weight in weights.items()}, origin)
     return model.eval()
 
 
