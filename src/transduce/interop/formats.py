@@ -9,14 +9,17 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, Optional, Protocol, runtime_checkable
 
+import torch
 from pydantic import Field
 from torch import Tensor
 
 from transduce.bundle import Bundle, Languages, is_bundle
 from transduce.bundle.manifest import render_card as render_template
 from transduce.config import SearchConfig, Settings, TransformerConfig
+from transduce.data import Batch
 from transduce.errors import BundleError, ConfigError, MissingExtraError
 from transduce.text import Tokenizer
+from transduce.translation import Engine, Network, batch_by_length
 
 
 @runtime_checkable
@@ -46,6 +49,54 @@ class Runtime(Protocol):
     def translate_greedily(self, sources: Sequence[Sequence[int]], max_lengths: Sequence[int]) -> list[list[int]]:
         """Greedy translations, each until `</s>`, which is included, or of `max_lengths` tokens."""
         ...
+
+
+_BATCH_TOKENS = 4096
+MOST_ROWS = 64
+"""Sentences of a batch: its log-probabilities should not take much memory."""
+
+
+class NetworkRuntime:
+    """A network that Transduce's own search can run, as `Runtime`: scores are computed as in it, token by token.
+
+    Args:
+        name: the program that computes the network, and its version.
+        network: the network.
+        engine: the engine that searches with it.
+        tokenizer: the tokenizer that travels with the model.
+    """
+
+    def __init__(self, name: str, network: Network[Any], engine: Engine, tokenizer: Tokenizer) -> None:
+        self.name = name
+        self._network, self._engine, self._tokenizer = network, engine, tokenizer
+
+    def encode(self, texts: Sequence[str]) -> list[list[int]] | None:
+        return list(map(self._tokenizer.as_source, self._tokenizer.encode_all(texts)))
+
+    def decode(self, ids: Sequence[Sequence[int]]) -> list[str] | None:
+        return list(map(self._tokenizer.decode, ids))
+
+    @torch.inference_mode()
+    def score_targets(self, sources: Sequence[Sequence[int]], targets: Sequence[Sequence[int]]) -> list[list[float]]:
+        found: list[list[float]] = [[] for _ in sources]
+        lengths = [max(len(source), len(target)) for source, target in zip(sources, targets, strict=True)]
+        pad_id = self._tokenizer.pad_id
+        for indices in batch_by_length(lengths, _BATCH_TOKENS, MOST_ROWS):
+            batch = Batch.from_ids([sources[index] for index in indices], [targets[index] for index in indices], pad_id)
+            state = self._network.start(batch.source_ids, batch.source_mask)
+            last_ids = torch.full((len(indices), 1), pad_id)
+            for next_ids in batch.target_ids.T:
+                log_probs, state = self._network.step(last_ids, state)
+                last_ids = next_ids[:, None]
+                scores = log_probs.gather(-1, last_ids[..., None]).flatten().tolist()
+                for index, score in zip(indices, scores, strict=True):
+                    found[index].append(score)
+        return [scores[: len(target)] for scores, target in zip(found, targets, strict=True)]
+
+    def translate_greedily(self, sources: Sequence[Sequence[int]], max_lengths: Sequence[int]) -> list[list[int]]:
+        most = max(max_lengths, default=1) + 1  # at its own limit, our search ends a translation
+        found = self._engine.search(sources, SearchConfig(beam=1, max_extra_length=most, max_length=most))
+        return [best.ids[:limit] for (best,), limit in zip(found, max_lengths, strict=True)]
 
 
 @runtime_checkable

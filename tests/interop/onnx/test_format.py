@@ -15,15 +15,14 @@ import torch
 from transduce.bundle import Bundle, BundleDescription, model_tensors, save_bundle
 from transduce.config import SearchConfig
 from transduce.errors import BundleError, MissingExtraError, UserError
+from transduce.interop import formats
 from transduce.interop import onnx as onnx_format
-from transduce.interop import onnx as onnx_runtime
 from transduce.interop.exchange import prove_export
 from transduce.interop.formats import ExportFormat, Runtime
 from transduce.interop.onnx import (
     CONFIG_FILE,
     FORMAT,
     OnnxNetwork,
-    OnnxRuntime,
     OnnxSettings,
     example_programs,
     onnx_card,
@@ -372,10 +371,10 @@ def bundle(make_bundle: Callable[..., Bundle], tmp_path: Path) -> Bundle:
 
 
 @pytest.fixture
-def runtime(bundle: Bundle, tmp_path: Path) -> OnnxRuntime:
+def runtime(bundle: Bundle, tmp_path: Path) -> Runtime:
     (tmp_path / "written").mkdir()
     FORMAT.write(bundle, tmp_path / "written", "float32")
-    return OnnxRuntime(tmp_path / "written")
+    return FORMAT.load(tmp_path / "written", bundle.load_tokenizer())
 
 
 def rows(seed: int, lengths: tuple[int, ...]) -> list[list[int]]:
@@ -383,15 +382,15 @@ def rows(seed: int, lengths: tuple[int, ...]) -> list[list[int]]:
     return [[*random.integers(2, 300, size=length - 1).tolist(), END] for length in lengths]
 
 
-def test_it_is_a_runtime(runtime: OnnxRuntime) -> None:
+def test_it_is_a_runtime(runtime: Runtime) -> None:
     assert isinstance(runtime, Runtime)
     assert runtime.name.startswith("ONNX Runtime 1.")
 
 
 def test_scores_of_targets_of_any_lengths_are_the_models(
-    bundle: Bundle, runtime: OnnxRuntime, monkeypatch: pytest.MonkeyPatch
+    bundle: Bundle, runtime: Runtime, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(onnx_runtime, "MOST_ROWS", 3)
+    monkeypatch.setattr(formats, "MOST_ROWS", 3)
     sources, targets = rows(1, (3, 9, 1, 6, 6)), rows(2, (8, 1, 4, 4, 12))
     model = bundle.load_model()
     for found, source, target in zip(runtime.score_targets(sources, targets), sources, targets, strict=True):
@@ -401,7 +400,7 @@ def test_scores_of_targets_of_any_lengths_are_the_models(
         assert found == pytest.approx(log_probs.gather(1, ids[1].T).squeeze(1).tolist(), abs=1e-5)
 
 
-def test_greedy_is_beam_search_with_a_beam_of_1(bundle: Bundle, runtime: OnnxRuntime) -> None:
+def test_greedy_is_beam_search_with_a_beam_of_1(bundle: Bundle, runtime: Runtime) -> None:
     sources = rows(3, (3, 9, 1, 6, 6, 2))
     engine = NativeEngine(bundle.load_model(), END)
     limit = 14
@@ -419,7 +418,7 @@ def test_greedy_is_beam_search_with_a_beam_of_1(bundle: Bundle, runtime: OnnxRun
     assert runtime.translate_greedily(sources, limits) == [ids[:most] for ids, most in zip(found, limits, strict=True)]
 
 
-def test_the_tokenizer_travels(bundle: Bundle, runtime: OnnxRuntime, texts: list[str]) -> None:
+def test_the_tokenizer_travels(bundle: Bundle, runtime: Runtime, texts: list[str]) -> None:
     tokenizer = bundle.load_tokenizer()
     ids = runtime.encode(texts[:20])
     assert ids == [[*row, END] for row in tokenizer.encode_all(texts[:20])]
@@ -444,7 +443,7 @@ def exported(make_bundle: Callable[..., Bundle], tmp_path: Path) -> Callable[...
 @pytest.fixture
 def engines(exported: Callable[..., tuple[Bundle, Path]]) -> tuple[NativeEngine, Engine]:
     bundle, folder = exported(num_encoder_layers=1, num_decoder_layers=2)
-    return NativeEngine(bundle.load_model(), END), onnx_runtime.load(folder)
+    return NativeEngine(bundle.load_model(), END), onnx_format.load(folder)
 
 
 @pytest.fixture
@@ -506,7 +505,7 @@ def test_threads_translate_as_one_does(engines: tuple[NativeEngine, Engine], sou
 
 def test_learned_positions_end(exported: Callable[..., tuple[Bundle, Path]], sources: list[list[int]]) -> None:
     bundle, folder = exported(positions="learned", max_positions=10, attention_score="additive")
-    native, engine = NativeEngine(bundle.load_model(), END), onnx_runtime.load(folder)
+    native, engine = NativeEngine(bundle.load_model(), END), onnx_format.load(folder)
     found = engine.search(sources, SEARCH)
     assert_same(found, native.search(sources, SEARCH))
     assert max(len(best[0].ids) for best in found) <= 10
@@ -522,5 +521,5 @@ def test_the_network_is_one(exported: Callable[..., tuple[Bundle, Path]]) -> Non
 def test_a_translator_stands_on_it(exported: Callable[..., tuple[Bundle, Path]], texts: list[str]) -> None:
     bundle, folder = exported()
     native = Translator.load(bundle.folder, device="cpu", precision="float32")
-    translator = Translator(onnx_runtime.load(folder), native.tokenizer, native.search, "en", "no")
+    translator = Translator(onnx_format.load(folder), native.tokenizer, native.search, "en", "no")
     assert translator.translate(["", *texts[:9]]) == native.translate(["", *texts[:9]])

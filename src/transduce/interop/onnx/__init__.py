@@ -3,14 +3,14 @@
 import re
 import sys
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
 import torch
-from jaxtyping import Bool, Float, Int, Int64
+from jaxtyping import Bool, Float, Int
 from numpy.typing import NDArray
 from pydantic import Field, ValidationError
 from torch import Tensor
@@ -18,9 +18,10 @@ from torch import Tensor
 from transduce import __version__
 from transduce.bundle import Bundle, BundleDescription, Languages
 from transduce.bundle.bundle import WEIGHTS
+from transduce.bundle.output import write_files
 from transduce.config import SearchConfig, Settings, TransformerConfig, first_problem
 from transduce.errors import BundleError, ConfigError, UserError
-from transduce.interop.formats import Runtime, import_optional, render_card, source_obstacles
+from transduce.interop.formats import NetworkRuntime, Runtime, import_optional, render_card, source_obstacles
 from transduce.interop.onnx.network import (
     ATTENTION_SCORES_OF_GRAPHS,
     CONSTANT,
@@ -34,7 +35,7 @@ from transduce.interop.onnx.network import (
     encoder_graph,
 )
 from transduce.text import Tokenizer
-from transduce.translation import NetworkEngine, batch_by_length
+from transduce.translation import NetworkEngine
 
 CONFIG_FILE = "config.json"
 ENCODER_FILE = "encoder.onnx"
@@ -216,51 +217,6 @@ def _open_session(onnxruntime: Any, path: Path, options: Any) -> Any:  # noqa: A
         raise BundleError(f"{path}: ONNX Runtime cannot read it: {error}; use an undamaged copy") from error
 
 
-BATCH_TOKENS = 4096
-MOST_ROWS = 64
-"""Sentences of a batch: its log-probabilities should not take much memory."""
-
-
-class OnnxRuntime:
-    """ONNX Runtime with an export loaded, as `Runtime`; everything is computed by the step, token by token."""
-
-    def __init__(self, folder: Path) -> None:
-        self._network = OnnxNetwork(folder)
-        self._engine = make_engine(self._network)
-        self._tokenizer = Tokenizer.load(folder)
-        self.name = self._network.runtime
-
-    def encode(self, texts: Sequence[str]) -> list[list[int]] | None:
-        return list(map(self._tokenizer.as_source, self._tokenizer.encode_all(texts)))
-
-    def decode(self, ids: Sequence[Sequence[int]]) -> list[str] | None:
-        return list(map(self._tokenizer.decode, ids))
-
-    def score_targets(self, sources: Sequence[Sequence[int]], targets: Sequence[Sequence[int]]) -> list[list[float]]:
-        found: list[list[float]] = [[] for _ in sources]
-        lengths = [max(len(source), len(target)) for source, target in zip(sources, targets, strict=True)]
-        for indices in batch_by_length(lengths, BATCH_TOKENS, MOST_ROWS):
-            source_ids, target_ids = (self._pad([rows[index] for index in indices]) for rows in (sources, targets))
-            state = self._network.start(source_ids, source_ids != self._tokenizer.pad_id)
-            last_ids = torch.full((len(indices), 1), self._tokenizer.pad_id)
-            for next_ids in target_ids.T:
-                log_probs, state = self._network.step(last_ids, state)
-                last_ids = next_ids[:, None]
-                scores = log_probs.gather(-1, last_ids[..., None]).flatten().tolist()
-                for index, score in zip(indices, scores, strict=True):
-                    found[index].append(score)
-        return [scores[: len(target)] for scores, target in zip(found, targets, strict=True)]
-
-    def translate_greedily(self, sources: Sequence[Sequence[int]], max_lengths: Sequence[int]) -> list[list[int]]:
-        most = max(max_lengths, default=1) + 1  # at its own limit, our search ends a translation
-        found = self._engine.search(sources, SearchConfig(beam=1, max_extra_length=most, max_length=most))
-        return [best.ids[:limit] for (best,), limit in zip(found, max_lengths, strict=True)]
-
-    def _pad(self, rows: Sequence[Sequence[int]]) -> Int64[Tensor, "rows length"]:
-        longest = max(map(len, rows))
-        return torch.tensor([[*row, *[self._tokenizer.pad_id] * (longest - len(row))] for row in rows])
-
-
 def make_engine(network: OnnxNetwork) -> NetworkEngine:
     """Transduce's search with this network: as many batches at a time as PyTorch has threads, each on one of them."""
     settings = network.settings
@@ -333,21 +289,20 @@ class OnnxFormat:
 
     def write(self, bundle: Bundle, path: Path, precision: str) -> None:
         model, tokenizer = bundle.load_model(), bundle.load_tokenizer()
-        (path / ENCODER_FILE).write_bytes(encoder_graph(model, precision))
-        (path / DECODER_STEP_FILE).write_bytes(decoder_step_graph(model, precision))
-        for name, content in tokenizer.files.items():
-            (path / name).write_bytes(content)
         settings = OnnxSettings.of(bundle.description, precision)
-        texts = {
+        files = {
+            ENCODER_FILE: encoder_graph(model, precision),
+            DECODER_STEP_FILE: decoder_step_graph(model, precision),
+            **tokenizer.files,
             CONFIG_FILE: settings.model_dump_json(indent=2) + "\n",
             "README.md": onnx_card(settings),
             **example_programs(is_joint=tokenizer.is_joint),
         }
-        for name, text in texts.items():
-            (path / name).write_text(text, encoding="utf-8", newline="\n")
+        write_files(path, files)
 
     def load(self, path: Path, tokenizer: Tokenizer) -> Runtime:  # noqa: ARG002 - the folder has its own
-        return OnnxRuntime(path)
+        network = OnnxNetwork(path)
+        return NetworkRuntime(network.runtime, network, make_engine(network), Tokenizer.load(path))
 
     def read_back(self, path: Path) -> Mapping[str, Tensor] | None:
         """Bytes have their scales elsewhere in the graph."""

@@ -9,7 +9,7 @@ Every function of `Layers` adds operations to a graph and returns the name of th
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, Protocol, runtime_checkable
+from typing import Any
 
 import numpy as np
 import torch
@@ -150,19 +150,6 @@ _ZERO = 128
 """The byte that stands for 0: products of signed bytes overflow on processors without instructions for them."""
 
 
-@runtime_checkable
-class Weights(Protocol):
-    """The way to keep matrices; vectors are always in float32."""
-
-    def add_matmul(self, inputs: str, weight: Tensor, bias: str, rows: slice | None = None) -> str:
-        """`inputs` [positions, width] times W^T, plus b; with all rows of W or some."""
-        ...
-
-    def add_gather(self, ids: str, weight: Tensor) -> str:
-        """The row of W for each of `ids`, in float32."""
-        ...
-
-
 class FloatWeights:
     """Matrices in float32, or in float16 and converted when the model is loaded; all is computed in float32."""
 
@@ -170,9 +157,11 @@ class FloatWeights:
         self._graph, self._dtype = graph, dtype
 
     def add_matmul(self, inputs: str, weight: Tensor, bias: str, rows: slice | None = None) -> str:
+        """`inputs` [positions, width] times W^T, plus b; with all rows of W or some."""
         return self._graph.operation("Gemm", inputs, self._add_float32_cast(self._matrix(weight, rows)), bias, transB=1)
 
     def add_gather(self, ids: str, weight: Tensor) -> str:
+        """The row of W for each of `ids`, in float32."""
         return self._add_float32_cast(self._graph.operation("Gather", self._matrix(weight), ids))
 
     def _matrix(self, weight: Tensor, rows: slice | None = None) -> str:
@@ -193,7 +182,7 @@ class IntegerWeights:
         self._graph = graph
 
     def add_matmul(self, inputs: str, weight: Tensor, bias: str, rows: slice | None = None) -> str:
-        """The order of operations is the one that ONNX Runtime computes in one piece."""
+        """As in `FloatWeights`; the order of operations is the one that ONNX Runtime computes in one piece."""
         graph = self._graph
         matrix, scale = self._matrix(weight, rows)
         rounded, input_scale, input_zero = graph.operations("DynamicQuantizeLinear", inputs, num_results=3)
@@ -216,6 +205,10 @@ class IntegerWeights:
         rounded = (np.rint(exact / scale[:, None]) + _ZERO).astype(np.uint8)
         name = self._graph.name_of(weight, rows)
         return self._graph.initializer(name, rounded), self._graph.initializer(f"{name}.scale", scale)
+
+
+Weights = FloatWeights | IntegerWeights
+"""The ways to keep matrices; vectors are always in float32."""
 
 
 def make_weights(graph: Graph, precision: str) -> Weights:
