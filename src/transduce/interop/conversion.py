@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Float
 from pydantic import ValidationError
 from sentencepiece import SentencePieceProcessor
 from torch import Tensor
@@ -45,11 +45,7 @@ def split_channels(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
 
 
 def interleave_channels(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """The inverse of `split_channels`.
-
-    Raises:
-        ValueError: a name is not that of a bundle's tensor.
-    """
+    """The inverse of `split_channels`."""
     return {name: _reorder_channels(name, tensor, back=True) for name, tensor in tensors.items()}
 
 
@@ -57,8 +53,9 @@ def _reorder_channels(name: str, tensor: Tensor, *, back: bool) -> Tensor:
     axis = _channel_axis(name)
     if axis is None:
         return tensor
-    halves = _split_order(tensor.size(axis))
-    return tensor.index_select(axis, halves.argsort() if back else halves)
+    interleaved = torch.arange(tensor.size(axis))
+    split = torch.cat([interleaved[0::2], interleaved[1::2]])
+    return tensor.index_select(axis, split.argsort() if back else split)
 
 
 def _channel_axis(name: str) -> int | None:
@@ -70,12 +67,6 @@ def _channel_axis(name: str) -> int | None:
     if name.endswith(_NEITHER):
         return None
     raise ValueError(f"{name}: is not the name of a tensor of a bundle")
-
-
-def _split_order(d_model: int) -> Int[Tensor, " {d_model}"]:
-    """For each split channel, the interleaved channel: even ones, then odd ones."""
-    in_order = torch.arange(d_model)
-    return torch.cat([in_order[0::2], in_order[1::2]])
 
 
 _MOST_DIFFERENT = 1e-6
@@ -118,6 +109,10 @@ def select_rows(
 ) -> Float[Tensor, "ours *width"]:
     """The given rows of a matrix or vector; row -1 is filled with `missing`."""
     return torch.cat([numbers, torch.full_like(numbers[:1], missing)])[torch.tensor(rows)]
+
+
+ROWS_ARE_TOKENS = ("source_embedding.weight", "target_embedding.weight", "projection.weight", "projection.bias")
+"""The tensors of a bundle that have a row for each token."""
 
 
 class TokenRows(NamedTuple):
@@ -316,9 +311,8 @@ class SentencePieceCodec:
         models = tokenizer.model_bytes, tokenizer.target_model_bytes
         self._source, self._target = (SentencePieceProcessor(model_proto=model) for model in models)
         self._tokenizer = tokenizer
-        unknown = frozenset() if tokenizer.is_joint else frozenset(json.loads(tokenizer.files[VOCABULARY])["target"])
-        pieces = tokenizer.pieces(range(tokenizer.pad_id))
-        self._ids = {piece: index for index, piece in enumerate(pieces) if piece not in unknown}
+        shared, source_only, _ = list_pieces(tokenizer)
+        self._ids = {piece: index for index, piece in enumerate([*shared, *source_only])}
 
     def encode(self, texts: Sequence[str]) -> list[list[int]]:
         """Ids of each text, `</s>` included."""
@@ -335,6 +329,14 @@ class SentencePieceCodec:
         texts = [self._target.decode_pieces(self._tokenizer.pieces(row)[:-1]) for row in ids]
         # A piece that only sources have stands for itself.
         return texts if self._tokenizer.is_joint else [text.replace("▁", " ").strip() for text in texts]
+
+
+def list_pieces(tokenizer: Tokenizer) -> tuple[list[str], list[str], list[str]]:
+    """All pieces but `<pad>`: those of both sides, of sources alone, and of targets alone."""
+    if tokenizer.is_joint:
+        return tokenizer.pieces(range(tokenizer.pad_id)), [], []
+    lists = json.loads(tokenizer.files[VOCABULARY])
+    return lists["shared"], lists["source"], lists["target"]
 
 
 def number_pieces(tokenizer: Tokenizer) -> dict[str, int]:

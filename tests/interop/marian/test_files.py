@@ -15,7 +15,6 @@ from transduce.interop.marian.files import (
     MarianSettings,
     decoder_settings,
     model_settings,
-    parse_settings,
     quote,
     read_archive,
     read_numbered,
@@ -42,7 +41,7 @@ version: v1.12.42 b7be0e964 2025-05-24 22:34:42 -0700
 
 
 def test_settings_of_marian_are_read() -> None:
-    assert parse_settings(SETTINGS, "model") == {
+    assert MarianSettings.parse(SETTINGS, "model").values == {
         "bert-train-type-embeddings": "true",
         "dim-vocabs": ["500", "600"],
         "input-types": [],
@@ -56,7 +55,7 @@ def test_settings_of_marian_are_read() -> None:
 def test_settings_that_people_write_are_read() -> None:
     text = "---\n# how to translate\nvocabs: [a.yml, 'b c.yml']\n\n"
     text += 'models:\n- one.npz\n- "two.npz"\nlanguage: no\nnone: []\n'
-    assert parse_settings(text, "decoder.yml") == {
+    assert MarianSettings.parse(text, "decoder.yml").values == {
         "vocabs": ["a.yml", "b c.yml"],
         "models": ["one.npz", "two.npz"],
         "language": "no",
@@ -87,14 +86,14 @@ def test_settings_that_people_write_are_read() -> None:
 )
 def test_anything_else_is_refused(text: str, words: str) -> None:
     with pytest.raises(BundleError) as caught:
-        parse_settings(text, "model")
+        MarianSettings.parse(text, "model")
     assert str(caught.value).startswith("model, line ")
     assert words in str(caught.value)
 
 
 def test_settings_have_a_size_that_settings_may_have() -> None:
     with pytest.raises(BundleError, match=r"model: has 1,048,577 characters, more than the 1,048,576"):
-        parse_settings("#" * (2**20 + 1), "model")
+        MarianSettings.parse("#" * (2**20 + 1), "model")
 
 
 def test_pieces_with_numbers_are_read() -> None:

@@ -12,6 +12,7 @@ from pathlib import Path
 from torch import Tensor
 
 from transduce.bundle import Bundle, Languages
+from transduce.bundle.output import write_files
 from transduce.errors import BundleError
 from transduce.interop import ctranslate2 as ctranslate2_format
 from transduce.interop.argos.splitter import splitter_model
@@ -153,15 +154,13 @@ class ArgosFormat:
             for file in (folder / "model").iterdir():
                 if file.name not in MODEL_FILES:
                     file.unlink()
-            (folder / TOKENIZER).write_bytes(bundle.load_tokenizer().model_bytes)
-            texts = {
+            names = {"source": language_name(source), "target": language_name(target)}
+            files = {
+                TOKENIZER: bundle.load_tokenizer().model_bytes,
                 "metadata.json": json.dumps(metadata, indent=2) + "\n",
-                "README.md": render_card(
-                    __file__, bundle.description, precision, source=language_name(source), target=language_name(target)
-                ),
+                "README.md": render_card(__file__, bundle.description, precision, **names),
             }
-            for name, text in texts.items():
-                (folder / name).write_text(text, encoding="utf-8", newline="\n")
+            write_files(folder, files)
             pack(folder, path)
 
     def load(self, path: Path, tokenizer: Tokenizer) -> Runtime:  # noqa: ARG002 - its own tokenizer is in the package

@@ -29,7 +29,13 @@ from torch import Tensor
 
 from transduce.config import SearchConfig, TransformerConfig
 from transduce.errors import BundleError
-from transduce.interop.conversion import classify_positions, compute_tensor2tensor_sinusoids, gather_tensors, split_name
+from transduce.interop.conversion import (
+    ROWS_ARE_TOKENS,
+    classify_positions,
+    compute_tensor2tensor_sinusoids,
+    gather_tensors,
+    split_name,
+)
 
 MODEL_FILE = "model.bin"
 FILE_VERSIONS = (3, 4, 5, 6)
@@ -228,7 +234,6 @@ class Variables:
         return sorted(self._variables.keys() - self._read)
 
 
-ROWS_ARE_TOKENS = ("source_embedding.weight", "target_embedding.weight", "projection.weight", "projection.bias")
 EMBEDDINGS = ("encoder/embeddings_0/weight", "decoder/embeddings/weight")
 PROJECTION = "decoder/projection/weight"
 POSITIONS = ("encoder/position_encodings/encodings", "decoder/position_encodings/encodings")

@@ -16,10 +16,12 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from transduce.bundle import Bundle, model_tensors
+from transduce.bundle.output import write_files
 from transduce.bundle.weights import read_tensors, write_tensors
 from transduce.config import SearchConfig, TransformerConfig, first_problem
 from transduce.errors import BundleError, ParityError, UserError
 from transduce.interop.conversion import (
+    ForeignVocabulary,
     TokenRows,
     arrange_token_matrices,
     classify_positions,
@@ -203,19 +205,20 @@ class HuggingFaceFormat:
         rounded = {name: tensor.to(getattr(torch, precision)) for name, tensor in tensors.items()}
         # Transformers wants to know that a file is not one of Flax or TensorFlow.
         write_tensors(path / WEIGHTS, rounded, {"format": "pt"})
-        for name, settings in {
+        settings = {
             "config.json": model_settings(description, tokenizer.end_id, precision),
             "generation_config.json": generation_settings(description, tokenizer.end_id),
             **tokenizer_settings(description, tokenizer),
-        }.items():
-            text = json.dumps(settings, ensure_ascii=False, indent=2) + "\n"
-            (path / name).write_text(text, encoding="utf-8", newline="\n")
-        (path / "source.spm").write_bytes(tokenizer.model_bytes)
-        (path / "target.spm").write_bytes(tokenizer.target_model_bytes)
+        }
         languages = description.languages
         codes = list(dict.fromkeys(filter(None, (languages.source, languages.target))))
-        card = render_card(__file__, description, precision, codes=codes)
-        (path / "README.md").write_text(card, encoding="utf-8", newline="\n")
+        files = {
+            **{name: json.dumps(one, ensure_ascii=False, indent=2) + "\n" for name, one in settings.items()},
+            "source.spm": tokenizer.model_bytes,
+            "target.spm": tokenizer.target_model_bytes,
+            "README.md": render_card(__file__, description, precision, codes=codes),
+        }
+        write_files(path, files)
 
     def load(self, path: Path, tokenizer: Tokenizer) -> Runtime:  # noqa: ARG002 - its own tokenizer is in the folder
         return TransformersRuntime(*load_folder(path))
@@ -380,8 +383,8 @@ def _widen_feed_forward(state: Mapping[str, Tensor], d_ff: int) -> dict[str, Ten
 def read_vocabulary(folder: Path, model: Foreign, tokenizer: Foreign) -> tuple[Tokenizer, TokenRows]:
     """Make the bundle's tokenizer for a model and a tokenizer of Transformers, and the ids of its tokens there.
 
-    The ids of the bundle are `<unk>`, `</s>`, the other pieces of both sides in their order in Transformers, those of
-    the source alone, those of the target alone, and `<pad>`. Ids of `tokenizer` without a piece get one.
+    Pieces are in their order in Transformers; see `ForeignVocabulary.make_tokenizer`. Ids of `tokenizer` without a
+    piece get one.
     """
     if type(tokenizer).__name__ != "MarianTokenizer":
         raise BundleError(
@@ -401,15 +404,9 @@ def read_vocabulary(folder: Path, model: Foreign, tokenizer: Foreign) -> tuple[T
         raise BundleError(f"{folder}: has {num_rows} embeddings for sources, {len(bias)} outputs and one vocabulary")
     # Else it could not decode those.
     tokenizer.decoder |= {index: piece for piece, index in target.items()}
-    shared = ("<unk>", "</s>", *(piece for piece in source if piece in target))
-    source_only, target_only = (
-        tuple(piece for piece in one if piece not in other) for one, other in ((source, target), (target, source))
-    )
     source_model, target_model = (Path(path).read_bytes() for path in tokenizer.spm_files)
-    ours = Tokenizer.with_vocabulary(
-        source_model, target_model, shared, str(folder), source_only=source_only, target_only=target_only
-    )
-    pieces = (*shared, *source_only, *target_only, "<pad>")
+    ours = ForeignVocabulary([*source], [*target]).make_tokenizer((source_model, target_model), str(folder))
+    pieces = ours.pieces(range(ours.vocabulary))
     return ours, TokenRows(*([(side | special).get(piece, -1) for piece in pieces] for side in (source, target)))
 
 

@@ -5,10 +5,9 @@ splits the channels between the layers. Marian is post-norm, Pegasus pre-norm; o
 Marian computes its table of positions and Pegasus has it among its weights.
 """
 
-import json
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 import torch
 from pydantic import JsonValue
@@ -16,10 +15,17 @@ from torch import Tensor
 
 from transduce.bundle import BundleDescription
 from transduce.config import TransformerConfig
-from transduce.interop.conversion import gather_tensors, interleave_channels, split_channels, split_name
+from transduce.interop.conversion import (
+    gather_tensors,
+    interleave_channels,
+    list_pieces,
+    number_pieces,
+    split_channels,
+    split_name,
+)
 from transduce.interop.formats import SECTION, ExportedSettings
 from transduce.model import sinusoids
-from transduce.text import VOCABULARY, Tokenizer
+from transduce.text import Tokenizer
 
 NUM_POSITIONS = 512
 """The smallest number of rows of an exported table of sinusoids, as in Marian's models on the Hub. Transformers
@@ -107,7 +113,7 @@ def generation_settings(description: BundleDescription, end_id: int) -> JsonObje
 
 def tokenizer_settings(description: BundleDescription, tokenizer: Tokenizer) -> dict[str, JsonObject]:
     """The files of Marian's tokenizer by name; a Pegasus model gets the same, because its ids are the bundle's."""
-    shared, source_only, target_only = _list_pieces(tokenizer)
+    shared, source_only, target_only = list_pieces(tokenizer)
     separate = bool(source_only or target_only)
     unknown, end, pad = tokenizer.pieces([tokenizer.unknown_id, tokenizer.end_id, tokenizer.pad_id])
     settings: JsonObject = {
@@ -123,7 +129,7 @@ def tokenizer_settings(description: BundleDescription, tokenizer: Tokenizer) -> 
         "split_special_tokens": True,
         "clean_up_tokenization_spaces": False,
     }
-    ids = {piece: index for index, piece in enumerate(tokenizer.pieces(range(tokenizer.vocabulary)))}
+    ids = number_pieces(tokenizer)
     files: dict[str, JsonObject] = {
         "tokenizer_config.json": settings,
         "vocab.json": {one: ids[one] for one in (*shared, *source_only, pad)},
@@ -131,14 +137,6 @@ def tokenizer_settings(description: BundleDescription, tokenizer: Tokenizer) -> 
     if separate:
         files["target_vocab.json"] = {one: ids[one] for one in (*shared, *target_only, pad)}
     return files
-
-
-def _list_pieces(tokenizer: Tokenizer) -> tuple[Sequence[str], Sequence[str], Sequence[str]]:
-    """All pieces but `<pad>`: those of both sides, of sources alone, and of targets alone."""
-    if tokenizer.is_joint:
-        return tokenizer.pieces(range(tokenizer.pad_id)), [], []
-    lists = json.loads(tokenizer.files[VOCABULARY])
-    return lists["shared"], lists["source"], lists["target"]
 
 
 def _longest_target(description: BundleDescription) -> int:

@@ -19,6 +19,7 @@ from pydantic import ValidationError
 from torch import Tensor
 
 from transduce.bundle import Bundle, model_tensors
+from transduce.bundle.output import write_files
 from transduce.config import SearchConfig, first_problem
 from transduce.errors import BundleError, ParityError, TransduceError
 from transduce.interop.conversion import (
@@ -27,6 +28,7 @@ from transduce.interop.conversion import (
     ForeignVocabulary,
     SentencePieceCodec,
     TokenRows,
+    list_pieces,
     make_tokenizer,
     number_pieces,
 )
@@ -233,18 +235,17 @@ class MarianFormat:
             (NEW_MODEL_FILE, model_settings(config, length, is_new=True), to_new_arrays(config, arrays)),
         ):
             write_archive(path / name, settings, _round_matrices(weights, getattr(torch, precision)))
-        for name, content in tokenizer.files.items():
-            (path / name).write_bytes(content)
         for name, pieces in _list_vocabularies(tokenizer).items():
             write_vocabulary(path / name, pieces)
-        names = _vocabulary_names(tokenizer)
-        if tokenizer.is_joint:
-            (path / SENTENCEPIECE_FILE).write_bytes(to_marian_order(tokenizer.model_bytes))
-        for name, text in {
-            DECODER_FILE: decoder_settings(description, [SENTENCEPIECE_FILE] * 2 if tokenizer.is_joint else names),
-            "README.md": render_card(__file__, description, precision, is_joint=tokenizer.is_joint),
-        }.items():
-            (path / name).write_text(text, encoding="utf-8", newline="\n")
+        is_joint, names = tokenizer.is_joint, _vocabulary_names(tokenizer)
+        files = {
+            **tokenizer.files,
+            DECODER_FILE: decoder_settings(description, [SENTENCEPIECE_FILE] * 2 if is_joint else names),
+            "README.md": render_card(__file__, description, precision, is_joint=is_joint),
+        }
+        if is_joint:
+            files[SENTENCEPIECE_FILE] = to_marian_order(tokenizer.model_bytes)
+        write_files(path, files)
 
     def load(self, path: Path, tokenizer: Tokenizer) -> Runtime:
         """Load Marian if the package `pymarian` is installed, otherwise CTranslate2 by its converter."""
@@ -301,8 +302,8 @@ def _list_vocabularies(tokenizer: Tokenizer) -> dict[str, list[str]]:
     pieces = tokenizer.pieces(marian_rows(tokenizer.vocabulary)[:-1])
     if tokenizer.is_joint:
         return {VOCABULARY_FILE: pieces}
-    lists = json.loads(tokenizer.files[VOCABULARY])
-    others = zip(VOCABULARY_FILES, (set(lists["target"]), set(lists["source"])), strict=True)
+    _, source_only, target_only = list_pieces(tokenizer)
+    others = zip(VOCABULARY_FILES, (set(target_only), set(source_only)), strict=True)
     return {
         name: [name_unnamed_row(row) if piece in other else piece for row, piece in enumerate(pieces)]
         for name, other in others

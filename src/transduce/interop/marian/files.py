@@ -4,7 +4,6 @@ import json
 import zipfile
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -12,7 +11,6 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 import yaml
-from numpy.lib.npyio import NpzFile
 from torch import Tensor
 
 from transduce.bundle import BundleDescription
@@ -24,36 +22,6 @@ Value = str | list[str]
 
 _MOST_CHARACTERS = 2**20
 _PLAIN_TAGS = {"tag:yaml.org,2002:str", "tag:yaml.org,2002:seq", "tag:yaml.org,2002:map"}
-
-
-def parse_settings(text: str, name: str) -> dict[str, Value]:
-    """Settings in YAML: names, each with a value or a list of values. Errors call the file `name`.
-
-    Every value is the text that stands there, so that `no` is a language and not false. PyYAML composes nodes and
-    constructs no objects from them.
-    """
-    if len(text) > _MOST_CHARACTERS:
-        raise BundleError(f"{name}: has {len(text):,} characters, more than the {_MOST_CHARACTERS:,} of any settings")
-    try:
-        root = yaml.compose(text, Loader=yaml.BaseLoader)
-    except (yaml.YAMLError, ValueError, OverflowError, RecursionError) as error:
-        mark = getattr(error, "problem_mark", None)
-        problem = getattr(error, "problem", None) or str(error)
-        raise BundleError(f"{name}, line {1 if mark is None else mark.line + 1}: is not YAML: {problem}") from None
-    if root is None:
-        return {}
-    if not isinstance(root, yaml.MappingNode) or root.flow_style:
-        raise BundleError(f"{name}, line 1: must be names with values, as in 'type: transformer'")
-    found: dict[str, Value] = {}
-    for key_node, value_node in root.value:
-        key = _node_text(key_node, name)
-        if key in found:
-            raise BundleError(f"{name}, line {key_node.start_mark.line + 1}: {key!r} stands there twice")
-        if isinstance(value_node, yaml.SequenceNode) and value_node.tag in _PLAIN_TAGS:
-            found[key] = [_node_text(item, name) for item in value_node.value]
-        else:
-            found[key] = _node_text(value_node, name)
-    return found
 
 
 def _node_text(node: yaml.Node, name: str) -> str:
@@ -128,8 +96,35 @@ class MarianSettings:
 
     @classmethod
     def parse(cls, text: str, name: str) -> "MarianSettings":
-        """Parse YAML, as `parse_settings` does."""
-        return cls(parse_settings(text, name), name)
+        """Parse settings in YAML: names, each with a value or a list of values. Errors call the file `name`.
+
+        Every value is the text that stands there, so that `no` is a language and not false. PyYAML composes nodes and
+        constructs no objects from them.
+        """
+        if len(text) > _MOST_CHARACTERS:
+            raise BundleError(
+                f"{name}: has {len(text):,} characters, more than the {_MOST_CHARACTERS:,} of any settings"
+            )
+        try:
+            root = yaml.compose(text, Loader=yaml.BaseLoader)
+        except (yaml.YAMLError, ValueError, OverflowError, RecursionError) as error:
+            mark = getattr(error, "problem_mark", None)
+            problem = getattr(error, "problem", None) or str(error)
+            raise BundleError(f"{name}, line {1 if mark is None else mark.line + 1}: is not YAML: {problem}") from None
+        if root is None:
+            return cls({}, name)
+        if not isinstance(root, yaml.MappingNode) or root.flow_style:
+            raise BundleError(f"{name}, line 1: must be names with values, as in 'type: transformer'")
+        found: dict[str, Value] = {}
+        for key_node, value_node in root.value:
+            key = _node_text(key_node, name)
+            if key in found:
+                raise BundleError(f"{name}, line {key_node.start_mark.line + 1}: {key!r} stands there twice")
+            if isinstance(value_node, yaml.SequenceNode) and value_node.tag in _PLAIN_TAGS:
+                found[key] = [_node_text(item, name) for item in value_node.value]
+            else:
+                found[key] = _node_text(value_node, name)
+        return cls(found, name)
 
     def text(self, key: str, default: str = "") -> str:
         """One value."""
@@ -271,36 +266,25 @@ def write_archive(path: Path, settings: str, arrays: Mapping[str, Tensor]) -> No
 
 def read_archive(path: Path) -> Archive:
     """Read the .npz file at `path`; pickles are refused."""
-    with _open_archive(path) as file:
-        text = _read_settings_text(file, path)
-        arrays = {name: file[name] for name in file.files if not name.startswith("special:")}
+    try:
+        with path.open("rb") as stream, np.load(stream, allow_pickle=False) as file:
+            arrays = {name: np.asarray(file[name]) for name in file.files}  # a member that is no array is bytes
+    except OSError as error:
+        raise BundleError(f"{path}: cannot be read: {error.strerror or error}") from None
+    except _DAMAGE as error:
+        raise BundleError(f"{path}: is no archive of arrays: {error}; give a model of Marian (.npz)") from None
+    if _SETTINGS not in arrays:
+        raise BundleError(f"{path}: has no {_SETTINGS}; give a model of Marian, with its settings inside")
+    try:
+        text = arrays[_SETTINGS].tobytes().partition(b"\0")[0].decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise BundleError(f"{path}: {_SETTINGS} is no text: {error}; use an undamaged copy") from None
+    arrays = {name: array for name, array in arrays.items() if not name.startswith("special:")}
     for name, array in arrays.items():
         if array.dtype not in (np.float32, np.float16):
             raise BundleError(f"{path}: {name} is of type {array.dtype}, must be float32 or float16")
     tensors = {name: torch.from_numpy(array.astype(np.float32)) for name, array in arrays.items()}
     return Archive(MarianSettings.parse(text, f"{path}, {_SETTINGS}"), tensors, text)
-
-
-@contextmanager
-def _open_archive(path: Path) -> Iterator[NpzFile]:
-    try:
-        with path.open("rb") as stream, np.load(stream, allow_pickle=False) as file:
-            yield file
-    except BundleError:
-        raise
-    except OSError as error:
-        raise BundleError(f"{path}: cannot be read: {error.strerror or error}") from None
-    except _DAMAGE as error:
-        raise BundleError(f"{path}: is no archive of arrays: {error}; give a model of Marian (.npz)") from None
-
-
-def _read_settings_text(file: NpzFile, path: Path) -> str:
-    if _SETTINGS not in file:
-        raise BundleError(f"{path}: has no {_SETTINGS}; give a model of Marian, with its settings inside")
-    try:
-        return file[_SETTINGS].tobytes().partition(b"\0")[0].decode("utf-8")
-    except UnicodeDecodeError as error:
-        raise BundleError(f"{path}: {_SETTINGS} is no text: {error}; use an undamaged copy") from None
 
 
 SENTENCEPIECE = ".spm"

@@ -20,6 +20,7 @@ from torch import Tensor
 from transduce.bundle.weights import make_empty_tensors
 from transduce.config import TransformerConfig
 from transduce.interop.conversion import (
+    ROWS_ARE_TOKENS,
     TokenRows,
     arrange_token_matrices,
     classify_positions,
@@ -36,8 +37,6 @@ POSITIONS = "Wpos"
 OUTPUT_BIAS = "decoder_ff_logit_out_b"
 OUTPUT = "decoder_ff_logit_out_Wt"
 OLD_OUTPUT = "decoder_ff_logit_out_W"  # transposed, as older Marians have it
-
-ROWS_ARE_TOKENS = ("source_embedding.weight", "target_embedding.weight", "projection.weight", "projection.bias")
 
 # In braces: W or b for matrices and biases, scale or bias for normalisation.
 _PARTS = {
