@@ -3,13 +3,16 @@
 import json
 import math
 from collections.abc import Iterator, Mapping
+from functools import cache
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from transduce.bundle import Bundle, BundleDescription, Languages, model_tensors
+from transduce.bundle import Bundle, BundleDescription, Languages, make_empty_model, model_tensors
+from transduce.bundle.output import write_files
 from transduce.config import SearchConfig, TransformerConfig
 from transduce.errors import BundleError, ParityError
 from transduce.interop.conversion import (
@@ -21,7 +24,6 @@ from transduce.interop.conversion import (
     make_config,
     make_tokenizer,
 )
-from transduce.interop.ctranslate2.arithmetic import is_exact_in_8_bits
 from transduce.interop.ctranslate2.layout import (
     EMBEDDINGS,
     MODEL_FILE,
@@ -45,6 +47,7 @@ from transduce.interop.ctranslate2.runtime import (
     CONFIG_FILE,
     CTranslate2Runtime,
     compute_type,
+    read_config,
     read_settings,
 )
 from transduce.interop.formats import (
@@ -92,10 +95,7 @@ class CTranslate2Format:
         spec.validate()
         spec.optimize(quantization=precision)
         spec.save(str(path))
-        for name, content in tokenizer.files.items():
-            (path / name).write_bytes(content)
-        card = ctranslate2_card(bundle.description, precision, tokenizer)
-        (path / "README.md").write_text(card, encoding="utf-8", newline="\n")
+        write_files(path, {**tokenizer.files, "README.md": _make_card(bundle.description, precision, tokenizer)})
 
     def load(self, path: Path, tokenizer: Tokenizer) -> Runtime:
         return load_runtime(path, tokenizer, Tokenizer.load(path) if (path / SOURCE_MODEL).is_file() else None)
@@ -130,7 +130,7 @@ def load_runtime(folder: Path, tokenizer: Tokenizer, own: Tokenizer | None, orig
     return CTranslate2Runtime(folder, tokenizer, precision, own=own, origin=origin)
 
 
-def ctranslate2_card(description: BundleDescription, precision: str, tokenizer: Tokenizer) -> str:
+def _make_card(description: BundleDescription, precision: str, tokenizer: Tokenizer) -> str:
     """The README.md of an exported folder."""
     search = description.search
     # CTranslate2 does not count the end symbol.
@@ -175,6 +175,46 @@ def _make_specification(model: Transformer, num_positions: int) -> Any:  # noqa:
         part, _, attribute = name.rpartition("/")
         setattr(specs.model_spec.index_spec(spec, part), attribute, tensor.detach().numpy())
     return spec
+
+
+_TOKENS = ["<unk>", "<s>", "</s>", "a"]
+_SCORED = "a"
+
+
+def measure_product() -> float:
+    """A sum of products in int8 that is 1 in exact arithmetic: of the largest inputs and the largest weights.
+
+    It is read from the score of a token in a network whose decoder returns ones, and whose output has weights for this
+    token alone. Where a processor lacks an instruction for dot products of 8-bit integers, as x86 without VNNI, some
+    libraries under CTranslate2 move inputs to 0 to 255 and add up their products with weights from -127 to 127 in
+    pairs, in 16 bits. What goes beyond 32,767 is cut off: 2 * 255 * 127 is twice as much. Which library it is depends
+    on processor, system and environment.
+    """
+    ctranslate2: Any = import_optional("ctranslate2", "measuring how CTranslate2 computes in int8")
+    layers = {"num_encoder_layers": 1, "num_decoder_layers": 1, "num_heads": 1}
+    sizes = {"vocabulary": len(_TOKENS) + 1, "d_model": 4, "d_ff": 4}
+    model = make_empty_model(TransformerConfig(**layers, **sizes, tied_embeddings="none"))
+    with torch.no_grad():
+        for name, tensor in model_tensors(model).items():
+            tensor.fill_(name.endswith("normalization.bias"))
+        model.projection.weight[_TOKENS.index(_SCORED)] = 1 / model.config.d_model
+    spec = _make_specification(model, len(_TOKENS))
+    spec.register_source_vocabulary(_TOKENS)
+    spec.register_target_vocabulary(_TOKENS)
+    spec.validate()
+    spec.optimize(quantization="int8")
+    with TemporaryDirectory() as folder:
+        spec.save(folder)
+        translator = ctranslate2.Translator(folder, device="cpu", compute_type="int8", intra_threads=1)
+        (result,) = translator.score_batch([[_SCORED]], [[_SCORED]])
+    odds = math.exp(result.log_probs[0]) / -math.expm1(result.log_probs[0])
+    return math.log(odds * (len(_TOKENS) - 1))  # the other tokens have 0
+
+
+@cache
+def is_exact_in_8_bits() -> bool:
+    """Whether sums of 8-bit products are exact in CTranslate2 on this processor."""
+    return abs(measure_product() - 1) < 1e-3
 
 
 def read_folder(folder: Path, given: Path | None, languages: Languages) -> ImportedModel:
@@ -231,7 +271,6 @@ def _load_runtime(folder: Path, tokenizer: Tokenizer) -> CTranslate2Runtime:
 
 def _read_config(folder: Path, variables: Variables) -> dict[str, Any]:
     """The settings in config.json with CTranslate2's defaults; before version 3, variables held them."""
-    path = folder / CONFIG_FILE
     start = "<s>" if variables.number("with_target_bos", 1.0) else "</s>"
     defaults = {
         "unk_token": "<unk>",
@@ -240,17 +279,7 @@ def _read_config(folder: Path, variables: Variables) -> dict[str, Any]:
         "add_source_bos": bool(variables.number("with_source_bos", 0.0)),
         "add_source_eos": bool(variables.number("with_source_eos", 0.0)),
     }
-    if not path.exists():
-        return defaults
-    try:
-        found = json.loads(path.read_bytes())
-    except OSError as error:
-        raise BundleError(f"{path}: cannot be read: {error.strerror}") from None
-    except (ValueError, RecursionError) as error:
-        raise BundleError(f"{path}: is not JSON: {error}; use an undamaged copy") from None
-    if not isinstance(found, dict):
-        raise BundleError(f"{path}: is no JSON object; use an undamaged copy")
-    return defaults | found
+    return defaults | read_config(folder) if (folder / CONFIG_FILE).exists() else defaults
 
 
 def _find_config_obstacles(

@@ -29,28 +29,29 @@ def compute_type(precision: str, device: str) -> str:
 CONFIG_FILE = "config.json"
 
 
-def read_settings(folder: Path) -> ExportedSettings:
-    """Read the section `transduce` of the config.json of `folder`."""
+def read_config(folder: Path) -> dict[str, Any]:
+    """The content of config.json in a folder of CTranslate2, which its versions before 3 did not write."""
     path = folder / CONFIG_FILE
     try:
-        content = json.loads(path.read_bytes())
+        found: object = json.loads(path.read_bytes())
     except OSError as error:
-        raise BundleError(f"{path}: cannot be read ({error.strerror}): give a folder that was exported") from None
-    except (ValueError, RecursionError):
-        content = None
-    settings = ExportedSettings.of_section(content.get(SECTION)) if isinstance(content, dict) else None
+        raise BundleError(f"{path}: cannot be read ({error.strerror}): give the folder of a model") from None
+    except (ValueError, RecursionError) as error:
+        raise BundleError(f"{path}: is not JSON: {error}; use an undamaged copy") from None
+    if not isinstance(found, dict):
+        raise BundleError(f"{path}: is no JSON object; use an undamaged copy")
+    return found
+
+
+def read_settings(folder: Path) -> ExportedSettings:
+    """Read the section `transduce` of the config.json of `folder`."""
+    settings = ExportedSettings.of_section(read_config(folder).get(SECTION))
     if settings is None:
         raise BundleError(
-            f"{path}: has no section {SECTION!r}, or not its settings: give a folder that "
+            f"{folder / CONFIG_FILE}: has no section {SECTION!r}, or not its settings: give a folder that "
             f"transduce export --to ctranslate2 has written"
         )
     return settings
-
-
-def adds_source_end(folder: Path) -> bool:
-    """Whether CTranslate2 itself appends `</s>` to every source of the model in `folder`."""
-    path = folder / CONFIG_FILE  # which CTranslate2 before version 3 did not write
-    return path.exists() and bool(json.loads(path.read_bytes()).get("add_source_eos", False))
 
 
 BATCH_TOKENS = 4096
@@ -64,7 +65,8 @@ class _Translator:
         self.name = f"CTranslate2 {ctranslate2.__version__}"
         self._translator: Any = ctranslate2.Translator(str(folder), intra_threads=1, **options)
         self._tokenizer, self._ids = tokenizer, number_pieces(tokenizer)
-        self._adds_source_end = adds_source_end(folder)
+        config = read_config(folder) if (folder / CONFIG_FILE).exists() else {}
+        self._adds_source_end = bool(config.get("add_source_eos", False))
 
     def _source_pieces(self, sources: Iterable[Sequence[int]]) -> list[list[str]]:
         """Pieces of each source, without `</s>` where CTranslate2 appends it."""
