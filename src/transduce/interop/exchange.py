@@ -21,9 +21,7 @@ from transduce.bundle import (
     flush_to_disk,
     is_bundle,
     is_stream,
-    load_tensors,
     lock_folder,
-    make_empty_model,
     make_write_error,
     model_tensors,
     replace_folder,
@@ -31,16 +29,10 @@ from transduce.bundle import (
 )
 from transduce.bundle.bundle import DESCRIPTION
 from transduce.bundle.manifest import read_description, record_files, serialize_description
+from transduce.bundle.weights import make_model
 from transduce.errors import BundleError, ConfigError, OutputError
 from transduce.interop.formats import ExportFormat, find_format, find_import_format, import_optional
-from transduce.interop.parity import (
-    EXACT,
-    PARITY_FILE,
-    Claim,
-    Parity,
-    prove,
-    record_export,
-)
+from transduce.interop.parity import EXACT, PARITY_FILE, Claim, Parity, prove, record_export
 from transduce.interop.probe import NUM_SENTENCES, Probe, make_probe
 from transduce.model import Transformer
 from transduce.translation import ForcedDecoder
@@ -172,7 +164,8 @@ def _check_output(output: Path, chosen: ExportFormat, *, force: bool) -> None:
     if is_stream(output):
         raise OutputError(f"{output}: is a pipe or a device; an export has a proof beside it: give the name of a file")
     check_output_file(output, _is_exported_file, "export", force=force)
-    check_output_file(_proof_path(output.resolve()), _is_proof, "proof of an export", force=force)
+    proof = _proof_path(output.resolve())
+    check_output_file(proof, lambda path: _read_proof(path) is not None, "proof of an export", force=force)
 
 
 def _check_output_folder(output: Path, *, force: bool) -> None:
@@ -191,8 +184,8 @@ def _check_output_folder(output: Path, *, force: bool) -> None:
 
 def _is_exported_bundle(folder: Path) -> bool:
     """Whether a bundle is an export itself; an imported one has a proof, too, which names no files."""
-    proof = folder / PARITY_FILE
-    return _is_proof(proof) and read_description(proof, Parity).target == "transduce"
+    proof = _read_proof(folder / PARITY_FILE)
+    return proof is not None and proof.target == "transduce"
 
 
 def _check_older_export(folder: Path, *, force: bool) -> None:
@@ -215,19 +208,15 @@ def _check_older_export(folder: Path, *, force: bool) -> None:
 
 
 def _is_exported_file(path: Path) -> bool:
-    try:
-        known = read_description(_proof_path(path.resolve()), Parity).files
-    except BundleError:
-        return False
-    return record_files(path.parent, [path.name])[path.name] in known.values()
+    proof = _read_proof(_proof_path(path.resolve()))
+    return proof is not None and record_files(path.parent, [path.name])[path.name] in proof.files.values()
 
 
-def _is_proof(path: Path) -> bool:
+def _read_proof(path: Path) -> Parity | None:
     try:
-        read_description(path, Parity)
+        return read_description(path, Parity)
     except BundleError:
-        return False
-    return True
+        return None
 
 
 def import_model(  # noqa: PLR0913 - each is a choice of whoever imports
@@ -297,7 +286,6 @@ def import_model(  # noqa: PLR0913 - each is a choice of whoever imports
     with torch.device("meta"):  # before the network is made: a damaged file may describe one of any size
         expected = model_tensors(Transformer(config))
     check_tensors(found.tensors, expected, str(path))
-    model = make_empty_model(config)
-    load_tensors(model, found.tensors, str(path))
+    model = make_model(config, found.tensors, str(path))
     save_bundle(output, model, found.tokenizer, description, verify)
     return proofs[0]

@@ -183,32 +183,27 @@ class Parity(FolderDescription):
         """The figures of the proof for people, by name."""
         bleu, worst, tolerance = self.bleu, self.worst, self.tolerance
         if bleu.against == "reference":
+            measured = "against the references"
             quality = f"BLEU {bleu.ours:.2f} by Transduce and {bleu.theirs:.2f} by the other program ({bleu.signature})"
         else:
+            measured = "its translations against Transduce's"
             quality = f"BLEU {bleu.theirs:.2f}; identical ones would have {bleu.ours:.2f} ({bleu.signature})"
+        identical = f"of {self.sentences:,} identical"
         exactness = "identical bit for bit" if self.precision == EXACT else "as near as their precision allows"
-        num_weights = self.identical_weights
+        num_texts, num_weights = self.identical_tokenizations, self.identical_weights
+        tokenization = "no tokenizer travels with the model" if num_texts is None else f"{num_texts:,} {identical}"
         weights = "not read back" if num_weights is None else f"{num_weights:,} tensors {exactness}"
         return {
             "compared": f"{self.ours} with {self.theirs}, weights in {self.precision}",
             "probe": f"{self.sentences:,} sentences, {self.tokens:,} tokens, {self.probe}",
-            "tokenization": _format_count(
-                self.identical_tokenizations, self.sentences, "no tokenizer travels with the model"
-            ),
+            "tokenization": tokenization,
             "largest difference": f"{self.largest_difference:.2g} nats a token (allowed {tolerance.largest:.2g})",
             "mean difference": f"{self.mean_difference:.2g} nats a token (allowed {tolerance.mean:.2g})",
             "worst sentence": f"{worst.sentence}, token {worst.piece!r}: {worst.ours:.6f} and {worst.theirs:.6f} nats",
-            "greedy translations": _format_count(self.identical_greedy, self.sentences, ""),
-            _QUALITY[bleu.against]: quality,
+            "greedy translations": f"{self.identical_greedy:,} {identical}",
+            measured: quality,
             "weights": weights,
         }
-
-
-_QUALITY = {
-    "reference": "against the references",
-    "ours": "its translations against Transduce's",
-}
-"""Names for the BLEU of a proof, by what it is measured against."""
 
 
 def bound_rounding(precision: str, weight: Tensor) -> Tensor:
@@ -230,10 +225,6 @@ def record_export(parity: Parity, folder: Path) -> Parity:
     """The proof with the sizes and digests of the files in `folder`."""
     names = [path.relative_to(folder).as_posix() for path in sorted(folder.rglob("*")) if path.is_file()]
     return parity.model_copy(update={"files": record_files(folder, names)})
-
-
-def _format_count(count: int | None, total: int, absent: str) -> str:
-    return absent if count is None else f"{count:,} of {total:,} identical"
 
 
 Ids = list[list[int]]
@@ -283,18 +274,9 @@ class Measurement:
         """The mean of all differences."""
         return math.fsum(map(math.fsum, self.differences)) / self.num_tokens
 
-    def find_worst_token(self) -> tuple[int, int]:
-        """Row and position of the largest difference."""
-        row = max(range(len(self.differences)), key=lambda row: max(self.differences[row]))
-        return row, max(range(len(self.differences[row])), key=self.differences[row].__getitem__)
-
 
 def measure(decoder: ForcedDecoder, runtime: Runtime, texts: Sequence[str]) -> Measurement:
-    """Run greedy search and forced decoding in both programs, the model itself in float32 and on one thread.
-
-    Raises:
-        ParityError: the scores of the other program are not finite, or not one for each token.
-    """
+    """Run greedy search and forced decoding in both programs, the model itself in float32 and on one thread."""
     tokenizer, model = decoder.tokenizer, decoder.model
     sources = [tokenizer.as_source(ids) for ids in tokenizer.encode_all(texts)]
     limits = [min(len(source) + decoder.search.max_extra_length, model.longest) for source in sources]
@@ -429,7 +411,9 @@ def prove(decoder: ForcedDecoder, runtime: Runtime, probe: Probe, claim: Claim) 
 
 
 def _describe_worst_token(measured: Measurement, probe: Probe, tokenizer: Tokenizer) -> WorstToken:
-    row, place = measured.find_worst_token()
+    largest = [max(row) for row in measured.differences]
+    row = largest.index(max(largest))
+    place = measured.differences[row].index(largest[row])
     sentence = row % len(probe.texts)
     ours, theirs, target = measured.scores[row], measured.their_scores[row], measured.targets[row]
     return WorstToken(
