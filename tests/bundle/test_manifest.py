@@ -8,8 +8,8 @@ from typing import Literal
 
 import pytest
 
-from transduce.bundle import Bundle, BundleDescription, RecordedScore, model_card
-from transduce.bundle.manifest import check_files, read_description, record_files, serialize_description
+from transduce.bundle import Bundle, BundleDescription, RecordedScore
+from transduce.bundle.manifest import check_files, model_card, read_description, record_files, serialize_description
 from transduce.cli.app import app
 from transduce.config import TransformerConfig
 from transduce.errors import BundleError

@@ -31,7 +31,8 @@ def test_a_blank_model_has_the_same_tensors(make_model: Callable[..., Transforme
     model = make_model(**settings)
     blank = make_empty_tensors(model.config)
     check_tensors(blank, model_tensors(model), "blank")
-    assert all(tensor.device.type == "cpu" for tensor in blank.values())
+    assert all(tensor.is_meta for tensor in blank.values())
+    assert all(tensor.device.type == "cpu" for tensor in model_tensors(make_empty_model(model.config)).values())
 
 
 def test_a_blank_model_draws_no_random_numbers(make_model: Callable[..., Transformer]) -> None:

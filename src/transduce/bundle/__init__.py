@@ -11,7 +11,6 @@ if TYPE_CHECKING:
         Bundle,
         apply_start_from,
         check_new_bundle,
-        check_no_foreign_files,
         find_bundle,
         foreign_files,
         inherit_search_settings,
@@ -37,15 +36,13 @@ if TYPE_CHECKING:
         remove_checkpoints,
         save_checkpoint,
     )
-    from transduce.bundle.manifest import BundleDescription, Languages, RecordedScore, model_card
+    from transduce.bundle.manifest import BundleDescription, Languages, RecordedScore
     from transduce.bundle.output import (
-        FORCE_ADVICE,
         UNFINISHED_PATTERN,
         check_output_file,
         check_writable,
         flush_to_disk,
         has_mark,
-        is_stream,
         lock_folder,
         make_write_error,
         recover_folders,
@@ -56,14 +53,14 @@ if TYPE_CHECKING:
         write_output_file,
     )
     from transduce.bundle.overview import Overview, make_overview
-    from transduce.bundle.weights import average_weights, check_tensors, load_tensors, make_empty_model, model_tensors
+    from transduce.bundle.weights import average_weights, load_tensors, make_empty_model, model_tensors
 else:
     __getattr__ = import_on_first_use(
         __name__,
         {
             "transduce.bundle.bundle": (
-                "Bundle apply_start_from check_new_bundle check_no_foreign_files find_bundle foreign_files "
-                "inherit_search_settings is_bundle save_bundle"
+                "Bundle apply_start_from check_new_bundle find_bundle foreign_files inherit_search_settings is_bundle "
+                "save_bundle"
             ),
             "transduce.bundle.calibration": (
                 "Calibration LogisticFit RecordedConfidence RecordedHead check_calibratable read_calibration "
@@ -73,19 +70,18 @@ else:
                 "Checkpoint has_checkpoint latest_checkpoint list_checkpoints load_checkpoint recover_checkpoints "
                 "remove_checkpoints save_checkpoint"
             ),
-            "transduce.bundle.manifest": "BundleDescription Languages RecordedScore model_card",
+            "transduce.bundle.manifest": "BundleDescription Languages RecordedScore",
             "transduce.bundle.output": (
-                "FORCE_ADVICE UNFINISHED_PATTERN check_output_file check_writable flush_to_disk has_mark is_stream "
-                "lock_folder make_write_error recover_folders remove_folder replace_file replace_folder "
-                "resolve_folder write_output_file"
+                "UNFINISHED_PATTERN check_output_file check_writable flush_to_disk has_mark lock_folder "
+                "make_write_error recover_folders remove_folder replace_file replace_folder resolve_folder "
+                "write_output_file"
             ),
             "transduce.bundle.overview": "Overview make_overview",
-            "transduce.bundle.weights": "average_weights check_tensors load_tensors make_empty_model model_tensors",
+            "transduce.bundle.weights": "average_weights load_tensors make_empty_model model_tensors",
         },
     )
 
 __all__ = [
-    "FORCE_ADVICE",
     "UNFINISHED_PATTERN",
     "Bundle",
     "BundleDescription",
@@ -101,9 +97,7 @@ __all__ = [
     "average_weights",
     "check_calibratable",
     "check_new_bundle",
-    "check_no_foreign_files",
     "check_output_file",
-    "check_tensors",
     "check_writable",
     "find_bundle",
     "flush_to_disk",
@@ -112,7 +106,6 @@ __all__ = [
     "has_mark",
     "inherit_search_settings",
     "is_bundle",
-    "is_stream",
     "latest_checkpoint",
     "list_checkpoints",
     "load_checkpoint",
@@ -121,7 +114,6 @@ __all__ = [
     "make_empty_model",
     "make_overview",
     "make_write_error",
-    "model_card",
     "model_tensors",
     "read_calibration",
     "recover_checkpoints",

@@ -42,8 +42,9 @@ def make_empty_model(config: TransformerConfig) -> Transformer:
 
 
 def make_empty_tensors(config: TransformerConfig) -> dict[str, Tensor]:
-    """Uninitialised tensors with the names, shapes and types of a network."""
-    return model_tensors(make_empty_model(config))
+    """Tensors with the names, shapes and types of a network, without numbers: they take no memory."""
+    with torch.device("meta"):
+        return model_tensors(Transformer(config))
 
 
 def check_tensors(found: Mapping[str, Tensor], expected: Mapping[str, Tensor], origin: str) -> None:

@@ -6,35 +6,28 @@ from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-import torch
-
 from transduce.bundle import (
-    FORCE_ADVICE,
     Bundle,
     BundleDescription,
     Languages,
     check_new_bundle,
-    check_no_foreign_files,
     check_output_file,
-    check_tensors,
     check_writable,
     flush_to_disk,
     is_bundle,
-    is_stream,
     lock_folder,
     make_write_error,
-    model_tensors,
     replace_folder,
     save_bundle,
 )
-from transduce.bundle.bundle import DESCRIPTION
+from transduce.bundle.bundle import DESCRIPTION, check_no_foreign_files
 from transduce.bundle.manifest import read_description, record_files, serialize_description
-from transduce.bundle.weights import make_model
+from transduce.bundle.output import FORCE_ADVICE, is_stream
+from transduce.bundle.weights import check_tensors, make_empty_tensors, make_model
 from transduce.errors import BundleError, ConfigError, OutputError
 from transduce.interop.formats import ExportFormat, find_format, find_import_format, import_optional
 from transduce.interop.parity import EXACT, PARITY_FILE, Claim, Parity, prove, record_export
 from transduce.interop.probe import NUM_SENTENCES, Probe, make_probe
-from transduce.model import Transformer
 from transduce.translation import ForcedDecoder
 
 
@@ -283,9 +276,8 @@ def import_model(  # noqa: PLR0913 - each is a choice of whoever imports
         (folder / PARITY_FILE).write_bytes(serialize_description(proofs[0]))
         check_new_bundle(output, force=force)  # minutes have passed
 
-    with torch.device("meta"):  # before the network is made: a damaged file may describe one of any size
-        expected = model_tensors(Transformer(config))
-    check_tensors(found.tensors, expected, str(path))
+    # Before the network is made: a damaged file may describe one of any size.
+    check_tensors(found.tensors, make_empty_tensors(config), str(path))
     model = make_model(config, found.tensors, str(path))
     save_bundle(output, model, found.tokenizer, description, verify)
     return proofs[0]

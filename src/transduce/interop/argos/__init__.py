@@ -155,7 +155,7 @@ class ArgosFormat:
                 if file.name not in MODEL_FILES:
                     file.unlink()
             names = {"source": language_name(source), "target": language_name(target)}
-            files = {
+            files: dict[str, str | bytes] = {
                 TOKENIZER: bundle.load_tokenizer().model_bytes,
                 "metadata.json": json.dumps(metadata, indent=2) + "\n",
                 "README.md": render_card(__file__, bundle.description, precision, **names),

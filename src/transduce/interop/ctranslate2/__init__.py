@@ -191,13 +191,15 @@ def measure_product() -> float:
     on processor, system and environment.
     """
     ctranslate2: Any = import_optional("ctranslate2", "measuring how CTranslate2 computes in int8")
-    layers = {"num_encoder_layers": 1, "num_decoder_layers": 1, "num_heads": 1}
-    sizes = {"vocabulary": len(_TOKENS) + 1, "d_model": 4, "d_ff": 4}
-    model = make_empty_model(TransformerConfig(**layers, **sizes, tied_embeddings="none"))
+    num_ids = len(_TOKENS) + 1
+    config = TransformerConfig(
+        vocabulary=num_ids, num_encoder_layers=1, num_decoder_layers=1, d_model=4, num_heads=1, tied_embeddings="none"
+    )
+    model = make_empty_model(config)
     with torch.no_grad():
         for name, tensor in model_tensors(model).items():
             tensor.fill_(name.endswith("normalization.bias"))
-        model.projection.weight[_TOKENS.index(_SCORED)] = 1 / model.config.d_model
+        model.projection.weight[_TOKENS.index(_SCORED)] = 1 / config.d_model
     spec = _make_specification(model, len(_TOKENS))
     spec.register_source_vocabulary(_TOKENS)
     spec.register_target_vocabulary(_TOKENS)

@@ -212,7 +212,7 @@ class HuggingFaceFormat:
         }
         languages = description.languages
         codes = list(dict.fromkeys(filter(None, (languages.source, languages.target))))
-        files = {
+        files: dict[str, str | bytes] = {
             **{name: json.dumps(one, ensure_ascii=False, indent=2) + "\n" for name, one in settings.items()},
             "source.spm": tokenizer.model_bytes,
             "target.spm": tokenizer.target_model_bytes,

@@ -238,7 +238,7 @@ class MarianFormat:
         for name, pieces in _list_vocabularies(tokenizer).items():
             write_vocabulary(path / name, pieces)
         is_joint, names = tokenizer.is_joint, _vocabulary_names(tokenizer)
-        files = {
+        files: dict[str, str | bytes] = {
             **tokenizer.files,
             DECODER_FILE: decoder_settings(description, [SENTENCEPIECE_FILE] * 2 if is_joint else names),
             "README.md": render_card(__file__, description, precision, is_joint=is_joint),

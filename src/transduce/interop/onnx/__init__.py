@@ -290,7 +290,7 @@ class OnnxFormat:
     def write(self, bundle: Bundle, path: Path, precision: str) -> None:
         model, tokenizer = bundle.load_model(), bundle.load_tokenizer()
         settings = OnnxSettings.of(bundle.description, precision)
-        files = {
+        files: dict[str, str | bytes] = {
             ENCODER_FILE: encoder_graph(model, precision),
             DECODER_STEP_FILE: decoder_step_graph(model, precision),
             **tokenizer.files,
