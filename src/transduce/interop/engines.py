@@ -4,8 +4,10 @@ Only other programs' engines load PyTorch here.
 """
 
 from collections.abc import Callable, Sequence
+from importlib import import_module
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from types import ModuleType
 from typing import TYPE_CHECKING, cast, get_args
 
 from transduce.bundle import Bundle, find_bundle
@@ -13,7 +15,7 @@ from transduce.bundle.manifest import check_files, read_description
 from transduce.errors import ConfigError
 from transduce.kernels.hardware import Precision
 from transduce.text import Tokenizer
-from transduce.translation import Engine, Translator
+from transduce.translation import Translator
 
 if TYPE_CHECKING:
     from transduce.interop.formats import ExportedSettings
@@ -88,28 +90,19 @@ def _load_exported(folder: Path, engine: str, device: str, precision: str) -> Tr
     from transduce.interop.parity import PARITY_FILE, Parity  # noqa: PLC0415 - loads PyTorch
 
     check_files(folder, read_description(folder / PARITY_FILE, Parity), PARITY_FILE)
-    read_settings, load = _import_engine(engine)
-    settings = read_settings(folder)
+    settings = read_exported_settings(folder, engine)
     if precision not in {"auto", settings.precision}:
         raise ConfigError(f"precision = {precision!r}: {folder} was exported in {settings.precision}: leave it out")
-    loaded, languages = load(folder, device), settings.languages
+    loaded, languages = _import_engine(engine).load(folder, device), settings.languages
     return Translator(loaded, Tokenizer.load(folder), settings.search, languages.source, languages.target)
 
 
 def read_exported_settings(folder: Path, engine: str) -> "ExportedSettings | OnnxSettings":
     """The settings of a folder that was exported to the engine of that name."""
-    read_settings, _ = _import_engine(engine)
-    return read_settings(folder)
+    settings: ExportedSettings | OnnxSettings = _import_engine(engine).read_settings(folder)
+    return settings
 
 
-def _import_engine(
-    engine: str,
-) -> "tuple[Callable[[Path], ExportedSettings | OnnxSettings], Callable[[Path, str], Engine]]":
-    """The functions of an engine that read the settings of an exported folder, and load it on a device."""
-    if engine == "onnx":
-        from transduce.interop import onnx as onnx_format  # noqa: PLC0415 - loads PyTorch
-
-        return onnx_format.read_settings, onnx_format.load
-    from transduce.interop.ctranslate2 import runtime as ctranslate2_runtime  # noqa: PLC0415 - loads PyTorch
-
-    return ctranslate2_runtime.read_settings, ctranslate2_runtime.CTranslate2Engine
+def _import_engine(engine: str) -> ModuleType:
+    """The module of an engine and its format, whose `read_settings` and `load` take an exported folder."""
+    return import_module(f"transduce.interop.{engine}")

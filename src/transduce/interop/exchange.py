@@ -70,7 +70,7 @@ def export_bundle(  # noqa: PLR0913 - each is a choice of whoever exports
         WriteError: writing failed, as on a full disk.
     """
     chosen = find_format(target)
-    precision = check_exportable(bundle, target, precision)
+    precision = _choose_precision(bundle, target, chosen, precision)
     if chosen.suffix and not output.name.endswith(chosen.suffix):
         raise ConfigError(f"output = {str(output)!r}: a file for {target} is called NAME{chosen.suffix}")
     if output.resolve() == bundle.folder.resolve():
@@ -93,13 +93,8 @@ def export_bundle(  # noqa: PLR0913 - each is a choice of whoever exports
     return parity
 
 
-def check_exportable(bundle: Bundle, target: str, precision: str | None = None) -> str:
-    """Check that a format can express a bundle, and return the precision of its weights there.
-
-    Raises:
-        ConfigError: the format has no such precision, or cannot express the model; lists the obstacles.
-    """
-    chosen = find_format(target)
+def _choose_precision(bundle: Bundle, target: str, chosen: ExportFormat, precision: str | None) -> str:
+    """The precision of the weights in the format `target`, after a check that it can express the model."""
     if precision is not None and precision not in chosen.precisions:
         raise ConfigError(f"precision = {precision!r}: {target} has {', '.join(chosen.precisions)}")
     if obstacles := chosen.obstacles(bundle):

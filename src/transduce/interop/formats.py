@@ -32,23 +32,18 @@ class Runtime(Protocol):
     @property
     def name(self) -> str:
         """The program and its version, as in "CTranslate2 4.8.5"."""
-        ...
 
     def encode(self, texts: Sequence[str]) -> list[list[int]] | None:
         """Ids of each text by the tokenizer that travels with the model, `</s>` included; None if none does."""
-        ...
 
     def decode(self, ids: Sequence[Sequence[int]]) -> list[str] | None:
         """The text of each row of ids by the same tokenizer; None if none travels with the model."""
-        ...
 
     def score_targets(self, sources: Sequence[Sequence[int]], targets: Sequence[Sequence[int]]) -> list[list[float]]:
         """The natural log-probability of each token of each target, `</s>` included, by forced decoding."""
-        ...
 
     def translate_greedily(self, sources: Sequence[Sequence[int]], max_lengths: Sequence[int]) -> list[list[int]]:
         """Greedy translations, each until `</s>`, which is included, or of `max_lengths` tokens."""
-        ...
 
 
 _BATCH_TOKENS = 4096
@@ -106,25 +101,20 @@ class ExportFormat(Protocol):
     @property
     def precisions(self) -> tuple[str, ...]:
         """The precisions of weights that can be written, the default first."""
-        ...
 
     @property
     def suffix(self) -> str:
         """The ending of an exported file, as in ".argosmodel"; empty where an export is a folder."""
-        ...
 
     @property
     def packages(self) -> tuple[str, ...]:
         """The optional packages that write the model, or compute with it for the proof."""
-        ...
 
     def obstacles(self, bundle: Bundle) -> list[str]:
         """The settings of the model that the format cannot express, each with the reason; empty if there are none."""
-        ...
 
     def write(self, bundle: Bundle, path: Path, precision: str) -> None:
         """Writes the model: the files into the folder `path`, which exists and is empty, or one file at `path`."""
-        ...
 
     def load(self, path: Path, tokenizer: Tokenizer) -> Runtime:
         """The other program with the exported model, loaded from nothing but `path`.
@@ -132,14 +122,12 @@ class ExportFormat(Protocol):
         Raises:
             MissingExtraError: the runtime is not installed.
         """
-        ...
 
     def read_back(self, path: Path) -> Mapping[str, Tensor] | None:
         """The weights in `path` by their names in a bundle: bit for bit in float32, else rounded.
 
         None where the format does not keep single weights.
         """
-        ...
 
 
 @dataclass(frozen=True)
@@ -174,11 +162,9 @@ class ImportFormat(Protocol):
     @property
     def packages(self) -> tuple[str, ...]:
         """The optional packages that read the model, or compute with it for the proof."""
-        ...
 
     def recognises(self, path: Path) -> bool:
         """Whether `path` looks like a model of this format."""
-        ...
 
     def read(self, path: Path, tokenizer: Path | None) -> ImportedModel:
         """The model in `path`; `tokenizer` is a SentencePiece model where the format has none.
@@ -186,7 +172,6 @@ class ImportFormat(Protocol):
         Raises:
             UserError: a file is missing or damaged, or the model is of another kind; says what was found.
         """
-        ...
 
 
 SECTION = "transduce"

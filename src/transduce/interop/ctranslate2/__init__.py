@@ -45,6 +45,7 @@ from transduce.interop.ctranslate2.layout import (
 )
 from transduce.interop.ctranslate2.runtime import (
     CONFIG_FILE,
+    CTranslate2Engine,
     CTranslate2Runtime,
     compute_type,
     read_config,
@@ -116,6 +117,7 @@ class CTranslate2Format:
 
 
 FORMAT = CTranslate2Format()
+load = CTranslate2Engine
 
 
 def load_runtime(folder: Path, tokenizer: Tokenizer, own: Tokenizer | None, origin: str = "") -> Runtime:
