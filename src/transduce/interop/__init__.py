@@ -7,7 +7,16 @@ from transduce.lazy_imports import import_on_first_use
 if TYPE_CHECKING:
     from transduce.interop.engines import ENGINES, NATIVE, load_translator, read_exported_settings
     from transduce.interop.exchange import export_bundle, import_model
-    from transduce.interop.formats import FORMATS, ExportFormat, ImportedModel, ImportFormat, Runtime, find_format
+    from transduce.interop.formats import (
+        FORMATS,
+        IMPORT_FORMATS,
+        ExportFormat,
+        ImportedModel,
+        ImportFormat,
+        Runtime,
+        find_format,
+        find_import_format,
+    )
     from transduce.interop.parity import TOLERANCES, Parity, Tolerance
 else:
     __getattr__ = import_on_first_use(
@@ -15,7 +24,9 @@ else:
         {
             "transduce.interop.engines": "ENGINES NATIVE load_translator read_exported_settings",
             "transduce.interop.exchange": "export_bundle import_model",
-            "transduce.interop.formats": "ExportFormat FORMATS ImportFormat ImportedModel Runtime find_format",
+            "transduce.interop.formats": (
+                "ExportFormat FORMATS IMPORT_FORMATS ImportFormat ImportedModel Runtime find_format find_import_format"
+            ),
             "transduce.interop.parity": "Parity TOLERANCES Tolerance",
         },
     )
@@ -23,6 +34,7 @@ else:
 __all__ = [
     "ENGINES",
     "FORMATS",
+    "IMPORT_FORMATS",
     "NATIVE",
     "TOLERANCES",
     "ExportFormat",
@@ -33,6 +45,7 @@ __all__ = [
     "Tolerance",
     "export_bundle",
     "find_format",
+    "find_import_format",
     "import_model",
     "load_translator",
     "read_exported_settings",
