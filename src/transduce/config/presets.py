@@ -29,21 +29,13 @@ _ANYTIME: dict[str, Any] = {
 """Settings of runs that may be stopped at any time or have a time limit; every validation is of an averaged model."""
 
 
-def _layers(count: int) -> Preset:
-    return {"model": {"num_encoder_layers": count, "num_decoder_layers": count}}
+def _layers(count: int) -> dict[str, Any]:
+    return {"num_encoder_layers": count, "num_decoder_layers": count}
 
 
 PRESETS: dict[str, Preset] = {
     "low-resource": {
-        "model": {
-            "num_encoder_layers": 4,
-            "num_decoder_layers": 4,
-            "d_model": 128,
-            "d_ff": 512,
-            "num_heads": 4,
-            "norm_order": "pre",
-            "dropout": 0.2,
-        },
+        "model": {**_layers(4), "d_model": 128, "d_ff": 512, "num_heads": 4, "norm_order": "pre", "dropout": 0.2},
         "training": {
             **_ANYTIME,
             "epochs": 60.0,
@@ -57,25 +49,11 @@ PRESETS: dict[str, Preset] = {
         "search": {"length_penalty": 1.5},
     },
     "medium-resource": {
-        "model": {
-            "num_encoder_layers": 4,
-            "num_decoder_layers": 4,
-            "d_model": 256,
-            "d_ff": 1024,
-            "num_heads": 4,
-            "norm_order": "pre",
-        },
+        "model": {**_layers(4), "d_model": 256, "d_ff": 1024, "num_heads": 4, "norm_order": "pre"},
         "training": {**_ANYTIME, "epochs": 10.0, "batch_tokens": 4096, "learning_rate": 2e-3},
     },
     "tiny": {
-        "model": {
-            "num_encoder_layers": 4,
-            "num_decoder_layers": 4,
-            "d_model": 128,
-            "d_ff": 256,
-            "num_heads": 4,
-            "dropout": 0.3,
-        },
+        "model": {**_layers(4), "d_model": 128, "d_ff": 256, "num_heads": 4, "dropout": 0.3},
         "training": {
             "updates": 8000,
             "batch_tokens": 2048,
@@ -87,12 +65,7 @@ PRESETS: dict[str, Preset] = {
     },
     "small": {
         "model": {"d_model": 256, "d_ff": 1024, "num_heads": 4, "dropout": 0.2},
-        "training": {
-            "updates": 50_000,
-            "batch_tokens": 4096,
-            "schedule": "inverse_square_root",
-            "learning_rate": 7e-4,
-        },
+        "training": {"updates": 50_000, "batch_tokens": 4096, "schedule": "inverse_square_root", "learning_rate": 7e-4},
     },
     "base": {},
     "big": _BIG,
@@ -105,9 +78,9 @@ PRESETS: dict[str, Preset] = {
     "table3-B-1": {"model": {"d_k": 16, "d_v": 64}},
     "table3-B-2": {"model": {"d_k": 32, "d_v": 64}},
     # Group C: depth and width
-    "table3-C-1": _layers(2),
-    "table3-C-2": _layers(4),
-    "table3-C-3": _layers(8),
+    "table3-C-1": {"model": _layers(2)},
+    "table3-C-2": {"model": _layers(4)},
+    "table3-C-3": {"model": _layers(8)},
     "table3-C-4": {"model": {"d_model": 256, "d_k": 32, "d_v": 32}},
     "table3-C-5": {"model": {"d_model": 1024, "d_k": 128, "d_v": 128}},
     "table3-C-6": {"model": {"d_ff": 1024}},
