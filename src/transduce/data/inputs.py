@@ -7,7 +7,6 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from hashlib import blake2b
 from importlib.metadata import version
 from itertools import islice, zip_longest
 from pathlib import Path
@@ -53,7 +52,7 @@ def choose_held_out(pairs: Iterable[Pair], count: int, is_clean: Callable[[Pair]
     chosen: dict[int, Pair] = {}
     largest_first: list[int] = []  # the digests in `chosen`, negated, as a heap
     for pair in pairs:
-        digest = _order_digest(pair)
+        digest = int.from_bytes(hashlib.sha256("\n".join(pair).encode()).digest(), "big")
         if digest in chosen or not is_clean(pair):
             continue
         chosen[digest] = pair
@@ -61,10 +60,6 @@ def choose_held_out(pairs: Iterable[Pair], count: int, is_clean: Callable[[Pair]
         if len(chosen) > count:
             del chosen[-heapq.heappop(largest_first)]
     return [chosen[digest] for digest in sorted(chosen)]
-
-
-def _order_digest(pair: Pair) -> int:
-    return int.from_bytes(hashlib.sha256("\n".join(pair).encode()).digest(), "big")
 
 
 _NUM_FILES = 64
@@ -89,7 +84,9 @@ class RepetitionFinder:
             yield from chunk
 
     def _add(self, pairs: Sequence[Pair]) -> None:
-        digests = np.frombuffer(b"".join(map(_equality_digest, pairs)), np.uint8).reshape(-1, 16)
+        # No kept text has a line break, so that the border between the sides is clear.
+        found = b"".join(hashlib.blake2b("\n".join(pair).encode(), digest_size=16).digest() for pair in pairs)
+        digests = np.frombuffer(found, np.uint8).reshape(-1, 16)
         entries = np.empty(len(pairs), _ENTRY)
         entries["digest"] = digests.view("<u8")
         entries["index"] = np.arange(self._num_pairs, self._num_pairs + len(pairs))
@@ -111,11 +108,6 @@ class RepetitionFinder:
             same = (entries["digest"][1:] == entries["digest"][:-1]).all(axis=1)
             repeats[entries["index"][1:][same]] = True
         return repeats
-
-
-def _equality_digest(pair: Pair) -> bytes:
-    # No kept text has a line break, so that the border between the sides is clear.
-    return blake2b("\n".join(pair).encode(), digest_size=16).digest()
 
 
 @dataclass(frozen=True)
@@ -177,11 +169,7 @@ class Inputs:
 
 @contextmanager
 def open_inputs(
-    data: DataConfig,
-    text: TextConfig,
-    cache: Path,
-    standard_input: BinaryIO | None,
-    digest: Callable[[Path], str],
+    data: DataConfig, text: TextConfig, cache: Path, standard_input: BinaryIO | None, digest: Callable[[Path], str]
 ) -> Iterator[Inputs]:
     """The inputs of `data`; those from standard input lie in a file in `cache` for as long as the block runs.
 
@@ -257,7 +245,6 @@ def _list_names(corpus: CorpusConfig) -> list[str]:
 
 
 def _compute_key(data: DataConfig, text: TextConfig, digests: dict[str, str], headers: dict[str, Pair]) -> str:
-
     def contents(corpus: CorpusConfig) -> list[object]:
         # The endings of a name, in capitals or not, say how its bytes are read: .tsv or .jsonl, compressed or not.
         files = [(digests[name], Path(name.lower()).suffixes[-2:]) for name in _list_names(corpus)]

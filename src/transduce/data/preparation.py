@@ -356,10 +356,6 @@ def _make_tokenizer(training: TrainingText, text: TextConfig, report: Callable[[
     fitted = text.vocabulary == "fitted"
     vocabulary = fit_vocabulary_size(sum(training.num_pairs)) if text.vocabulary == "fitted" else text.vocabulary
     report(f"Training a tokenizer of {vocabulary:,} token ids.")
-    return Tokenizer.train(_iterate_sentences(training), vocabulary, text.algorithm, shrink=fitted)
-
-
-def _iterate_sentences(training: TrainingText) -> Iterator[str]:
-    """Both sides of the training text, for the one vocabulary that they share (paper 5.1)."""
-    for pair in training:
-        yield from (side for side in pair if side.strip())
+    # Source and target share one vocabulary (paper 5.1).
+    sentences = (side for pair in training for side in pair if side.strip())
+    return Tokenizer.train(sentences, vocabulary, text.algorithm, shrink=fitted)

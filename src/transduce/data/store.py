@@ -241,7 +241,12 @@ class TokenStore:
         dtypes = {_IDS: np.dtype(record.dtype), _OFFSETS: _OFFSET_TYPE}
         numbers = {_IDS: record.num_tokens, _OFFSETS: 2 * record.num_pairs + 1}
         for name, dtype in dtypes.items():
-            _check_file(folder / name, numbers[name] * dtype.itemsize, record.digests.get(name), digest)
+            path, size = folder / name, numbers[name] * dtype.itemsize
+            found = path.stat().st_size if path.is_file() else 0
+            if found != size:
+                raise RunError(f"{path} has {found} bytes and should have {size}. {_REMEDY}")
+            if digest(path) != record.digests.get(name):
+                raise RunError(f"{path} is not what was written. {_REMEDY}")
         return cls(record, *(_OpenFile(folder / name, dtype) for name, dtype in dtypes.items()))
 
     def __len__(self) -> int:
@@ -343,11 +348,3 @@ def _read_record(path: Path) -> StoreRecord:
         raise RunError(f"{path} is missing, and a store of token ids has one. {_REMEDY}") from error
     except ValidationError as error:
         raise RunError(f"{path} does not describe a store of token ids: {error}. {_REMEDY}") from error
-
-
-def _check_file(path: Path, size: int, expected: str | None, digest: Callable[[Path], str]) -> None:
-    found = path.stat().st_size if path.is_file() else 0
-    if found != size:
-        raise RunError(f"{path} has {found} bytes and should have {size}. {_REMEDY}")
-    if digest(path) != expected:
-        raise RunError(f"{path} is not what was written. {_REMEDY}")
