@@ -7,10 +7,9 @@ century is counted in hundreds, and "on" turns "der" into "dem" and every ordina
 
 import hashlib
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from dataclasses import asdict, dataclass
 from datetime import date
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any, Literal
 
@@ -18,6 +17,7 @@ from numpy.random import PCG64
 
 from transduce.bundle import check_writable, make_write_error, replace_file
 from transduce.config import RunConfig, flatten, load_run_config
+from transduce.data import remove_if_left_empty
 from transduce.errors import MissingExtraError, OutputError, RunError, TransduceError
 from transduce.training import Reporter, RunFolder, Sample, train
 from transduce.translation import Translator
@@ -53,8 +53,8 @@ def sentence_pairs(num: int, seed: int, exclude: frozenset[str] = frozenset()) -
         return int(bits.random_raw()) % bound
 
     kinds = (
-        6 * [_draw_cardinal_pair]
-        + 4 * [_draw_ordinal_pair]
+        6 * [partial(_draw_number_pair, form="cardinal")]
+        + 4 * [partial(_draw_number_pair, form="ordinal")]
         + 1 * [_draw_year_pair]
         + 2 * [_draw_year_range_pair]
         + 7 * [_draw_date_pair]
@@ -97,18 +97,9 @@ def check_unseen_pairs() -> None:
         )
 
 
-def _draw_cardinal_pair(draw: Draw) -> Pair:
-    number = _draw_number(draw)
-    return _english(number, "cardinal"), _german(number, "cardinal")
-
-
-def _draw_ordinal_pair(draw: Draw) -> Pair:
-    number = _draw_number(draw)
-    return _english(number, "ordinal"), _german(number, "ordinal")
-
-
-def _draw_number(draw: Draw) -> int:
-    return draw(10 ** (1 + draw(6)))
+def _draw_number_pair(draw: Draw, form: Form) -> Pair:
+    number = draw(10 ** (1 + draw(6)))
+    return _english(number, form), _german(number, form)
 
 
 def _draw_year_pair(draw: Draw) -> Pair:
@@ -322,13 +313,10 @@ def _write_pairs(path: Path, pairs: Sequence[tuple[str, str]]) -> None:
         return
     if path.exists():
         raise OutputError(f"{path}: is not the text of this demonstration: remove it, or choose another output")
-    made = [folder for folder in path.parents if not folder.exists()]
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with replace_file(path) as beside:
-            beside.write_bytes(content)
+        with remove_if_left_empty(path.parent):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            with replace_file(path) as beside:
+                beside.write_bytes(content)
     except OSError as error:
-        with suppress(OSError):  # the first that is in use ends it
-            for folder in made:
-                folder.rmdir()
         raise make_write_error(path, error) from error

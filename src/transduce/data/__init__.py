@@ -15,14 +15,13 @@ from transduce.data.batch import (
 )
 from transduce.data.inputs import open_corpus
 from transduce.data.preparation import PreparedCorpus, PreparedData, find_prepared_tokenizer, prepare
-from transduce.data.store import TokenStore, TokenStoreWriter, compute_file_digest, create_store, scratch_folder
+from transduce.data.store import TokenStore, compute_file_digest, create_store, remove_if_left_empty, scratch_folder
 
 __all__ = [
     "Batch",
     "PreparedCorpus",
     "PreparedData",
     "TokenStore",
-    "TokenStoreWriter",
     "compute_file_digest",
     "count_max_repetitions",
     "create_store",
@@ -34,6 +33,7 @@ __all__ = [
     "prepare",
     "read_batches",
     "remove_epochs",
+    "remove_if_left_empty",
     "sample_evenly",
     "scratch_folder",
     "select_epoch_pairs",

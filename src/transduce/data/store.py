@@ -27,15 +27,26 @@ from transduce.errors import ConfigError, RunError, WriteError
 
 
 @contextmanager
+def remove_if_left_empty(folder: Path) -> Iterator[None]:
+    """Remove, after the block, what it has made of `folder` and the folders above it, as far as that is empty."""
+    made = [place for place in (folder, *folder.parents) if not place.exists()]
+    try:
+        yield
+    finally:
+        with suppress(OSError):  # the first in use ends it
+            for place in made:
+                place.rmdir()
+
+
+@contextmanager
 def scratch_folder(parent: Path, name: str) -> Iterator[Path]:
     """A new folder in `parent` that is removed after the block, with every parent that was made for it and is empty.
 
     Folders that killed processes left in `parent` are removed, too.
     """
-    made = [folder for folder in (parent, *parent.parents) if not folder.exists()]
     # Unique, so that two processes never share one.
     folder = parent / f"{name}.{uuid4().hex[:12]}.partial"
-    try:
+    with remove_if_left_empty(parent):
         parent.mkdir(parents=True, exist_ok=True)
         _remove_abandoned(parent)
         # Held for as long as the folder is in use: a process that is killed lets go of it.
@@ -45,10 +56,6 @@ def scratch_folder(parent: Path, name: str) -> Iterator[Path]:
                 yield folder
             finally:
                 _remove_with_lock(folder)
-    finally:
-        with suppress(OSError):  # the first parent in use ends it
-            for empty in made:
-                empty.rmdir()
 
 
 @contextmanager

@@ -25,6 +25,7 @@ from transduce.bundle import (
     replace_file,
 )
 from transduce.config import SCHEDULES_BY_LENGTH, RunConfig, flatten, load_resolved_config, to_toml
+from transduce.data import remove_if_left_empty
 from transduce.errors import BusyError, ConfigError, RunError
 from transduce.training.reporting import MetricsLog
 
@@ -147,9 +148,7 @@ class RunFolder:
             BusyError: another process is training here.
             RunError: the folder cannot be written.
         """
-        made = [place for place in (self.path, *self.path.parents) if not place.exists()]
-        with ExitStack() as stack:
-            stack.callback(_remove_empty, made)
+        with remove_if_left_empty(self.path), ExitStack() as stack:
             try:
                 self.path.mkdir(parents=True, exist_ok=True)
                 stack.enter_context(lock_folder(self.path, self._lock))
@@ -243,7 +242,8 @@ class RunFolder:
         for place in (self.metrics.path, self.report, *self.tensorboard.glob("events.out.tfevents.*")):
             place.unlink(missing_ok=True)
         for place in (self.checkpoints, self.tensorboard):
-            _remove_empty([place])
+            with suppress(OSError):  # it is in use, or not there
+                place.rmdir()
 
     def _list_unfinished_files(self, names: Iterable[str]) -> list[str]:
         """Those of `names` that are temporary files of an unfinished write (`replace_file`)."""
@@ -293,9 +293,3 @@ def _set_aside(place: Path, word: str) -> Path:
     aside = next(name for number in count(1) if not (name := Path(f"{place}.{word}-{number}")).exists())
     place.rename(aside)
     return aside
-
-
-def _remove_empty(folders: Iterable[Path]) -> None:
-    with suppress(OSError):  # the first that is in use ends it
-        for folder in folders:
-            folder.rmdir()
