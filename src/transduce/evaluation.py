@@ -21,13 +21,9 @@ TOKENIZATIONS = ("13a", "none", "intl", "char", "zh")
 """The tokenisations of sacreBLEU that need no download and no further package; "none" is for tokenised text."""
 
 
-def _bleu(tokenization: str) -> Metric:
-    # force: without it, sacreBLEU complains on standard error about text that looks tokenised. No score depends on it.
-    return BLEU(force=True, tokenize=tokenization)
-
-
 METRICS: dict[str, tuple[str, Callable[[str], Metric]]] = {
-    "bleu": ("BLEU", _bleu),
+    # force: without it, sacreBLEU complains on standard error about text that looks tokenised. No score depends on it.
+    "bleu": ("BLEU", lambda tokenization: BLEU(force=True, tokenize=tokenization)),
     "chrf": ("chrF", lambda _: CHRF()),
     "ter": ("TER", lambda _: TER()),
 }
