@@ -7,7 +7,6 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -126,15 +125,26 @@ def train_in_subprocess(
         UserError, TrainingError: it ended with an error.
     """
     is_killed = False
-    with _start_training(run) as process:
-        while kill_at is not None and process.poll() is None:
-            if (not while_writing or _is_writing(run, process.pid)) and read_last_update(run) >= kill_at:
-                time.sleep(pause)
-                is_killed = process.poll() is None
-                process.kill()
-                break
-            time.sleep(0.0005)
-        process.wait()
+    command = [sys.executable, "-m", "transduce", "train", str(run.path.with_suffix(".toml"))]
+    environment = remove_settings(os.environ)
+    with (
+        run.path.with_suffix(".log").open("wb") as log,
+        # In a session of its own, so that Ctrl-C spares it.
+        subprocess.Popen(
+            command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=environment, start_new_session=True
+        ) as process,
+    ):
+        try:
+            while kill_at is not None and process.poll() is None:
+                if (not while_writing or _is_writing(run, process.pid)) and read_last_update(run) >= kill_at:
+                    time.sleep(pause)
+                    is_killed = process.poll() is None
+                    break
+                time.sleep(0.0005)
+            if not is_killed:
+                process.wait()
+        finally:
+            process.kill()
     if is_killed:
         return f"after update {read_last_update(run)}" + (WHILE_WRITING if _is_writing(run, process.pid) else "")
     if process.returncode:
@@ -197,23 +207,6 @@ def _write_recipe(config: RunConfig, folder: Path) -> RunFolder:
 
 def _is_writing(run: RunFolder, process: int) -> bool:
     return any(run.checkpoints.glob(f"*.transduce-tmp-{process}"))
-
-
-@contextmanager
-def _start_training(run: RunFolder) -> Iterator[subprocess.Popen[bytes]]:
-    command = [sys.executable, "-m", "transduce", "train", str(run.path.with_suffix(".toml"))]
-    environment = remove_settings(os.environ)
-    with (
-        run.path.with_suffix(".log").open("wb") as log,
-        # In a session of its own, so that Ctrl-C spares it.
-        subprocess.Popen(
-            command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=environment, start_new_session=True
-        ) as process,
-    ):
-        try:
-            yield process
-        finally:
-            process.kill()
 
 
 def _differing_names(one: dict[str, Any], other: dict[str, Any]) -> list[str]:
