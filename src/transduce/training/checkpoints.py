@@ -8,12 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from transduce.bundle import (
-    load_checkpoint,
-    load_tensors,
-    model_tensors,
-    save_checkpoint,
-)
+from transduce.bundle import load_checkpoint, load_tensors, model_tensors, save_checkpoint
 from transduce.data import Batch
 from transduce.errors import RunError
 from transduce.training.distributed import ALONE, Ranks, distribute_like, full_tensor, gather_full_tensors
@@ -78,10 +73,10 @@ class RunState:
     """Updates done."""
     place: BatchPosition = field(default_factory=BatchPosition)
     best: float | None = None
-    """The best figure of validation so far (`Validation.quality`), if there was one."""
+    """The best figure of validation so far, the first of `Validation.rank`, if there was one."""
     best_ties: list[float] = field(default_factory=list)
-    """Decides between that model and another of the same figure (`Validation.rank`); empty in old checkpoints, where
-    any other model of the same figure is better."""
+    """The others of `Validation.rank`, which decide between that model and another of the same figure; empty in old
+    checkpoints, where any other model of the same figure is better."""
     best_single: float | None = None
     """The best figure of a validation during training, without the averages at the end: for early stopping."""
     best_single_ties: list[float] = field(default_factory=list)

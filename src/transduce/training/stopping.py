@@ -16,7 +16,7 @@ from transduce.errors import TrainingError
 from transduce.text import Tokenizer
 from transduce.training.distributed import full_tensor
 from transduce.training.distributed.batches import BatchPosition
-from transduce.training.reporting import Line, select_lines
+from transduce.training.reporting import Line, rank_validation, select_lines
 
 METRIC_NAMES = {"bleu": "BLEU", "chrf": "chrF", "loss": "loss"}
 
@@ -40,9 +40,9 @@ def explain_early_stop(training: TrainingConfig, lines: Sequence[Line]) -> str |
     """Why a run with these lines of metrics.jsonl ended early; None if it did not."""
     highest, best, since = [-math.inf], 0, list[int]()
     for line in select_lines(lines, "validation"):
-        quality = [_quality(line, name) for name in (training.best_by, "chrf", "loss")]  # the last two decide ties
-        if quality > highest:
-            highest, best, since = quality, line["update"], []
+        rank = rank_validation(line, training.best_by)
+        if rank > highest:
+            highest, best, since = rank, line["update"], []
         else:
             since.append(line["update"])
     if not should_stop_early(training, len(since)) or since[-1] >= training.updates:
@@ -51,14 +51,6 @@ def explain_early_stop(training: TrainingConfig, lines: Sequence[Line]) -> str |
         f"stopped after update {since[-1]:,}: {len(since)} validations in a row without a better "
         f"{METRIC_NAMES[training.best_by]}; best was update {best:,}; raise training.patience to go on"
     )
-
-
-def _quality(line: Line, best_by: str) -> float:
-    """The figure of a validation; NaN, which is never better, where a damaged line does not have it."""
-    if best_by == "loss":
-        return -float(line.get("loss", math.nan))
-    values = (float(score["value"]) for score in line.get("scores", ()) if score["metric"].lower() == best_by)
-    return next(values, math.nan)
 
 
 def is_finite(model: nn.Module) -> bool:

@@ -32,7 +32,7 @@ from transduce.text import Tokenizer
 from transduce.training.checkpoints import RunState
 from transduce.training.diagnosis import Diagnosis
 from transduce.training.loss import compute_losses
-from transduce.training.reporting import Reporter, Sample, Validation, describe_environment
+from transduce.training.reporting import Reporter, Sample, Validation, describe_environment, rank_validation
 from transduce.training.run_folder import RunFolder
 from transduce.training.stopping import REMEDY
 from transduce.training.updater import Updater
@@ -338,11 +338,10 @@ def read_recorded_rank(folder: Path, config: RunConfig) -> list[float] | None:
         return None
     if description.search.length_penalty != config.search.length_penalty:
         return None
-    figures = {score.metric.lower(): score.value for score in description.scores}
-    if isinstance(loss := description.training.get("validation_loss"), float):
-        figures["loss"] = -loss
-    needed = (config.training.best_by, "chrf", "loss")
-    return [figures[name] for name in needed] if figures.keys() >= {*needed} else None
+    loss = description.training.get("validation_loss")
+    figures = {"scores": description.model_dump()["scores"], "loss": loss if isinstance(loss, float) else math.nan}
+    rank = rank_validation(figures, config.training.best_by)
+    return None if any(map(math.isnan, rank)) else rank
 
 
 def average_checkpoints(folder: RunFolder, updates: Sequence[int], config: TransformerConfig) -> Transformer:

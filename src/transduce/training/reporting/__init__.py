@@ -4,7 +4,7 @@ import json
 import math
 import platform
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
@@ -200,18 +200,20 @@ class Validation:
         """exp(loss), per token of this model's own vocabulary."""
         return math.exp(min(self.loss, 700.0))
 
-    def quality(self, best_by: str) -> float:
-        """The figure that decides which model is best; higher is better."""
-        if best_by == "loss":
-            return -self.loss
-        return next(score.value for score in self.scores if score.metric.lower() == best_by)
-
     def rank(self, best_by: str) -> list[float]:
-        """The quality, and what decides between equal ones, as at first, when BLEU is 0: chrF, then the negative loss.
+        """The figures that decide which model is best: see `rank_validation`."""
+        return rank_validation(asdict(self), best_by)
 
-        The highest of several lists is the best model's.
-        """
-        return [self.quality(name) for name in (best_by, "chrf", "loss")]
+
+def rank_validation(line: Line, best_by: str) -> list[float]:
+    """The figure `best_by` of a validation, then what decides between equal ones, as at first, when BLEU is 0.
+
+    That is chrF, then the negative loss. The highest of several lists is the best model's. A figure that `line`, of
+    which "scores" and "loss" are read, does not have is NaN, which is never better.
+    """
+    figures = {score["metric"].lower(): float(score["value"]) for score in line.get("scores", ())}
+    figures["loss"] = -float(line.get("loss", math.nan))
+    return [figures.get(name, math.nan) for name in (best_by, "chrf", "loss")]
 
 
 @runtime_checkable
