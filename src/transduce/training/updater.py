@@ -61,7 +61,7 @@ def learning_rate(config: TrainingConfig, d_model: int, update: int, decay: Deca
       `config.updates` unless given (Hägele et al. 2024, "Scaling Laws and Compute-Optimal Training Beyond Fixed
       Training Durations")
     """
-    peak = config.learning_rate if config.learning_rate is not None else (d_model * config.warmup) ** -0.5
+    peak = peak_rate(config, d_model)
     if config.schedule == "warmup_stable_decay":
         return peak * min(1.0, update / config.warmup) * (decay or make_default_decay(config)).factor_at(update)
     if update < config.warmup:
@@ -69,6 +69,11 @@ def learning_rate(config: TrainingConfig, d_model: int, update: int, decay: Deca
     if config.schedule == "linear":
         return peak * (config.updates + 1 - update) / (config.updates + 1 - config.warmup)
     return float(peak * (config.warmup / update) ** 0.5)
+
+
+def peak_rate(config: TrainingConfig, d_model: int) -> float:
+    """The highest learning rate of the schedule; for that of the paper (eq. 3), at the end of the warm-up."""
+    return config.learning_rate if config.learning_rate is not None else (d_model * config.warmup) ** -0.5
 
 
 TOLERANCE = 0.01

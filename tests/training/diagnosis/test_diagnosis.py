@@ -39,9 +39,9 @@ from transduce.training.diagnosis import (
     find_unigram_loss,
     find_unrelated_pairs,
     new_findings,
-    peak_rate,
 )
 from transduce.training.diagnosis.measurements import TextFigures
+from transduce.training.updater import peak_rate
 
 HEALTHY_TEXT = {
     "unigram_loss": 6.0,
@@ -100,7 +100,8 @@ def test_no_preset_has_a_high_rate_and_ten_times_the_rate_of_each_is_one(preset:
         else {"training.warmup": config.training.warmup // 100}
     )
     ill, _ = load_run_config(None, arguments={"preset": preset, **change})
-    assert peak_rate(ill) == pytest.approx(10 * peak_rate(config))
+    rates = [peak_rate(one.training, one.model.d_model) for one in (config, ill)]
+    assert rates[1] == pytest.approx(10 * rates[0])
     assert next(iter(change)) in str(find_high_rate(RunHistory(ill, [])))
 
 

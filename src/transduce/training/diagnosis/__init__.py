@@ -14,6 +14,7 @@ from transduce.model import Transformer
 from transduce.training.diagnosis.measurements import SourceProbe
 from transduce.training.distributed import Ranks, gather_model
 from transduce.training.reporting import Line, MetricsLog, select_lines
+from transduce.training.updater import peak_rate
 
 
 @dataclass(frozen=True)
@@ -73,13 +74,7 @@ def relative_step(config: RunConfig) -> float:
     Adam moves a weight by about the rate, so this is the share by which a weight changes in one update. It is 0.016 in
     the paper's base model and between 0.011 and 0.034 in all presets.
     """
-    return peak_rate(config) * math.sqrt(config.model.d_model)
-
-
-def peak_rate(config: RunConfig) -> float:
-    """The highest learning rate of the schedule; for that of the paper (eq. 3), at the end of the warm-up."""
-    training = config.training
-    return training.learning_rate or 1 / math.sqrt(config.model.d_model * training.warmup)
+    return peak_rate(config.training, config.model.d_model) * math.sqrt(config.model.d_model)
 
 
 SAME_LANGUAGE = 0.5
@@ -157,13 +152,14 @@ def find_high_rate(run: RunHistory) -> str | None:
     if step < LARGEST_STEP:
         return None
     d_model = run.config.model.d_model
+    rate = peak_rate(training, d_model)
     if training.learning_rate is None:
         setting, remedy = f"training.warmup = {training.warmup}", "set it to 4000, as in the paper"
     else:
         setting = f"training.learning_rate = {training.learning_rate:g}"
         remedy = f"set it to about {USUAL_STEP * d_model**-0.5:.1g}"
     return (
-        f"{setting} is several times too high: the rate rises to {peak_rate(run.config):.2g}, and an update then "
+        f"{setting} is several times too high: the rate rises to {rate:.2g}, and an update then "
         f"changes a weight of a network with d_model = {d_model} by up to {step:.0%} of its size, where 1 % to 4 % "
         f"train well. The loss will stop falling early, or rise: {remedy}"
     )
