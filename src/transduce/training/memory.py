@@ -25,7 +25,6 @@ from transduce.kernels.hardware import (
 )
 from transduce.training.distributed import Ranks, is_sharded, no_sync
 from transduce.training.updater import Updater
-from transduce.translation.engines.engine import check_search_memory, count_token_bytes
 
 BYTES_A_PARAMETER = 16
 """The weight, its gradient and Adam's two means, each a number of four bytes."""
@@ -56,19 +55,6 @@ def check_model_memory(config: RunConfig, device: torch.device, ranks: Ranks) ->
         f"{value}a model of {config.model.num_parameters:,} parameters needs at least {needed / 1e9:,.1f} GB to train "
         f"(weights, gradients and Adam's two means, without any text), and {min(free) / 1e9:,.1f} GB are there; "
         f"{'choose a smaller preset' if name is None else 'lower it'}"
-    )
-
-
-def check_beam_memory(config: RunConfig, device: torch.device) -> None:
-    """Check that validation can translate a sentence of `search.max_pieces` with `search.beam` hypotheses.
-
-    Raises:
-        ConfigError: memory does not hold so many.
-    """
-    search, vocabulary = config.search, config.model.vocabulary
-    token_bytes = count_token_bytes(config.model, search.beam)
-    check_search_memory(
-        f"search.beam = {search.beam:,}", search.beam, search.max_pieces, vocabulary, token_bytes, device
     )
 
 

@@ -29,13 +29,14 @@ from transduce.text import Tokenizer
 from transduce.training.automatic_settings import expected_quality
 from transduce.training.diagnosis.measurements import measure_text
 from transduce.training.distributed import Ranks, can_restart, connect_ranks
-from transduce.training.memory import check_beam_memory, check_model_memory
+from transduce.training.memory import check_model_memory
 from transduce.training.reporting import Reporter, SilentReporter, describe_environment, length_histogram
 from transduce.training.reporting.report import check_tensorboard, describe_rule
 from transduce.training.run_folder import RunFolder, settings_digest
 from transduce.training.stopping import catch_stop_signals
 from transduce.training.trainer import Trainer, TrainingResult
 from transduce.training.updater import use_deterministic_algorithms
+from transduce.translation.engines.engine import check_search_memory, count_token_bytes
 
 SMALLEST_VOCABULARY = 264
 """Minimum vocabulary of a trained tokenizer: 256 bytes, the special symbols and a few letters."""
@@ -145,7 +146,9 @@ def _train_in_folder(
     # Otherwise the first collective may never end.
     _check_same_on_all_ranks(folder, ranks, to_toml(config), prepared.digests["all"])
     limited = _limit_max_pieces(config, prepared)
-    check_beam_memory(limited, device)
+    model, beam, max_pieces = limited.model, limited.search.beam, limited.search.max_pieces
+    beam_bytes = count_token_bytes(model, beam)
+    check_search_memory(f"search.beam = {beam:,}", beam, max_pieces, model.vocabulary, beam_bytes, device)
     is_resumed = not restart and has_checkpoint(folder.checkpoints)
     again = "the same command without --restart" if restart else "the same command"
     with ExitStack() as at_end, _explain_failures(folder, again):
