@@ -157,20 +157,16 @@ def run_em_iteration(model: AlignmentModel, batches: Iterator[Batch]) -> Alignme
     return AlignmentModel(model.table_index, forward, backward, STRENGTHS[int(likelihoods.argmax())])
 
 
-def _compute_distances(batch: Batch) -> Float[Tensor, "batch target source"]:
-    """|i/m - j/n| for every target position j and source position i, from the middle of each position."""
+def _compute_prior(batch: Batch, strength: float) -> Float[Tensor, "batch target source"]:
+    """exp(-strength · |i/m - j/n|), from the middle of each position, and zero where one of the two is padding."""
 
     def middles(mask: Tensor) -> Tensor:
         # A batch without a loss has no target at all.
         return (torch.arange(mask.size(1), device=mask.device) + 0.5) / mask.sum(dim=1, keepdim=True).clamp(min=1)
 
-    return (middles(batch.source_mask)[:, None, :] - middles(batch.target_mask)[:, :, None]).abs()
-
-
-def _compute_prior(batch: Batch, strength: float) -> Float[Tensor, "batch target source"]:
-    """exp(-strength · |i/m - j/n|), and zero where one of the two is padding."""
+    distances = (middles(batch.source_mask)[:, None, :] - middles(batch.target_mask)[:, :, None]).abs()
     is_real = batch.target_mask[:, :, None] & batch.source_mask[:, None, :]
-    return torch.exp(-strength * _compute_distances(batch)) * is_real
+    return torch.exp(-strength * distances) * is_real
 
 
 def _compute_log_prior(
