@@ -146,14 +146,8 @@ class Evaluation:
 
     def as_json(self) -> dict[str, Any]:
         """The evaluation as a JSON object, with the scores by their lower-case names."""
-        scores = {
-            score.metric.lower(): {
-                "value": score.value,
-                "signature": score.signature,
-                **({} if score.low is None else {"low": score.low, "high": score.high}),
-            }
-            for score in self.scores
-        }
+        given = [{name: value for name, value in vars(score).items() if value is not None} for score in self.scores]
+        scores = {figures.pop("metric").lower(): figures for figures in given}
         return {"lines": self.num_lines, "beam": self.beam, "seconds": round(self.seconds, 3), "scores": scores}
 
 
