@@ -18,7 +18,6 @@ from transduce.training.reporting.charts import (
     draw_line_chart,
     make_standalone,
     sample_evenly,
-    select_validations,
 )
 from transduce.training.reporting.report import count_not_finite, format_score, training_table, validation_table
 
@@ -216,4 +215,5 @@ def test_a_score_without_interval_stands_alone() -> None:
 
 def test_a_skipped_update_is_no_validation() -> None:
     lines = [{"kind": "skipped", "update": 3, "loss": "nan"}, {"kind": "validation", "update": 4, "loss": 1.0}]
-    assert [line["update"] for line in select_validations(lines)] == [4]
+    _, _, rows = validation_table(lines)
+    assert [row[0] for row in rows] == ["4"]

@@ -173,11 +173,6 @@ def _number(value: float) -> str:
 TEMPLATES.filters["number"] = _number
 
 
-def select_validations(lines: Sequence[Line]) -> list[Line]:
-    """The lines of validations, those of averages of weights included."""
-    return select_lines(lines, "validation", "average")
-
-
 def sample_evenly(items: Sequence[Item], most: int) -> list[Item]:
     """At most `most` of the items, evenly spread; the first and the last are among them."""
     if len(items) <= most:

@@ -27,7 +27,6 @@ from transduce.training.reporting.charts import (
     draw_histogram,
     group_lines,
     sample_evenly,
-    select_validations,
     to_finite,
 )
 from transduce.training.run_folder import RunFolder
@@ -57,7 +56,7 @@ def write_report(path: Path, config: RunConfig, lines: Sequence[Line]) -> None:
     """
     seconds = max((line["seconds"] for line in lines if "seconds" in line), default=0.0)
     data = select_lines(lines, "data")
-    best = next((line for line in reversed(select_validations(lines)) if line.get("is_best")), None)
+    best = next((line for line in reversed(select_lines(lines, "validation", "average")) if line.get("is_best")), None)
     page = TEMPLATES.get_template("report.html.j2").render(
         config=config,
         style="".join((FOLDER / name).read_text(encoding="utf-8") for name in ("report.css", "chart.css")),
@@ -126,7 +125,7 @@ def training_table(lines: Sequence[Line]) -> tuple[list[str], list[list[str]]]:
 
 def validation_table(lines: Sequence[Line]) -> tuple[str, list[str], list[list[str]]]:
     """Caption, column heads and rows of the table of validations, averages of weights included."""
-    everything = select_validations(lines)
+    everything = select_lines(lines, "validation", "average")
     shown = sample_evenly(everything, VALIDATION_ROWS)
     metrics = list(dict.fromkeys(score["metric"] for line in shown for score in line.get("scores", [])))
     forms = {"loss": ".3f", "perplexity": ",.2f", "accuracy": ".1%"}
