@@ -83,11 +83,7 @@ def training_pairs(num: int, seed: int) -> list[Pair]:
 
 
 def check_unseen_pairs() -> None:
-    """Make sure that the test set is the one that published results were measured on.
-
-    Raises:
-        TransduceError: another version of num2words or Babel spells something differently.
-    """
+    """Raise `TransduceError` unless the test set is the one that published results were measured on."""
     lines = "".join(f"{source}\t{target}\n" for source, target in unseen_pairs())
     digest = hashlib.sha256(lines.encode()).hexdigest()
     if digest != UNSEEN_DIGEST:

@@ -88,11 +88,7 @@ def corpus_scores(
 
 
 def check_tokenization(tokenization: str) -> None:
-    """Check that the tokenisation is one of `TOKENIZATIONS`.
-
-    Raises:
-        ConfigError: it is not.
-    """
+    """Raise `ConfigError` unless the tokenisation is one of `TOKENIZATIONS`."""
     if tokenization not in TOKENIZATIONS:
         raise ConfigError(f"tokenization = {tokenization!r} must be one of: {', '.join(TOKENIZATIONS)}")
 

@@ -81,11 +81,7 @@ def sections() -> dict[str, type[Settings]]:
 
 
 def check_key(key: str, origin: str) -> None:
-    """Check that a setting `key` exists.
-
-    Raises:
-        ConfigError: it does not; names the nearest one that does.
-    """
+    """Raise `ConfigError` unless a setting `key` exists; it names the nearest one that does."""
     if key in known_keys():
         return
     if key in sections():

@@ -230,11 +230,7 @@ def _validation_corpus(data: DataConfig) -> CorpusConfig | None:
 
 
 def open_corpus(data: DataConfig, corpus: CorpusConfig, spooled: Path | None = None) -> ParallelCorpus:
-    """One of the corpora of `data`; `spooled` is the file with what came from standard input.
-
-    Raises:
-        ConfigError, CorpusError: see `open_parallel_corpus`.
-    """
+    """One of the corpora of `data`; `spooled` is the file with what came from standard input."""
     pairs = str(spooled) if corpus.pairs == "-" else corpus.pairs
     columns = corpus.columns or data.columns
     return open_parallel_corpus(Path(data.folder), corpus.source, corpus.target, pairs, columns, data.languages)

@@ -260,11 +260,7 @@ class TokenStore:
         return self.record.num_pairs
 
     def pair(self, index: int) -> tuple[Integer[np.ndarray, "source"], Integer[np.ndarray, "target"]]:
-        """Source and target of pair `index`, each with its `</s>`.
-
-        Raises:
-            RunError: A file has been truncated in the meantime.
-        """
+        """Source and target of pair `index`, each with its `</s>`."""
         start, middle, end = self._offsets.read(2 * index, 3).tolist()
         ids = self._ids.read(start, end - start)
         return ids[: middle - start], ids[middle - start :]

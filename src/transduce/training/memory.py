@@ -34,10 +34,9 @@ _SIZES = ("vocabulary", "num_encoder_layers", "num_decoder_layers", "d_model", "
 
 
 def check_model_memory(config: RunConfig, device: torch.device, ranks: Ranks) -> None:
-    """Check that the weights, their gradients and the optimiser of `config.model` fit into the memory of `device`.
+    """Raise `ConfigError` unless weights, gradients and optimiser of `config.model` fit into the memory of `device`.
 
-    Raises:
-        ConfigError: they do not; names the setting that takes most of it.
+    The error names the setting that takes most of it.
     """
     free = [there for there in (get_available_memory(device), get_available_addresses(device)) if there is not None]
     training = config.training

@@ -61,9 +61,7 @@ class Trainer:
     """Trains the model of one run in its folder.
 
     Args:
-        config: the configuration of the run.
-        prepared: its data.
-        folder: the folder of the run.
+        config: the configuration of the run; `prepared` is its data, and `folder` its folder.
         reporter: is told how training goes.
         start: the bundle whose weights training starts from; random weights unless given.
         ranks: the processes that train the model together.

@@ -110,12 +110,9 @@ NUM_BINS = 30
 
 
 def length_histogram(lengths: Integer[np.ndarray, "pairs 2"]) -> dict[str, Any]:
-    """Histogram of sentence lengths in `NUM_BINS` bins of `width` tokens, with median and longest of each side.
+    """Histogram of the `lengths` of all pairs in `NUM_BINS` bins of `width` tokens, with median and longest of a side.
 
-    The last bin also holds everything longer, which is at most about one side in two hundred.
-
-    Args:
-        lengths: tokens of source and target of every pair, `</s>` included.
+    The last bin also holds everything longer, which is at most about one side in two hundred. `</s>` counts, too.
     """
     sides = dict(zip(("source", "target"), lengths.T, strict=True))
     width = max(_quantile(side, 0.995) for side in sides.values()) // NUM_BINS + 1

@@ -49,11 +49,7 @@ MOST_CHARACTERS = 400
 
 
 def write_report(path: Path, config: RunConfig, lines: Sequence[Line]) -> None:
-    """Write the page at `path`, in place of an earlier one, from the lines of metrics.jsonl.
-
-    Raises:
-        OSError: the page cannot be written; the earlier one is still there.
-    """
+    """Write the page at `path` from the lines of metrics.jsonl; an earlier one stays if that fails."""
     seconds = max((line["seconds"] for line in lines if "seconds" in line), default=0.0)
     data = select_lines(lines, "data")
     best = next((line for line in reversed(select_lines(lines, "validation", "average")) if line.get("is_best")), None)
@@ -279,11 +275,7 @@ REPORT_EVERY_SECONDS = 60.0
 
 
 def check_tensorboard() -> None:
-    """Check that TensorBoard is installed, without importing it.
-
-    Raises:
-        MissingExtraError: it is not installed.
-    """
+    """Raise `MissingExtraError` unless TensorBoard is installed, without importing it."""
     if importlib.util.find_spec("tensorboard") is None:
         raise MissingExtraError("tensorboard", "tensorboard", "training.tensorboard = true")
 
