@@ -112,15 +112,9 @@ def choose_settings_for_run(
 
 
 class MeasuredRun(NamedTuple):
-    """A run without a recipe, and how good its model was; README's table "What to expect" has the same figures.
+    """A run without a recipe, and how well its model translated `test_text` with beam 4, by sacreBLEU.
 
-    Args:
-        text: kind of text, languages and name of the corpus.
-        num_pairs: in the training text.
-        training: how long it trained.
-        test_text: the text that was translated, with beam 4.
-        bleu: sacreBLEU's BLEU.
-        chrf: sacreBLEU's chrF.
+    README's table "What to expect" has the same figures.
     """
 
     text: str

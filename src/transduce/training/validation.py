@@ -143,10 +143,8 @@ class Validator:
 def token_f1(hypotheses: Sequence[Sequence[int]], references: Sequence[Sequence[int]]) -> float:
     """F1 of the tokens of all hypotheses against those of their references, regardless of order; from 0 to 1.
 
-    It is compared with the teacher-forced accuracy. Counted position by position, one more word at the beginning would
-    make all tokens after it wrong. As a bag of tokens, a healthy translation shares with its reference 0.77 to 1.1
-    times as many as are predicted right by teacher forcing, on the demonstration's and on Multi30k's text, as soon as
-    the accuracy was above 0.3. With a decoder that sees the token it has to predict, it was at most 0.06 times as many.
+    It is compared with the teacher-forced accuracy, and about as high for a healthy model. Counted position by
+    position, one more word at the beginning would make all tokens after it wrong.
     """
     pairs = [
         (Counter(hypothesis), Counter(reference)) for hypothesis, reference in zip(hypotheses, references, strict=True)

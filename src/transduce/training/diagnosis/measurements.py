@@ -60,8 +60,7 @@ class TextFigures:
 
 
 UNRELATED = 1.3
-"""`pair_association` below which the pairs of a block are unrelated. In blocks of 300 or 1,000 pairs of four corpora
-it was 0.97 to 1.03 for pairs put together at random, and 2.3 to 12 for translations."""
+"""`pair_association` below which the pairs of a block are unrelated; of translations it is 2 or more."""
 
 FEWEST_PAIRS = 200
 """Minimum number of pairs of a block whose `pair_association` is measured."""
@@ -136,8 +135,7 @@ def pair_association(sources: Sequence[Sequence[int]], targets: Sequence[Sequenc
 def neighbours_association(sources: Sequence[Sequence[int]], targets: Sequence[Sequence[int]]) -> float:
     """`pair_association` of each source with the target before or after its own, whichever is higher.
 
-    Where neighbouring lines share a topic, pairs that are a line apart are related: in two corpora of news it was 1.4
-    to 1.5. For translations it is higher.
+    Where neighbouring lines share a topic, pairs that are a line apart are related, but less than translations.
     """
     return max(pair_association(sources[1:], targets[:-1]), pair_association(sources[:-1], targets[1:]))
 
@@ -160,9 +158,8 @@ def similarity(texts: Sequence[str], others: Sequence[str]) -> float:
     """Similarity of the character trigrams of `texts` to those of `others`; about 1 for text of the same kind.
 
     It is the share that the two distributions have in common, divided by the share that as many sentences of `others`
-    have in common with the rest of them, as few sentences never have all trigrams of a language. News and captions of
-    pictures had 0.6 to 0.8 in the same language, and texts in two of English, German, Hausa and Igbo at most 0.45. 1
-    where `others` are too few.
+    have in common with the rest of them, as few sentences never have all trigrams of a language. 1 where `others` are
+    too few.
     """
     step = max(2, len(others) // max(1, len(texts)))
     held_out, rest = others[::step], [text for index, text in enumerate(others) if index % step]
