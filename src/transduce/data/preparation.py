@@ -255,16 +255,12 @@ def _split_validation(
     pairs = _count_pairs(inputs.training, num_pairs)
     pairs = finder.record(pairs) if text.drop_duplicates else pairs
     cleaner = Cleaner(text)
-    # The tokenizer does not exist yet, so words stand for tokens in the length rules.
-    held_out = (
-        choose_held_out(
-            pairs,
-            data.held_out,
-            lambda pair: cleaner.keeps(*pair, *(len(side.split()) for side in pair), repeats=False),
-        )
-        if inputs.validation is None
-        else []
-    )
+
+    def is_clean(pair: Pair) -> bool:
+        # The tokenizer does not exist yet, so words stand for tokens in the length rules.
+        return cleaner.keeps(*pair, *(len(side.split()) for side in pair), repeats=False)
+
+    held_out = choose_held_out(pairs, data.held_out, is_clean) if inputs.validation is None else []
     deque(pairs, maxlen=0)  # to the end: all text is checked
     repeats = finder.find_repeats() if text.drop_duplicates else np.zeros(sum(num_pairs), bool)
     if inputs.validation is not None:

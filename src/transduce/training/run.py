@@ -3,7 +3,7 @@
 import hashlib
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager, nullcontext
+from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from dataclasses import asdict
 from pathlib import Path
 from typing import BinaryIO
@@ -190,8 +190,10 @@ def _resolve_start(
     given = {name: getattr(config.model, name) for name in config.model.model_fields_set - {"vocabulary"}}
     model = saved.model.model_copy(update=given)  # where they contradict each other, the folder is checked for it
     text = config.text.model_copy(update={"tokenizer": config.text.tokenizer or saved.text.tokenizer})
-    begun = folder.metrics.first()
-    if begun.get("start") != _read_bundle_digest(Path(path)):
+    begun, present = folder.metrics.first(), None
+    with suppress(BundleError):
+        present = Bundle.open(find_bundle(Path(path))).digest
+    if begun.get("start") != present:
         report(
             f"training.start_from = {path!r}: is not there any more, or has other weights; the run goes on without it"
         )
@@ -202,13 +204,6 @@ def _resolve_start(
     languages = Languages(source=saved.data.source_language, target=saved.data.target_language)
     config = inherit_search_settings(config.model_copy(update={"model": model, "text": text}), saved.search, languages)
     return config, known, None
-
-
-def _read_bundle_digest(path: Path) -> str | None:
-    try:
-        return Bundle.open(find_bundle(path)).digest
-    except BundleError:
-        return None
 
 
 def _read_tokenizer_files(tokenizer: str | Path | None) -> object:
