@@ -183,7 +183,6 @@ class ModelSelection:
     log: Callable[[str, Mapping[str, object]], None]
 
     def __post_init__(self) -> None:
-        """Prepare what validates and what diagnoses."""
         self._validator = Validator(self.prepared.validation, self.prepared.tokenizer, self.config)
         self.diagnosis = Diagnosis(self.config, self.prepared, self.folder.metrics, self.log, self.reporter.report)
 

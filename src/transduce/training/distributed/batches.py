@@ -105,9 +105,7 @@ def split_into_sequential_micro_batches(
 
 
 LEAST_TOKENS = 300
-"""Fewest tokens on either side of a parallel micro-batch. Smaller ones were not measured; with as many, a batch in
-micro-batches is computed as fast as one whose operations all threads share, and two to three times as fast beside other
-programs."""
+"""Fewest tokens on either side of a parallel micro-batch; smaller ones were not measured."""
 
 MOST_PARALLEL_MICRO_BATCHES = 8
 """Maximum number of parallel micro-batches of a batch: each has its own gradient, as large as the model. With more
