@@ -101,7 +101,7 @@ class RunState:
     """Digest of all batches taken so far."""
     sequential_micro_batches: int = 1
     """Number of micro-batches that each batch is split into to fit into memory, computed one after the other; see
-    `fit_into_memory` in memory.py."""
+    `probe_memory` in memory.py."""
     start: str = ""
     """Digest of the weights that training started from; "" if they were random."""
     ranks: int = 1

@@ -202,45 +202,6 @@ def _sum_repeated(numbers: Int[np.ndarray, "pairs"], times: Int[np.ndarray, "pai
     return int(numbers.sum() if times is None else np.dot(numbers.astype(np.int64), times))
 
 
-class RemainingWork(NamedTuple):
-    """What is left of a run; it ends with whichever comes first."""
-
-    updates: int
-    seconds: float
-    """Of its time limit; infinite without one."""
-
-
-def fit_into_memory(
-    updater: Updater,
-    lengths: Int[np.ndarray, "pairs 2"],
-    share: int,
-    sequential_micro_batches: int,
-    left: RemainingWork,
-    report: Callable[[str], None],
-    *,
-    is_resumed: bool,
-    times: Int[np.ndarray, "pairs"] | None = None,
-) -> int:
-    """Choose the number of sequential micro-batches with which batches fit into memory; report memory and time.
-
-    The number never falls below the given one: a run that is resumed on another machine has micro-batches of the same
-    size, or smaller ones if necessary. They split the batches of the recipe, so that an update is over the same pairs
-    everywhere.
-    """
-    fit = probe_memory(
-        updater, lengths, share, sequential_micro_batches, 1.0 if is_resumed else SAFE_SHARE, times=times
-    )
-    if fit.sequential_micro_batches > sequential_micro_batches:
-        warning = "; dropout draws other numbers in them than in a run that was not stopped" if is_resumed else ""
-        report(
-            f"batches of {share:,} tokens a side do not fit into memory: each is computed in parts of "
-            f"{share // fit.sequential_micro_batches:,}, and an update is over the same pairs as before{warning}"
-        )
-    prefix = f"each of {updater.ranks.size} ranks: " if updater.ranks.size > 1 else ""
-    report(prefix + fit.describe(*left))
-    return fit.sequential_micro_batches
-
-
 @contextmanager
 def _restore_afterwards(updater: Updater) -> Iterator[None]:
     """Hold as much memory as training does, and restore model, gradients and random numbers afterwards."""

@@ -27,7 +27,7 @@ from transduce.training.distributed.batches import (
 )
 from transduce.training.guided_alignment import train_alignment_model
 from transduce.training.initial_embeddings import initialize_embeddings
-from transduce.training.memory import RemainingWork, fit_into_memory
+from transduce.training.memory import SAFE_SHARE, probe_memory
 from transduce.training.reporting import Progress, Reporter, Throughput, describe_forecast
 from transduce.training.reporting.report import Trackers
 from transduce.training.run_folder import RunFolder
@@ -216,7 +216,9 @@ class Trainer:
     def prepare_updates(self) -> None:
         """Learn the alignment of the training text, if the model is guided by one, and try the largest batch.
 
-        Nothing is done if no update is left to do. Nothing is written, and `run` reports the result.
+        Where that does not fit into memory, batches are split, so that an update is over the same pairs everywhere. A
+        resumed run has micro-batches of the same size as before, or smaller ones. Nothing is done if no update is left
+        to do. Nothing is written, and `run` reports the result.
 
         Raises:
             ConfigError: `text.bpe_dropout` is asked of a tokenizer that has no merges to leave out.
@@ -230,16 +232,19 @@ class Trainer:
             self.updater.guide_by(train_alignment_model(self.prepared.train, self.config.model.vocabulary))
         self.reporter.report("trying the largest batch")
         lengths = load_epoch_store(self.prepared, self.config.text, training, state.place.epoch, self.ranks).lengths
-        state.sequential_micro_batches = fit_into_memory(
-            self.updater,
-            lengths,
-            self._tokens_per_rank,
-            state.sequential_micro_batches,
-            RemainingWork(self._last_update - state.update, training.time_limit_seconds - self._elapsed),
-            self._memory_messages.append,
-            is_resumed=state.update > 0,
-            times=count_max_repetitions(self.prepared),
-        )
+        is_resumed, before, share = state.update > 0, state.sequential_micro_batches, self._tokens_per_rank
+        times, safe_share = count_max_repetitions(self.prepared), 1.0 if is_resumed else SAFE_SHARE
+        left = training.time_limit_seconds - self._elapsed
+        fit = probe_memory(self.updater, lengths, share, before, safe_share, times)
+        if fit.sequential_micro_batches > before:
+            state.sequential_micro_batches = fit.sequential_micro_batches
+            warning = "; dropout draws other numbers in them than in a run that was not stopped" if is_resumed else ""
+            self._memory_messages.append(
+                f"batches of {share:,} tokens a side do not fit into memory: each is computed in parts of "
+                f"{share // fit.sequential_micro_batches:,}, and an update is over the same pairs as before{warning}"
+            )
+        prefix = f"each of {self.ranks.size} ranks: " if self.ranks.size > 1 else ""
+        self._memory_messages.append(prefix + fit.describe(self._last_update - state.update, left))
 
     @property
     def _tokens_per_rank(self) -> int:
