@@ -55,9 +55,6 @@ def encode_text(training: TrainingText, tokenizer: Tokenizer, text: TextConfig, 
 
     Returns:
         Of each corpus, how many pairs each rule left out, and how many are kept.
-
-    Raises:
-        CorpusError: No pair is kept.
     """
     counts = []
     with (

@@ -106,10 +106,7 @@ def count_cooccurrence(
 ) -> Float[np.ndarray, "chosen chosen"]:
     """For every two of the `chosen` tokens, the number of pairs that have both; on the diagonal, that have the one.
 
-    Args:
-        pairs: the different tokens of each pair.
-        chosen: token ids that are counted, in the order of rows and columns.
-        vocabulary: number of token ids.
+    `pairs` has the different tokens of each pair. Rows and columns are in the order of `chosen`.
     """
     place = np.full(vocabulary, -1)
     place[chosen] = np.arange(len(chosen))

@@ -120,9 +120,6 @@ def train_in_subprocess(
 
     Returns:
         When it was killed, as in "after update 7"; "" if it ended before.
-
-    Raises:
-        UserError, TrainingError: it ended with an error.
     """
     is_killed = False
     command = [sys.executable, "-m", "transduce", "train", str(run.path.with_suffix(".toml"))]

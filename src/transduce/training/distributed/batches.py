@@ -3,9 +3,8 @@
 Micro-batches are parts of a batch whose gradients are summed. Sequential ones are computed one after the other, in less
 memory than the whole batch; parallel ones at the same time, each by a process.
 
-Threads that share every operation wait for each other a thousand times an update, and OpenMP's threads spin while they
-wait: where another program takes a core, training falls to a twentieth of its speed. Processes with a micro-batch each
-wait for each other once, asleep. Their weights are shared memory; batches and figures travel through pipes.
+Threads that share every operation wait for each other a thousand times an update, processes with a micro-batch each
+once (docs/decisions/0019). Their weights are shared memory; batches and figures travel through pipes.
 """
 
 import gc
