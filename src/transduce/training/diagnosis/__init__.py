@@ -244,9 +244,7 @@ def find_end_of_unigram_loss(run: RunHistory) -> str | None:
 
 def find_ignored_source(run: RunHistory) -> str | None:
     """Find a model that has learned what targets look like, but for which the source makes no difference."""
-    if is_foreign(run) or find_unrelated_pairs(run) is not None or _is_early(run) or not _has_learned(run):
-        return None
-    if run.source_uses[-1]["num_pairs"] < FEWEST_PAIRS:
+    if not _should_use_source(run) or run.source_uses[-1]["num_pairs"] < FEWEST_PAIRS:
         return None
     recent = run.source_uses[-NUM_MEASUREMENTS:]
     longer = run.source_uses[-2 * NUM_MEASUREMENTS :]
@@ -274,7 +272,7 @@ def find_end_of_ignored_source(run: RunHistory) -> str | None:
 
 def find_uniform_attention(run: RunHistory) -> str | None:
     """Find attention to the source that is uniform in all heads, though the model has begun to learn."""
-    if is_foreign(run) or find_unrelated_pairs(run) is not None or _is_early(run) or not _has_learned(run):
+    if not _should_use_source(run):
         return None
     sharpest = min(look["sharpest_entropy"] for look in run.source_uses[-NUM_MEASUREMENTS:])
     if sharpest < UNIFORM or find_ignored_source(run) is not None:
@@ -323,12 +321,13 @@ def _is_early(run: RunHistory) -> bool:
     return len(run.source_uses) < NUM_MEASUREMENTS or run.source_uses[-1]["update"] < fewest
 
 
-def _has_learned(run: RunHistory) -> bool:
+def _should_use_source(run: RunHistory) -> bool:
+    """Whether the model has learned so much that it should use the source, as far as the text lets it."""
     unigram = run.text.get("unigram_loss")
-    return (
-        unigram is not None
-        and min(_lowest_loss(run.source_uses[-2:]), recent_loss(run.training)) < unigram - LEARNED_THRESHOLD
-    )
+    if unigram is None or is_foreign(run) or find_unrelated_pairs(run) is not None or _is_early(run):
+        return False
+    lowest = min(_lowest_loss(run.source_uses[-2:]), recent_loss(run.training))
+    return bool(lowest < unigram - LEARNED_THRESHOLD)
 
 
 def _lowest_loss(source_uses: Sequence[Line]) -> float:
