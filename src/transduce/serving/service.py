@@ -220,17 +220,17 @@ class Service:
         report_pair(f"{next(iter(indices)) if len(indices) == 1 else '*'}-{request.target}")
         translations: dict[int, TranslatedText] = {}
 
-        async def translate_from(source: str, deadline: float) -> None:
+        async def translate_from(source: str) -> None:
             of_source = [inputs[index] for index in indices[source]]
             pair = source, request.target
             if request.source is None and source == request.target and self._models.find(pair) is None:
                 found = [one.make_translation(one.text) for one in of_source]
             else:
-                found = await self._translate_inputs(pair, of_source, request, deadline)
+                found = await self._translate_inputs(pair, of_source, request)
             translations.update(zip(indices[source], found, strict=True))
 
-        async with self._limit_time(request.deadline_seconds) as deadline:
-            await _gather_or_cancel([translate_from(source, deadline) for source in indices])
+        async with self._limit_time(request.deadline_seconds):
+            await _gather_or_cancel([translate_from(source) for source in indices])
         self.num_characters += sum(map(len, request.texts))
         return TranslationResponse(request.target, [translations[index] for index in range(len(inputs))])
 
@@ -247,10 +247,10 @@ class Service:
         sides = [side for sides in pairs for side in sides]
         self._check_size(len(pairs), sides)
         model.translator.make_forced_decoder("scores")
-        async with self._limit_time(deadline_seconds) as deadline:
+        async with self._limit_time(deadline_seconds):
             with self._reserve_room(sides):
                 prepared = await self._prepare(prepare_pairs, model, pairs)
-                return await self._batcher.submit(ScoringTask(model), prepared, deadline)
+                return await self._batcher.submit(ScoringTask(model), prepared)
 
     async def inspect(self, pair: LanguagePair, request: dict[str, Any]) -> dict[str, Any]:
         """Inspect a translation; for `request` and the returned document see `transduce.inspection`.
@@ -270,12 +270,12 @@ class Service:
         texts = [checked.text, checked.reference or ""]
         self._check_size(1, texts)
         task = InspectionTask(model)
-        async with self._limit_time(None) as deadline:
+        async with self._limit_time(None):
             with self._reserve_room(texts[:1]):
                 try:
                     # Its number of tokens is that of a whole batch, as it is one by itself, within what may wait.
                     num_tokens = min(self.limits.batch_tokens, self.limits.max_queue_tokens // 2)
-                    documents = await self._inspector.submit(task, [(checked, num_tokens)], deadline)
+                    documents = await self._inspector.submit(task, [(checked, num_tokens)])
                 finally:
                     task.is_over.set()  # its deadline may be over, or its client gone, while it is computed
                 return dict(documents[0])
@@ -300,15 +300,15 @@ class Service:
                 raise TooLong(f"{count:,} {unit}: this service takes up to {limit:,} in a request; divide it")
 
     @asynccontextmanager
-    async def _limit_time(self, deadline_seconds: float | None) -> AsyncIterator[float]:
-        """Cancel the context at the deadline, which is given in the time of the event loop."""
+    async def _limit_time(self, deadline_seconds: float | None) -> AsyncIterator[None]:
+        """Cancel the context at the deadline, and with it what it has submitted."""
         limit = self.limits.deadline_seconds
         seconds = limit if deadline_seconds is None else deadline_seconds
         if not 0 < seconds <= limit:
             raise ConfigError(f"deadline_seconds = {seconds}: must be above 0 and at most {limit:g}")
         try:
-            async with asyncio.timeout(seconds) as timer:
-                yield timer.when() or 0.0
+            async with asyncio.timeout(seconds):
+                yield
         except TimeoutError:
             raise DeadlineExceeded(f"not done within {seconds:g} s: ask for less, or when less is waiting") from None
 
@@ -354,24 +354,24 @@ class Service:
         return next(one for one in ranked if one.language in sources or one.probability > CERTAIN_PROBABILITY)
 
     async def _translate_inputs(
-        self, pair: LanguagePair, inputs: Sequence[_InputText], request: TranslationRequest, deadline: float
+        self, pair: LanguagePair, inputs: Sequence[_InputText], request: TranslationRequest
     ) -> list[TranslatedText]:
         if request.markup is None:
             texts = [one.text for one in inputs]
-            translated = await self._translate_texts(pair, texts, request.options, deadline)
+            translated = await self._translate_texts(pair, texts, request.options)
             return [
                 replace(text, source_probability=one.language.probability)
                 for text, one in zip(translated, inputs, strict=True)
             ]
         passages = [part for one in inputs for part in one.parts if isinstance(part, Passage)]
-        markups = iter(await self._translate_passages(pair, passages, request.options, deadline))
+        markups = iter(await self._translate_passages(pair, passages, request.options))
         return [
             one.make_translation("".join(part if isinstance(part, str) else next(markups) for part in one.parts))
             for one in inputs
         ]
 
     async def _translate_passages(
-        self, pair: LanguagePair, passages: Sequence[Passage], options: TranslationOptions, deadline: float
+        self, pair: LanguagePair, passages: Sequence[Passage], options: TranslationOptions
     ) -> list[str]:
         """Translate passages of markup, with tags where the words are that they mark if the engine can align them."""
         model = self._models.find(pair)
@@ -379,32 +379,32 @@ class Service:
         has_mark = [bool(passage.get_marks()) and is_native for passage in passages]
         kept = options.model_copy(update={"protect": list(dict.fromkeys((*options.protect, "tag")))})
         marked = [passage.to_marked_text() for passage, has_marks in zip(passages, has_mark, strict=True) if has_marks]
-        translations = iter(await self._translate_in_chunks(pair, marked, kept, deadline))
+        translations = iter(await self._translate_in_chunks(pair, marked, kept))
         markups = [
             passage.restore_tags(next(translations)) if has_marks else None
             for passage, has_marks in zip(passages, has_mark, strict=True)
         ]
         in_parts = [passage for passage, markup in zip(passages, markups, strict=True) if markup is None]
         texts = [text for passage in in_parts for text in passage.get_texts()]
-        parts = iter(await self._translate_in_chunks(pair, texts, options, deadline))
+        parts = iter(await self._translate_in_chunks(pair, texts, options))
         return [
             passage.replace_texts(next(parts) for _ in passage.get_texts()) if markup is None else markup
             for passage, markup in zip(passages, markups, strict=True)
         ]
 
     async def _translate_in_chunks(
-        self, pair: LanguagePair, texts: Sequence[str], options: TranslationOptions, deadline: float
+        self, pair: LanguagePair, texts: Sequence[str], options: TranslationOptions
     ) -> list[str]:
         """Translate passages, of which one text may have more than a request may have texts."""
         size = self.limits.max_texts
         found: list[str] = []
         for start in range(0, len(texts), size):
-            chunk = await self._translate_texts(pair, texts[start : start + size], options, deadline)
+            chunk = await self._translate_texts(pair, texts[start : start + size], options)
             found += [one.text for one in chunk]
         return found
 
     async def _translate_texts(
-        self, pair: LanguagePair, texts: Sequence[str], options: TranslationOptions, deadline: float
+        self, pair: LanguagePair, texts: Sequence[str], options: TranslationOptions
     ) -> list[TranslatedText]:
         """Divide plain texts into sentences, and translate these in batches with those of other requests."""
         model = self._find_model(pair)
@@ -416,7 +416,7 @@ class Service:
                 prepared = await self._prepare(prepare_texts, model, texts, options, is_over)
             finally:
                 is_over.set()  # the deadline may be over, or the client gone
-            sentences = await self._batcher.submit(TranslationTask(model, options), prepared.sentences, deadline)
+            sentences = await self._batcher.submit(TranslationTask(model, options), prepared.sentences)
             return prepared.join_translations(sentences, pair[0])
 
     async def _prepare(self, function: Callable[..., _ResultT], *arguments: Any) -> _ResultT:  # noqa: ANN401

@@ -64,13 +64,10 @@ class Job:
         task: what is computed of them.
         payloads: each with its number of tokens.
         arrived: time of the event loop.
-        deadline: time of the event loop after which nothing more is computed.
     """
 
-    def __init__(
-        self, task: BatchTask, payloads: Sequence[tuple[Any, int]], arrived: float, deadline: float = math.inf
-    ) -> None:
-        self.task, self.arrived, self.deadline = task, arrived, deadline
+    def __init__(self, task: BatchTask, payloads: Sequence[tuple[Any, int]], arrived: float) -> None:
+        self.task, self.arrived = task, arrived
         items = [Item(self, index, payload, num_tokens) for index, (payload, num_tokens) in enumerate(payloads)]
         self.waiting = dict.fromkeys(items)
         self.num_tokens = sum(item.num_tokens for item in items)
@@ -171,12 +168,6 @@ class FairQueue:
         self._remove(batch)
         return batch
 
-    def expire(self, now: float) -> None:
-        """Answer jobs past their deadline with a `TimeoutError`, and remove them."""
-        for job in [job for job in self.jobs if job.deadline <= now]:
-            job.fail(TimeoutError())
-            self.discard(job)
-
     def _remove(self, items: Sequence[Item]) -> None:
         for item in items:
             job = item.job
@@ -243,18 +234,16 @@ class Batcher:
         if self._threads is not None:
             self._threads.shutdown(wait=False)
 
-    async def submit(self, task: BatchTask, payloads: Sequence[tuple[Any, int]], deadline: float) -> list[Any]:
+    async def submit(self, task: BatchTask, payloads: Sequence[tuple[Any, int]]) -> list[Any]:
         """Return the results of all payloads, in order; if the caller is cancelled, payloads that wait are removed.
 
         Args:
             task: what to compute of them.
             payloads: each with its number of tokens.
-            deadline: time of the event loop.
 
         Raises:
             QueueFull: too much is waiting.
             TooLong: there never is room for as much.
-            TimeoutError: the deadline is over.
             Draining: the batcher was stopped.
             Exception: the first error that computing a payload raised.
         """
@@ -263,7 +252,7 @@ class Batcher:
         if self._is_stopped:
             raise _make_draining_error()
         self._check_room(sum(num_tokens for _, num_tokens in payloads))
-        job = Job(task, payloads, asyncio.get_running_loop().time(), deadline)
+        job = Job(task, payloads, asyncio.get_running_loop().time())
         self._queue.add(job)
         self._arrived.set()
         try:
@@ -309,7 +298,6 @@ class Batcher:
         got an answer is about to send its next request. A client that is alone waits for nobody.
         """
         queue, num_workers, now = self._queue, len(self._workers), asyncio.get_running_loop().time()
-        queue.expire(now)
         num_idle = num_workers - self._num_busy
         expected = WAIT_SHARE * max(self._in_flight) * num_idle / num_workers
         if queue.num_items < expected and queue.seconds_until_due(now) > 0:
