@@ -10,9 +10,8 @@ from pathlib import Path
 from threading import Event
 from typing import Annotated, Any, TypeVar
 
-from pydantic import Field, ValidationError
+from pydantic import Field
 
-from transduce.config import first_problem
 from transduce.errors import ConfigError
 from transduce.inspection import InspectionRequest
 from transduce.interop import NATIVE
@@ -252,30 +251,25 @@ class Service:
                 prepared = await self._prepare(prepare_pairs, model, pairs)
                 return await self._batcher.submit(ScoringTask(model), prepared)
 
-    async def inspect(self, pair: LanguagePair, request: dict[str, Any]) -> dict[str, Any]:
-        """Inspect a translation; for `request` and the returned document see `transduce.inspection`.
+    async def inspect(self, pair: LanguagePair, request: InspectionRequest) -> dict[str, Any]:
+        """Inspect a translation, and return the `InspectionDocument` as a JSON object.
 
         One inspection at a time is computed, beside translations.
 
         Raises:
-            ConfigError: the engine is not the native one, or the request is invalid.
+            ConfigError: the engine is not the native one.
             UserError: the text is longer than an inspection shows.
         """
         model = self._find_model(pair)
         model.translator.make_forced_decoder("inspections")
-        try:
-            checked = InspectionRequest.model_validate(request)
-        except ValidationError as error:
-            raise ConfigError(first_problem(error)) from None
-        texts = [checked.text, checked.reference or ""]
-        self._check_size(1, texts)
+        self._check_size(1, [request.text, request.reference or ""])
         task = InspectionTask(model)
         async with self._limit_time(None):
-            with self._reserve_room(texts[:1]):
+            with self._reserve_room([request.text]):
                 try:
                     # Its number of tokens is that of a whole batch, as it is one by itself, within what may wait.
                     num_tokens = min(self.limits.batch_tokens, self.limits.max_queue_tokens // 2)
-                    documents = await self._inspector.submit(task, [(checked, num_tokens)])
+                    documents = await self._inspector.submit(task, [(request, num_tokens)])
                 finally:
                     task.is_over.set()  # its deadline may be over, or its client gone, while it is computed
                 return dict(documents[0])

@@ -220,7 +220,7 @@ async def score(request: Request, service: _Admitted, body: Annotated[ScoreReque
 async def inspect(request: Request, service: _Admitted, body: Annotated[InspectionRequest, Body()]) -> Response:
     """Attention, arithmetic, search and layers of the translation of one sentence, as the page draws them."""
     pair = _find_pair(service, request, body.source, body.target)
-    document = await service.inspect(pair, body.model_dump())
+    document = await service.inspect(pair, body)
     # It has some megabytes: other requests are answered meanwhile.
     content = await asyncio.to_thread(json.dumps, document, allow_nan=False, separators=(",", ":"))
     return Response(content, media_type="application/json")
