@@ -9,10 +9,11 @@ from pathlib import Path
 from typing import Annotated, Any, NamedTuple
 
 import torch
+from py3langid.langid import MODEL_FILE, LanguageIdentifier
 from pydantic import Field
 
 from transduce.bundle import Bundle, find_bundle
-from transduce.errors import BundleError, ConfigError, MissingExtraError
+from transduce.errors import BundleError, ConfigError
 from transduce.interop import ENGINES, NATIVE, load_translator, read_exported_settings
 from transduce.interop.argos import argos_code, language_name
 from transduce.kernels.device import find_device
@@ -331,15 +332,7 @@ class DetectedLanguage(NamedTuple):
 
 @cache
 def load_language_identifier() -> Any:  # noqa: ANN401 - a library without types
-    """Load py3langid's model, once.
-
-    Raises:
-        MissingExtraError: py3langid is not installed.
-    """
-    try:
-        from py3langid.langid import MODEL_FILE, LanguageIdentifier  # noqa: PLC0415 - an extra
-    except ImportError as error:
-        raise MissingExtraError("py3langid", "serve", "detecting languages") from error
+    """Load py3langid's model, once."""
     return LanguageIdentifier.from_model_file(MODEL_FILE, norm_probs=True)
 
 

@@ -8,9 +8,10 @@ import logging
 import traceback
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
-from typing import Any, Literal
+from functools import partial
+from typing import Literal
 
-from transduce.errors import MissingExtraError
+from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 
 LogFormat = Literal["text", "json"]
 
@@ -30,40 +31,24 @@ _MODEL_LABELS = ("model", "source", "target", "engine", "precision", "digest")
 
 
 class Metrics:
-    """Counters, gauges and histograms of one service, in a registry of their own; simple ones are attributes.
-
-    Raises:
-        MissingExtraError: prometheus-client is not installed.
-    """
+    """Counters, gauges and histograms of one service, in a registry of their own; simple ones are attributes."""
 
     def __init__(self) -> None:
-        try:
-            import prometheus_client as prometheus  # noqa: PLC0415 - optional
-        except ImportError:
-            raise MissingExtraError("prometheus-client", "serve", "a service") from None
-        self._prometheus = prometheus
-        self.registry = registry = prometheus.CollectorRegistry()
-
-        def histogram(name: str, text: str, buckets: tuple[float, ...], labels: tuple[str, ...] = ()) -> Any:  # noqa: ANN401
-            return prometheus.Histogram(f"transduce_{name}", text, labels, buckets=buckets, registry=registry)
-
-        def counter(name: str, text: str, labels: tuple[str, ...] = ()) -> Any:  # noqa: ANN401
-            return prometheus.Counter(f"transduce_{name}", text, labels, registry=registry)
-
-        def gauge(name: str, text: str, labels: tuple[str, ...] = ()) -> Any:  # noqa: ANN401
-            return prometheus.Gauge(f"transduce_{name}", text, labels, registry=registry)
-
+        self.registry = CollectorRegistry()
+        counter = partial(Counter, namespace="transduce", registry=self.registry)
+        gauge = partial(Gauge, namespace="transduce", registry=self.registry)
+        histogram = partial(Histogram, namespace="transduce", registry=self.registry)
         request_labels = ("route", "status", "pair")
         self._requests = counter("requests", "Requests that were answered.", request_labels)
-        self._seconds = histogram("request_seconds", "From a request to its answer.", _SECONDS, request_labels)
+        self._seconds = histogram("request_seconds", "From a request to its answer.", request_labels, buckets=_SECONDS)
         self.requests_in_flight = gauge("requests_in_flight", "Requests that are being answered.")
         self.refusals = counter("refusals", "Requests that were not served.", ("reason",))
         self._queue_tokens = gauge("queue_tokens", "Source tokens that wait.")
         self._queue_sentences = gauge("queue_sentences", "Sentences that wait.")
-        self._wait = histogram("queue_wait_seconds", "From a sentence's arrival to its batch.", _SECONDS)
-        self._batch_sentences = histogram("batch_sentences", "Sentences of a batch.", _SENTENCES)
-        self._batch_tokens = histogram("batch_tokens", "Source tokens of a batch, padding excluded.", _TOKENS)
-        self._batch_seconds = histogram("batch_seconds", "Time to compute a batch.", _SECONDS)
+        self._wait = histogram("queue_wait_seconds", "From a sentence's arrival to its batch.", buckets=_SECONDS)
+        self._batch_sentences = histogram("batch_sentences", "Sentences of a batch.", buckets=_SENTENCES)
+        self._batch_tokens = histogram("batch_tokens", "Source tokens of a batch, padding excluded.", buckets=_TOKENS)
+        self._batch_seconds = histogram("batch_seconds", "Time to compute a batch.", buckets=_SECONDS)
         self._padding = counter("padding_tokens", "Padding that was computed with source tokens.")
         self._failures = counter("failed_sentences", "Sentences whose computation raised an error.")
         self._queues: list[tuple[Callable[[], float], Callable[[], float]]] = []
@@ -75,7 +60,7 @@ class Metrics:
 
     def export(self) -> tuple[bytes, str]:
         """Return all metrics in the format of Prometheus, and the media type of that."""
-        return self._prometheus.generate_latest(self.registry), self._prometheus.CONTENT_TYPE_LATEST
+        return generate_latest(self.registry), CONTENT_TYPE_LATEST
 
     def count_request(self, route: str, status: int, pair: str, seconds: float) -> None:
         """Count a request that was answered.

@@ -111,7 +111,6 @@ class Service:
         models: bundles, folders of runs, or for another engine what was exported to it.
         settings: how they are loaded.
         limits: what requests may cost.
-        metrics: of this service.
         report: is called with one line whenever whoever runs the service should know something.
     """
 
@@ -121,12 +120,11 @@ class Service:
         settings: ModelSettings | None = None,
         *,
         limits: Limits | None = None,
-        metrics: Metrics | None = None,
         report: Callable[[str], None] = lambda _: None,
     ) -> None:
         self.limits = limits or Limits()
-        self.metrics = metrics or Metrics()
-        load_language_identifier()  # so that a missing library is known before the first request
+        self.metrics = Metrics()
+        load_language_identifier()  # now, so that the first request does not wait for it
         self.num_characters = 0
         """Characters that were translated since the start."""
         self._models = Models(models, settings or ModelSettings(), self.metrics, report)
