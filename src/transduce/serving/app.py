@@ -192,21 +192,6 @@ def _make_file_response(name: str, folder: Literal["files", "reference"]) -> Res
     return Response(content, media_type=media_type)
 
 
-_LIMITS = {
-    "TranslateRequest.num_best": "max_best",
-    "TranslateRequest.beam": "max_beam",
-    "TranslateRequest.num_samples": "max_beam",
-    "TranslateRequest.deadline_seconds": "deadline_seconds",
-    "ScoreRequest.deadline_seconds": "deadline_seconds",
-}
-_LANGUAGES = {
-    "TranslateRequest.source": "sources-or-auto",
-    "TranslateRequest.target": "targets",
-    "ScoreRequest.source": "sources",
-    "ScoreRequest.target": "targets",
-    "InspectionRequest.source": "sources",
-    "InspectionRequest.target": "targets",
-}
 _SCHEMES = {
     "bearer": {"type": "http", "scheme": "bearer", "description": "An API key."},
     "deepl_header": {
@@ -255,27 +240,31 @@ def _build_document(app: FastAPI, service: Service) -> dict[str, Any]:
         title=app.title, version=app.version, description=app.description, routes=app.routes, openapi_version="3.1.0"
     )
     languages, limits = service.languages, service.limits
-    codes = {
-        "sources": list(languages.sources),
-        "sources-or-auto": [libretranslate.AUTO, *languages.sources],
-        "targets": list(languages.targets),
-        "deepl-sources": [*deepl.list_language_codes(languages.sources, "sources"), ""],
-        "deepl-targets": deepl.list_language_codes(languages.targets, "targets"),
-    }
-    maxima: dict[str, int | float] = {
-        "max_alternatives": limits.most_alternatives,
-        "max_best": limits.most_alternatives + 1,
-        "max_beam": limits.max_beam,
-        "deadline_seconds": limits.deadline_seconds,
-    }
+    sources, targets = list(languages.sources), list(languages.targets)
+    with_auto = [libretranslate.AUTO, *sources]
     schemas = document["components"]["schemas"]
     problem = native.Problem.model_json_schema(ref_template="#/components/schemas/{model}")
     schemas |= {"Problem": problem, **problem.pop("$defs")}
-    for place, name in _LIMITS.items():
-        _get_property(schemas, place)["maximum"] = maxima[name]
-    for place, name in _LANGUAGES.items():
-        _get_property(schemas, place)["enum"] = codes[name]
-    document = dict(_fill(document, codes, maxima))
+    bounds = {
+        "TranslateRequest.num_best": limits.most_alternatives + 1,
+        "TranslateRequest.beam": limits.max_beam,
+        "TranslateRequest.num_samples": limits.max_beam,
+        "TranslateRequest.deadline_seconds": limits.deadline_seconds,
+        "ScoreRequest.deadline_seconds": limits.deadline_seconds,
+    }
+    for place, maximum in bounds.items():
+        _get_property(schemas, place)["maximum"] = maximum
+    for name in ("TranslateRequest", "ScoreRequest", "InspectionRequest"):
+        _get_property(schemas, f"{name}.source")["enum"] = with_auto if name == "TranslateRequest" else sources
+        _get_property(schemas, f"{name}.target")["enum"] = targets
+    values: dict[str, Any] = {
+        "sources-or-auto": with_auto,
+        "targets": targets,
+        "deepl-sources": [*deepl.list_language_codes(sources, "sources"), ""],
+        "deepl-targets": deepl.list_language_codes(targets, "targets"),
+        "max_alternatives": limits.most_alternatives,
+    }
+    document = dict(_fill(document, values))
     if app.state.authorization.is_required:
         _describe_security(document)
     return document
@@ -298,17 +287,17 @@ def _get_property(schemas: dict[str, Any], place: str) -> dict[str, Any]:
     return found["anyOf"][0] if "anyOf" in found else found
 
 
-def _fill(node: Any, codes: dict[str, list[str]], maxima: dict[str, int | float]) -> Any:  # noqa: ANN401 - any JSON
+def _fill(node: Any, values: dict[str, Any]) -> Any:  # noqa: ANN401 - any JSON
     """Replace the names of languages and limits, which dialects give as `x-languages` and `x-limit`."""
     if isinstance(node, list):
-        return [_fill(one, codes, maxima) for one in node]
+        return [_fill(one, values) for one in node]
     if not isinstance(node, dict):
         return node
-    filled = {name: _fill(value, codes, maxima) for name, value in node.items() if not name.startswith("x-")}
+    filled = {name: _fill(value, values) for name, value in node.items() if not name.startswith("x-")}
     if "x-languages" in node:
-        filled["enum"] = [*codes[node["x-languages"]], *([None] if "null" in node["type"] else [])]
+        filled["enum"] = [*values[node["x-languages"]], *([None] if "null" in node["type"] else [])]
     if "x-limit" in node:
-        limit = int(maxima[node["x-limit"]])
+        limit = int(values[node["x-limit"]])
         if node["type"] == "string":
             filled["enum"] = [str(number) for number in range(limit + 1)]
         else:

@@ -43,8 +43,6 @@ class Metrics:
         self._seconds = histogram("request_seconds", "From a request to its answer.", request_labels, buckets=_SECONDS)
         self.requests_in_flight = gauge("requests_in_flight", "Requests that are being answered.")
         self.refusals = counter("refusals", "Requests that were not served.", ("reason",))
-        self._queue_tokens = gauge("queue_tokens", "Source tokens that wait.")
-        self._queue_sentences = gauge("queue_sentences", "Sentences that wait.")
         self._wait = histogram("queue_wait_seconds", "From a sentence's arrival to its batch.", buckets=_SECONDS)
         self._batch_sentences = histogram("batch_sentences", "Sentences of a batch.", buckets=_SENTENCES)
         self._batch_tokens = histogram("batch_tokens", "Source tokens of a batch, padding excluded.", buckets=_TOKENS)
@@ -52,8 +50,12 @@ class Metrics:
         self._padding = counter("padding_tokens", "Padding that was computed with source tokens.")
         self._failures = counter("failed_sentences", "Sentences whose computation raised an error.")
         self._queues: list[tuple[Callable[[], float], Callable[[], float]]] = []
-        self._queue_tokens.set_function(lambda: sum(count_tokens() for count_tokens, _ in self._queues))
-        self._queue_sentences.set_function(lambda: sum(count_sentences() for _, count_sentences in self._queues))
+        gauge("queue_tokens", "Source tokens that wait.").set_function(
+            lambda: sum(count_tokens() for count_tokens, _ in self._queues)
+        )
+        gauge("queue_sentences", "Sentences that wait.").set_function(
+            lambda: sum(count_sentences() for _, count_sentences in self._queues)
+        )
         self._pairs: set[str] = set()
         self._models = gauge("model_info", "1 for each loaded model.", _MODEL_LABELS)
         self.reloads = counter("reloads", "Models that were changed on disk.", ("outcome",))
