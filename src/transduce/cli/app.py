@@ -16,16 +16,11 @@ from typing import TYPE_CHECKING, Any, NoReturn, cast
 
 from cyclopts import App, CycloptsError, Parameter
 
-from transduce.cli.console import (
-    StandardOutput,
-    flush_or_discard,
-    get_lossy_stderr,
-    print_message,
-)
+from transduce.cli.console import StandardOutput, flush_or_discard, get_lossy_stderr, print_message
 from transduce.errors import EndedElsewhere, TransduceError, is_out_of_memory
 
 if TYPE_CHECKING:
-    from transduce.cli.terminal import HelpFormatter
+    from cyclopts.help import DefaultFormatter
 
 COMMANDS = {
     "train": "Train a model from parallel text, or go on where training stopped.\n\n"
@@ -67,26 +62,25 @@ COMMANDS = {
 """The description of each command: its first paragraph in `transduce --help`, all of it in the command's own help."""
 
 
-class LazyHelpFormatter:
-    """Prints help by `terminal.HelpFormatter`, which is imported when help is asked for."""
+class HelpFormatter:
+    """Prints help as cyclopts does, but breaks descriptions at the width of the terminal, not where docstrings do."""
 
-    def __call__(self, *arguments: Any) -> None:  # noqa: ANN401 - of `HelpFormatter`, as are those below
+    def __call__(self, console: Any, options: Any, panel: Any) -> None:  # noqa: ANN401 - rich's, which is not loaded
         """Print a panel of help."""
-        self._formatter(*arguments)
+        for entry in panel.entries:
+            text = getattr(entry.description, "primary_renderable", None)
+            if hasattr(text, "plain"):
+                text.plain = " ".join(text.plain.split())
+        self._formatter(console, options, panel)
 
-    def render_usage(self, *arguments: Any) -> None:  # noqa: ANN401 - see above
-        """Print how a command is called."""
-        self._formatter.render_usage(*arguments)
-
-    def render_description(self, *arguments: Any) -> None:  # noqa: ANN401 - see above
-        """Print what a command does."""
-        self._formatter.render_description(*arguments)
+    def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - in all else, it is that of cyclopts
+        return getattr(self._formatter, name)
 
     @cached_property
-    def _formatter(self) -> "HelpFormatter":
-        from transduce.cli.terminal import HelpFormatter  # noqa: PLC0415 - loads rich
+    def _formatter(self) -> "DefaultFormatter":
+        from cyclopts.help import DefaultFormatter  # noqa: PLC0415 - takes a while, which only help is worth
 
-        return HelpFormatter()
+        return DefaultFormatter()
 
 
 def _read_version() -> str:
@@ -100,7 +94,7 @@ app = App(
     help='The Transformer of "Attention Is All You Need": from parallel text to a trained, measured translation model.',
     version=_read_version,
     help_format="plaintext",
-    help_formatter=cast("Any", LazyHelpFormatter()),
+    help_formatter=cast("Any", HelpFormatter()),
     # No --no-json; and what is off unless asked for need not say so.
     default_parameter=Parameter(negative=(), show_default=lambda default: default or None),
     result_action="return_value",

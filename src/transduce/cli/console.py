@@ -107,7 +107,6 @@ class _LossyStream:
 
 
 if TYPE_CHECKING:
-    from transduce.cli.terminal import LiveLine
     from transduce.evaluation import Score
     from transduce.training import Progress, Validation
 
@@ -133,13 +132,57 @@ def print_facts(facts: Mapping[str, str]) -> None:
         print_message(f"{name:{width}}  {value}")
 
 
+class LiveLine:
+    """A live line on a terminal, and plain lines above it or elsewhere; what nobody reads is lost, and stops nothing.
+
+    Args:
+        refresh_per_second: how often the line is drawn; 0: when it is updated.
+    """
+
+    def __init__(self, refresh_per_second: int = 0) -> None:
+        from rich.console import Console  # noqa: PLC0415 - rich takes a tenth of a second to load
+        from rich.live import Live  # noqa: PLC0415 - see above
+
+        self._console = Console(
+            file=get_lossy_stderr(), stderr=True, markup=False, emoji=False, highlight=False, soft_wrap=True
+        )
+        self._live = Live(
+            console=self._console,
+            transient=True,
+            auto_refresh=bool(refresh_per_second),
+            refresh_per_second=refresh_per_second or 1,
+        )
+        self._is_refreshed = not refresh_per_second
+
+    @property
+    def is_terminal(self) -> bool:
+        """Whether standard error is a terminal; only there is a live line."""
+        return bool(self._console.is_terminal)
+
+    def start(self) -> None:
+        """Show the line, if it is not shown yet."""
+        self._live.start()
+
+    def update(self, line: str) -> None:
+        """Renew the line, which is cut where the terminal ends."""
+        from rich.text import Text  # noqa: PLC0415 - see above
+
+        self._live.update(Text(line, no_wrap=True, overflow="ellipsis"), refresh=self._is_refreshed)
+
+    def stop(self) -> None:
+        """Remove the line."""
+        self._live.stop()
+
+    def print_above(self, line: str) -> None:
+        """Print a plain line, above the live one if there is one."""
+        self._console.print(line)
+
+
 class ConsoleReporter:
     """Shows a training run on standard error; what cannot be written is lost, and never stops the run."""
 
     def __init__(self) -> None:
-        from transduce.cli.terminal import LiveLine  # noqa: PLC0415 - loads rich
-
-        self._live = LiveLine(get_lossy_stderr(), refresh_per_second=4)
+        self._live = LiveLine(refresh_per_second=4)
         self._last_plain = time.monotonic()
 
     def __enter__(self) -> "ConsoleReporter":  # noqa: PYI034 - Self cannot be checked under test
@@ -249,9 +292,7 @@ class LineProgress:
         if now - self._started < PLAIN_EVERY_SECONDS:
             return
         if self._live is None:
-            from transduce.cli.terminal import LiveLine  # noqa: PLC0415 - loads rich
-
-            self._live = LiveLine(get_lossy_stderr())
+            self._live = LiveLine()
         if self._live.is_terminal:
             self._live.start()
             self._live.update(self._line(now))
