@@ -12,7 +12,7 @@ from transduce.cli.console import print_message
 from transduce.errors import UserError
 from transduce.inspection import EVERYTHING, QUICK, Head, InspectedModel, InspectionRequest, inspect_text
 from transduce.serving.page import is_standalone_page, render_standalone_page
-from transduce.translation import Translator
+from transduce.translation import Confidence, Translator
 
 PAGE = "page of transduce inspect"
 
@@ -86,6 +86,5 @@ def _make_document(path: Path, request: InspectionRequest, device: str) -> dict[
     folder = bundle.folder.resolve()
     name = folder.parent.name if folder.name in {"best", "last"} else folder.name
     translator = Translator.load(bundle.folder, device=device, precision="float32")
-    return inspect_text(
-        translator, request, InspectedModel.of(bundle, name), report=lambda text: print_message(f"{name}: {text}")
-    )
+    about = InspectedModel(name, bundle.digest, Confidence.load(bundle))
+    return inspect_text(translator, request, about, report=lambda text: print_message(f"{name}: {text}"))

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from json import dumps
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 from cyclopts import Parameter
 
@@ -27,9 +27,6 @@ from transduce.translation import (
     TranslationLine,
     describe_lines,
 )
-
-if TYPE_CHECKING:
-    from transduce.translation import AlignmentHead
 
 STANDARD_INPUT = "standard input"
 
@@ -70,7 +67,15 @@ def translate(
     _check_engine(computation.engine, {"--json": json, **source_flags.given})
     loaded = computation.load(model, "auto", ensemble)
     bundle = _open_calibrated_bundle(model) if computation.engine == NATIVE else None
-    head = None if bundle is None or not (json or options.keeps_spans) else _load_head(bundle)
+    head = confidence = None
+    if bundle is not None and (json or options.keeps_spans):
+        from transduce.translation import AlignmentHead  # noqa: PLC0415 - loads PyTorch
+
+        head = AlignmentHead.load(bundle)
+    if bundle is not None and json:
+        from transduce.translation import Confidence  # noqa: PLC0415 - loads sacreBLEU
+
+        confidence = Confidence.load(bundle)
     translator = LineTranslator(loaded, options, head)
     started = time.monotonic()
     if document:
@@ -78,14 +83,8 @@ def translate(
     else:
         describe = None
         if json and computation.engine == NATIVE:
-            confidence = None
-            if bundle is not None:
-                from transduce.translation import Confidence  # noqa: PLC0415 - loads sacreBLEU
-
-                confidence = Confidence.load(bundle)
-            has_alignment = head is not None
             describe = partial(
-                describe_lines, translator=loaded, confidence=confidence, head=head, has_alignment=has_alignment
+                describe_lines, translator=loaded, confidence=confidence, head=head, has_alignment=head is not None
             )
         num_lines = _translate_lines(translator, describe, json_input=json_input)
     _report_guard(translator)
@@ -104,12 +103,6 @@ def _open_calibrated_bundle(model: Path) -> Bundle | None:
     bundle = Bundle.open(folder)
     read_calibration(bundle)
     return bundle
-
-
-def _load_head(bundle: Bundle) -> "AlignmentHead | None":
-    from transduce.translation import AlignmentHead  # noqa: PLC0415 - loads PyTorch
-
-    return AlignmentHead.load(bundle)
 
 
 def _check_engine(engine: str, flags: dict[str, bool]) -> None:

@@ -12,7 +12,6 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from transduce.bundle import Bundle
 from transduce.config import TransformerConfig
 from transduce.errors import ConfigError, UserError
 from transduce.inspection.attention import (
@@ -278,45 +277,6 @@ class InspectedModel:
     digest: str | None = None
     confidence: Confidence | None = None
 
-    @classmethod
-    def of(cls, bundle: Bundle, name: str) -> "InspectedModel":
-        """The facts about a bundle.
-
-        Raises:
-            BundleError: its calibration.json is damaged, or another model's.
-        """
-        return cls(name, bundle.digest, Confidence.load(bundle))
-
-
-def get_single_model(translator: Translator) -> Transformer:
-    """The network of a translator with the native engine and one model.
-
-    Raises:
-        ConfigError: the engine is not the native one, or has several models.
-    """
-    engine = find_native_engine(translator.engine)
-    if engine is None:
-        raise ConfigError(f"{type(translator.engine).__name__} does not show what it computes: use the engine native")
-    if len(engine.models) > 1:
-        raise ConfigError(f"an ensemble of {len(engine.models)} models: look into one model at a time")
-    return engine.model
-
-
-def check_heads(heads: Sequence[Head], model: Transformer) -> None:
-    """Check that the model has all of the heads.
-
-    Raises:
-        UserError: the model has no such head; names it.
-    """
-    config = model.config
-    known = set(list_heads(config))
-    for head in heads:
-        if head not in known:
-            raise UserError(
-                f"head {head} (from 1): this model has {config.num_encoder_layers} layers in the encoder, "
-                f"{config.num_decoder_layers} in the decoder, and {config.num_heads} heads in each attention"
-            )
-
 
 def inspect_text(
     translator: Translator,
@@ -338,8 +298,19 @@ def inspect_text(
         ConfigError: the engine is another one, or has several models.
         UserError: the text is blank, a side has more than 128 tokens, or there is no such token or head.
     """
-    model = get_single_model(translator)
-    check_heads([*request.arithmetic, *request.heads_off, *request.without_each], model)
+    engine = find_native_engine(translator.engine)
+    if engine is None:
+        raise ConfigError(f"{type(translator.engine).__name__} does not show what it computes: use the engine native")
+    if len(engine.models) > 1:
+        raise ConfigError(f"an ensemble of {len(engine.models)} models: look into one model at a time")
+    model, config = engine.model, engine.model.config
+    known = set(list_heads(config))
+    for head in (*request.arithmetic, *request.heads_off, *request.without_each):
+        if head not in known:
+            raise UserError(
+                f"head {head} (from 1): this model has {config.num_encoder_layers} layers in the encoder, "
+                f"{config.num_decoder_layers} in the decoder, and {config.num_heads} heads in each attention"
+            )
     searches = make_searches(translator, model, request, checkpoint)
     with evaluation_mode([model]), torch.inference_mode():
         document = _make_document(searches, request, translator, about or InspectedModel(), report)
