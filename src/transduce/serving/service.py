@@ -356,33 +356,28 @@ class Service:
                 for text, one in zip(translated, inputs, strict=True)
             ]
         passages = [part for one in inputs for part in one.parts if isinstance(part, Passage)]
-        markups = iter(await self._translate_passages(pair, passages, request.options))
+        markups = await self._translate_passages(pair, passages, request.options)
         return [
-            one.make_translation("".join(part if isinstance(part, str) else next(markups) for part in one.parts))
+            one.make_translation("".join(part if isinstance(part, str) else markups[part] for part in one.parts))
             for one in inputs
         ]
 
     async def _translate_passages(
         self, pair: LanguagePair, passages: Sequence[Passage], options: TranslationOptions
-    ) -> list[str]:
+    ) -> dict[Passage, str]:
         """Translate passages of markup, with tags where the words are that they mark if the engine can align them."""
         model = self._models.find(pair)
         is_native = model is not None and model.info.engine == NATIVE
-        has_mark = [bool(passage.get_marks()) and is_native for passage in passages]
+        marked = [passage for passage in passages if is_native and passage.get_marks()]
         kept = options.model_copy(update={"protect": list(dict.fromkeys((*options.protect, "tag")))})
-        marked = [passage.to_marked_text() for passage, has_marks in zip(passages, has_mark, strict=True) if has_marks]
-        translations = iter(await self._translate_in_chunks(pair, marked, kept))
-        markups = [
-            passage.restore_tags(next(translations)) if has_marks else None
-            for passage, has_marks in zip(passages, has_mark, strict=True)
-        ]
-        in_parts = [passage for passage, markup in zip(passages, markups, strict=True) if markup is None]
+        texts = [passage.to_marked_text() for passage in marked]
+        translations = await self._translate_in_chunks(pair, texts, kept)
+        restored = {one: one.restore_tags(text) for one, text in zip(marked, translations, strict=True)}
+        markups = {passage: markup for passage, markup in restored.items() if markup is not None}
+        in_parts = [passage for passage in passages if passage not in markups]
         texts = [text for passage in in_parts for text in passage.get_texts()]
         parts = iter(await self._translate_in_chunks(pair, texts, options))
-        return [
-            passage.replace_texts(next(parts) for _ in passage.get_texts()) if markup is None else markup
-            for passage, markup in zip(passages, markups, strict=True)
-        ]
+        return markups | {passage: passage.replace_texts(parts) for passage in in_parts}
 
     async def _translate_in_chunks(
         self, pair: LanguagePair, texts: Sequence[str], options: TranslationOptions
