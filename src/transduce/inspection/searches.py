@@ -153,13 +153,16 @@ class SentenceSearches:
 
         return self.in_batches(prefixes, search, beam=1)
 
-    def ablate_each_head(self, heads: Sequence[Head], done: Callable[[int], None]) -> list[Hypothesis]:
-        """The best translation with each of the heads pruned; `done` is told how many more are finished."""
+    def ablate_each_head(self, heads: Sequence[Head], report: Callable[[str], None]) -> list[Hypothesis]:
+        """The best translation with each of the heads pruned; `report` is told how many are finished."""
+        num_done = 0
 
         def search(chosen: Sequence[Head]) -> list[Hypothesis]:
+            nonlocal num_done
             network = HeadMaskedNetwork(self.model, self.make_head_mask([[head] for head in chosen]))
             found = self.run_beam_search(network, [self.prefix] * len(chosen), beam=self.config.beam)
-            done(len(found))
+            num_done += len(found)
+            report(f"{num_done} of {len(heads)} heads switched off, one at a time")
             return found
 
         return self.in_batches(heads, search, beam=self.config.beam)

@@ -195,14 +195,7 @@ def prune_each_head(
     searches: SentenceSearches, target: Sequence[int], heads: Sequence[Head], report: Callable[[str], None]
 ) -> list[PrunedHead]:
     """The same search with each of the heads pruned, one at a time, and the log-probability of `target` (ids) so."""
-    num_done = 0
-
-    def done(num_more: int) -> None:
-        nonlocal num_done
-        num_done += num_more
-        report(f"{num_done} of {len(heads)} heads switched off, one at a time")
-
-    found = searches.ablate_each_head(heads, done)
+    found = searches.ablate_each_head(heads, report)
     of_target = _score_without_heads(searches, heads, target)
     before = searches.text(target)
     texts = [searches.text(hypothesis.ids) for hypothesis in found]

@@ -17,11 +17,10 @@ from hashlib import sha256
 from http import HTTPStatus
 from ipaddress import IPv6Address, ip_address
 from pathlib import Path
-from typing import NamedTuple
 from uuid import uuid4
 
 from starlette.datastructures import Headers, MutableHeaders
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from transduce.errors import ConfigError
@@ -141,18 +140,13 @@ class RequestLog:
             )
 
 
-class _Bucket(NamedTuple):
-    requests: float
-    at: float
-
-
 class RequestRate:
     """Token bucket of `per_minute` requests for each client, of which as many may come at once; 0 is any number."""
 
     def __init__(self, per_minute: int, clock: Callable[[], float] = time.monotonic) -> None:
         self.per_minute = per_minute
         self._clock = clock
-        self._buckets: OrderedDict[str, _Bucket] = OrderedDict()
+        self._buckets: OrderedDict[str, tuple[float, float]] = OrderedDict()  # requests that are left, and since when
 
     def count(self, client: str) -> None:
         """Count a request of a client.
@@ -165,10 +159,10 @@ class RequestRate:
         if not self.per_minute:
             return
         client, now = _find_network(client), self._clock()
-        requests, at = self._buckets.pop(client, _Bucket(self.per_minute, now))
+        requests, at = self._buckets.pop(client, (self.per_minute, now))
         requests = min(self.per_minute, requests + (now - at) * self.per_minute / 60)
         is_exceeded = requests < 1
-        self._buckets[client] = _Bucket(requests if is_exceeded else requests - 1, now)
+        self._buckets[client] = requests if is_exceeded else requests - 1, now
         if len(self._buckets) > _MAX_CLIENTS:
             self._buckets.popitem(last=False)
         if is_exceeded:
@@ -259,10 +253,6 @@ class Authorization:
         return sum(hmac.compare_digest(digest, known) for known in self._digests) > 0
 
 
-class _ClientLeft(Exception):  # noqa: N818 - nobody is there to be told of an error
-    """The connection was closed before the whole body had arrived."""
-
-
 class BodyLimit:
     """Middleware that reads bodies into one message, and refuses those that are too large or too slow.
 
@@ -290,7 +280,7 @@ class BodyLimit:
                 max_bytes = self._max_bytes if is_known else min(self._max_bytes, UNKNOWN_BYTES)
                 async with asyncio.timeout(self._seconds):
                     await self._read(scope, receive, chunks, max_bytes)
-        except _ClientLeft:
+        except ClientDisconnect:
             self._release(chunks)
             return
         except (BodyTooLarge, TimeoutError, BodiesFull) as error:
@@ -328,7 +318,7 @@ class BodyLimit:
         while has_more:
             message = await receive()
             if message["type"] != "http.request":
-                raise _ClientLeft
+                raise ClientDisconnect
             chunk, has_more = message.get("body", b""), message.get("more_body", False)
             size += len(chunk)
             if size > _DISCARDED * self._max_bytes:
