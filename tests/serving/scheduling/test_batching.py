@@ -71,9 +71,7 @@ def test_everything_is_taken_once_in_batches_that_are_not_too_large(
             assert len(batch) == 1 or sum(item.num_tokens for item in batch) * work.width <= max_tokens
             assert len(batch) < max_items + TURN_SIZE
         for one in added:
-            assert [item.index for item in taken if item.job is one] == list(
-                range(len(one.waiting) or len(one._results))
-            )
+            assert [item for item in taken if item.job is one] == one.items
 
     in_loop(check)
 
@@ -198,15 +196,16 @@ def test_the_oldest_says_when_a_batch_is_due() -> None:
     in_loop(check)
 
 
-def test_an_answer_has_the_results_in_order_or_the_first_error() -> None:
+def test_a_result_comes_once_or_for_nobody() -> None:
     def check() -> None:
-        good, bad = make_job([1, 1, 1]), make_job([1, 1])
-        for place in (2, 0, 1):
-            good.set_result(place, f"result {place}")
-        assert good.answer.result() == ["result 0", "result 1", "result 2"]
-        bad.set_result(1, ValueError("first"))
-        bad.set_result(0, ValueError("second"))
-        assert str(bad.answer.exception()) == "first"
+        good, bad, gone = make_job([1, 1, 1]).items
+        for result in ("first", "second", ValueError("third")):
+            good.set_result(result)
+        bad.set_result(ValueError("first"))
+        bad.set_result("second")
+        gone.result.cancel()
+        gone.set_result("first")
+        assert (good.result.result(), str(bad.result.exception())) == ("first", "first")
 
     in_loop(check)
 

@@ -7,7 +7,6 @@ from collections import deque
 from collections.abc import Hashable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import dataclass
 from itertools import accumulate, chain, islice
 from typing import Any, Protocol, runtime_checkable
 
@@ -58,7 +57,7 @@ class BatchTask(Hashable, Protocol):
 
 
 class Job:
-    """Payloads that were submitted together, and their results.
+    """Payloads that were submitted together.
 
     Args:
         task: what is computed of them.
@@ -68,37 +67,25 @@ class Job:
 
     def __init__(self, task: BatchTask, payloads: Sequence[tuple[Any, int]], arrived: float) -> None:
         self.task, self.arrived = task, arrived
-        items = [Item(self, index, payload, num_tokens) for index, (payload, num_tokens) in enumerate(payloads)]
-        self.waiting = dict.fromkeys(items)
-        self.num_tokens = sum(item.num_tokens for item in items)
-        self.answer: asyncio.Future[list[Any]] = asyncio.get_running_loop().create_future()
-        self._results: list[Any] = [None] * len(items)
-        self._num_missing = len(items)
-
-    def set_result(self, index: int, result: Any) -> None:  # noqa: ANN401 - whatever the task computes
-        """Set the result of one payload; the first exception is the answer to all of them."""
-        if isinstance(result, BaseException):
-            self.fail(result)
-            return
-        self._results[index] = result
-        self._num_missing -= 1
-        if not self._num_missing and not self.answer.done():
-            self.answer.set_result(self._results)
-
-    def fail(self, error: BaseException) -> None:
-        """Answer with an error, unless there is an answer already."""
-        if not self.answer.done():
-            self.answer.set_exception(error)
+        self.items = [Item(self, payload, num_tokens) for payload, num_tokens in payloads]
+        self.waiting = dict.fromkeys(self.items)
 
 
-@dataclass(frozen=True, eq=False)
 class Item:
-    """One payload of a job."""
+    """One payload of a job, and its result."""
 
-    job: Job
-    index: int
-    payload: Any
-    num_tokens: int
+    def __init__(self, job: Job, payload: Any, num_tokens: int) -> None:  # noqa: ANN401 - whatever the task is of
+        self.job, self.payload, self.num_tokens = job, payload, num_tokens
+        self.result: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+
+    def set_result(self, result: Any) -> None:  # noqa: ANN401 - whatever the task computes
+        """Set the result, which may be an exception, unless nobody waits for it any more."""
+        if self.result.done():
+            return
+        if isinstance(result, BaseException):
+            self.result.set_exception(result)
+        else:
+            self.result.set_result(result)
 
 
 class FairQueue:
@@ -121,7 +108,7 @@ class FairQueue:
     def add(self, job: Job) -> None:
         """Add a job behind all others."""
         self._groups.setdefault(job.task, {})[job] = None
-        self.num_tokens += job.num_tokens
+        self.num_tokens += sum(item.num_tokens for item in job.waiting)
         self.num_items += len(job.waiting)
 
     def discard(self, job: Job) -> None:
@@ -172,7 +159,6 @@ class FairQueue:
         for item in items:
             job = item.job
             del job.waiting[item]
-            job.num_tokens -= item.num_tokens
             self.num_tokens -= item.num_tokens
             self.num_items -= 1
             if not job.waiting:
@@ -230,7 +216,8 @@ class Batcher:
             worker.cancel()
         await asyncio.gather(*self._workers, return_exceptions=True)
         for job in list(self._queue.jobs):
-            job.fail(_make_draining_error())
+            for item in job.waiting:
+                item.set_result(_make_draining_error())
         if self._threads is not None:
             self._threads.shutdown(wait=False)
 
@@ -251,12 +238,16 @@ class Batcher:
             return []
         if self._is_stopped:
             raise _make_draining_error()
-        self._check_room(sum(num_tokens for _, num_tokens in payloads))
+        num_tokens, limit = sum(num_tokens for _, num_tokens in payloads), self._limits.max_queue_tokens
+        if num_tokens > limit // 2:
+            raise TooLong(f"{num_tokens:,} tokens: this service takes up to {limit // 2:,} in a request; divide it")
+        if num_tokens > (limit - self._queue.num_tokens) // 2:
+            raise self.make_queue_full_error()
         job = Job(task, payloads, asyncio.get_running_loop().time())
         self._queue.add(job)
         self._arrived.set()
         try:
-            return await job.answer
+            return await asyncio.gather(*(item.result for item in job.items))
         finally:
             self._queue.discard(job)
 
@@ -265,13 +256,6 @@ class Batcher:
         seconds = math.ceil(self._queue.num_tokens / self._tokens_per_second)
         seconds = min(max(seconds, 1), MAX_RETRY_SECONDS)
         return QueueFull(f"too much is waiting to be translated: ask again in {seconds} s", seconds)
-
-    def _check_room(self, num_tokens: int) -> None:
-        limit = self._limits.max_queue_tokens
-        if num_tokens > limit // 2:
-            raise TooLong(f"{num_tokens:,} tokens: this service takes up to {limit // 2:,} in a request; divide it")
-        if num_tokens > (limit - self._queue.num_tokens) // 2:
-            raise self.make_queue_full_error()
 
     async def _run_worker(self, threads: ThreadPoolExecutor) -> None:
         while True:
@@ -316,10 +300,10 @@ class Batcher:
             results, thread_seconds = await loop.run_in_executor(threads, _compute_timed, task, payloads)
         except asyncio.CancelledError:
             for item in items:
-                item.job.fail(_make_draining_error())
+                item.set_result(_make_draining_error())
             raise
         for item, result in zip(items, results, strict=True):
-            item.job.set_result(item.index, result)
+            item.set_result(result)
         seconds = max(loop.time() - started, 1e-6)
         self._metrics.record_batch_end(seconds, sum(isinstance(result, Exception) for result in results))
         if not task.has_typical_speed:
