@@ -142,7 +142,10 @@ def _run_command(arguments: Sequence[str] | None) -> int:
             app(arguments, exit_on_error=False, print_error=False)
             sys.stdout.flush()
     except CycloptsError as error:
-        _print_usage_error(error)
+        from cyclopts import CycloptsPanel  # noqa: PLC0415 - loads rich, which takes a tenth of a second
+        from rich.console import Console  # noqa: PLC0415 - see above
+
+        Console(file=get_lossy_stderr(), stderr=True).print(CycloptsPanel(error))
         return 2
     except EndedElsewhere as error:
         return error.exit_code
@@ -155,13 +158,6 @@ def _run_command(arguments: Sequence[str] | None) -> int:
         print_message(f"transduce: {message}")
         return exit_code
     return 0
-
-
-def _print_usage_error(error: CycloptsError) -> None:
-    from cyclopts import CycloptsPanel  # noqa: PLC0415 - loads rich, which takes a tenth of a second
-    from rich.console import Console  # noqa: PLC0415 - see above
-
-    Console(file=get_lossy_stderr(), stderr=True).print(CycloptsPanel(error))
 
 
 def _handle_sigterm(_number: int, _frame: FrameType | None) -> None:

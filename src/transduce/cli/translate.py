@@ -2,7 +2,7 @@
 
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from json import dumps
 from pathlib import Path
@@ -162,8 +162,12 @@ def _read_json_lines(
 def _write_line(number: int, line: Line, num_best: int, known: TranslatedSentence | None) -> None:
     if known is not None:
         sys.stdout.write(dumps({"line": number, **known.as_json()}, ensure_ascii=False, allow_nan=False) + "\n")
+    elif num_best == 1:
+        sys.stdout.write(line.translation.text + "\n")
     else:
-        sys.stdout.writelines(text + "\n" for text in _format_alternatives(number, line, num_best))
+        for alternative in line.translation.alternatives:
+            value = alternative.score if alternative.utility is None else alternative.utility
+            sys.stdout.write(f"{number}\t{value:.4f}\t{alternative.text}\n")
     _report_line(f"line {number}", line, "it is left blank")
 
 
@@ -192,15 +196,6 @@ def _translate_document(translator: LineTranslator) -> int:
     for number, line in enumerate(lines, start=1):
         _report_line(f"sentence {number}", line, "it stays as it is")
     return len(lines)
-
-
-def _format_alternatives(number: int, line: Line, num_best: int) -> Iterator[str]:
-    if num_best == 1:
-        yield line.translation.text
-        return
-    for alternative in line.translation.alternatives:
-        value = alternative.score if alternative.utility is None else alternative.utility
-        yield f"{number}\t{value:.4f}\t{alternative.text}"
 
 
 def _report_guard(translator: LineTranslator) -> None:

@@ -1,7 +1,7 @@
 """The HTTP application: dialects, middleware, health checks, pages, and the OpenAPI document."""
 
 from collections.abc import Sequence
-from functools import partial
+from functools import lru_cache, partial
 from http import HTTPStatus
 from typing import Any, Literal
 
@@ -28,6 +28,7 @@ from transduce.serving.middleware import (
     SecurityHeaders,
     get_service,
 )
+from transduce.serving.models import LanguagePair, Languages
 from transduce.serving.page import (
     REFERENCE_POLICY,
     get_page_file,
@@ -227,19 +228,15 @@ _WITHOUT_KEY = frozenset({"/languages", "/frontend/settings"})
 
 def make_openapi_document(app: FastAPI) -> dict[str, Any]:
     """Make the OpenAPI document with the languages and limits of the service; once for the loaded models."""
-    service: Service = app.state.service
-    pairs = tuple(one.pair for one in service.models)
-    cached: tuple[tuple[tuple[str, str], ...], dict[str, Any]] | None = getattr(app.state, "openapi", None)
-    if cached is None or cached[0] != pairs:
-        cached = app.state.openapi = pairs, _build_document(app, service)
-    return cached[1]
+    return _build_document(app, tuple(one.pair for one in app.state.service.models))
 
 
-def _build_document(app: FastAPI, service: Service) -> dict[str, Any]:
+@lru_cache(maxsize=1)
+def _build_document(app: FastAPI, pairs: tuple[LanguagePair, ...]) -> dict[str, Any]:
     document = get_openapi(
         title=app.title, version=app.version, description=app.description, routes=app.routes, openapi_version="3.1.0"
     )
-    languages, limits = service.languages, service.limits
+    languages, limits = Languages(pairs), app.state.service.limits
     sources, targets = list(languages.sources), list(languages.targets)
     with_auto = [libretranslate.AUTO, *sources]
     schemas = document["components"]["schemas"]

@@ -355,10 +355,7 @@ class CancelOnDisconnect:
                 if message["type"] == "http.disconnect":
                     return
 
-        async def work() -> None:
-            await self._app(scope, messages.get, send)
-
-        working, listening = asyncio.create_task(work()), asyncio.create_task(listen())
+        working, listening = asyncio.ensure_future(self._app(scope, messages.get, send)), asyncio.create_task(listen())
         try:
             await asyncio.wait({working, listening}, return_when=asyncio.FIRST_COMPLETED)
         finally:
