@@ -243,7 +243,7 @@ def test_a_full_device_is_a_failure(process: Any, is_unbuffered: str) -> None:
 
 def test_output_is_the_streams(tmp_path: Path) -> None:
     held = StringIO()
-    StandardOutput(held).writelines(["a\n", "b\n"])
+    print("a", "b", sep="\n", file=StandardOutput(held))
     assert held.getvalue() == "a\nb\n"
     with Path("/dev/full").open("w") as full:
         output = StandardOutput(full)

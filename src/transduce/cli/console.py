@@ -5,12 +5,28 @@ import os
 import stat
 import sys
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from io import StringIO
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 from transduce.errors import UserError, WriteError
+
+if TYPE_CHECKING:
+    from transduce.evaluation import Score
+    from transduce.training import Progress, Validation
+
+PLAIN_EVERY_SECONDS = 15.0
+"""Time between two plain lines of progress, where there is no terminal for a live one."""
+
+FIRST_BLOCK = 256
+"""Number of lines in the first block; each next block may be twice as large, as `BLOCK_SECONDS` allows."""
+
+LARGEST_BLOCK = 2048
+"""Maximum number of lines of a block: enough to form batches of similar length."""
+
+BLOCK_SECONDS = 10.0
+"""Target duration of one block in seconds: bounds the wait for output and what Ctrl-C loses."""
 
 
 def print_message(text: str) -> None:
@@ -66,11 +82,6 @@ class StandardOutput:
         with _convert_write_errors():
             return int(self._stream.write(text))
 
-    def writelines(self, lines: Iterable[str]) -> None:
-        """Write lines; see `write`."""
-        for line in lines:
-            self.write(line)
-
     def flush(self) -> None:
         """Flush; see `write`."""
         with _convert_write_errors():
@@ -104,13 +115,6 @@ class _LossyStream:
     def flush(self) -> None:
         with suppress(OSError):
             self._stream.flush()
-
-
-if TYPE_CHECKING:
-    from transduce.evaluation import Score
-    from transduce.training import Progress, Validation
-
-PLAIN_EVERY_SECONDS = 15.0
 
 
 def standard_input() -> BinaryIO | None:
@@ -244,16 +248,6 @@ def format_duration(seconds: float) -> str:
     minutes, rest = divmod(round(seconds), 60)
     hours, minutes = divmod(minutes, 60)
     return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
-
-
-FIRST_BLOCK = 256
-"""Number of lines in the first block; each next block may be twice as large, as `BLOCK_SECONDS` allows."""
-
-LARGEST_BLOCK = 2048
-"""Maximum number of lines of a block: enough to form batches of similar length."""
-
-BLOCK_SECONDS = 10.0
-"""Target duration of one block in seconds: bounds the wait for output and what Ctrl-C loses."""
 
 
 class LineProgress:
