@@ -165,8 +165,9 @@ def test_size_is_checked_before_anything_is_done(bundle: Path) -> None:
     async def check(service: Service) -> None:
         with pytest.raises(TooLong, match="4 texts: this service takes up to 3"):
             await translate(service, EN_DE, ["a"] * 4)
+        options = TranslationOptions(prefix="ab", require=["c"], forbid=["de"], glossary={"f": "gh"})
         with pytest.raises(TooLong, match="21 characters: this service takes up to 20"):
-            await translate(service, EN_DE, ["a" * 18], TranslationOptions(forbid=("abc",)))
+            await translate(service, EN_DE, ["a" * 13], options)
         with pytest.raises(TooLong, match="24 characters"):
             await service.score(EN_DE, [("a" * 12, "b" * 12)])
         with pytest.raises(TooLong, match="4 texts"):

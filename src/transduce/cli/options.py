@@ -109,11 +109,7 @@ class SourceFlags:
 
     @property
     def values(self) -> dict[str, Any]:
-        """The options that the flags stand for.
-
-        Raises:
-            CorpusError: the glossary cannot be read.
-        """
+        """The options that the flags stand for."""
         kinds: list[Kind] = [*(USUAL_KINDS if self.protect else ()), *(("number",) if self.protect_numbers else ())]
         return {"protect": kinds, "glossary": Glossary.read(self.glossary).targets if self.glossary else {}}
 

@@ -52,11 +52,7 @@ class AccessOptions:
     cors: Annotated[tuple[str, ...], Parameter(negative=())] = ()
 
     def check(self) -> None:
-        """Check the values.
-
-        Raises:
-            ConfigError: a value is not as it must be.
-        """
+        """Check the values."""
         if not 0 <= self.port <= 65_535:
             raise ConfigError(f"--port {self.port}: must be from 0 to 65535")
         if self.requests_per_minute < 0:

@@ -92,11 +92,7 @@ def translate(
 
 
 def _open_calibrated_bundle(model: Path) -> Bundle | None:
-    """The bundle of a model; None if it was not calibrated.
-
-    Raises:
-        BundleError: its calibration is damaged, or another model's.
-    """
+    """The bundle of a model, whose calibration is checked; None if it was not calibrated."""
     folder = find_bundle(model)
     if not (folder / CALIBRATION).exists():
         return None

@@ -297,11 +297,7 @@ def rotate_heads(config: TransformerConfig) -> Iterator[Head]:
 
 
 def compute_head_arithmetic(records: Mapping[Place, AttentionRecord], head: Head) -> HeadArithmetic:
-    """Every number of one head, for a batch of one sentence (paper eq. 1, and W^O of 3.2.2).
-
-    Raises:
-        UserError: the attention scores of the model are no products.
-    """
+    """Every number of one head, for a batch of one sentence (paper eq. 1, and W^O of 3.2.2)."""
     record = records[Place(head.attention, head.layer)]
     score = record.attention.score
     if not isinstance(score, DotScore):

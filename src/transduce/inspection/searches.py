@@ -273,11 +273,7 @@ def make_searches(
 
 
 def check_length(name: str, length: int, longest: int) -> None:
-    """Check that a side is short enough for an inspection.
-
-    Raises:
-        UserError: it has more tokens than are shown, or than the model reads.
-    """
+    """Check that a side has no more tokens than are shown, and than the model reads."""
     if length > min(MOST_TOKENS, longest):
         raise UserError(
             f"{name}: has {length} tokens, </s> included, and at most {min(MOST_TOKENS, longest)} can be looked at: "

@@ -29,7 +29,7 @@ from transduce.serving.models import (
     rank_languages,
 )
 from transduce.serving.monitoring import Metrics
-from transduce.serving.scheduling import Limits, count_characters
+from transduce.serving.scheduling import Limits
 from transduce.serving.scheduling.batching import Batcher
 from transduce.serving.scheduling.work import (
     InspectionTask,
@@ -281,12 +281,11 @@ class Service:
         ):
             raise ConfigError("alternatives, prefixes, phrases and alignments are of plain text: leave the markup out")
 
-    def _check_size(self, num_texts: int, texts: Sequence[str], num_more_characters: int = 0) -> None:
+    def _check_size(self, num_texts: int, texts: Sequence[str]) -> None:
         limits = self.limits
-        num_characters = sum(map(len, texts)) + num_more_characters
         for count, unit, limit in (
             (num_texts, "texts", limits.max_texts),
-            (num_characters, "characters", limits.max_characters),
+            (sum(map(len, texts)), "characters", limits.max_characters),
         ):
             if count > limit:
                 raise TooLong(f"{count:,} {unit}: this service takes up to {limit:,} in a request; divide it")
@@ -396,7 +395,8 @@ class Service:
         """Divide plain texts into sentences, and translate these in batches with those of other requests."""
         model = self._find_model(pair)
         self.limits.check_options(options, model.translator.search)
-        self._check_size(len(texts), texts, count_characters(options))
+        phrases = [options.prefix, *options.require, *options.forbid, *options.glossary, *options.glossary.values()]
+        self._check_size(len(texts), [*texts, *phrases])
         with self._reserve_room(texts):
             is_over = Event()
             try:

@@ -6,7 +6,7 @@ import pytest
 from transduce.errors import ConfigError
 from transduce.serving.errors import TooLong
 from transduce.serving.models import LoadedModel, ModelSettings
-from transduce.serving.scheduling import Limits, count_characters
+from transduce.serving.scheduling import Limits
 from transduce.translation import TranslationOptions
 
 MAY_BE_NOTHING = {"max_delay_milliseconds", "max_alternatives"}
@@ -44,11 +44,6 @@ def test_limits_are_named() -> None:
         Limits(max_beam=2).check_options(TranslationOptions(num_best=4))  # each is a hypothesis
     with pytest.raises(TooLong, match="3 phrases and terms"):
         limits.check_options(TranslationOptions(require=["a"], forbid=["b"], glossary={"c": "d"}))
-
-
-def test_characters_of_options_are_counted() -> None:
-    options = TranslationOptions(prefix="ab", require=["c"], forbid=["de"], glossary={"f": "gh"})
-    assert count_characters(options) == 8
 
 
 @pytest.mark.parametrize("given", [{}, {"beam": 1}, {"beam": 4}, {"num_best": 5}])

@@ -84,9 +84,3 @@ class Limits:
         num_terms = len(options.require) + len(options.forbid) + len(options.glossary)
         if num_terms > self.max_terms:
             raise TooLong(f"{num_terms} phrases and terms: this service allows up to {self.max_terms}")
-
-
-def count_characters(options: TranslationOptions) -> int:
-    """Count the characters of prefix, phrases and glossary."""
-    phrases = [options.prefix, *options.require, *options.forbid, *options.glossary, *options.glossary.values()]
-    return sum(map(len, phrases))
