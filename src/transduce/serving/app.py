@@ -42,19 +42,13 @@ DESCRIPTION = """Translation by the Transformer of "Attention Is All You Need", 
 and with everything that the engine can do under `/v1`."""
 
 
-def make_app(
-    service: Service,
-    authorization: Authorization | None = None,
-    rate: RequestRate | None = None,
-    *,
-    cors: Sequence[str] = (),
-) -> FastAPI:
+def make_app(service: Service, authorization: Authorization, rate: RequestRate, *, cors: Sequence[str] = ()) -> FastAPI:
     """Make the application of a service, which is started and drained by the caller.
 
     Args:
         service: answers requests.
-        authorization: API keys; none by default.
-        rate: of requests; not limited by default.
+        authorization: API keys.
+        rate: of requests.
         cors: origins whose pages may use the service from a browser, as in "https://example.org", or "*" for all.
     """
     app = FastAPI(
@@ -66,7 +60,6 @@ def make_app(
         # Traces would contain addresses, and these may contain texts and API keys.
         telemetry={"tracing": False, "metrics": False, "logs": False, "auto_configure": False},
     )
-    authorization = authorization or Authorization()
     app.state.service, app.state.authorization = service, authorization
     for router in (operations, libretranslate.router, deepl.router, native.router, pages):
         app.include_router(router)
@@ -77,7 +70,7 @@ def make_app(
     metrics = service.metrics
     app.add_middleware(CancelOnDisconnect)
     app.add_middleware(BodyLimit, max_bytes=service.limits.max_body_bytes, authorization=authorization, metrics=metrics)
-    app.add_middleware(RateLimit, rate=rate or RequestRate(0), metrics=metrics)
+    app.add_middleware(RateLimit, rate=rate, metrics=metrics)
     app.add_middleware(RequestLog, metrics=metrics)
     if cors:
         app.add_middleware(

@@ -117,7 +117,7 @@ class Service:
     def __init__(
         self,
         models: Sequence[Path],
-        settings: ModelSettings | None = None,
+        settings: ModelSettings,
         *,
         limits: Limits | None = None,
         report: Callable[[str], None] = lambda _: None,
@@ -127,7 +127,7 @@ class Service:
         load_language_identifier()  # now, so that the first request does not wait for it
         self.num_characters = 0
         """Characters that were translated since the start."""
-        self._models = Models(models, settings or ModelSettings(), self.metrics, report)
+        self._models = Models(models, settings, self.metrics, report)
         self._batcher = Batcher(self.limits, self.metrics)
         # One inspection takes as long as hundreds of sentences, which would wait for it.
         self._inspector = Batcher(self.limits, self.metrics)
