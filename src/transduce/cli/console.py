@@ -140,10 +140,11 @@ class LiveLine:
     """A live line on a terminal, and plain lines above it or elsewhere; what nobody reads is lost, and stops nothing.
 
     Args:
+        started: time since when nothing was printed.
         refresh_per_second: how often the line is drawn; 0: when it is updated.
     """
 
-    def __init__(self, refresh_per_second: int = 0) -> None:
+    def __init__(self, started: float, refresh_per_second: int = 0) -> None:
         from rich.console import Console  # noqa: PLC0415 - rich takes a tenth of a second to load
         from rich.live import Live  # noqa: PLC0415 - see above
 
@@ -157,21 +158,24 @@ class LiveLine:
             refresh_per_second=refresh_per_second or 1,
         )
         self._is_refreshed = not refresh_per_second
-
-    @property
-    def is_terminal(self) -> bool:
-        """Whether standard error is a terminal; only there is a live line."""
-        return bool(self._console.is_terminal)
+        self._last_plain = started
 
     def start(self) -> None:
-        """Show the line, if it is not shown yet."""
-        self._live.start()
+        """Show the line on a terminal, if it is not shown yet."""
+        if self._console.is_terminal:
+            self._live.start()
 
-    def update(self, line: str) -> None:
-        """Renew the line, which is cut where the terminal ends."""
+    def update(self, line: str, *, is_last: bool = False) -> None:
+        """Renew the line, which is cut where the terminal ends; without a terminal, print it from time to time."""
         from rich.text import Text  # noqa: PLC0415 - see above
 
-        self._live.update(Text(line, no_wrap=True, overflow="ellipsis"), refresh=self._is_refreshed)
+        now = time.monotonic()
+        if self._console.is_terminal:
+            self.start()
+            self._live.update(Text(line, no_wrap=True, overflow="ellipsis"), refresh=self._is_refreshed)
+        elif is_last or now - self._last_plain >= PLAIN_EVERY_SECONDS:
+            self._last_plain = now
+            self.print_above(line)
 
     def stop(self) -> None:
         """Remove the line."""
@@ -186,12 +190,10 @@ class ConsoleReporter:
     """Shows a training run on standard error; what cannot be written is lost, and never stops the run."""
 
     def __init__(self) -> None:
-        self._live = LiveLine(refresh_per_second=4)
-        self._last_plain = time.monotonic()
+        self._live = LiveLine(time.monotonic(), refresh_per_second=4)
 
     def __enter__(self) -> "ConsoleReporter":  # noqa: PYI034 - Self cannot be checked under test
-        if self._live.is_terminal:
-            self._live.start()
+        self._live.start()
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -205,12 +207,7 @@ class ConsoleReporter:
 
     def report_progress(self, progress: "Progress") -> None:
         """Renew the live line; without a terminal, print a plain line from time to time."""
-        line = format_progress(progress)
-        if self._live.is_terminal:
-            self._live.update(line)
-        elif time.monotonic() - self._last_plain >= PLAIN_EVERY_SECONDS or progress.update == progress.updates:
-            self._last_plain = time.monotonic()
-            self.report(line)
+        self._live.update(format_progress(progress), is_last=progress.update == progress.updates)
 
     def report_validation(self, update: int, validation: "Validation", *, is_best: bool) -> None:
         """Print the figures of a validation, and its samples."""
@@ -262,7 +259,7 @@ class LineProgress:
     def __init__(self, stream: BinaryIO | None) -> None:
         self._live: LiveLine | None = None
         self._descriptor = None if stream is None else _get_file_descriptor(stream)
-        self._started = self._last_plain = time.monotonic()
+        self._started = time.monotonic()
         self._num_lines, self._block_size = 0, FIRST_BLOCK
 
     def __enter__(self) -> "LineProgress":  # noqa: PYI034 - Self cannot be checked under test
@@ -286,15 +283,10 @@ class LineProgress:
         if now - self._started < PLAIN_EVERY_SECONDS:
             return
         if self._live is None:
-            self._live = LiveLine()
-        if self._live.is_terminal:
-            self._live.start()
-            self._live.update(self._line(now))
-        elif now - self._last_plain >= PLAIN_EVERY_SECONDS:
-            self._last_plain = now
-            self._live.print_above(self._line(now))
+            self._live = LiveLine(self._started)
+        self._live.update(self._format_line(now))
 
-    def _line(self, now: float) -> str:
+    def _format_line(self, now: float) -> str:
         seconds = now - self._started
         line = f"{self._num_lines:,} lines  {self._num_lines / seconds:,.1f} lines/s"
         if self._descriptor is None:
