@@ -314,12 +314,7 @@ class BodyLimit:
         if len(declared) > 18 or not declared.isdigit() or int(declared) > _DISCARDED * self._max_bytes:
             raise too_large
         size = 0
-        has_more = True
-        while has_more:
-            message = await receive()
-            if message["type"] != "http.request":
-                raise ClientDisconnect
-            chunk, has_more = message.get("body", b""), message.get("more_body", False)
+        async for chunk in Request(scope, receive).stream():
             size += len(chunk)
             if size > _DISCARDED * self._max_bytes:
                 raise too_large
