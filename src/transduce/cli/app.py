@@ -68,7 +68,7 @@ class HelpFormatter:
     def __call__(self, console: Any, options: Any, panel: Any) -> None:  # noqa: ANN401 - rich's, which is not loaded
         """Print a panel of help."""
         for entry in panel.entries:
-            text = getattr(entry.description, "primary_renderable", None)
+            text: Any = getattr(entry.description, "primary_renderable", None)
             if hasattr(text, "plain"):
                 text.plain = " ".join(text.plain.split())
         self._formatter(console, options, panel)

@@ -21,14 +21,7 @@ from transduce.inspection.document import (
     pack_sizes,
 )
 from transduce.kernels.layers import pad_keys
-from transduce.model import (
-    DecoderState,
-    DotScore,
-    KeysAndValues,
-    MultiHeadAttention,
-    Transformer,
-    attention_weights,
-)
+from transduce.model import DecoderState, DotScore, KeysAndValues, MultiHeadAttention, Transformer, attention_weights
 from transduce.model.attention import Attend, Attended, Mask, Queries, Scores
 
 

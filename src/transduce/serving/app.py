@@ -29,13 +29,7 @@ from transduce.serving.middleware import (
     get_service,
 )
 from transduce.serving.models import LanguagePair, Languages
-from transduce.serving.page import (
-    REFERENCE_POLICY,
-    get_page_file,
-    make_page_policy,
-    render_page,
-    render_reference_page,
-)
+from transduce.serving.page import REFERENCE_POLICY, get_page_file, make_page_policy, render_page, render_reference_page
 from transduce.serving.service import Service
 
 DESCRIPTION = """Translation by the Transformer of "Attention Is All You Need", for clients of LibreTranslate and DeepL,
