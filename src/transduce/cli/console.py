@@ -140,11 +140,11 @@ class LiveLine:
     """A live line on a terminal, and plain lines above it or elsewhere; what nobody reads is lost, and stops nothing.
 
     Args:
-        started: time since when nothing was printed.
+        last_plain: time at which a plain line was printed last, or would have been.
         refresh_per_second: how often the line is drawn; 0: when it is updated.
     """
 
-    def __init__(self, started: float, refresh_per_second: int = 0) -> None:
+    def __init__(self, last_plain: float, refresh_per_second: int = 0) -> None:
         from rich.console import Console  # noqa: PLC0415 - rich takes a tenth of a second to load
         from rich.live import Live  # noqa: PLC0415 - see above
 
@@ -158,7 +158,7 @@ class LiveLine:
             refresh_per_second=refresh_per_second or 1,
         )
         self._is_refreshed = not refresh_per_second
-        self._last_plain = started
+        self._last_plain = last_plain
 
     def start(self) -> None:
         """Show the line on a terminal, if it is not shown yet."""
