@@ -17,7 +17,7 @@ from transduce.kernels.native.packing import (
     Floats,
     PackedMatrix,
     PackedNormalization,
-    Places,
+    PaddedLayout,
     address,
     check_floats,
     quantize_rows,
@@ -126,7 +126,7 @@ def test_normalisation_equals_torch(library: Library, width: int) -> None:
     inputs, gain, bias = draw(7, width) * 3 + 5, draw(width), draw(width + 1)[1:]
     packed, rows = (
         PackedNormalization(gain.numpy(), bias.contiguous().numpy()),
-        Places.in_order(width).pad(inputs.numpy()),
+        PaddedLayout.in_order(width).pad(inputs.numpy()),
     )
     library.functions["normalize_rows"](
         byref(packed.structure), address(rows), len(rows), width, rows.shape[1], address(rows)
@@ -136,10 +136,10 @@ def test_normalisation_equals_torch(library: Library, width: int) -> None:
 
 
 def test_places_leave_what_fills_up_at_zero() -> None:
-    heads = Places.in_heads(3, 5)
+    heads = PaddedLayout.in_heads(3, 5)
     assert heads.width == 64
     assert heads.index.tolist() == [*range(5), *range(16, 21), *range(32, 37)]
-    joined = Places.side_by_side([heads, Places.in_order(2)])
+    joined = PaddedLayout.side_by_side([heads, PaddedLayout.in_order(2)])
     padded = joined.pad(np.arange(1, 18, dtype=np.float32)[None])
     assert padded.shape == (1, 96)
     assert padded[0, 64:66].tolist() == [16.0, 17.0]

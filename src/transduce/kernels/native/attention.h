@@ -17,17 +17,17 @@ static void normalize_rows(const normalization *norm, const float *from, size_t 
     const int last = (width - 1) / LANES * LANES;
     for (size_t row = 0; row < num_rows; row++, from += stride, to += stride) {
         floats sum = {0}, squares = {0};
-        for (int place = 0; place <= last; place += LANES) sum = sum + load(from + place);
+        for (int index = 0; index <= last; index += LANES) sum = sum + load(from + index);
         const floats mean = broadcast(sum_lanes(sum) / (float)width);
-        for (int place = 0; place <= last; place += LANES) {
-            floats difference = load(from + place) - mean;
-            if (place == last) difference = choose(inside_last, difference, (floats){0});
+        for (int index = 0; index <= last; index += LANES) {
+            floats difference = load(from + index) - mean;
+            if (index == last) difference = choose(inside_last, difference, (floats){0});
             squares = multiply_add(difference, difference, squares);
         }
         const floats factor = broadcast(1.0f / sqrtf(sum_lanes(squares) / (float)width + EPSILON));
-        for (int place = 0; place < (int)stride; place += LANES) {
-            const floats normalized = (load(from + place) - mean) * factor;
-            store(to + place, multiply_add(normalized, load(norm->gain + place), load(norm->bias + place)));
+        for (int index = 0; index < (int)stride; index += LANES) {
+            const floats normalized = (load(from + index) - mean) * factor;
+            store(to + index, multiply_add(normalized, load(norm->gain + index), load(norm->bias + index)));
         }
     }
 }
@@ -37,15 +37,15 @@ static void softmax(float *scores, int count, float scale) {
     const int last = (count - 1) / LANES * LANES;
     store(scores + last, choose(lanes_below(count - last), load(scores + last), broadcast(-INFINITY)));
     floats greatest = load(scores), sum = {0};
-    for (int place = LANES; place < count; place += LANES) greatest = maximum(load(scores + place), greatest);
+    for (int index = LANES; index < count; index += LANES) greatest = maximum(load(scores + index), greatest);
     const floats most = broadcast(greatest_lane(greatest)), factor = broadcast(scale);
-    for (int place = 0; place < count; place += LANES) {
-        const floats power = exponential((load(scores + place) - most) * factor);
-        store(scores + place, power);
+    for (int index = 0; index < count; index += LANES) {
+        const floats power = exponential((load(scores + index) - most) * factor);
+        store(scores + index, power);
         sum = sum + power;
     }
     const floats reciprocal = broadcast(1.0f / sum_lanes(sum));
-    for (int place = 0; place < count; place += LANES) store(scores + place, load(scores + place) * reciprocal);
+    for (int index = 0; index < count; index += LANES) store(scores + index, load(scores + index) * reciprocal);
 }
 
 /* A matrix that a tile can read: for each of its rows, PANEL numbers of a panel, `stride` behind those of the row before.
@@ -97,8 +97,8 @@ INLINE size_t count_packed_keys(int num_keys, int d_k) { return (size_t)round_up
 static void pack_keys(const float *keys, size_t stride, int num_keys, int d_k, float *to) {
     for (int first = 0; first < num_keys; first += PANEL) {
         const int count = num_keys - first < PANEL ? num_keys - first : PANEL, width = count <= LANES ? LANES : PANEL;
-        for (int place = 0; place < d_k; place++, to += width) {
-            for (int key = 0; key < count; key++) to[key] = keys[(size_t)(first + key) * stride + (size_t)place];
+        for (int index = 0; index < d_k; index++, to += width) {
+            for (int key = 0; key < count; key++) to[key] = keys[(size_t)(first + key) * stride + (size_t)index];
             for (int key = count; key < width; key++) to[key] = 0.0f;
         }
     }
@@ -111,12 +111,12 @@ static void pack_keys(const float *keys, size_t stride, int num_keys, int d_k, f
 static void attend(const float *queries, size_t query_stride, int num_queries, const float *packed_keys,
                    const float *values, size_t value_stride, int num_keys, int d_k, int d_v, float scale, float *scores,
                    float *attended, size_t attended_stride) {
-    const int room = round_up(num_keys, LANES);
+    const int padded = round_up(num_keys, LANES);
     const matrix keys = {packed_keys, PANEL, LANES, (size_t)PANEL * d_k};
     const matrix value_rows = {values, value_stride, value_stride, PANEL};
-    multiply_matrix(queries, query_stride, num_queries, keys, d_k, scores, (size_t)room, room);
-    for (int query = 0; query < num_queries; query++) softmax(scores + (size_t)query * room, num_keys, scale);
-    multiply_matrix(scores, (size_t)room, num_queries, value_rows, num_keys, attended, attended_stride, d_v);
+    multiply_matrix(queries, query_stride, num_queries, keys, d_k, scores, (size_t)padded, padded);
+    for (int query = 0; query < num_queries; query++) softmax(scores + (size_t)query * padded, num_keys, scale);
+    multiply_matrix(scores, (size_t)padded, num_queries, value_rows, num_keys, attended, attended_stride, d_v);
 }
 
 /* Attention of one query in one head to those keys and values of a cache that `slots` names.
@@ -126,19 +126,19 @@ static void attend(const float *queries, size_t query_stride, int num_queries, c
 static void attend_to_slots(const float *query, const float *keys, size_t key_stride, const float *values,
                             size_t value_stride, const int32_t *slots, int num_slots, int d_k, int d_v, float scale,
                             float *scores, float *attended) {
-    for (int place = 0; place < num_slots; place++) {
-        const float *key = keys + (size_t)slots[place] * key_stride;
+    for (int index = 0; index < num_slots; index++) {
+        const float *key = keys + (size_t)slots[index] * key_stride;
         floats sum = load(query) * load(key);
         for (int part = LANES; part < d_k; part += LANES) sum = multiply_add(load(query + part), load(key + part), sum);
-        scores[place] = sum_lanes(sum);
+        scores[index] = sum_lanes(sum);
     }
     softmax(scores, num_slots, scale);
     int part = 0;
     for (; part + PANEL <= d_v; part += PANEL) {
         floats first = {0}, second = {0};
-        for (int place = 0; place < num_slots; place++) {
-            const float *value = values + (size_t)slots[place] * value_stride + part;
-            const floats weight = broadcast(scores[place]);
+        for (int index = 0; index < num_slots; index++) {
+            const float *value = values + (size_t)slots[index] * value_stride + part;
+            const floats weight = broadcast(scores[index]);
             first = multiply_add(weight, load(value), first);
             second = multiply_add(weight, load(value + LANES), second);
         }
@@ -147,8 +147,8 @@ static void attend_to_slots(const float *query, const float *keys, size_t key_st
     }
     for (; part < d_v; part += LANES) {
         floats sum = {0};
-        for (int place = 0; place < num_slots; place++)
-            sum = multiply_add(broadcast(scores[place]), load(values + (size_t)slots[place] * value_stride + part), sum);
+        for (int index = 0; index < num_slots; index++)
+            sum = multiply_add(broadcast(scores[index]), load(values + (size_t)slots[index] * value_stride + part), sum);
         store(attended + part, sum);
     }
 }

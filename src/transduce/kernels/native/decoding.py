@@ -29,7 +29,7 @@ from transduce.kernels.native.packing import (
     Integers,
     PackedMatrix,
     PackedNormalization,
-    Places,
+    PaddedLayout,
     address,
     check_floats,
     round_up,
@@ -69,14 +69,14 @@ class AttentionSizes:
     scale: float
 
     @property
-    def queries(self) -> Places:
+    def queries(self) -> PaddedLayout:
         """Indices of the queries, or of the keys, of all heads in a padded row."""
-        return Places.in_heads(self.num_heads, self.d_k)
+        return PaddedLayout.in_heads(self.num_heads, self.d_k)
 
     @property
-    def values(self) -> Places:
+    def values(self) -> PaddedLayout:
         """Indices of the values of all heads in a padded row."""
-        return Places.in_heads(self.num_heads, self.d_v)
+        return PaddedLayout.in_heads(self.num_heads, self.d_v)
 
 
 class PackedTransformer:
@@ -115,7 +115,7 @@ class PackedTransformer:
         self.query_width, self.value_width = attention.queries.width, attention.values.width
         self.structure = TransformerStructure(
             d_model=d_model,
-            model_width=Places.in_order(d_model).width,
+            model_width=PaddedLayout.in_order(d_model).width,
             inner_width=decoder.layers[0].inner.outputs,
             num_heads=attention.num_heads,
             d_k=round_up(attention.d_k, 16),
@@ -139,9 +139,11 @@ class PackedTransformer:
             projection=projection,
         )
 
-    def make_room(self, rows: int, keys: int, count: int) -> npt.NDArray[np.uint8]:
+    def allocate_workspace(self, rows: int, keys: int, count: int) -> npt.NDArray[np.uint8]:
         """Working memory for a call with these numbers of rows, keys and continuations."""
-        return np.empty(self.library.functions["count_room"](byref(self.structure), rows, keys, count), dtype=np.uint8)
+        return np.empty(
+            self.library.functions["count_workspace"](byref(self.structure), rows, keys, count), dtype=np.uint8
+        )
 
     def check_ids(self, least: int, greatest: int) -> None:
         """Check that ids are in the vocabulary, before they are cut to the 32 bits that the library reads.
@@ -152,14 +154,16 @@ class PackedTransformer:
         if least < 0 or greatest >= self.vocabulary:
             raise IndexError(f"ids from {least} to {greatest} are not in the vocabulary of {self.vocabulary}")
 
-    def read_source(self, ids: Integers, places: Integers, lengths: Integers, positions: Floats) -> "DecoderCache":
+    def read_source(
+        self, ids: Integers, positions: Integers, lengths: Integers, position_table: Floats
+    ) -> "DecoderCache":
         """Run the encoder, and give the decoder's cache before the first token.
 
         Args:
             ids: [tokens], of one sentence after the other, without padding.
-            places: [tokens], the position of each token, as a row of `positions`.
+            positions: [tokens], the position of each token, a row of `position_table`.
             lengths: [sentences], of which none is 0.
-            positions: [longest, d_model].
+            position_table: [longest, d_model].
 
         Raises:
             IndexError: an id is not in the vocabulary.
@@ -167,14 +171,16 @@ class PackedTransformer:
         """
         if len(ids):
             self.check_ids(int(ids.min()), int(ids.max()))
-        ids, places, lengths = (np.ascontiguousarray(part, dtype=np.int32) for part in (ids, places, lengths))
-        positions = check_floats(positions, (None, self.d_model))
+        ids, positions, lengths = (np.ascontiguousarray(part, dtype=np.int32) for part in (ids, positions, lengths))
+        position_table = check_floats(position_table, (None, self.d_model))
         starts = np.zeros(len(lengths) + 1, dtype=np.int32)
         np.cumsum(lengths, out=starts[1:])
-        if not (len(ids) == len(places) == starts[-1] and lengths.min(initial=1) > 0):
-            raise UserError(f"{len(ids)} ids and {len(places)} positions for sentences of {lengths.tolist()} tokens")
-        if len(places) and not (places.min() >= 0 and places.max() < len(positions)):
-            raise UserError(f"positions from {places.min()} to {places.max()} in a table of {len(positions)} rows")
+        if not (len(ids) == len(positions) == starts[-1] and lengths.min(initial=1) > 0):
+            raise UserError(f"{len(ids)} ids and {len(positions)} positions for sentences of {lengths.tolist()} tokens")
+        if len(positions) and not (positions.min() >= 0 and positions.max() < len(position_table)):
+            raise UserError(
+                f"positions from {positions.min()} to {positions.max()} in a table of {len(position_table)} rows"
+            )
         sizes = self.structure
         lanes = self.library.panel // 2
         head_keys = -(-lengths.astype(np.int64) // lanes) * lanes
@@ -183,18 +189,18 @@ class PackedTransformer:
         keys = np.empty((self.num_decoder_layers, int(key_starts[-1])), dtype=np.float32)
         values = np.empty((self.num_decoder_layers, len(ids), self.value_width), dtype=np.float32)
         longest = int(lengths.max(initial=0))
-        room = self.make_room(min(len(ids), max(longest, self.library.group_rows)), longest, 0)
+        workspace = self.allocate_workspace(min(len(ids), max(longest, self.library.group_rows)), longest, 0)
         task = EncoderTask(
             num_sentences=len(lengths),
             ids=address(ids),
             starts=address(starts),
+            position_table=address(position_table),
             positions=address(positions),
-            places=address(places),
             key_starts=address(key_starts),
             memory_keys=address(keys),
             memory_values=address(values),
-            room=address(room),
-            room_bytes=room.nbytes,
+            workspace=address(workspace),
+            workspace_bytes=workspace.nbytes,
         )
         check_result(self.library.functions["run_encoder"](byref(self.structure), byref(task)))
         return DecoderCache(self, keys, values, (starts[:-1], lengths, key_starts[:-1]))
@@ -213,7 +219,7 @@ def check_result(problem: int) -> None:
     if problem == NOT_A_NUMBER:
         raise NotANumberError
     if problem:
-        raise TransduceError("a compiled kernel was not given the memory that it asked for")
+        raise TransduceError("the workspace of a compiled kernel is too small, which is a bug of Transduce")
 
 
 class DecoderCache:
@@ -253,7 +259,7 @@ class DecoderCache:
         self._model_reference, self._task_reference = byref(model.structure), byref(self.task)
         self._set_sources(sources)
         self._inputs = _make_inputs(0)
-        self._room_for: tuple[int, ...] = (0, 0, 0)
+        self._workspace_sizes: tuple[int, ...] = (0, 0, 0)
 
     def select(self, sentences: Sequence[int] | None, parents: Sequence[Sequence[int]]) -> None:
         """Let hypothesis j of sentence i of the next step continue hypothesis `parents[i][j]` of `sentences[i]`.
@@ -262,20 +268,20 @@ class DecoderCache:
             IndexError: there is no such sentence or hypothesis.
         """
         width, before = self.width, self._parents
-        places = range(self.num_sentences) if sentences is None else sentences
-        if len(places) != len(parents):
-            raise IndexError(f"parents of {len(parents)} sentences for {len(places)}")
+        indices = range(self.num_sentences) if sentences is None else sentences
+        if len(indices) != len(parents):
+            raise IndexError(f"parents of {len(parents)} sentences for {len(indices)}")
         flat = list(chain.from_iterable(parents))
         if (flat and (min(flat) < 0 or max(flat) >= width)) or len(flat) % max(1, len(parents)):
             raise IndexError(f"parents {parents}: each sentence has {width} hypotheses")
         if sentences is not None:
-            if not all(0 <= place < self.num_sentences for place in sentences):
+            if not all(0 <= index < self.num_sentences for index in sentences):
                 raise IndexError(f"sentences {sentences}: there are {self.num_sentences}")
             index = np.array(sentences, dtype=np.int64)
             starts, lengths, key_starts = (part[index] for part in self._sources)
             self._set_sources((starts, lengths, key_starts))
         self._parents = [
-            before[place * width + parent] for place, own in zip(places, parents, strict=True) for parent in own
+            before[index * width + parent] for index, own in zip(indices, parents, strict=True) for parent in own
         ]
         self.num_sentences, self.width = len(parents), len(flat) // max(1, len(parents))
 
@@ -348,10 +354,10 @@ class DecoderCache:
         `count` is the number of continuations of a sentence that are asked for; at least 1.
         """
         needed = (max(width, min(num_rows, self.model.library.group_rows)), self.task.most_keys, count)
-        if any(size > before for size, before in zip(needed, self._room_for, strict=True)):
-            self._room_for = tuple(map(max, needed, self._room_for))
-            self._room = self.model.make_room(*self._room_for)
-            self.task.room, self.task.room_bytes = address(self._room), self._room.nbytes
+        if any(size > before for size, before in zip(needed, self._workspace_sizes, strict=True)):
+            self._workspace_sizes = tuple(map(max, needed, self._workspace_sizes))
+            self._workspace = self.model.allocate_workspace(*self._workspace_sizes)
+            self.task.workspace, self.task.workspace_bytes = address(self._workspace), self._workspace.nbytes
 
     def _set_sources(self, sources: tuple[Integers, Integers, Integers]) -> None:
         self._sources = sources

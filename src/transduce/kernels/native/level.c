@@ -14,11 +14,11 @@ OFFERED(int32_t, panel)(void) { return PANEL; }
 OFFERED(int32_t, group)(void) { return GROUP; }
 OFFERED(int32_t, offset)(void) { return OFFSET; }
 
-/* Bytes of room for `run_encoder` or `run_decoder` with so many rows, keys, and continuations (0: for the encoder). */
-OFFERED(uint64_t, count_room)(const transformer *model, uint64_t rows, uint64_t keys, uint64_t count) {
-    arena room = {NULL, SIZE_MAX, 0};
-    take_buffers(model, rows, keys, count, &room);
-    return SIZE_MAX - room.left;
+/* Bytes of workspace for `run_encoder` or `run_decoder` with so many rows, keys, and continuations (0: for the encoder). */
+OFFERED(uint64_t, count_workspace)(const transformer *model, uint64_t rows, uint64_t keys, uint64_t count) {
+    arena workspace = {NULL, SIZE_MAX, 0};
+    take_buffers(model, rows, keys, count, &workspace);
+    return SIZE_MAX - workspace.left;
 }
 
 OFFERED(int32_t, group_rows)(void) { return GROUP_ROWS; }
@@ -30,11 +30,11 @@ OFFERED(int32_t, run_decoder)
     return run_decoder(model, task, log_probabilities, best);
 }
 
-/* Bytes of room for `run_search`. */
-OFFERED(uint64_t, count_search_room)(uint64_t num_sentences, uint64_t beam) {
-    arena room = {NULL, SIZE_MAX, 0};
-    take_search_room(num_sentences, beam, 0, &room);
-    return SIZE_MAX - room.left;
+/* Bytes of workspace for `run_search`. */
+OFFERED(uint64_t, count_search_workspace)(uint64_t num_sentences, uint64_t beam) {
+    arena workspace = {NULL, SIZE_MAX, 0};
+    take_search_state(num_sentences, beam, 0, &workspace);
+    return SIZE_MAX - workspace.left;
 }
 
 OFFERED(int32_t, run_search)(const transformer *model, search_task *task) { return run_search(model, task); }
@@ -44,9 +44,9 @@ OFFERED(int32_t, run_search)(const transformer *model, search_task *task) { retu
 OFFERED(void, apply_linear)
 (const linear_layer *layer, const float *inputs, uint64_t num_rows, float *outputs, const float *residual,
  int32_t activation, void *quantized_inputs, float *row_scales) {
-    const quantized_rows room = {quantized_inputs, row_scales};
+    const quantized_rows quantized = {quantized_inputs, row_scales};
     apply_linear(layer, inputs, (size_t)layer->inputs, num_rows, outputs, (size_t)layer->outputs, residual, activation,
-                 room);
+                 quantized);
 }
 
 OFFERED(void, normalize_rows)
@@ -54,20 +54,20 @@ OFFERED(void, normalize_rows)
     normalize_rows(norm, inputs, num_rows, width, stride, outputs);
 }
 
-/* Attention of `num_queries` queries [., d_k] to keys [., d_k] and values [., d_v]; `room` holds packed keys and scores. */
+/* Attention of `num_queries` queries [., d_k] to keys [., d_k] and values [., d_v]; `workspace` holds packed keys and scores. */
 OFFERED(void, attend)
 (const float *queries, int32_t num_queries, const float *keys, const float *values, int32_t num_keys, int32_t d_k,
- int32_t d_v, float scale, float *room, float *outputs) {
-    pack_keys(keys, (size_t)d_k, num_keys, d_k, room);
-    attend(queries, (size_t)d_k, num_queries, room, values, (size_t)d_v, num_keys, d_k, d_v, scale,
-           room + count_packed_keys(num_keys, d_k), outputs, (size_t)d_v);
+ int32_t d_v, float scale, float *workspace, float *outputs) {
+    pack_keys(keys, (size_t)d_k, num_keys, d_k, workspace);
+    attend(queries, (size_t)d_k, num_queries, workspace, values, (size_t)d_v, num_keys, d_k, d_v, scale,
+           workspace + count_packed_keys(num_keys, d_k), outputs, (size_t)d_v);
 }
 
 /* The same, for one query, where a table says which keys and values it sees, in which order. */
 OFFERED(void, attend_to_slots)
 (const float *query, const float *keys, const float *values, const int32_t *slots, int32_t num_slots, int32_t d_k,
- int32_t d_v, float scale, float *room, float *outputs) {
-    attend_to_slots(query, keys, (size_t)d_k, values, (size_t)d_v, slots, num_slots, d_k, d_v, scale, room, outputs);
+ int32_t d_v, float scale, float *workspace, float *outputs) {
+    attend_to_slots(query, keys, (size_t)d_k, values, (size_t)d_v, slots, num_slots, d_k, d_v, scale, workspace, outputs);
 }
 
 /* Log-probabilities of `count` logits, a multiple of ROW_ALIGNMENT. */

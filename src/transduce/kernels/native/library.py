@@ -78,8 +78,8 @@ class EncoderTask(Structure):
 
     _fields_ = _list_fields(
         (c_int32, "num_sentences"),
-        (c_void_p, "ids starts positions places key_starts memory_keys memory_values room"),
-        (c_uint64, "room_bytes"),
+        (c_void_p, "ids starts position_table positions key_starts memory_keys memory_values workspace"),
+        (c_uint64, "workspace_bytes"),
     )
 
 
@@ -94,8 +94,8 @@ class DecoderTask(Structure):
         (c_int64, "num_slots used"),
         (c_void_p, "ancestors next_ancestors"),
         (c_int32, "ancestor_stride most_keys"),
-        (c_void_p, "room"),
-        (c_uint64, "room_bytes"),
+        (c_void_p, "workspace"),
+        (c_uint64, "workspace_bytes"),
     )
 
 
@@ -104,12 +104,12 @@ class SearchTask(Structure):
 
     _fields_ = _list_fields(
         (POINTER(DecoderTask), "step"),
-        (c_void_p, "positions"),
+        (c_void_p, "position_table"),
         (c_int32, "num_sentences start_id end_id beam num_best min_length pause"),
         (c_void_p, "limits penalties greatest_penalties tokens"),
         (c_int64, "parents_start"),
-        (c_void_p, "room"),
-        (c_uint64, "room_bytes"),
+        (c_void_p, "workspace"),
+        (c_uint64, "workspace_bytes"),
         (c_void_p, "num_found scores lengths ids token_scores"),
     )
 
@@ -119,10 +119,10 @@ _FUNCTIONS: dict[str, tuple[Any, tuple[Any, ...]]] = {
     "group": (c_int32, ()),
     "offset": (c_int32, ()),
     "group_rows": (c_int32, ()),
-    "count_room": (c_uint64, (c_void_p, c_uint64, c_uint64, c_uint64)),
+    "count_workspace": (c_uint64, (c_void_p, c_uint64, c_uint64, c_uint64)),
     "run_encoder": (c_int32, (c_void_p, c_void_p)),
     "run_decoder": (c_int32, (c_void_p, c_void_p, c_void_p, c_void_p)),
-    "count_search_room": (c_uint64, (c_uint64, c_uint64)),
+    "count_search_workspace": (c_uint64, (c_uint64, c_uint64)),
     "run_search": (c_int32, (c_void_p, c_void_p)),
     "apply_linear": (None, (c_void_p, c_void_p, c_uint64, c_void_p, c_void_p, c_int32, c_void_p, c_void_p)),
     "normalize_rows": (None, (c_void_p, c_void_p, c_uint64, c_int32, c_uint64, c_void_p)),
@@ -177,8 +177,8 @@ def load_levels(path: Path = LIBRARY) -> dict[str, Library]:
     bits = supported()
     return {
         level: Library(loaded, level)
-        for place, level in enumerate(LEVELS)
-        if bits >> place & 1 and hasattr(loaded, f"transduce_{level}_panel")
+        for bit, level in enumerate(LEVELS)
+        if bits >> bit & 1 and hasattr(loaded, f"transduce_{level}_panel")
     }
 
 

@@ -71,7 +71,7 @@ INLINE floats swish(floats x) { return x / (broadcast(1.0f) + exponential(-x)); 
 
 /* Activations that are more than an instruction, apart, so that they are compiled once; `values` are `count` vectors. */
 static __attribute__((noinline)) void activate(float *values, int count, int activation) {
-    for (int place = 0; place < count; place++, values += LANES)
+    for (int index = 0; index < count; index++, values += LANES)
         store(values, activation == GELU ? gelu(load(values)) : swish(load(values)));
 }
 
@@ -187,17 +187,17 @@ INLINE void multiply_tile(const product *task, size_t row, size_t panel, int row
         multiply_integer_tile(rows, 2 * panels, (const quantized *)task->inputs + row * task->input_stride,
                               task->input_stride, (const int8_t *)layer->weights + first * inputs, PANEL * inputs, inputs,
                               exact);
-        UNROLL for (int place = 0; place < rows; place++) {
-            const floats row_scale = broadcast(task->row_scales[row + place]);
+        UNROLL for (int index = 0; index < rows; index++) {
+            const floats row_scale = broadcast(task->row_scales[row + index]);
             UNROLL for (int vector = 0; vector < 2 * panels; vector++) {
                 const size_t output = first + vector * LANES;
-                const ints sum = exact[place][vector] - load_ints(layer->corrections + output);
-                sums[place][vector] = to_floats(sum) * (row_scale * load(layer->scales + output));
+                const ints sum = exact[index][vector] - load_ints(layer->corrections + output);
+                sums[index][vector] = to_floats(sum) * (row_scale * load(layer->scales + output));
             }
         }
     }
-    UNROLL for (int place = 0; place < rows; place++)
-        finish_row(task, row + place, first, 2 * panels, sums[place]);
+    UNROLL for (int index = 0; index < rows; index++)
+        finish_row(task, row + index, first, 2 * panels, sums[index]);
 }
 
 /* Each kind of tile is a function of its own: the compiler then has all registers for its sums. */
@@ -279,8 +279,8 @@ static void multiply_panels(const product *task, size_t num_rows) {
 /* The greatest absolute value of a row, or NaN if one of its numbers is NaN or infinite. */
 INLINE float greatest_absolute(const float *values, int count) {
     floats greatest = {0}, none = {0};
-    for (int place = 0; place < count; place += LANES) {
-        const floats value = load(values + place);
+    for (int index = 0; index < count; index += LANES) {
+        const floats value = load(values + index);
         greatest = maximum(absolute(value), greatest);
         none = none + (value - value);
     }
@@ -291,18 +291,18 @@ INLINE float greatest_absolute(const float *values, int count) {
 static float quantize_row(const float *values, int count, quantized *to) {
     const float greatest = greatest_absolute(values, count);
     const floats factor = broadcast(greatest > 0.0f ? 127.0f / greatest : 0.0f);
-    for (int place = 0; place < count; place += LANES) {
-        const ints rounded = round_to_ints(load(values + place) * factor);
+    for (int index = 0; index < count; index += LANES) {
+        const ints rounded = round_to_ints(load(values + index) * factor);
 #if defined(__AVX512VNNI__)
-        _mm_storeu_si128((__m128i *)(to + place), _mm512_cvtepi32_epi8((__m512i)(rounded + broadcast_int(OFFSET))));
+        _mm_storeu_si128((__m128i *)(to + index), _mm512_cvtepi32_epi8((__m512i)(rounded + broadcast_int(OFFSET))));
 #elif defined(__AVX512F__)
-        _mm256_storeu_si256((__m256i *)(to + place), _mm512_cvtepi32_epi16((__m512i)rounded));
+        _mm256_storeu_si256((__m256i *)(to + index), _mm512_cvtepi32_epi16((__m512i)rounded));
 #elif defined(NEON)
         const int16x4_t narrow = vmovn_s32((int32x4_t)rounded);
         const int8x8_t bytes = vmovn_s16(vcombine_s16(narrow, narrow));
-        memcpy(to + place, &bytes, LANES);
+        memcpy(to + index, &bytes, LANES);
 #else
-        for (int lane = 0; lane < LANES; lane++) to[place + lane] = (quantized)(rounded[lane] + OFFSET);
+        for (int lane = 0; lane < LANES; lane++) to[index + lane] = (quantized)(rounded[lane] + OFFSET);
 #endif
     }
     return greatest / 127.0f;
@@ -317,14 +317,14 @@ typedef struct {
 /* outputs = activation(inputs W^T + b + residual) for `num_rows` rows. */
 static void apply_linear(const linear_layer *layer, const float *inputs, size_t input_stride, size_t num_rows,
                          float *outputs, size_t output_stride, const float *residual, int activation,
-                         quantized_rows room) {
+                         quantized_rows quantized) {
     product task = {layer, inputs, NULL, outputs, residual, input_stride, output_stride, activation};
     if (layer->scales != NULL) {
         for (size_t row = 0; row < num_rows; row++)
-            room.scales[row] =
-                quantize_row(inputs + row * input_stride, layer->inputs, room.rows + row * (size_t)layer->inputs);
-        task.inputs = room.rows;
-        task.row_scales = room.scales;
+            quantized.scales[row] =
+                quantize_row(inputs + row * input_stride, layer->inputs, quantized.rows + row * (size_t)layer->inputs);
+        task.inputs = quantized.rows;
+        task.row_scales = quantized.scales;
         task.input_stride = (size_t)layer->inputs;
     }
     multiply_panels(&task, num_rows);

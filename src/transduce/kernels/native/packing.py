@@ -26,11 +26,11 @@ def round_up(count: int, multiple: int) -> int:
 
 
 @dataclass(frozen=True)
-class Places:
+class PaddedLayout:
     """Where the numbers of a row stand in a padded row.
 
     Args:
-        index: the place of each number.
+        index: the index of each number in the padded row.
         width: numbers of the padded row.
     """
 
@@ -38,26 +38,26 @@ class Places:
     width: int
 
     @classmethod
-    def in_order(cls, count: int) -> "Places":
+    def in_order(cls, count: int) -> "PaddedLayout":
         """`count` numbers, and zeros behind them."""
         return cls(np.arange(count), round_up(count, ROW_ALIGNMENT))
 
     @classmethod
-    def in_heads(cls, num_heads: int, d_head: int) -> "Places":
+    def in_heads(cls, num_heads: int, d_head: int) -> "PaddedLayout":
         """The numbers of each head, and zeros behind those of each, and of all."""
         padded = round_up(d_head, HEAD_ALIGNMENT)
         index = (np.arange(num_heads)[:, None] * padded + np.arange(d_head)).ravel()
         return cls(index, round_up(num_heads * padded, ROW_ALIGNMENT))
 
     @classmethod
-    def side_by_side(cls, parts: Sequence["Places"]) -> "Places":
+    def side_by_side(cls, parts: Sequence["PaddedLayout"]) -> "PaddedLayout":
         """Several padded rows, one behind the other."""
         starts = np.cumsum([0, *(part.width for part in parts)])
         index = np.concatenate([part.index + start for part, start in zip(parts, starts, strict=False)])
         return cls(index, int(starts[-1]))
 
     def pad(self, numbers: Floats) -> Floats:
-        """The numbers of the last axis at their places, zeros elsewhere."""
+        """The numbers of the last axis at their indices, zeros elsewhere."""
         padded = np.zeros((*numbers.shape[:-1], self.width), dtype=np.float32)
         padded[..., self.index] = numbers
         return padded
@@ -85,8 +85,8 @@ class PackedNormalization:
     """Gain and bias of a layer normalisation, padded with zeros."""
 
     def __init__(self, gain: Floats, bias: Floats) -> None:
-        places = Places.in_order(len(gain))
-        self.gain, self.bias = places.pad(gain), places.pad(bias)
+        layout = PaddedLayout.in_order(len(gain))
+        self.gain, self.bias = layout.pad(gain), layout.pad(bias)
         self.structure = NormalizationStructure(address(self.gain), address(self.bias))
 
 
@@ -109,13 +109,13 @@ class PackedMatrix:
         weight: Floats,
         bias: Floats | None,
         *,
-        outputs: Places | None = None,
-        inputs: Places | None = None,
+        outputs: PaddedLayout | None = None,
+        inputs: PaddedLayout | None = None,
         is_int8: bool = False,
         bias_fill: float = 0.0,
     ) -> None:
-        self.outputs = Places.in_order(len(weight)) if outputs is None else outputs
-        self.inputs = Places.in_order(weight.shape[1]) if inputs is None else inputs
+        self.outputs = PaddedLayout.in_order(len(weight)) if outputs is None else outputs
+        self.inputs = PaddedLayout.in_order(weight.shape[1]) if inputs is None else inputs
         num_outputs, num_inputs = self.outputs.width, self.inputs.width
         padded = np.zeros((num_outputs, num_inputs), dtype=np.float32)
         padded[self.outputs.index] = self.inputs.pad(weight)

@@ -20,7 +20,7 @@ typedef struct {
 /* A search, and how far it has come. */
 typedef struct {
     decoder_task *step;     /* before the first step: one row for each sentence */
-    const float *positions; /* [pause, d_model] */
+    const float *position_table; /* [pause, d_model] */
     int32_t num_sentences;  /* of the batch, of which `step` has those that are not done */
     int32_t start_id, end_id; /* the id before the first token, and the one that ends a hypothesis */
     int32_t beam, num_best;   /* num_best: at most 2 * beam */
@@ -31,8 +31,8 @@ typedef struct {
     const double *greatest_penalties; /* [sentences]: those of the limits */
     slot_token *tokens;               /* [slots] */
     int64_t parents_start;            /* the first slot of the step before: kept from call to call */
-    void *room;                       /* its contents, too */
-    uint64_t room_bytes;
+    void *workspace;                  /* its contents, too */
+    uint64_t workspace_bytes;
     int32_t *num_found;  /* [sentences]: hypotheses of each, best first; this and what follows is written when all is DONE */
     double *scores;      /* [sentences, num_best]: their sums divided by the length penalty */
     int32_t *lengths;    /* [sentences, num_best] */
@@ -47,9 +47,9 @@ typedef struct {
     float end_score;
 } finished_hypothesis;
 
-/* What a search keeps in its room. */
+/* What a search keeps in its workspace. */
 typedef struct {
-    int32_t *sentences;            /* [sentences of `step`]: their places in the batch */
+    int32_t *sentences;            /* [sentences of `step`]: their indices in the batch */
     int32_t *num_finished;         /* [sentences of the batch] */
     finished_hypothesis *finished; /* [sentences of the batch, 2 * beam], best first */
     int32_t *source_starts, *source_lengths;
@@ -61,34 +61,34 @@ typedef struct {
     uint8_t *limits;             /* [sentences of `step`] */
     float *scores;               /* [sentences of `step`, 2 * beam]: continuations, best first */
     int32_t *best_parents, *best_ids;
-} search_room;
+} search_state;
 
 /* Take it all out of an arena; see `take_buffers`. */
-static search_room take_search_room(size_t sentences, size_t beam, size_t length, arena *room) {
+static search_state take_search_state(size_t sentences, size_t beam, size_t length, arena *workspace) {
     const size_t rows = sentences * beam, found = 2 * rows;
-    search_room taken;
-    taken.sentences = take(room, sentences * sizeof(int32_t));
-    taken.num_finished = take(room, sentences * sizeof(int32_t));
-    taken.finished = take(room, found * sizeof(finished_hypothesis));
-    taken.source_starts = take(room, sentences * sizeof(int32_t));
-    taken.source_lengths = take(room, sentences * sizeof(int32_t));
-    taken.key_starts = take(room, sentences * sizeof(int64_t));
-    taken.last_ids = take(room, rows * sizeof(int32_t));
-    taken.parents = take(room, rows * sizeof(int32_t));
-    taken.last_scores = take_floats(room, rows);
-    double *sums[2] = {take(room, rows * sizeof(double)), take(room, rows * sizeof(double))};
+    search_state taken;
+    taken.sentences = take(workspace, sentences * sizeof(int32_t));
+    taken.num_finished = take(workspace, sentences * sizeof(int32_t));
+    taken.finished = take(workspace, found * sizeof(finished_hypothesis));
+    taken.source_starts = take(workspace, sentences * sizeof(int32_t));
+    taken.source_lengths = take(workspace, sentences * sizeof(int32_t));
+    taken.key_starts = take(workspace, sentences * sizeof(int64_t));
+    taken.last_ids = take(workspace, rows * sizeof(int32_t));
+    taken.parents = take(workspace, rows * sizeof(int32_t));
+    taken.last_scores = take_floats(workspace, rows);
+    double *sums[2] = {take(workspace, rows * sizeof(double)), take(workspace, rows * sizeof(double))};
     taken.sums = sums[length % 2]; /* each step writes those of the next */
     taken.next_sums = sums[1 - length % 2];
-    taken.relative_sums = take_floats(room, rows);
-    taken.limits = take(room, sentences);
-    taken.scores = take_floats(room, found);
-    taken.best_parents = take(room, found * sizeof(int32_t));
-    taken.best_ids = take(room, found * sizeof(int32_t));
+    taken.relative_sums = take_floats(workspace, rows);
+    taken.limits = take(workspace, sentences);
+    taken.scores = take_floats(workspace, found);
+    taken.best_parents = take(workspace, found * sizeof(int32_t));
+    taken.best_ids = take(workspace, found * sizeof(int32_t));
     return taken;
 }
 
 /* One empty hypothesis for each sentence. */
-static void begin_search(search_task *task, search_room *state) {
+static void begin_search(search_task *task, search_state *state) {
     decoder_task *step = task->step;
     const size_t sentences = (size_t)task->num_sentences;
     memcpy(state->source_starts, step->source_starts, sentences * sizeof(int32_t));
@@ -105,13 +105,13 @@ static void begin_search(search_task *task, search_room *state) {
 }
 
 /* What may come next in each sentence, and the sums of its hypotheses without that of the best. */
-static void begin_step(const search_task *task, search_room *state) {
+static void begin_step(const search_task *task, search_state *state) {
     const decoder_task *step = task->step;
-    for (int place = 0; place < step->num_sentences; place++) {
-        const int is_at_limit = step->length + 1 == task->limits[state->sentences[place]];
-        state->limits[place] = is_at_limit ? END_ALONE : step->length + 1 < task->min_length ? NO_END : ANYTHING;
-        const double *sums = state->sums + (size_t)place * (size_t)step->width;
-        float *relative = state->relative_sums + (size_t)place * (size_t)step->width;
+    for (int index = 0; index < step->num_sentences; index++) {
+        const int is_at_limit = step->length + 1 == task->limits[state->sentences[index]];
+        state->limits[index] = is_at_limit ? END_ALONE : step->length + 1 < task->min_length ? NO_END : ANYTHING;
+        const double *sums = state->sums + (size_t)index * (size_t)step->width;
+        float *relative = state->relative_sums + (size_t)index * (size_t)step->width;
         for (int row = 0; row < step->width; row++) relative[row] = (float)(sums[row] - sums[0]);
     }
     const size_t rows = (size_t)step->num_sentences * (size_t)step->width;
@@ -121,18 +121,18 @@ static void begin_step(const search_task *task, search_room *state) {
 }
 
 /* A hypothesis ends: it goes behind those with the same score. */
-static void finish(const search_task *task, search_room *state, int sentence, size_t parent_row, double sum, float score) {
+static void finish(const search_task *task, search_state *state, int sentence, size_t parent_row, double sum, float score) {
     const int32_t length = task->step->length + 1;
     finished_hypothesis *finished = state->finished + (size_t)sentence * 2 * (size_t)task->beam;
     const finished_hypothesis own = {sum / task->penalties[length], length,
                                      (int32_t)((size_t)task->step->used + parent_row), score};
-    int place = state->num_finished[sentence]++;
-    for (; place > 0 && finished[place - 1].score < own.score; place--) finished[place] = finished[place - 1];
-    finished[place] = own;
+    int index = state->num_finished[sentence]++;
+    for (; index > 0 && finished[index - 1].score < own.score; index--) finished[index] = finished[index - 1];
+    finished[index] = own;
 }
 
 /* Whether nothing can change the result of a sentence with `num_live` hypotheses, of which the best has the sum `best`. */
-static int is_done(const search_task *task, const search_room *state, int sentence, int num_live, double best) {
+static int is_done(const search_task *task, const search_state *state, int sentence, int num_live, double best) {
     const int num_finished = state->num_finished[sentence];
     if (num_live == 0 || num_finished >= task->beam) return 1;
     if (num_finished < task->num_best) return 0;
@@ -140,13 +140,13 @@ static int is_done(const search_task *task, const search_room *state, int senten
     return finished[task->num_best - 1].score >= best / task->greatest_penalties[sentence];
 }
 
-/* Finish or keep the best continuations of the sentence at `place`, whose hypotheses of the next step begin at `next_place`;
+/* Finish or keep the best continuations of the sentence at `index`, whose hypotheses of the next step begin at `next_index`;
  * `should_go_on` is set where there are any. As `SentenceSearch.advance`. */
-static int advance_sentence(const search_task *task, search_room *state, int place, int next_place, int *should_go_on) {
+static int advance_sentence(const search_task *task, search_state *state, int index, int next_index, int *should_go_on) {
     const decoder_task *step = task->step;
-    const int sentence = state->sentences[place], beam = task->beam;
-    const size_t first_row = (size_t)place * (size_t)step->width, next_row = (size_t)next_place * (size_t)beam;
-    const size_t first = (size_t)place * 2 * (size_t)beam;
+    const int sentence = state->sentences[index], beam = task->beam;
+    const size_t first_row = (size_t)index * (size_t)step->width, next_row = (size_t)next_index * (size_t)beam;
+    const size_t first = (size_t)index * 2 * (size_t)beam;
     double *sums = state->next_sums + next_row;
     int32_t *ids = state->last_ids + next_row, *parents = state->parents + next_row;
     float *scores = state->last_scores + next_row;
@@ -188,18 +188,18 @@ static int advance_sentence(const search_task *task, search_room *state, int pla
 }
 
 /* Advance all sentences, and leave out those that are done. */
-static int advance(search_task *task, search_room *state) {
+static int advance(search_task *task, search_state *state) {
     decoder_task *step = task->step;
     int num_left = 0;
-    for (int place = 0; place < step->num_sentences; place++) {
+    for (int index = 0; index < step->num_sentences; index++) {
         int should_go_on = 0;
-        const int problem = advance_sentence(task, state, place, num_left, &should_go_on);
+        const int problem = advance_sentence(task, state, index, num_left, &should_go_on);
         if (problem != DONE) return problem;
         if (!should_go_on) continue;
-        state->sentences[num_left] = state->sentences[place];
-        state->source_starts[num_left] = state->source_starts[place];
-        state->source_lengths[num_left] = state->source_lengths[place];
-        state->key_starts[num_left] = state->key_starts[place];
+        state->sentences[num_left] = state->sentences[index];
+        state->source_starts[num_left] = state->source_starts[index];
+        state->source_lengths[num_left] = state->source_lengths[index];
+        state->key_starts[num_left] = state->key_starts[index];
         num_left++;
     }
     task->parents_start = step->used;
@@ -217,17 +217,17 @@ static int advance(search_task *task, search_room *state) {
 }
 
 /* The best hypotheses of every sentence, with their tokens. */
-static void write_hypotheses(const search_task *task, const search_room *state) {
+static void write_hypotheses(const search_task *task, const search_state *state) {
     for (int sentence = 0; sentence < task->num_sentences; sentence++) {
         const int num_finished = state->num_finished[sentence];
         const int count = task->num_found[sentence] = num_finished < task->num_best ? num_finished : task->num_best;
         for (int rank = 0; rank < count; rank++) {
             const finished_hypothesis *own = state->finished + (size_t)sentence * 2 * (size_t)task->beam + rank;
-            const size_t place = (size_t)sentence * (size_t)task->num_best + (size_t)rank;
-            int32_t *ids = task->ids + place * (size_t)task->pause;
-            float *scores = task->token_scores + place * (size_t)task->pause;
-            task->scores[place] = own->score;
-            task->lengths[place] = own->length;
+            const size_t index = (size_t)sentence * (size_t)task->num_best + (size_t)rank;
+            int32_t *ids = task->ids + index * (size_t)task->pause;
+            float *scores = task->token_scores + index * (size_t)task->pause;
+            task->scores[index] = own->score;
+            task->lengths[index] = own->length;
             ids[own->length - 1] = task->end_id;
             scores[own->length - 1] = own->end_score;
             int32_t slot = own->last;
@@ -242,9 +242,9 @@ static void write_hypotheses(const search_task *task, const search_room *state) 
 /* Search until all sentences are done, or until hypotheses are as long as `pause`, or slots are used up: UNFINISHED. */
 static int run_search(const transformer *model, search_task *task) {
     decoder_task *step = task->step;
-    arena room = {task->room, task->room_bytes, 0};
-    search_room state = take_search_room((size_t)task->num_sentences, (size_t)task->beam, (size_t)step->length, &room);
-    if (room.is_exhausted) return NO_ROOM;
+    arena workspace = {task->workspace, task->workspace_bytes, 0};
+    search_state state = take_search_state((size_t)task->num_sentences, (size_t)task->beam, (size_t)step->length, &workspace);
+    if (workspace.is_exhausted) return WORKSPACE_TOO_SMALL;
     if (step->length == 0) begin_search(task, &state);
     step->last_ids = state.last_ids;
     step->parents = state.parents;
@@ -257,7 +257,7 @@ static int run_search(const transformer *model, search_task *task) {
         const int64_t rows = (int64_t)step->num_sentences * step->width;
         if (step->length >= task->pause || step->used + rows > step->num_slots) return UNFINISHED;
         begin_step(task, &state);
-        step->position = task->positions + (size_t)step->length * (size_t)model->d_model;
+        step->position = task->position_table + (size_t)step->length * (size_t)model->d_model;
         int problem = run_decoder(model, step, NULL, &best);
         if (problem == DONE) problem = advance(task, &state);
         if (problem != DONE) return problem;

@@ -63,7 +63,7 @@ def run_beam_search(
     functions, longest = model.library.functions, max(max_lengths)
     limits = np.array([min(limit, _MOST_STEPS) for limit in max_lengths], dtype=np.int32)
     greatest_penalties = np.array([compute_penalty(limit) for limit in max_lengths])
-    room = np.empty(functions["count_search_room"](num_sentences, beam), dtype=np.uint8)
+    workspace = np.empty(functions["count_search_workspace"](num_sentences, beam), dtype=np.uint8)
     tokens = np.empty((0, 3), dtype=np.int32)
     num_best = min(num_best, 2 * beam)
     num_found = np.empty(num_sentences, dtype=np.int32)
@@ -80,8 +80,8 @@ def run_beam_search(
         min_length=min(min_length, _MOST_STEPS),
         limits=address(limits),
         greatest_penalties=address(greatest_penalties),
-        room=address(room),
-        room_bytes=room.nbytes,
+        workspace=address(workspace),
+        workspace_bytes=workspace.nbytes,
         num_found=address(num_found),
         scores=address(scores),
         lengths=address(lengths),
@@ -99,7 +99,7 @@ def run_beam_search(
         penalties = np.array([compute_penalty(length) for length in range(pause + 1)])
         ids = np.empty((num_sentences, num_best, pause), dtype=np.int32)
         token_scores = np.empty((num_sentences, num_best, pause), dtype=np.float32)
-        task.positions, task.pause, task.penalties = address(positions), pause, address(penalties)
+        task.position_table, task.pause, task.penalties = address(positions), pause, address(penalties)
         task.tokens, task.ids, task.token_scores = map(address, (tokens, ids, token_scores))
         result = functions["run_search"](byref(model.structure), byref(task))
     check_result(result)

@@ -22,7 +22,7 @@
 /* Queries whose attention scores are computed together. */
 #define QUERIES 16
 
-enum { DONE = 0, NO_ROOM = 1, UNKNOWN_ID = 2, NOT_A_NUMBER = 3, UNFINISHED = 4 };
+enum { DONE = 0, WORKSPACE_TOO_SMALL = 1, UNKNOWN_ID = 2, NOT_A_NUMBER = 3, UNFINISHED = 4 };
 
 typedef struct {
     linear_layer projection; /* self-attention: queries, keys and values; cross-attention: queries alone */
@@ -59,19 +59,19 @@ typedef struct {
     int is_exhausted;
 } arena;
 
-static void *take(arena *room, size_t bytes) {
+static void *take(arena *workspace, size_t bytes) {
     bytes = (bytes + 63) / 64 * 64;
-    if (bytes > room->left) {
-        room->is_exhausted = 1;
+    if (bytes > workspace->left) {
+        workspace->is_exhausted = 1;
         return NULL;
     }
-    void *found = room->next;
-    room->next += bytes;
-    room->left -= bytes;
+    void *found = workspace->next;
+    workspace->next += bytes;
+    workspace->left -= bytes;
     return found;
 }
 
-static float *take_floats(arena *room, size_t count) { return take(room, count * sizeof(float)); }
+static float *take_floats(arena *workspace, size_t count) { return take(workspace, count * sizeof(float)); }
 
 static size_t greater(size_t one, size_t other) { return one > other ? one : other; }
 
@@ -83,7 +83,7 @@ typedef struct {
     float *scores, *keys;  /* attention scores of QUERIES queries, packed keys of a head */
     float *logits;         /* [logit_rows, logit_width] */
     float *totals;         /* [continuations of a sentence] */
-    quantized_rows room;
+    quantized_rows quantized;
     size_t logit_rows;
 } buffers;
 
@@ -96,21 +96,21 @@ static size_t count_logit_rows(const transformer *model) {
 }
 
 /* Take all buffers out of an arena; with an arena of any size and no memory, it is counted how large it has to be. */
-static buffers take_buffers(const transformer *model, size_t rows, size_t keys, size_t count, arena *room) {
+static buffers take_buffers(const transformer *model, size_t rows, size_t keys, size_t count, arena *workspace) {
     const size_t wide = widest_row(model), padded_keys = (keys + ROW_ALIGNMENT) / ROW_ALIGNMENT * ROW_ALIGNMENT;
     buffers found;
     found.logit_rows = count == 0 ? 0 : greater(1, rows < count_logit_rows(model) ? rows : count_logit_rows(model));
-    found.x = take_floats(room, rows * (size_t)model->model_width);
-    found.normalized = take_floats(room, rows * (size_t)model->model_width);
-    found.wide = take_floats(room, rows * wide);
-    found.attended = take_floats(room, rows * (size_t)model->value_width);
-    found.scores = take_floats(room, QUERIES * padded_keys);
-    found.keys = take_floats(room, padded_keys * (size_t)model->d_k);
-    found.logits = take_floats(room, found.logit_rows * (size_t)model->logit_width);
-    found.totals = take_floats(room, count);
-    found.room.rows = take(room, rows * greater(wide, greater((size_t)model->model_width, (size_t)model->value_width)) *
+    found.x = take_floats(workspace, rows * (size_t)model->model_width);
+    found.normalized = take_floats(workspace, rows * (size_t)model->model_width);
+    found.wide = take_floats(workspace, rows * wide);
+    found.attended = take_floats(workspace, rows * (size_t)model->value_width);
+    found.scores = take_floats(workspace, QUERIES * padded_keys);
+    found.keys = take_floats(workspace, padded_keys * (size_t)model->d_k);
+    found.logits = take_floats(workspace, found.logit_rows * (size_t)model->logit_width);
+    found.totals = take_floats(workspace, count);
+    found.quantized.rows = take(workspace, rows * greater(wide, greater((size_t)model->model_width, (size_t)model->value_width)) *
                                      sizeof(quantized));
-    found.room.scales = take_floats(room, rows);
+    found.quantized.scales = take_floats(workspace, rows);
     return found;
 }
 
@@ -118,47 +118,47 @@ static buffers take_buffers(const transformer *model, size_t rows, size_t keys, 
 typedef struct {
     const transformer *model;
     buffers buffer;
-    size_t rows;
-} group;
+    size_t num_rows;
+} row_group;
 
 /* The input of a sub-layer: x itself, or with pre-norm, normalised. */
-static const float *begin_sublayer(const group *rows, const normalization *norm) {
-    const transformer *model = rows->model;
-    if (!model->is_pre_norm) return rows->buffer.x;
-    normalize_rows(norm, rows->buffer.x, rows->rows, model->d_model, (size_t)model->model_width, rows->buffer.normalized);
-    return rows->buffer.normalized;
+static const float *begin_sublayer(const row_group *group, const normalization *norm) {
+    const transformer *model = group->model;
+    if (!model->is_pre_norm) return group->buffer.x;
+    normalize_rows(norm, group->buffer.x, group->num_rows, model->d_model, (size_t)model->model_width, group->buffer.normalized);
+    return group->buffer.normalized;
 }
 
 /* x = x + inputs W^T + b, the last product of a sub-layer; with post-norm, normalised. */
-static void end_sublayer(const group *rows, const linear_layer *layer, const float *inputs, size_t stride,
+static void end_sublayer(const row_group *group, const linear_layer *layer, const float *inputs, size_t stride,
                          const normalization *norm) {
-    const size_t width = (size_t)rows->model->model_width;
-    float *x = rows->buffer.x;
-    apply_linear(layer, inputs, stride, rows->rows, x, width, x, NO_ACTIVATION, rows->buffer.room);
-    if (!rows->model->is_pre_norm) normalize_rows(norm, x, rows->rows, rows->model->d_model, width, x);
+    const size_t width = (size_t)group->model->model_width;
+    float *x = group->buffer.x;
+    apply_linear(layer, inputs, stride, group->num_rows, x, width, x, NO_ACTIVATION, group->buffer.quantized);
+    if (!group->model->is_pre_norm) normalize_rows(norm, x, group->num_rows, group->model->d_model, width, x);
 }
 
 /* A product with all rows of the group, into `wide`, whose rows have the width of the layer's outputs. */
-static void project(const group *rows, const linear_layer *layer, const float *inputs, int activation) {
-    apply_linear(layer, inputs, (size_t)rows->model->model_width, rows->rows, rows->buffer.wide, (size_t)layer->outputs,
-                 NULL, activation, rows->buffer.room);
+static void project(const row_group *group, const linear_layer *layer, const float *inputs, int activation) {
+    apply_linear(layer, inputs, (size_t)group->model->model_width, group->num_rows, group->buffer.wide, (size_t)layer->outputs,
+                 NULL, activation, group->buffer.quantized);
 }
 
-static void feed_forward(const group *rows, const transformer_layer *layer) {
-    const float *inputs = begin_sublayer(rows, &layer->norm);
-    project(rows, &layer->inner, inputs, rows->model->activation);
-    end_sublayer(rows, &layer->outer, rows->buffer.wide, (size_t)layer->inner.outputs, &layer->norm);
+static void feed_forward(const row_group *group, const transformer_layer *layer) {
+    const float *inputs = begin_sublayer(group, &layer->norm);
+    project(group, &layer->inner, inputs, group->model->activation);
+    end_sublayer(group, &layer->outer, group->buffer.wide, (size_t)layer->inner.outputs, &layer->norm);
 }
 
 /* to = scale * embedding + position, with zeros up to the rounded width. */
 static void embed(const transformer *model, const float *embedding, int32_t id, const float *position, float *to) {
     const float *from = embedding + (size_t)id * (size_t)model->d_model;
-    for (int place = 0; place < model->d_model; place++) to[place] = from[place] * model->embedding_scale + position[place];
-    for (int place = model->d_model; place < model->model_width; place++) to[place] = 0.0f;
+    for (int index = 0; index < model->d_model; index++) to[index] = from[index] * model->embedding_scale + position[index];
+    for (int index = model->d_model; index < model->model_width; index++) to[index] = 0.0f;
 }
 
-static void clear_fill(const group *rows) {
-    memset(rows->buffer.attended, 0, rows->rows * (size_t)rows->model->value_width * sizeof(float));
+static void clear_fill(const row_group *group) {
+    memset(group->buffer.attended, 0, group->num_rows * (size_t)group->model->value_width * sizeof(float));
 }
 
 /* A batch of sources without padding, and what the decoder needs of them. */
@@ -166,19 +166,19 @@ typedef struct {
     int32_t num_sentences;
     const int32_t *ids;        /* [tokens]: of one sentence after the other */
     const int32_t *starts;     /* [sentences + 1]: the first token of each, and the number of all */
-    const float *positions;    /* [longest, d_model] */
-    const int32_t *places;     /* [tokens]: the position of each */
+    const float *position_table; /* [longest, d_model] */
+    const int32_t *positions;  /* [tokens]: the position of each, a row of the table */
     const int64_t *key_starts; /* [sentences + 1]: where the packed keys of each begin in a layer, and their number */
     float *memory_keys;        /* [decoder layers, keys]: of each sentence [heads, packed keys] */
     float *memory_values;      /* [decoder layers, tokens, value_width] */
-    void *room;
-    uint64_t room_bytes;
+    void *workspace;
+    uint64_t workspace_bytes;
 } encoder_task;
 
 /* Self-attention of the sentences `first` to `last` - 1, whose queries, keys and values stand in `wide`. */
-static void attend_to_source(const group *rows, const encoder_task *task, int first, int last) {
-    const transformer *model = rows->model;
-    const buffers *buffer = &rows->buffer;
+static void attend_to_source(const row_group *group, const encoder_task *task, int first, int last) {
+    const transformer *model = group->model;
+    const buffers *buffer = &group->buffer;
     const size_t stride = (size_t)(2 * model->query_width + model->value_width);
     for (int sentence = first; sentence < last; sentence++) {
         const int length = task->starts[sentence + 1] - task->starts[sentence];
@@ -197,15 +197,15 @@ static void attend_to_source(const group *rows, const encoder_task *task, int fi
 }
 
 /* Keys and values of the memory of some sentences, for all layers of the decoder. */
-static void read_memory(const group *rows, const encoder_task *task, int first, int last) {
-    const transformer *model = rows->model;
+static void read_memory(const row_group *group, const encoder_task *task, int first, int last) {
+    const transformer *model = group->model;
     const int64_t num_keys = task->key_starts[task->num_sentences], num_tokens = task->starts[task->num_sentences];
     const size_t width = (size_t)model->value_width, stride = (size_t)model->query_width + width;
     for (int layer = 0; layer < model->num_decoder_layers; layer++) {
-        project(rows, &model->decoder[layer].cross_attention.memory, rows->buffer.x, NO_ACTIVATION);
+        project(group, &model->decoder[layer].cross_attention.memory, group->buffer.x, NO_ACTIVATION);
         for (int sentence = first; sentence < last; sentence++) {
             const int length = task->starts[sentence + 1] - task->starts[sentence];
-            const float *from = rows->buffer.wide + (size_t)(task->starts[sentence] - task->starts[first]) * stride;
+            const float *from = group->buffer.wide + (size_t)(task->starts[sentence] - task->starts[first]) * stride;
             float *keys = task->memory_keys + layer * num_keys + task->key_starts[sentence];
             for (int head = 0; head < model->num_heads; head++)
                 pack_keys(from + head * model->d_k, stride, length, model->d_k,
@@ -233,32 +233,32 @@ static int run_encoder(const transformer *model, const encoder_task *task) {
     }
     for (int sentence = 0; sentence < task->num_sentences; sentence++)
         most_keys = greater(most_keys, (size_t)(task->starts[sentence + 1] - task->starts[sentence]));
-    arena room = {task->room, task->room_bytes, 0};
-    group rows = {model, take_buffers(model, most_rows, most_keys, 0, &room), 0};
-    if (room.is_exhausted) return NO_ROOM;
+    arena workspace = {task->workspace, task->workspace_bytes, 0};
+    row_group group = {model, take_buffers(model, most_rows, most_keys, 0, &workspace), 0};
+    if (workspace.is_exhausted) return WORKSPACE_TOO_SMALL;
     for (int first = 0, last; first < task->num_sentences; first = last) {
         last = end_of_group(task, first);
         const int start = task->starts[first];
-        rows.rows = (size_t)(task->starts[last] - start);
-        clear_fill(&rows);
-        for (size_t row = 0; row < rows.rows; row++) {
+        group.num_rows = (size_t)(task->starts[last] - start);
+        clear_fill(&group);
+        for (size_t row = 0; row < group.num_rows; row++) {
             const int32_t id = task->ids[(size_t)start + row];
             if (id < 0 || id >= model->vocabulary) return UNKNOWN_ID;
-            embed(model, model->source_embedding, id, task->positions + (size_t)task->places[(size_t)start + row] * model->d_model,
-                  rows.buffer.x + row * (size_t)model->model_width);
+            embed(model, model->source_embedding, id, task->position_table + (size_t)task->positions[(size_t)start + row] * model->d_model,
+                  group.buffer.x + row * (size_t)model->model_width);
         }
         for (int number = 0; number < model->num_encoder_layers; number++) {
             const transformer_layer *layer = model->encoder + number;
             const attention_layer *attention = &layer->self_attention;
-            project(&rows, &attention->projection, begin_sublayer(&rows, &attention->norm), NO_ACTIVATION);
-            attend_to_source(&rows, task, first, last);
-            end_sublayer(&rows, &attention->output, rows.buffer.attended, (size_t)model->value_width, &attention->norm);
-            feed_forward(&rows, layer);
+            project(&group, &attention->projection, begin_sublayer(&group, &attention->norm), NO_ACTIVATION);
+            attend_to_source(&group, task, first, last);
+            end_sublayer(&group, &attention->output, group.buffer.attended, (size_t)model->value_width, &attention->norm);
+            feed_forward(&group, layer);
         }
         if (model->encoder_norm.gain != NULL)
-            normalize_rows(&model->encoder_norm, rows.buffer.x, rows.rows, model->d_model, (size_t)model->model_width,
-                           rows.buffer.x);
-        read_memory(&rows, task, first, last);
+            normalize_rows(&model->encoder_norm, group.buffer.x, group.num_rows, model->d_model, (size_t)model->model_width,
+                           group.buffer.x);
+        read_memory(&group, task, first, last);
     }
     return DONE;
 }
@@ -284,8 +284,8 @@ typedef struct {
     int32_t *ancestors, *next_ancestors; /* [rows, ancestor_stride] */
     int32_t ancestor_stride;
     int32_t most_keys; /* the length of the longest source, or of the hypotheses, whichever is more */
-    void *room;
-    uint64_t room_bytes;
+    void *workspace;
+    uint64_t workspace_bytes;
 } decoder_task;
 
 /* What may come next in a sentence. */
@@ -301,14 +301,14 @@ typedef struct {
 } best_task;
 
 /* Self-attention of the hypotheses `first` to `first` + rows - 1, after their keys and values went into the cache. */
-static void attend_to_past(const group *rows, const decoder_task *task, int layer, size_t first) {
-    const transformer *model = rows->model;
+static void attend_to_past(const row_group *group, const decoder_task *task, int layer, size_t first) {
+    const transformer *model = group->model;
     const size_t key_width = (size_t)model->query_width, value_width = (size_t)model->value_width;
     const size_t stride = 2 * key_width + value_width;
     float *keys = task->past_keys + (size_t)layer * (size_t)task->num_slots * key_width;
     float *values = task->past_values + (size_t)layer * (size_t)task->num_slots * value_width;
-    for (size_t row = 0; row < rows->rows; row++) {
-        const float *projected = rows->buffer.wide + row * stride;
+    for (size_t row = 0; row < group->num_rows; row++) {
+        const float *projected = group->buffer.wide + row * stride;
         const size_t slot = (size_t)task->used + first + row;
         memcpy(keys + slot * key_width, projected + key_width, key_width * sizeof(float));
         memcpy(values + slot * value_width, projected + 2 * key_width, value_width * sizeof(float));
@@ -316,13 +316,13 @@ static void attend_to_past(const group *rows, const decoder_task *task, int laye
         for (int head = 0; head < model->num_heads; head++)
             attend_to_slots(projected + head * model->d_k, keys + head * model->d_k, key_width, values + head * model->d_v,
                             value_width, slots, task->length + 1, model->d_k, model->d_v, model->score_scale,
-                            rows->buffer.scores, rows->buffer.attended + row * value_width + head * model->d_v);
+                            group->buffer.scores, group->buffer.attended + row * value_width + head * model->d_v);
     }
 }
 
 /* Cross-attention of the hypotheses of some sentences, whose queries stand in `wide`, to the memory. */
-static void attend_to_memory(const group *rows, const decoder_task *task, int layer, int first, int last) {
-    const transformer *model = rows->model;
+static void attend_to_memory(const row_group *group, const decoder_task *task, int layer, int first, int last) {
+    const transformer *model = group->model;
     const size_t query_width = (size_t)model->query_width, value_width = (size_t)model->value_width;
     const float *keys = task->memory_keys + (size_t)layer * (size_t)task->num_memory_keys;
     const float *values = task->memory_values + (size_t)layer * (size_t)task->num_memory_tokens * value_width;
@@ -331,25 +331,25 @@ static void attend_to_memory(const group *rows, const decoder_task *task, int la
         const size_t row = (size_t)(sentence - first) * (size_t)task->width, head_keys = count_packed_keys(length, model->d_k);
         for (int head = 0; head < model->num_heads; head++)
             for (int query = 0; query < task->width; query += QUERIES)
-                attend(rows->buffer.wide + (row + (size_t)query) * query_width + head * model->d_k, query_width,
+                attend(group->buffer.wide + (row + (size_t)query) * query_width + head * model->d_k, query_width,
                        task->width - query < QUERIES ? task->width - query : QUERIES,
                        keys + task->key_starts[sentence] + (size_t)head * head_keys,
                        values + (size_t)task->source_starts[sentence] * value_width + head * model->d_v, value_width, length,
-                       model->d_k, model->d_v, model->score_scale, rows->buffer.scores,
-                       rows->buffer.attended + (row + (size_t)query) * value_width + head * model->d_v, value_width);
+                       model->d_k, model->d_v, model->score_scale, group->buffer.scores,
+                       group->buffer.attended + (row + (size_t)query) * value_width + head * model->d_v, value_width);
     }
 }
 
 /* The layers of the decoder for the hypotheses of the sentences `first` to `last` - 1; leaves their outputs in x. */
-static int run_decoder_layers(group *rows, const decoder_task *task, int first, int last) {
-    const transformer *model = rows->model;
+static int run_decoder_layers(row_group *group, const decoder_task *task, int first, int last) {
+    const transformer *model = group->model;
     const size_t first_row = (size_t)first * (size_t)task->width;
-    rows->rows = (size_t)(last - first) * (size_t)task->width;
-    clear_fill(rows);
-    for (size_t row = 0; row < rows->rows; row++) {
+    group->num_rows = (size_t)(last - first) * (size_t)task->width;
+    clear_fill(group);
+    for (size_t row = 0; row < group->num_rows; row++) {
         const int32_t id = task->last_ids[first_row + row];
         if (id < 0 || id >= model->vocabulary) return UNKNOWN_ID;
-        embed(model, model->target_embedding, id, task->position, rows->buffer.x + row * (size_t)model->model_width);
+        embed(model, model->target_embedding, id, task->position, group->buffer.x + row * (size_t)model->model_width);
         int32_t *slots = task->next_ancestors + (first_row + row) * (size_t)task->ancestor_stride;
         const int32_t *before = task->ancestors + (size_t)task->parents[first_row + row] * (size_t)task->ancestor_stride;
         memcpy(slots, before, (size_t)task->length * sizeof(int32_t));
@@ -359,17 +359,17 @@ static int run_decoder_layers(group *rows, const decoder_task *task, int first, 
         const transformer_layer *layer = model->decoder + number;
         const attention_layer *self_attention = &layer->self_attention, *cross_attention = &layer->cross_attention;
         const size_t value_width = (size_t)model->value_width;
-        project(rows, &self_attention->projection, begin_sublayer(rows, &self_attention->norm), NO_ACTIVATION);
-        attend_to_past(rows, task, number, first_row);
-        end_sublayer(rows, &self_attention->output, rows->buffer.attended, value_width, &self_attention->norm);
-        project(rows, &cross_attention->projection, begin_sublayer(rows, &cross_attention->norm), NO_ACTIVATION);
-        attend_to_memory(rows, task, number, first, last);
-        end_sublayer(rows, &cross_attention->output, rows->buffer.attended, value_width, &cross_attention->norm);
-        feed_forward(rows, layer);
+        project(group, &self_attention->projection, begin_sublayer(group, &self_attention->norm), NO_ACTIVATION);
+        attend_to_past(group, task, number, first_row);
+        end_sublayer(group, &self_attention->output, group->buffer.attended, value_width, &self_attention->norm);
+        project(group, &cross_attention->projection, begin_sublayer(group, &cross_attention->norm), NO_ACTIVATION);
+        attend_to_memory(group, task, number, first, last);
+        end_sublayer(group, &cross_attention->output, group->buffer.attended, value_width, &cross_attention->norm);
+        feed_forward(group, layer);
     }
     if (model->decoder_norm.gain != NULL)
-        normalize_rows(&model->decoder_norm, rows->buffer.x, rows->rows, model->d_model, (size_t)model->model_width,
-                       rows->buffer.x);
+        normalize_rows(&model->decoder_norm, group->buffer.x, group->num_rows, model->d_model, (size_t)model->model_width,
+                       group->buffer.x);
     return DONE;
 }
 
@@ -387,17 +387,17 @@ static void find_best_of_row(const transformer *model, const best_task *best, be
 }
 
 /* From the outputs of the layers, in x, to log-probabilities or to the best continuations of each sentence. */
-static void predict(const group *rows, const decoder_task *task, int first, float *log_probabilities,
+static void predict(const row_group *group, const decoder_task *task, int first, float *log_probabilities,
                     const best_task *best) {
-    const transformer *model = rows->model;
+    const transformer *model = group->model;
     const size_t first_row = (size_t)first * (size_t)task->width, width = (size_t)model->logit_width;
-    for (size_t done = 0; done < rows->rows; done += rows->buffer.logit_rows) {
-        const size_t left = rows->rows - done, count = left < rows->buffer.logit_rows ? left : rows->buffer.logit_rows;
-        apply_linear(&model->projection, rows->buffer.x + done * (size_t)model->model_width, (size_t)model->model_width,
-                     count, rows->buffer.logits, width, NULL, NO_ACTIVATION, rows->buffer.room);
-        for (size_t place = 0; place < count; place++) {
-            float *logits = rows->buffer.logits + place * width;
-            const size_t row = first_row + done + place;
+    for (size_t done = 0; done < group->num_rows; done += group->buffer.logit_rows) {
+        const size_t left = group->num_rows - done, count = left < group->buffer.logit_rows ? left : group->buffer.logit_rows;
+        apply_linear(&model->projection, group->buffer.x + done * (size_t)model->model_width, (size_t)model->model_width,
+                     count, group->buffer.logits, width, NULL, NO_ACTIVATION, group->buffer.quantized);
+        for (size_t index = 0; index < count; index++) {
+            float *logits = group->buffer.logits + index * width;
+            const size_t row = first_row + done + index;
             const row_normalizer normalizer = normalize_logits(logits, model->logit_width);
             if (best == NULL) {
                 write_log_probabilities(logits, model->vocabulary, normalizer,
@@ -405,8 +405,8 @@ static void predict(const group *rows, const decoder_task *task, int first, floa
                 continue;
             }
             const size_t sentence = row / (size_t)task->width, parent = row % (size_t)task->width;
-            const size_t places = sentence * (size_t)best->count;
-            best_list list = {rows->buffer.totals, best->scores + places, best->parents + places, best->ids + places,
+            const size_t offset = sentence * (size_t)best->count;
+            best_list list = {group->buffer.totals, best->scores + offset, best->parents + offset, best->ids + offset,
                               best->count};
             if (parent == 0) clear_best(&list);
             find_best_of_row(model, best, &list, best->limits[sentence], logits, normalizer, best->sums[row],
@@ -425,15 +425,15 @@ static int run_decoder(const transformer *model, const decoder_task *task, float
                        const best_task *best) {
     const int together = sentences_of_group(task);
     const int most = together < task->num_sentences ? together : task->num_sentences;
-    arena room = {task->room, task->room_bytes, 0};
-    group rows = {model, take_buffers(model, (size_t)most * (size_t)task->width, (size_t)task->most_keys,
-                                      best == NULL ? 1 : (size_t)best->count, &room), 0};
-    if (room.is_exhausted) return NO_ROOM;
+    arena workspace = {task->workspace, task->workspace_bytes, 0};
+    row_group group = {model, take_buffers(model, (size_t)most * (size_t)task->width, (size_t)task->most_keys,
+                                      best == NULL ? 1 : (size_t)best->count, &workspace), 0};
+    if (workspace.is_exhausted) return WORKSPACE_TOO_SMALL;
     for (int first = 0; first < task->num_sentences; first += together) {
         const int last = first + together < task->num_sentences ? first + together : task->num_sentences;
-        const int problem = run_decoder_layers(&rows, task, first, last);
+        const int problem = run_decoder_layers(&group, task, first, last);
         if (problem != DONE) return problem;
-        predict(&rows, task, first, log_probabilities, best);
+        predict(&group, task, first, log_probabilities, best);
     }
     return DONE;
 }

@@ -186,7 +186,7 @@ INLINE floats exponential(floats x) {
 /* A mask of the lanes below `count`. */
 INLINE ints lanes_below(int count) {
     ints lane;
-    for (int place = 0; place < LANES; place++) lane[place] = place;
+    for (int index = 0; index < LANES; index++) lane[index] = index;
     return lane < broadcast_int(count);
 }
 

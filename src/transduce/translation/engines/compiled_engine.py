@@ -23,7 +23,7 @@ from transduce.kernels.native.library import (
     LinearStructure,
     NormalizationStructure,
 )
-from transduce.kernels.native.packing import Floats, Integers, PackedMatrix, PackedNormalization, Places, address
+from transduce.kernels.native.packing import Floats, Integers, PackedMatrix, PackedNormalization, PaddedLayout, address
 from transduce.kernels.native.search import run_beam_search
 from transduce.search import Constraints, Hypothesis, Sampling, SearchTask, length_penalty
 from transduce.search.interface import check_settings
@@ -76,17 +76,17 @@ class CompiledModel:
     def start(self, sources: Sequence[Sequence[int]]) -> DecoderCache:
         """Read sentences, each with `</s>`; returns the cache before the first token."""
         lengths = [len(source) for source in sources]
-        places = [place for length in lengths for place in range(length)]
+        positions = [position for length in lengths for position in range(length)]
         ids = list(chain.from_iterable(sources))
-        return self.read_source(np.array(ids), np.array(places), np.array(lengths))
+        return self.read_source(np.array(ids), np.array(positions), np.array(lengths))
 
-    def read_source(self, ids: Integers, places: Integers, lengths: Integers, longest: int = 0) -> DecoderCache:
+    def read_source(self, ids: Integers, positions: Integers, lengths: Integers, longest: int = 0) -> DecoderCache:
         """Read the tokens of one sentence after the other; see `PackedTransformer.read_source`.
 
         `longest` is the least number of positions that the model must have.
         """
         table = self._find_table(max(longest, int(lengths.max(initial=0))))
-        return self._packed.read_source(ids, places, lengths, table)
+        return self._packed.read_source(ids, positions, lengths, table)
 
     def step(self, last_ids: Sequence[int], cache: DecoderCache, log_probs: int) -> None:
         """One step of a search, which writes all log-probabilities to an address; see `DecoderCache.step`."""
@@ -201,16 +201,16 @@ class _Packer:
         )
 
     def pack_attention(self, name: str, *, is_cross_attention: bool) -> AttentionStructure:
-        """An attention, with queries, keys and values of each head at their padded places."""
+        """An attention, with queries, keys and values of each head at their padded positions."""
         queries, values = self.sizes.queries, self.sizes.values
         weight, bias = self.weights[f"{name}.projection.weight"], self.weights[f"{name}.projection.bias"]
         width = self.sizes.num_heads * self.sizes.d_k
         memory = LinearStructure()
         if is_cross_attention:
             projection = self.pack(weight[:width], bias[:width], outputs=queries)
-            memory = self.pack(weight[width:], bias[width:], outputs=Places.side_by_side([queries, values]))
+            memory = self.pack(weight[width:], bias[width:], outputs=PaddedLayout.side_by_side([queries, values]))
         else:
-            projection = self.pack(weight, bias, outputs=Places.side_by_side([queries, queries, values]))
+            projection = self.pack(weight, bias, outputs=PaddedLayout.side_by_side([queries, queries, values]))
         output = self.pack_linear(f"{name}.output", inputs=values)
         return AttentionStructure(projection, memory, output, self.pack_norm(f"{name}_residual.normalization"))
 

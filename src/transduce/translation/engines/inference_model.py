@@ -181,9 +181,9 @@ class CompiledNetwork:
     def start(self, source_ids: SourceIds, source_mask: SourceMask) -> CompiledState:
         """Read the source; see `Network`."""
         mask = source_mask.numpy()
-        _, places = mask.nonzero()
+        _, positions = mask.nonzero()
         ids, lengths = source_ids.numpy()[mask], mask.sum(axis=1)
-        return CompiledState(self.model.read_source(ids, places, lengths, mask.shape[1]))
+        return CompiledState(self.model.read_source(ids, positions, lengths, mask.shape[1]))
 
     @torch.no_grad()
     def step(self, last_ids: LastIds, state: CompiledState) -> tuple[LogProbs, CompiledState]:
