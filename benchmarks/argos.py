@@ -26,7 +26,7 @@ from pathlib import Path
 from transduce.bundle import Bundle
 from transduce.interop.argos import FORMAT, argos_code, unpack
 from transduce.text import Tokenizer
-from transduce.translation import NativeEngine
+from transduce.translation import PyTorchEngine
 
 HERE = Path(__file__).parent
 BEAM, PENALTY = 4, 0.2
@@ -108,7 +108,7 @@ def without_network() -> list[str]:
 
 def native(bundle: Bundle, **settings: float) -> Search:
     """Our own engine in float32."""
-    engine = NativeEngine(bundle.load_model(), bundle.load_tokenizer().end_id, precision="float32")
+    engine = PyTorchEngine(bundle.load_model(), bundle.load_tokenizer().end_id, precision="float32")
     config = bundle.description.search.model_copy(update=settings)
     return lambda sources: [found[0].ids[:-1] for found in engine.search(sources, config)]
 

@@ -27,7 +27,7 @@ from engines import save_for_ctranslate2
 
 from transduce.config import SearchConfig, TransformerConfig
 from transduce.model import Transformer
-from transduce.translation import NativeEngine
+from transduce.translation import PyTorchEngine
 
 END = 1
 TINY = {"d_model": 128, "d_ff": 512, "num_heads": 4, "num_encoder_layers": 4, "num_decoder_layers": 4}
@@ -56,7 +56,7 @@ def make_sources(size: str, count: int) -> list[list[int]]:
 def transduce_engine(arguments: argparse.Namespace, precision: str) -> Callable[[list[list[int]]], object]:
     """Ours, compiled or, with `TRANSDUCE_KERNELS=off`, by PyTorch."""
     torch.set_num_threads(arguments.threads)
-    engine = NativeEngine(make_model(arguments.size), END, precision)
+    engine = PyTorchEngine(make_model(arguments.size), END, precision)
     length = SIZES[arguments.size][1]
     config = SearchConfig(beam=arguments.beam, min_length=length, max_length=length)
     return lambda sources: engine.search(sources, config)

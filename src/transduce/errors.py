@@ -10,13 +10,16 @@ A message names the value that was found, the rule it breaks and what to do abou
     │   ├── OutputError          a place to write to that holds something else, or cannot be written
     │   ├── RunError             a run folder that cannot be used as asked
     │   ├── BusyError            a folder that another process is writing to
+    │   ├── TooLong, UnknownPair, Unsatisfiable, NotAuthorized, ParameterError, WrongMediaType, BodyTooLarge,
+    │   │   BodyTooSlow           a request to the server, which says what is wrong with it
     │   └── MissingExtraError    an optional package that is not installed
     ├── ParityError              another program does not compute the same as a model
     ├── WriteError               a file or folder that could not be written, as on a full disk
     ├── TrainingError            training that cannot go on
     ├── NotANumberError          a probability of a model that is NaN
     ├── EndedElsewhere           another rank of the run has ended, and says why
-    ├── Refusal                  a server refuses a request for now; the subclasses are in serving/errors.py
+    ├── Refusal                  the server refuses a request for now: nothing is wrong with it
+    │   └── QueueFull, RateExceeded, BodiesFull, Draining, DeadlineExceeded
     └── Interrupted              exit code 130: Ctrl-C or SIGTERM, after the state was saved
 """
 
@@ -97,6 +100,74 @@ class Interrupted(TransduceError):  # noqa: N818 - a request that was granted is
     """Training was asked to stop (Ctrl-C or SIGTERM); its state is on disk."""
 
     exit_code = 130
+
+
+class _RetryLater(Refusal):
+    def __init__(self, message: str, retry_after: int) -> None:
+        super().__init__(message)
+        self.retry_after = retry_after
+
+
+class QueueFull(_RetryLater):
+    """Too much is waiting; `retry_after` is in seconds."""
+
+
+class Draining(Refusal):
+    """The service takes no requests: it is stopping, or has not started yet."""
+
+
+class DeadlineExceeded(Refusal):
+    """The request was admitted, and could not be answered in its time."""
+
+
+class RateExceeded(_RetryLater):
+    """A client sends too many requests; `retry_after` is in seconds."""
+
+
+class BodiesFull(Refusal):
+    """The bodies of all requests together have more bytes than there is room for."""
+
+    retry_after = 1
+
+
+class TooLong(UserError):  # noqa: N818 - the request is wrong, not the service
+    """A request has more characters, texts or terms than it may have."""
+
+
+class UnknownPair(UserError):  # noqa: N818 - the request is wrong, not the service
+    """No loaded model translates from the one language to the other."""
+
+
+class Unsatisfiable(UserError):  # noqa: N818 - the request is wrong, not the service
+    """No translation satisfies the constraints of the request, or the text is too long for them to be enforced."""
+
+
+class NotAuthorized(UserError):  # noqa: N818 - the request is wrong, not the service
+    """An API key is needed, and none was given (`is_missing`), or one that is not known."""
+
+    def __init__(self, *, is_missing: bool) -> None:
+        super().__init__(
+            "this service needs an API key: ask whoever runs it for one"
+            if is_missing
+            else "this API key is not known here: ask whoever runs the service for another"
+        )
+        self.is_missing = is_missing
+
+
+class ParameterError(UserError):
+    """A parameter is missing or has a wrong value."""
+
+
+class WrongMediaType(UserError):  # noqa: N818 - the request is wrong, not the service
+    """A body is neither JSON nor a form."""
+
+
+class BodyTooLarge(UserError):  # noqa: N818 - the request is wrong, not the service
+    """A body has more bytes than it may have."""
+
+
+class BodyTooSlow(UserError):  # noqa: N818 - the request is wrong, not the service
+    """A body did not arrive in time."""
 
 
 def is_out_of_memory(error: BaseException) -> bool:

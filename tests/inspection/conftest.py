@@ -15,7 +15,7 @@ from transduce.config import SearchConfig, TransformerConfig
 from transduce.inspection.searches import SentenceSearches
 from transduce.model import MultiHeadAttention, Transformer
 from transduce.text import Tokenizer
-from transduce.translation import NativeEngine, Translator
+from transduce.translation import PyTorchEngine, Translator
 
 WORDS = ("sun", "moon", "river", "stone", "bird", "tree", "wind", "salt", "road", "lamp", "fish", "door")
 SENTENCE = "moon bird salt"
@@ -97,7 +97,7 @@ def model(request: pytest.FixtureRequest, make_model: Callable[..., Transformer]
 def make_translator(tokenizer: Tokenizer) -> Callable[..., Translator]:
     def make(model: Transformer, **search: Any) -> Translator:
         config = SearchConfig(**{"max_extra_length": 4, "max_pieces": 40, **search})
-        return Translator(NativeEngine(model, tokenizer.end_id), tokenizer, config, "en", "xx")
+        return Translator(PyTorchEngine(model, tokenizer.end_id), tokenizer, config, "en", "xx")
 
     return make
 

@@ -23,7 +23,7 @@ from transduce.inspection.document import Head
 from transduce.inspection.searches import SentenceSearches
 from transduce.model import Transformer
 from transduce.search import Hypothesis
-from transduce.translation import NativeEngine, Translator, score_ids
+from transduce.translation import PyTorchEngine, Translator, score_ids
 from transduce.translation.confidence.scoring import ForcedDecoder
 
 SOURCES = torch.tensor([[5, 9, 7, 1], [8, 6, 1, 309]])
@@ -92,7 +92,7 @@ def test_with_nothing_off_it_searches_as_the_engine_does(
     network = HeadMaskedNetwork(model, searches.make_head_mask([[]] * 3))
     with torch.inference_mode():
         found = searches.run_beam_search(network, [()] * 3, beam=3)
-    expected = NativeEngine(model, 1).search([searches.source], searches.config)[0]
+    expected = PyTorchEngine(model, 1).search([searches.source], searches.config)[0]
     assert_same(found, expected * 3)
 
 
@@ -103,7 +103,7 @@ def test_a_head_that_is_off_is_one_without_its_rows_of_the_output(
     searches, heads = make_searches(model, beam=2), list_heads(model.config)
     with torch.inference_mode():
         found = searches.ablate_each_head(heads, lambda _: None)
-    engines = [NativeEngine(without_rows(model, head), 1) for head in heads]
+    engines = [PyTorchEngine(without_rows(model, head), 1) for head in heads]
     expected = [engine.search([searches.source], searches.config)[0][0] for engine in engines]
     assert_same(found, expected)
     assert len({tuple(hypothesis.ids) for hypothesis in found}) > 1
@@ -135,7 +135,7 @@ def test_several_heads_are_off_at_once(
     changed = without_rows(without_rows(model, off[0]), off[1])
     with torch.inference_mode():
         traced, (greedy,) = together.run_traced_beam_search(), together.run_greedy_search([()])
-    expected: Any = NativeEngine(changed, 1).search([searches.source], searches.config, 2)[0]
+    expected: Any = PyTorchEngine(changed, 1).search([searches.source], searches.config, 2)[0]
     assert_same(traced.finished[:2], expected)
     assert_same([greedy], make_searches(changed).run_greedy_search([()]))
 

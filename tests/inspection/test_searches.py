@@ -6,7 +6,7 @@ from transduce.errors import UserError
 from transduce.inspection.searches import SentenceSearches, make_search_tree
 from transduce.model import Transformer
 from transduce.search import Constraints, length_penalty
-from transduce.translation import NativeEngine, score_ids
+from transduce.translation import PyTorchEngine, score_ids
 from transduce.translation.confidence.scoring import ForcedDecoder
 
 HABITS = {"no_repeat_ngram": 1, "repetition_penalty": 1.3, "diversity": 0.2}
@@ -17,8 +17,8 @@ Make = Callable[..., SentenceSearches]
 def test_it_finds_what_the_engine_finds(model: Transformer, make_searches: Make) -> None:
     searches = make_searches(model, beam=4)
     found = searches.run_traced_beam_search().finished[:4]
-    assert found == NativeEngine(model, 1).search([searches.source], searches.config, 4)[0]
-    assert found[:1] == NativeEngine(model, 1).search([searches.source], searches.config)[0]
+    assert found == PyTorchEngine(model, 1).search([searches.source], searches.config, 4)[0]
+    assert found[:1] == PyTorchEngine(model, 1).search([searches.source], searches.config)[0]
 
 
 @pytest.mark.parametrize(("beam", "alpha"), [(1, 0.0), (2, 0.0), (5, 2.0)])
@@ -27,7 +27,7 @@ def test_with_any_beam_and_length_penalty(
 ) -> None:
     model = make_model(seed=5)  # its hypotheses end early
     searches = make_searches(model, beam=beam, length_penalty=alpha)
-    expected = NativeEngine(model, 1).search([searches.source], searches.config, beam)[0]
+    expected = PyTorchEngine(model, 1).search([searches.source], searches.config, beam)[0]
     assert searches.run_traced_beam_search().finished[:beam] == expected
 
 
@@ -41,7 +41,7 @@ def test_it_obeys_prefixes_and_logits_processors_as_the_engine_does(
         prefix = prefix[:2]  # no token twice
     model = make_model()
     searches = make_searches(model, prefix=prefix, beam=3, **settings)
-    expected = NativeEngine(model, 1).search([searches.source], searches.config, 3, [Constraints(prefix=prefix)])[0]
+    expected = PyTorchEngine(model, 1).search([searches.source], searches.config, 3, [Constraints(prefix=prefix)])[0]
     traced = searches.run_traced_beam_search()
     assert traced.finished[:3] == expected
     assert all(tuple(hypothesis.ids[: len(prefix)]) == prefix for hypothesis in expected)

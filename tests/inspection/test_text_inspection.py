@@ -24,7 +24,7 @@ from transduce.inspection.searches import SentenceSearches
 from transduce.inspection.text_inspection import locate_code, make_source_side, make_target_side, number_words
 from transduce.model import Transformer
 from transduce.text import Tokenizer
-from transduce.translation import Confidence, NativeEngine, Translator, score_ids, score_pairs
+from transduce.translation import Confidence, PyTorchEngine, Translator, score_ids, score_pairs
 from transduce.translation.confidence.scoring import ForcedDecoder
 from transduce.translation.engines.inference_model import ModelNetwork
 from transduce.translation.engines.network_engine import NetworkEngine
@@ -356,7 +356,7 @@ def test_long_sides_are_refused(
 def test_only_one_native_model_is_looked_into(make_model: MakeModel, tokenizer: Tokenizer) -> None:
     model = make_model()
     foreign = NetworkEngine(ModelNetwork(model), tokenizer.end_id, tokenizer.vocabulary)
-    ensemble = NativeEngine(model, tokenizer.end_id, ensemble=[make_model(seed=1)])
+    ensemble = PyTorchEngine(model, tokenizer.end_id, ensemble=[make_model(seed=1)])
     for engine, words in ((foreign, "NetworkEngine does not show"), (ensemble, "an ensemble of 2 models")):
         with pytest.raises(ConfigError, match=words):
             inspect_text(Translator(engine, tokenizer, SearchConfig()), InspectionRequest(text=SENTENCE))
@@ -374,7 +374,7 @@ def test_the_engines_precision_does_not_matter(
 ) -> None:
     model = make_model()
     exact = make_translator(model)
-    rough = Translator(NativeEngine(model, tokenizer.end_id, "bfloat16"), tokenizer, exact.search, "en", "xx")
+    rough = Translator(PyTorchEngine(model, tokenizer.end_id, "bfloat16"), tokenizer, exact.search, "en", "xx")
     request = InspectionRequest(text=SENTENCE, beam=2)
     assert inspect_text(rough, request) == inspect_text(exact, request)
 

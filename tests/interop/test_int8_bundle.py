@@ -22,7 +22,7 @@ from transduce.interop.parity import PARITY_FILE, Parity, bound_rounding
 from transduce.kernels.linear import quantize_rows as quantize_rows_with_torch
 from transduce.kernels.native.packing import quantize_rows
 from transduce.translation import ForcedDecoder, Translator, score_ids
-from transduce.translation.engines.network_engine import NativeEngine
+from transduce.translation.engines.network_engine import PyTorchEngine
 
 VARIANTS = [
     {},
@@ -117,7 +117,7 @@ def test_an_ensemble_with_a_model_in_float32_is_not_rounded(
 def test_with_and_without_pytorch_translations_are_the_same(small: Bundle, texts: list[str], precision: str) -> None:
     translator = Translator.load(small.folder, device="cpu", precision=precision)  # type: ignore[arg-type]
     sources = [translator.tokenizer.as_source(ids) for ids in translator.tokenizer.encode_all(texts[:20])]
-    native = NativeEngine(small.load_model(), translator.tokenizer.end_id, precision)  # type: ignore[arg-type]
+    native = PyTorchEngine(small.load_model(), translator.tokenizer.end_id, precision)  # type: ignore[arg-type]
     search = SearchConfig(max_extra_length=4)
     assert translator.engine.search(sources, search, 2) == native.search(sources, search, 2)
 
@@ -127,7 +127,7 @@ def test_scores_are_those_of_the_search(small: Bundle, texts: list[str]) -> None
     tokenizer = small.load_tokenizer()
     runtime = FORMAT.load(small.folder, tokenizer)
     sources = [tokenizer.as_source(ids) for ids in tokenizer.encode_all(texts[:20])]
-    engine = NativeEngine(small.load_model(), tokenizer.end_id, "int8")
+    engine = PyTorchEngine(small.load_model(), tokenizer.end_id, "int8")
     found = [best for (best,) in engine.search(sources, SearchConfig(beam=1, max_extra_length=4))]
     scores = runtime.score_targets(sources, [best.ids for best in found])
     assert scores == [best.token_scores for best in found]

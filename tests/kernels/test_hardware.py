@@ -20,7 +20,7 @@ from transduce.kernels.hardware import (
     get_available_memory,
     get_peak_memory,
     get_used_memory,
-    is_processor,
+    is_surely_cpu,
     map_on_threads,
     may_have_gpu,
     reset_peak_memory,
@@ -101,7 +101,7 @@ def test_only_where_there_can_be_no_gpu_pytorch_is_not_asked(
         monkeypatch.setenv(name, value)
     monkeypatch.setattr(sys, "platform", "linux")
     assert may_have_gpu() is expected
-    assert is_processor("auto") is not expected
+    assert is_surely_cpu("auto") is not expected
     monkeypatch.setattr(sys, "platform", "darwin")
     assert may_have_gpu()
 
@@ -124,11 +124,11 @@ def test_without_a_driver_there_is_no_gpu(tmp_path: Path, monkeypatch: pytest.Mo
 
 
 def test_a_processor_is_one_for_pytorch_too(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert is_processor("cpu")
-    assert not is_processor("cuda")
-    assert not is_processor("warp")
+    assert is_surely_cpu("cpu")
+    assert not is_surely_cpu("cuda")
+    assert not is_surely_cpu("warp")
     monkeypatch.delitem(sys.modules, "torch")
-    if is_processor("auto"):
+    if is_surely_cpu("auto"):
         monkeypatch.setitem(sys.modules, "torch", torch)
         assert find_device("auto").type == "cpu"
 

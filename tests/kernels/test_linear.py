@@ -7,7 +7,7 @@ from torch.nn import functional as F
 
 from transduce.kernels import linear as linear_module
 from transduce.kernels.device import ComputePrecision, has_packed_bfloat16
-from transduce.kernels.linear import LARGE, FrozenLinear, Linear, MixedPrecisionLinear, PackedLinear
+from transduce.kernels.linear import MIN_WEIGHTS_OF_BFLOAT16, FrozenLinear, Linear, MixedPrecisionLinear, PackedLinear
 from transduce.kernels.linear import linear as linear_function
 
 
@@ -136,7 +136,7 @@ def test_equals_torch(precision: ComputePrecision, *, with_bias: bool) -> None:
 
 
 def test_the_kind_fits_type_and_size() -> None:
-    small, large = torch.zeros(8, 8), torch.zeros(1024, LARGE // 1024)
+    small, large = torch.zeros(8, 8), torch.zeros(1024, MIN_WEIGHTS_OF_BFLOAT16 // 1024)
     assert [type(KINDS[0].make_linear(weight, None)) for weight in (small, large)] == [FrozenLinear, FrozenLinear]
     packed, of_large = (PackedLinear, MixedPrecisionLinear) if has_packed_bfloat16() else (FrozenLinear, FrozenLinear)
     assert [type(KINDS[1].make_linear(weight, None)) for weight in (small, large)] == [packed, packed]

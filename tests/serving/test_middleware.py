@@ -9,8 +9,7 @@ from typing import Any
 import httpx
 import pytest
 
-from transduce.errors import ConfigError
-from transduce.serving.errors import RateExceeded
+from transduce.errors import ConfigError, RateExceeded
 from transduce.serving.middleware import UNKNOWN_BYTES, Authorization, BodyLimit, CancelOnDisconnect, RequestRate
 from transduce.serving.monitoring import Metrics
 from transduce.serving.scheduling import Limits

@@ -12,10 +12,9 @@ import httpx
 import pytest
 import torch
 
-from transduce.errors import ConfigError, UserError
+from transduce.errors import ConfigError, DeadlineExceeded, Draining, QueueFull, TooLong, UnknownPair, UserError
 from transduce.inspection import InspectionRequest, inspect_text
 from transduce.serving import service as service_module
-from transduce.serving.errors import DeadlineExceeded, Draining, QueueFull, TooLong, UnknownPair
 from transduce.serving.models import ModelSettings
 from transduce.serving.scheduling import Limits, work
 from transduce.serving.scheduling.work import PreparedTexts, TranslatedText, prepare_texts

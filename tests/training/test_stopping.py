@@ -243,7 +243,7 @@ def test_a_wish_that_takes_a_while_is_answered_once(monkeypatch: pytest.MonkeyPa
         os.kill(os.getpid(), signal.SIGINT)
         assert (
             said.get(timeout=60)
-            == "stopping after this update, or before if it is computed in parts; once more ends it at once"
+            == "stopping after this update or micro-batch; a second signal ends the run at once, without a checkpoint"
         )
     with catch_stop_signals(said.put):
         pass

@@ -12,7 +12,7 @@ from transduce.config import SearchConfig, TransformerConfig
 from transduce.data import Batch
 from transduce.model import Transformer
 from transduce.text import Tokenizer
-from transduce.translation import NativeEngine, Translator
+from transduce.translation import PyTorchEngine, Translator
 
 WORDS = ("sun", "moon", "river", "stone", "bird", "tree", "wind", "salt", "road", "lamp", "fish", "door")
 
@@ -78,4 +78,4 @@ def copier(make_model: Callable[..., Transformer], tokenizer: Tokenizer) -> Tran
 @pytest.fixture(scope="session")
 def translator(copier: Transformer, tokenizer: Tokenizer) -> Translator:
     search = SearchConfig(max_pieces=40, max_extra_length=8)
-    return Translator(NativeEngine(copier, tokenizer.end_id), tokenizer, search)
+    return Translator(PyTorchEngine(copier, tokenizer.end_id), tokenizer, search)

@@ -31,7 +31,7 @@ from transduce.translation import (
     ForcedDecoder,
     Line,
     LineTranslator,
-    NativeEngine,
+    PyTorchEngine,
     TextConstraints,
     TranslatedSentence,
     Translation,
@@ -301,7 +301,7 @@ def test_a_line_too_long_to_be_read_keeps_its_spans_and_terms(
     assert min(len(before), len(behind)) > len(line) / 5  # where it was, about
     # Positions that are learned end somewhere, and a sentence without its end is longer yet than what is read at once.
     learned = make_model(positions="learned", max_positions=16)
-    short = Translator(NativeEngine(learned, tokenizer.end_id), tokenizer, SearchConfig(max_pieces=15, beam=2))
+    short = Translator(PyTorchEngine(learned, tokenizer.end_id), tokenizer, SearchConfig(max_pieces=15, beam=2))
     for one in (line, " ".join([*make_sentences(20, seed=13), "{x} see"])):
         kept = LineTranslator(short, options).translate(["sun", one, "moon {x}"])
         assert [other.translation.text.count("{x}") for other in kept] == [0, 1, 1]

@@ -105,7 +105,9 @@ def _check_engine(engine: str, flags: dict[str, bool]) -> None:
     """Check that no flag is given to another engine that needs the attention of the native one."""
     names = ", ".join(name for name, is_given in flags.items() if is_given)
     if names and engine != NATIVE:
-        raise ConfigError(f"{names}: needs the native engine, whose attention is read; leave out --engine {engine}")
+        raise ConfigError(
+            f"{names}: needs the native engine, as it reads the decoder's attention: leave out --engine {engine}"
+        )
 
 
 def _translate_lines(
@@ -170,7 +172,9 @@ def _write_line(number: int, line: Line, num_best: int, known: TranslatedSentenc
 def _report_line(name: str, line: Line, otherwise: str) -> None:
     """Say on standard error what is unusual about a line or sentence; `otherwise` stands in place of a translation."""
     if line.has_failed:
-        print_message(f"{name}: no translation has what is asked for, or it is too long to be held to it; {otherwise}")
+        print_message(
+            f"{name}: no translation meets the constraints, or the line is too long for constraints; {otherwise}"
+        )
     if line.translation.num_parts > 1:
         print_message(f"{name} is longer than the model reads at a time: read in {line.translation.num_parts} parts")
     if line.is_given_up:

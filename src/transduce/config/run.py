@@ -270,7 +270,7 @@ ALTERNATIVES = [
 ]
 """Groups of settings that exclude each other."""
 
-FITTED = "size of the corpus"
+ORIGIN_CORPUS_SIZE = "size of the corpus"
 """Origin of the settings that were chosen by the size of the corpus."""
 
 
@@ -327,7 +327,7 @@ def load_run_config(
                     del values[other], origins[other]
             values[key], origins[key] = value, origin
 
-    add(automatic or {}, FITTED)
+    add(automatic or {}, ORIGIN_CORPUS_SIZE)
     if recipe is not None:
         add({"output": f"runs/{recipe.stem}"}, "name of the recipe")
         add(flatten(read_toml(recipe)), str(recipe))
@@ -373,7 +373,7 @@ def _resolve(given: dict[str, Any], origins: dict[str, str]) -> tuple[RunConfig,
     if given.get("training.start_from") is not None:
         # The network is that of the bundle; what is given beside it is compared with it.
         below = {key: value for key, value in below.items() if not key.startswith("model.")}
-        fitted = {key for key in given if key.startswith("model.") and origins[key] == FITTED}
+        fitted = {key for key in given if key.startswith("model.") and origins[key] == ORIGIN_CORPUS_SIZE}
         given = {key: value for key, value in given.items() if key not in fitted}
     values = below | given
     origins = dict.fromkeys(below, f'preset "{preset}"') | origins

@@ -62,7 +62,7 @@ from transduce.model import (
 from transduce.search import Hypothesis, length_penalty
 from transduce.search.beam import SentenceSearch
 from transduce.text import Tokenizer
-from transduce.translation import Confidence, Translator, find_native_engine
+from transduce.translation import Confidence, Translator, find_pytorch_engine
 from transduce.translation.confidence.calibration import score_words
 from transduce.translation.engines.inference_model import evaluation_mode
 
@@ -280,7 +280,7 @@ def inspect_text(
         ConfigError: the engine is another one, or has several models.
         UserError: the text is blank, a side has more than 128 tokens, or there is no such token or head.
     """
-    engine = find_native_engine(translator.engine)
+    engine = find_pytorch_engine(translator.engine)
     if engine is None:
         raise ConfigError(f"{type(translator.engine).__name__} does not show what it computes: use the engine native")
     if len(engine.models) > 1:

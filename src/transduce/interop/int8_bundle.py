@@ -14,7 +14,7 @@ from transduce.bundle.weights import read_tensors
 from transduce.interop.formats import NetworkRuntime, Runtime
 from transduce.kernels.device import resolve_precision
 from transduce.text import Tokenizer
-from transduce.translation import NativeEngine
+from transduce.translation import PyTorchEngine
 from transduce.translation.engines.inference_model import make_network
 
 _PRECISION: Final = "int8"
@@ -40,7 +40,7 @@ class Int8BundleFormat:
         bundle = Bundle.open(path)
         model, tokenizer = bundle.load_model(), bundle.load_tokenizer()
         network = make_network(model, resolve_precision(_PRECISION, torch.device("cpu"), model.config.d_model))
-        engine = NativeEngine(model, tokenizer.end_id, _PRECISION, network=network)
+        engine = PyTorchEngine(model, tokenizer.end_id, _PRECISION, network=network)
         return NetworkRuntime(f"Transduce {__version__}, {_PRECISION}", network, engine, tokenizer)
 
     def read_back(self, path: Path) -> Mapping[str, Tensor] | None:

@@ -23,7 +23,7 @@ from transduce.interop.formats import Runtime
 from transduce.interop.probe import Probe
 from transduce.model import Transformer
 from transduce.text import Tokenizer
-from transduce.translation import ForcedDecoder, NativeEngine, score_ids
+from transduce.translation import ForcedDecoder, PyTorchEngine, score_ids
 
 PARITY_FILE = "parity.json"
 EXACT = "float32"
@@ -315,7 +315,7 @@ def _limit_to_one_thread() -> Iterator[None]:
 
 
 def _translate_greedily(decoder: ForcedDecoder, sources: Ids) -> Ids:
-    engine = NativeEngine(decoder.model, decoder.tokenizer.end_id, "float32")
+    engine = PyTorchEngine(decoder.model, decoder.tokenizer.end_id, "float32")
     lengths = {name: getattr(decoder.search, name) for name in ("max_extra_length", "batch_tokens")}
     return [best.ids for (best,) in engine.search(sources, SearchConfig(beam=1, **lengths))]
 

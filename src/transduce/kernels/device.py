@@ -12,8 +12,14 @@ import torch
 from torch import Tensor
 
 from transduce.errors import ConfigError
-from transduce.kernels.hardware import NARROWEST, Precision
-from transduce.kernels.linear import LARGE, FrozenLinear, Int8Linear, MixedPrecisionLinear, PackedLinear
+from transduce.kernels.hardware import MIN_D_MODEL_OF_BFLOAT16, Precision
+from transduce.kernels.linear import (
+    MIN_WEIGHTS_OF_BFLOAT16,
+    FrozenLinear,
+    Int8Linear,
+    MixedPrecisionLinear,
+    PackedLinear,
+)
 
 
 def find_device(name: str) -> torch.device:
@@ -68,7 +74,7 @@ class ComputePrecision:
 
     Args:
         compute_dtype: type of all computations, except perhaps of large linear layers.
-        is_mixed: whether linear layers with at least `LARGE` weights compute in bfloat16 all the same.
+        is_mixed: whether linear layers with at least `MIN_WEIGHTS_OF_BFLOAT16` weights still compute in bfloat16.
         is_batch_invariant: whether the results for a sentence must not depend on its batch, to the last bit; for
             float32 and int8 on a processor.
         is_int8: whether linear layers multiply integers of 8 bits.
@@ -84,7 +90,7 @@ class ComputePrecision:
         if self.is_int8:
             return Int8Linear(weight, bias)
         has_operators = weight.device.type == "cpu" and has_packed_bfloat16()
-        if has_operators and self.is_mixed and weight.numel() >= LARGE:
+        if has_operators and self.is_mixed and weight.numel() >= MIN_WEIGHTS_OF_BFLOAT16:
             return MixedPrecisionLinear(weight, bias)
         if has_operators and self.compute_dtype == torch.bfloat16:
             return PackedLinear(weight, bias, self.compute_dtype)
@@ -97,7 +103,7 @@ def resolve_precision(
     """The types that `precision` stands for on a device, in training and for translation.
 
     float32 and int8 on a processor give the same in every batch. `auto` is bfloat16 on a GPU that has it, or on a
-    processor with AVX-512 BF16 or AMX if d_model is at least `NARROWEST`; else float32.
+    processor with AVX-512 BF16 or AMX if d_model is at least `MIN_D_MODEL_OF_BFLOAT16`; else float32.
 
     Args:
         precision: as a user names it.
@@ -110,7 +116,7 @@ def resolve_precision(
     if precision != "auto":
         is_int8, is_invariant = precision == "int8", is_cpu and precision != "bfloat16"
         return ComputePrecision(COMPUTE_DTYPES[precision], is_batch_invariant=is_invariant, is_int8=is_int8)
-    if not has_fast_bfloat16(device) or (is_cpu and d_model < NARROWEST):
+    if not has_fast_bfloat16(device) or (is_cpu and d_model < MIN_D_MODEL_OF_BFLOAT16):
         return ComputePrecision(torch.float32)
     is_mixed = is_few and is_cpu
     return ComputePrecision(torch.float32 if is_mixed else torch.bfloat16, is_mixed=is_mixed)

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 Precision = Literal["auto", "float32", "bfloat16", "int8"]
 
-NARROWEST = 128
+MIN_D_MODEL_OF_BFLOAT16 = 128
 """d_model from which bfloat16 is faster on a processor that has it, for many sentences at a time."""
 
 _CPU_FOLDER = Path("/sys/devices/system/cpu")
@@ -36,7 +36,7 @@ KERNELS_OF_TRANSLATION = 128
 faster for ever new lines, with which a process grows to over 1 GB in 30,000 lines."""
 
 
-def is_processor(device: str) -> bool:
+def is_surely_cpu(device: str) -> bool:
     """Whether `find_device` would certainly find a processor by this name; where False, only PyTorch can tell.
 
     `auto` is a processor where PyTorch is built without CUDA and ROCm, where no device is visible to it, or where there

@@ -113,7 +113,7 @@ def _parts(num_rows: int) -> Iterator[slice]:
         yield slice(num_rows - BLOCK, num_rows)
 
 
-LARGE = 2**19
+MIN_WEIGHTS_OF_BFLOAT16 = 2**19
 """Weights from which a product of a few rows is faster in bfloat16, on a processor that has it: 2 MB in float32."""
 
 

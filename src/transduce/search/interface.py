@@ -142,7 +142,7 @@ def backtrack(last: Token | None) -> tuple[list[int], list[float]]:
     return ids[::-1], scores[::-1]
 
 
-_FULL = 16
+_BATCH_SIZE_MULTIPLE = 16
 """Sizes of compacted batches are 1, 2, 4, 8 and multiples of this: compacting copies the state, and every new size
 needs a new kernel."""
 
@@ -150,7 +150,11 @@ needs a new kernel."""
 def compact_batch(is_done: Sequence[bool]) -> list[int]:
     """Indices of the sentences that stay in a batch: those not done, and some that are done up to the next size."""
     live = [place for place, done in enumerate(is_done) if not done]
-    size = -(-len(live) // _FULL) * _FULL if len(live) > _FULL // 2 else 1 << (len(live) - 1).bit_length()
+    size = (
+        -(-len(live) // _BATCH_SIZE_MULTIPLE) * _BATCH_SIZE_MULTIPLE
+        if len(live) > _BATCH_SIZE_MULTIPLE // 2
+        else 1 << (len(live) - 1).bit_length()
+    )
     finished = [place for place, done in enumerate(is_done) if done]
     return sorted(live + finished[: size - len(live)])
 

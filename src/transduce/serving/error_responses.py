@@ -7,8 +7,7 @@ from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 from starlette.responses import JSONResponse
 
-from transduce.errors import Refusal, UserError
-from transduce.serving.errors import (
+from transduce.errors import (
     BodiesFull,
     BodyTooLarge,
     BodyTooSlow,
@@ -17,8 +16,10 @@ from transduce.serving.errors import (
     NotAuthorized,
     QueueFull,
     RateExceeded,
+    Refusal,
     TooLong,
     UnknownPair,
+    UserError,
     WrongMediaType,
 )
 from transduce.serving.monitoring import Metrics

@@ -23,9 +23,8 @@ from starlette.datastructures import Headers, MutableHeaders
 from starlette.requests import ClientDisconnect, Request
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from transduce.errors import ConfigError
+from transduce.errors import BodiesFull, BodyTooLarge, BodyTooSlow, ConfigError, NotAuthorized, RateExceeded
 from transduce.serving.error_responses import is_native, make_error_response
-from transduce.serving.errors import BodiesFull, BodyTooLarge, BodyTooSlow, NotAuthorized, RateExceeded
 from transduce.serving.monitoring import Metrics, describe_failure, log
 from transduce.serving.service import Service
 from transduce.text import read_lines

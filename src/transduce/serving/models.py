@@ -25,7 +25,7 @@ from transduce.translation import (
     LineTranslator,
     TranslationOptions,
     Translator,
-    find_native_engine,
+    find_pytorch_engine,
 )
 
 _WARM_UP = ["1 2 3.", "A man, a plan, a canal."]
@@ -127,7 +127,7 @@ class LoadedModel:
                 f"--source-language and --target-language, as in --source-language en --target-language de"
             )
         bundle = Bundle.open(find_bundle(path)) if settings.engine == NATIVE else None
-        native = find_native_engine(translator.engine)  # requests may ask for anything: PyTorch is loaded now
+        engine = find_pytorch_engine(translator.engine)  # loads PyTorch now, as requests may need it
         info = ModelInfo(
             source=source,
             target=target,
@@ -135,7 +135,7 @@ class LoadedModel:
             engine=settings.engine,
             precision=_find_precision(path, settings),
             digest=None if bundle is None else bundle.digest,
-            num_parameters=None if native is None else native.model.num_parameters,
+            num_parameters=None if engine is None else engine.model.num_parameters,
             max_pieces=translator.search.max_pieces,
             beam=translator.search.beam,
         )

@@ -12,10 +12,9 @@ from typing import Annotated, Any, TypeVar
 
 from pydantic import Field
 
-from transduce.errors import ConfigError
+from transduce.errors import ConfigError, DeadlineExceeded, Draining, TooLong, UnknownPair
 from transduce.inspection import InspectionRequest
 from transduce.interop import NATIVE
-from transduce.serving.errors import DeadlineExceeded, Draining, TooLong, UnknownPair
 from transduce.serving.markup import MarkupRules, Passage, split_markup
 from transduce.serving.models import (
     DetectedLanguage,

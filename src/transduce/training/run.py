@@ -150,8 +150,8 @@ def _train_in_folder(
     beam_bytes = count_token_bytes(model, beam)
     check_search_memory(f"search.beam = {beam:,}", beam, max_pieces, model.vocabulary, beam_bytes, device)
     is_resumed = not restart and has_checkpoint(folder.checkpoints)
-    again = "the same command without --restart" if restart else "the same command"
-    with ExitStack() as at_end, _explain_failures(folder, again):
+    resume_hint = "the same command without --restart" if restart else "the same command"
+    with ExitStack() as at_end, _explain_failures(folder, resume_hint):
         trainer = Trainer(limited, prepared, folder, reporter, start, ranks, started, is_resumed=is_resumed)
         at_end.callback(trainer.updater.processes.close)
         if not restart:
@@ -168,7 +168,7 @@ def _train_in_folder(
                 _report_start(trainer)
                 trainer.trackers.begin()
             try:
-                return trainer.run(stop, again)
+                return trainer.run(stop, resume_hint)
             except TransduceError:  # stopped, or diverged: the report shows it up to here
                 if ranks.is_first:
                     trainer.trackers.update_report()
@@ -214,7 +214,7 @@ def _read_tokenizer_files(tokenizer: str | Path | None) -> object:
 
 
 @contextmanager
-def _explain_failures(folder: RunFolder, again: str) -> Iterator[None]:
+def _explain_failures(folder: RunFolder, resume_hint: str) -> Iterator[None]:
     """Turn errors of a full disk or full memory into errors that name the folder and say how to go on."""
     try:
         yield
@@ -223,14 +223,14 @@ def _explain_failures(folder: RunFolder, again: str) -> Iterator[None]:
     except (OSError, WriteError) as error:
         raise TrainingError(
             f"{folder.path}: training stopped, because a file could not be read or written: {error}; what was saved "
-            f"is intact: put that right, and {again} goes on from the last checkpoint"
+            f"is intact: put that right, and {resume_hint} goes on from the last checkpoint"
         ) from error
     except (RuntimeError, MemoryError) as error:
         if not is_out_of_memory(error):
             raise
         raise TrainingError(
             f"{folder.path}: training stopped, because memory is full; what was saved is intact: end other programs, "
-            f"and {again} goes on from the last checkpoint. If it is validation that takes too much, a lower "
+            f"and {resume_hint} goes on from the last checkpoint. If it is validation that takes too much, a lower "
             f"search.batch_tokens needs less; if it is training, a new run with a lower training.batch_tokens"
         ) from error
 

@@ -23,7 +23,7 @@ METRIC_NAMES = {"bleu": "BLEU", "chrf": "chrF", "loss": "loss"}
 MOST_SKIPPED_IN_A_ROW = 10
 """Skipped updates in a row that end a run: one bad batch is an accident, ten in a row are none."""
 
-REMEDY = (
+DIVERGENCE_ADVICE = (
     "start over with --restart and a lower training.learning_rate, a longer training.warmup or training.clip_norm = 1.0"
 )
 
@@ -75,7 +75,7 @@ def make_divergence_error(
     text = "\n".join(lines)
     return TrainingError(
         f"training has diverged: update {update} is the last of {skipped} in a row that had to be skipped; {finding}; "
-        f"{REMEDY}, or look at its text: {text}"
+        f"{DIVERGENCE_ADVICE}, or look at its text: {text}"
     )
 
 
@@ -117,5 +117,7 @@ def catch_stop_signals(report: Callable[[str], None] = lambda _: None) -> Iterat
 def _acknowledge(request: StopRequest, is_over: threading.Event, report: Callable[[str], None]) -> None:
     while not is_over.wait(ACKNOWLEDGE_AFTER):
         if request.is_requested:
-            report("stopping after this update, or before if it is computed in parts; once more ends it at once")
+            report(
+                "stopping after this update or micro-batch; a second signal ends the run at once, without a checkpoint"
+            )
             return

@@ -32,8 +32,8 @@ from transduce.training.reporting import Progress, Reporter, Throughput, describ
 from transduce.training.reporting.report import Trackers
 from transduce.training.run_folder import RunFolder
 from transduce.training.stopping import (
+    DIVERGENCE_ADVICE,
     MOST_SKIPPED_IN_A_ROW,
-    REMEDY,
     StopRequest,
     explain_early_stop,
     is_finite,
@@ -160,12 +160,12 @@ class Trainer:
         if is_lost:
             self.state.best, self.state.finished = None, False
 
-    def run(self, stop: StopRequest, again: str = "the same command") -> TrainingResult:
+    def run(self, stop: StopRequest, resume_hint: str = "the same command") -> TrainingResult:
         """Train to the last update, or until early stopping ends the run.
 
         Args:
             stop: is asked after every update.
-            again: what the user is told to do to go on after an interruption.
+            resume_hint: what the user is told to do to go on after an interruption.
 
         Raises:
             Interrupted: `stop` was requested; the state is saved.
@@ -200,7 +200,7 @@ class Trainer:
             if self.state.update and is_due:
                 self._checkpoint()
             if should_stop:
-                raise Interrupted(f"stopped after update {self.state.update:,}; {again} goes on from there")
+                raise Interrupted(f"stopped after update {self.state.update:,}; {resume_hint} goes on from there")
         self._forget_lost_best(is_lost=self.ranks.any(self.ranks.is_first and self.selection.is_best_lost(self.state)))
         if self.state.best is None:  # interrupted before the first validation, and now asked for no further update
             without_gain = self.state.without_gain
@@ -389,7 +389,7 @@ class Trainer:
         if not is_finite(self.model):
             raise TrainingError(
                 f"training has diverged: weights are no longer numbers after update {self.state.update}, and the "
-                f"checkpoints before it are kept; {REMEDY}"
+                f"checkpoints before it are kept; {DIVERGENCE_ADVICE}"
             )
         self.state.elapsed = self._elapsed
         self.state.superseded = self.state.stopgap

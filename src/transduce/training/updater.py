@@ -43,6 +43,7 @@ class Decay:
         """Factor of the constant rate at update number `update`."""
         if update < self.start:
             return self.factor
+        # With n updates from `start` to `end`, the k-th has (n + 1 - k) / (n + 1): zero is reached after the last.
         return self.factor * max(self.end + 1 - update, 0) / (self.end + 2 - self.start)
 
 

@@ -34,9 +34,9 @@ from transduce.training.diagnosis import Diagnosis
 from transduce.training.loss import compute_losses
 from transduce.training.reporting import Reporter, Sample, Validation, describe_environment, rank_validation
 from transduce.training.run_folder import RunFolder
-from transduce.training.stopping import REMEDY
+from transduce.training.stopping import DIVERGENCE_ADVICE
 from transduce.training.updater import Updater
-from transduce.translation import PROBLEMS, NativeEngine, Translator, batch_by_length
+from transduce.translation import PROBLEMS, PyTorchEngine, Translator, batch_by_length
 
 METRICS = ("bleu", "chrf")
 
@@ -64,7 +64,9 @@ class Validator:
         """
         loss, accuracy = self._compute_teacher_forced_metrics(model)
         if not math.isfinite(loss):
-            raise TrainingError(f"training has diverged: the loss on the validation text is {loss}; {REMEDY}")
+            raise TrainingError(
+                f"training has diverged: the loss on the validation text is {loss}; {DIVERGENCE_ADVICE}"
+            )
         sources, references = self._scored_texts()
         translations = self._translate(model, self.config.search)
         samples = [Sample(*triple) for triple in zip(sources, translations, references, strict=True)]
@@ -108,7 +110,7 @@ class Validator:
         return sources, references
 
     def _translate(self, model: Transformer, search: SearchConfig) -> list[str]:
-        engine = NativeEngine(model, self.tokenizer.end_id)
+        engine = PyTorchEngine(model, self.tokenizer.end_id)
         translator = Translator(engine, self.tokenizer, search, self.config.data.source_language)
         return translator.translate(self._scored_texts()[0])
 

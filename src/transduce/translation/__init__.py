@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from transduce.translation.constraints import TextConstraints
     from transduce.translation.engines.engine import Engine, batch_by_length
     from transduce.translation.engines.inference_model import Network
-    from transduce.translation.engines.network_engine import NativeEngine, NetworkEngine, find_native_engine
+    from transduce.translation.engines.network_engine import NetworkEngine, PyTorchEngine, find_pytorch_engine
     from transduce.translation.lines import Line, LineTranslator, align_lines, describe_lines, make_safer_settings
     from transduce.translation.options import (
         DescribedFields,
@@ -59,7 +59,7 @@ else:
             "transduce.translation.constraints": "TextConstraints",
             "transduce.translation.engines.engine": "Engine batch_by_length",
             "transduce.translation.engines.inference_model": "Network",
-            "transduce.translation.engines.network_engine": "NativeEngine NetworkEngine find_native_engine",
+            "transduce.translation.engines.network_engine": "PyTorchEngine NetworkEngine find_pytorch_engine",
             "transduce.translation.lines": "Line LineTranslator align_lines describe_lines make_safer_settings",
             "transduce.translation.options": (
                 "DescribedFields ScoredText Token TranslatedSentence TranslationLine TranslationOptions"
@@ -82,11 +82,11 @@ __all__ = [
     "GoldAlignment",
     "Line",
     "LineTranslator",
-    "NativeEngine",
     "Network",
     "NetworkEngine",
     "PairScore",
     "Perplexity",
+    "PyTorchEngine",
     "ScoredText",
     "TextConstraints",
     "Token",
@@ -102,7 +102,7 @@ __all__ = [
     "choose_head",
     "describe_lines",
     "encode_pairs",
-    "find_native_engine",
+    "find_pytorch_engine",
     "make_safer_settings",
     "measure_confidence",
     "measure_heads",

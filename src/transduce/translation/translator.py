@@ -12,9 +12,9 @@ from transduce.config import SearchConfig
 from transduce.errors import ConfigError, UserError
 from transduce.kernels.hardware import (
     KERNELS_OF_TRANSLATION,
-    NARROWEST,
+    MIN_D_MODEL_OF_BFLOAT16,
     Precision,
-    is_processor,
+    is_surely_cpu,
     keep_few_kernels,
     keep_freed_memory,
 )
@@ -27,7 +27,7 @@ from transduce.translation.engines.engine import Engine, has_inference_model
 
 if TYPE_CHECKING:
     from transduce.translation.confidence.scoring import ForcedDecoder
-    from transduce.translation.engines.network_engine import NativeEngine
+    from transduce.translation.engines.network_engine import PyTorchEngine
 
 _NOT_IN_A_LINE = dict.fromkeys([*range(0x20), *range(0x7F, 0xA0), 0x2028, 0x2029], " ")
 """Control characters, which a terminal would obey, and every line end of Unicode and Python."""
@@ -131,11 +131,11 @@ class Translator:
         """
         keep_freed_memory()
         keep_few_kernels(KERNELS_OF_TRANSLATION)
-        is_on_processor = is_processor(device)
-        if not is_on_processor:
+        is_on_cpu = is_surely_cpu(device)
+        if not is_on_cpu:
             from transduce.kernels.device import find_device  # noqa: PLC0415 - loads PyTorch
 
-            is_on_processor = find_device(device).type == "cpu"
+            is_on_cpu = find_device(device).type == "cpu"
         bundle = Bundle.open(find_bundle(Path(path)))
         tokenizer, description = bundle.load_tokenizer(), bundle.description
         languages = description.languages
@@ -153,10 +153,10 @@ class Translator:
                     f"so train them with the same text.tokenizer"
                 )
         are_int8 = all(one.description.precision == "int8" for one in (bundle, *others))
-        if precision == "auto" and is_on_processor and are_int8:
+        if precision == "auto" and is_on_cpu and are_int8:
             precision = "int8"
         compiled = None
-        if is_on_processor and not others:
+        if is_on_cpu and not others:
             compiled = _load_compiled_engine(bundle, tokenizer.end_id, precision)
         engine = compiled or _load_native_engine((bundle, *others), tokenizer.end_id, device, precision)
         search = description.search
@@ -171,12 +171,14 @@ class Translator:
             ConfigError: the engine is not the native one; says that `purpose` needs it.
         """
         from transduce.translation.confidence.scoring import ForcedDecoder  # noqa: PLC0415 - loads PyTorch
-        from transduce.translation.engines.network_engine import find_native_engine  # noqa: PLC0415 - loads PyTorch
+        from transduce.translation.engines.network_engine import find_pytorch_engine  # noqa: PLC0415 - loads PyTorch
 
-        native = find_native_engine(self.engine)
-        if native is None:
-            raise ConfigError(f"{purpose}: needs the native engine, whose attention is read; choose that one")
-        return ForcedDecoder(native.model, self.tokenizer, self.search)
+        engine = find_pytorch_engine(self.engine)
+        if engine is None:
+            raise ConfigError(
+                f"{purpose}: needs the native engine, as it reads the decoder's attention: choose that one"
+            )
+        return ForcedDecoder(engine.model, self.tokenizer, self.search)
 
     def with_search(self, settings: Mapping[str, Any]) -> "Translator":
         """The translator with other settings of the search, by their names in `SearchConfig`."""
@@ -346,32 +348,32 @@ def _load_compiled_engine(bundle: Bundle, end_id: int, precision: Precision) -> 
     config = bundle.model_config
     is_known = precision in {"auto", "float32", "int8"} and has_inference_model(config)
     library = find_library() if is_known else None
-    if library is None or (precision == "auto" and library.has_bfloat16 and config.d_model >= NARROWEST):
+    if library is None or (precision == "auto" and library.has_bfloat16 and config.d_model >= MIN_D_MODEL_OF_BFLOAT16):
         return None
     weights = bundle.load_arrays()
     if weights is None:
         return None
     model = CompiledModel(config, weights, library, is_int8=precision == "int8")
 
-    def load_native() -> "NativeEngine":
+    def load_pytorch_engine() -> "PyTorchEngine":
         from transduce.bundle.weights import make_model  # noqa: PLC0415 - loads PyTorch
         from transduce.translation.engines.inference_model import CompiledNetwork  # noqa: PLC0415 - loads PyTorch
-        from transduce.translation.engines.network_engine import NativeEngine  # noqa: PLC0415 - loads PyTorch
+        from transduce.translation.engines.network_engine import PyTorchEngine  # noqa: PLC0415 - loads PyTorch
 
         network = make_model(config, weights, str(bundle.folder))
-        return NativeEngine(network, end_id, precision, network=CompiledNetwork(model))
+        return PyTorchEngine(network, end_id, precision, network=CompiledNetwork(model))
 
-    return CompiledEngine(model, end_id, load_native)
+    return CompiledEngine(model, end_id, load_pytorch_engine)
 
 
-def _load_native_engine(bundles: Sequence[Bundle], end_id: int, device: str, precision: Precision) -> "NativeEngine":
+def _load_native_engine(bundles: Sequence[Bundle], end_id: int, device: str, precision: Precision) -> "PyTorchEngine":
     """The engine of PyTorch with one model, or with an ensemble."""
     from transduce.kernels.device import find_device  # noqa: PLC0415 - loads PyTorch
-    from transduce.translation.engines.network_engine import NativeEngine  # noqa: PLC0415 - loads PyTorch
+    from transduce.translation.engines.network_engine import PyTorchEngine  # noqa: PLC0415 - loads PyTorch
 
     where = find_device(device)
     first, *others = (bundle.load_model().to(where) for bundle in bundles)
-    return NativeEngine(first, end_id, precision, others)
+    return PyTorchEngine(first, end_id, precision, others)
 
 
 def translate(path: str | Path, texts: Sequence[str], *, beam: int | None = None) -> list[str]:

@@ -43,7 +43,7 @@ from transduce.interop.probe import Probe, make_probe
 from transduce.model import NEVER, Transformer, sinusoids
 from transduce.text import TARGET_MODEL, VOCABULARY, Tokenizer
 from transduce.training import train
-from transduce.translation import Engine, ForcedDecoder, NativeEngine, Translator, score_ids
+from transduce.translation import Engine, ForcedDecoder, PyTorchEngine, Translator, score_ids
 
 from .foreign import (
     D_MODEL,
@@ -275,7 +275,7 @@ def test_the_lines_of_the_readme_translate_as_we_do(
     theirs = ast.literal_eval(found.stdout)
     sources = [tokenizer.as_source(ids) for ids in tokenizer.encode_all(lines[:-1])]
     decoder = ForcedDecoder.from_bundle(Bundle.open(tmp_path / "ending"), device="cpu")
-    native = NativeEngine(decoder.model, tokenizer.end_id, "float32")
+    native = PyTorchEngine(decoder.model, tokenizer.end_id, "float32")
 
     def num_same(engine: Engine) -> int:
         ours = [*(tokenizer.decode(best.ids) for best, *_ in engine.search(sources, search)), ""]

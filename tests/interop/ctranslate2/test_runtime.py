@@ -15,7 +15,7 @@ from transduce.interop.ctranslate2 import FORMAT
 from transduce.interop.ctranslate2.runtime import CTranslate2Engine, CTranslate2Runtime, compute_type, read_settings
 from transduce.interop.formats import Runtime
 from transduce.search import Constraints, Hypothesis, Sampling
-from transduce.translation import Engine, ForcedDecoder, NativeEngine, score_ids
+from transduce.translation import Engine, ForcedDecoder, PyTorchEngine, score_ids
 
 pytest.importorskip("ctranslate2")
 
@@ -137,7 +137,7 @@ def test_greedy_search_is_the_native_engines(
     engine: Engine, decoder: ForcedDecoder, sources: list[list[int]], settings: dict[str, Any]
 ) -> None:
     config = SearchConfig(**{"beam": 1, "max_extra_length": 8, **settings})
-    native = NativeEngine(decoder.model, decoder.tokenizer.end_id, "float32")
+    native = PyTorchEngine(decoder.model, decoder.tokenizer.end_id, "float32")
     found = engine.search(sources, config)
     assert ids(found) == ids(native.search(sources, config))
     assert all(
@@ -148,7 +148,7 @@ def test_greedy_search_is_the_native_engines(
 def test_a_beam_finds_what_ours_finds_ranked_by_our_length_penalty(
     engine: Engine, decoder: ForcedDecoder, sources: list[list[int]]
 ) -> None:
-    native = NativeEngine(decoder.model, decoder.tokenizer.end_id, "float32")
+    native = PyTorchEngine(decoder.model, decoder.tokenizer.end_id, "float32")
     for alpha in (0.0, 0.6, 2.0):
         config = SearchConfig(beam=4, max_extra_length=8, length_penalty=alpha)
         found, expected = engine.search(sources, config, 3), native.search(sources, config, 3)

@@ -22,7 +22,7 @@ from transduce.errors import BundleError, MissingExtraError, UserError
 from transduce.interop.formats import ExportFormat, ImportedModel, ImportFormat, Runtime, import_optional
 from transduce.interop.huggingface import FORMAT, quiet
 from transduce.model import NEVER, Transformer
-from transduce.translation import ForcedDecoder, NativeEngine, score_ids
+from transduce.translation import ForcedDecoder, PyTorchEngine, score_ids
 
 transformers = pytest.importorskip("transformers")
 
@@ -76,7 +76,7 @@ def test_it_is_the_same_model(export: Callable[..., tuple[Bundle, Path]], settin
     runtime = FORMAT.load(folder, bundle.load_tokenizer())
     assert largest_difference(bundle, runtime) < 1e-5
     sources = [[*ids, 1] for ids in bundle.load_tokenizer().encode_all(TEXTS)]
-    hypotheses = NativeEngine(bundle.load_model(), end_id=1).search(sources, SearchConfig(beam=1, max_extra_length=6))
+    hypotheses = PyTorchEngine(bundle.load_model(), end_id=1).search(sources, SearchConfig(beam=1, max_extra_length=6))
     limits = [len(source) + 5 for source in sources]  # where our search has to end, it ends with </s>
     expected = [list(found.ids)[:limit] for (found,), limit in zip(hypotheses, limits, strict=True)]
     assert runtime.translate_greedily(sources, limits) == expected
@@ -389,7 +389,7 @@ def test_the_runtime_speaks_our_ids(folder: Callable[..., Path], *, separate: bo
     imported = FORMAT.read(folder(separate=separate), None)
     decoder = ForcedDecoder(built(imported), imported.tokenizer, SearchConfig(beam=1, max_extra_length=10))
     sources = [[*row, 1] for row in imported.tokenizer.encode_all(SENTENCES)]
-    hypotheses = NativeEngine(decoder.model, end_id=1).search(sources, decoder.search)
+    hypotheses = PyTorchEngine(decoder.model, end_id=1).search(sources, decoder.search)
     # Our search ends with </s> where it has to end.
     limits = [len(source) + 9 for source in sources]
     greedy = [list(found.ids)[:limit] for (found,), limit in zip(hypotheses, limits, strict=True)]

@@ -33,7 +33,7 @@ from transduce.interop.probe import make_probe
 from transduce.model import Transformer
 from transduce.search import Constraints, Hypothesis, Sampling
 from transduce.text import Tokenizer
-from transduce.translation import Engine, ForcedDecoder, NativeEngine, Network, Translator
+from transduce.translation import Engine, ForcedDecoder, Network, PyTorchEngine, Translator
 
 pytest.importorskip("onnxruntime")
 
@@ -402,7 +402,7 @@ def test_scores_of_targets_of_any_lengths_are_the_models(
 
 def test_greedy_is_beam_search_with_a_beam_of_1(bundle: Bundle, runtime: Runtime) -> None:
     sources = rows(3, (3, 9, 1, 6, 6, 2))
-    engine = NativeEngine(bundle.load_model(), END)
+    engine = PyTorchEngine(bundle.load_model(), END)
     limit = 14
     expected = [
         engine.search([source], SearchConfig(beam=1, max_extra_length=limit - len(source)))[0][0].ids
@@ -441,9 +441,9 @@ def exported(make_bundle: Callable[..., Bundle], tmp_path: Path) -> Callable[...
 
 
 @pytest.fixture
-def engines(exported: Callable[..., tuple[Bundle, Path]]) -> tuple[NativeEngine, Engine]:
+def engines(exported: Callable[..., tuple[Bundle, Path]]) -> tuple[PyTorchEngine, Engine]:
     bundle, folder = exported(num_encoder_layers=1, num_decoder_layers=2)
-    return NativeEngine(bundle.load_model(), END), onnx_format.load(folder)
+    return PyTorchEngine(bundle.load_model(), END), onnx_format.load(folder)
 
 
 @pytest.fixture
@@ -471,7 +471,7 @@ def assert_same(found: list[list[Hypothesis]], expected: list[list[Hypothesis]])
     ids=str,
 )
 def test_beam_search_finds_the_same(
-    engines: tuple[NativeEngine, Engine], sources: list[list[int]], settings: dict[str, Any]
+    engines: tuple[PyTorchEngine, Engine], sources: list[list[int]], settings: dict[str, Any]
 ) -> None:
     native, engine = engines
     assert isinstance(engine, Engine)
@@ -480,7 +480,7 @@ def test_beam_search_finds_the_same(
     assert engine.search([], search) == []
 
 
-def test_constraints_are_kept_in_the_same_way(engines: tuple[NativeEngine, Engine], sources: list[list[int]]) -> None:
+def test_constraints_are_kept_in_the_same_way(engines: tuple[PyTorchEngine, Engine], sources: list[list[int]]) -> None:
     native, engine = engines
     asked = [Constraints(prefix=(7,), required=((20, 21), (30,)), forbidden=((40,),))] * len(sources)
     found = engine.search(sources, SEARCH, 1, asked)
@@ -488,12 +488,14 @@ def test_constraints_are_kept_in_the_same_way(engines: tuple[NativeEngine, Engin
     assert all(best[0].ids[0] == 7 and {20, 21, 30} < {*best[0].ids} for best in found)
 
 
-def test_samples_are_the_same_for_the_same_seed(engines: tuple[NativeEngine, Engine], sources: list[list[int]]) -> None:
+def test_samples_are_the_same_for_the_same_seed(
+    engines: tuple[PyTorchEngine, Engine], sources: list[list[int]]
+) -> None:
     found, expected = (engine.sample(sources, SEARCH, 4, Sampling(top_p=0.9), 1) for engine in reversed(engines))
     assert_same(found, expected)
 
 
-def test_threads_translate_as_one_does(engines: tuple[NativeEngine, Engine], sources: list[list[int]]) -> None:
+def test_threads_translate_as_one_does(engines: tuple[PyTorchEngine, Engine], sources: list[list[int]]) -> None:
     _, engine = engines
     alone = engine.search(sources * 3, SEARCH, 3)
     torch.set_num_threads(2)
@@ -505,7 +507,7 @@ def test_threads_translate_as_one_does(engines: tuple[NativeEngine, Engine], sou
 
 def test_learned_positions_end(exported: Callable[..., tuple[Bundle, Path]], sources: list[list[int]]) -> None:
     bundle, folder = exported(positions="learned", max_positions=10, attention_score="additive")
-    native, engine = NativeEngine(bundle.load_model(), END), onnx_format.load(folder)
+    native, engine = PyTorchEngine(bundle.load_model(), END), onnx_format.load(folder)
     found = engine.search(sources, SEARCH)
     assert_same(found, native.search(sources, SEARCH))
     assert max(len(best[0].ids) for best in found) <= 10

@@ -9,7 +9,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from transduce.serving.errors import Draining, QueueFull, TooLong
+from transduce.errors import Draining, QueueFull, TooLong
 from transduce.serving.monitoring import Metrics
 from transduce.serving.scheduling import Limits
 from transduce.serving.scheduling.batching import TURN_SIZE, Batcher, FairQueue, Item, Job, compute_each

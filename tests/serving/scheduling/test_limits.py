@@ -3,8 +3,7 @@ from pathlib import Path
 
 import pytest
 
-from transduce.errors import ConfigError
-from transduce.serving.errors import TooLong
+from transduce.errors import ConfigError, TooLong
 from transduce.serving.models import LoadedModel, ModelSettings
 from transduce.serving.scheduling import Limits
 from transduce.translation import TranslationOptions

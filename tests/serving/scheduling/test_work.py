@@ -6,9 +6,8 @@ from threading import Event
 import pytest
 
 from transduce.bundle import Bundle
-from transduce.errors import ConfigError
+from transduce.errors import ConfigError, DeadlineExceeded, TooLong, Unsatisfiable
 from transduce.inspection import InspectionRequest
-from transduce.serving.errors import DeadlineExceeded, TooLong, Unsatisfiable
 from transduce.serving.models import LoadedModel, ModelSettings
 from transduce.serving.scheduling.work import (
     MAX_PARTS,

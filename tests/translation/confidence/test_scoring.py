@@ -15,9 +15,9 @@ from transduce.model import Transformer
 from transduce.text import Tokenizer
 from transduce.translation import (
     ForcedDecoder,
-    NativeEngine,
     PairScore,
     Perplexity,
+    PyTorchEngine,
     Token,
     Translator,
     score_ids,
@@ -158,7 +158,7 @@ def test_a_hypothesis_has_the_score_it_was_found_with(
 ) -> None:
     search = SearchConfig(beam=beam, length_penalty=alpha, max_extra_length=8)
     sources = [[*ids, tokenizer.end_id] for ids in tokenizer.encode_all(make_sentences(20, seed=20))]
-    found = NativeEngine(copier, tokenizer.end_id).search(sources, search, num_best=beam)
+    found = PyTorchEngine(copier, tokenizer.end_id).search(sources, search, num_best=beam)
     decoder = ForcedDecoder(copier, tokenizer, search)
     for rank in range(beam):
         hypotheses = [best[rank] for best in found]

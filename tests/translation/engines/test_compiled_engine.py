@@ -20,7 +20,7 @@ from transduce.kernels.native.library import Library, find_library
 from transduce.model import Transformer
 from transduce.search import Constraints, Sampling
 from transduce.text import Tokenizer
-from transduce.translation import NativeEngine, Translator, find_native_engine
+from transduce.translation import PyTorchEngine, Translator, find_pytorch_engine
 from transduce.translation.engines.compiled_engine import CompiledEngine
 
 SOURCE = Path(__file__).parents[3] / "src"
@@ -63,8 +63,8 @@ def load(folder: Path, precision: Precision = "float32") -> CompiledEngine:
     return engine
 
 
-def load_native(folder: Path, precision: Precision = "float32") -> NativeEngine:
-    return NativeEngine(Bundle.open(folder).load_model(), Bundle.open(folder).load_tokenizer().end_id, precision)
+def load_pytorch_engine(folder: Path, precision: Precision = "float32") -> PyTorchEngine:
+    return PyTorchEngine(Bundle.open(folder).load_model(), Bundle.open(folder).load_tokenizer().end_id, precision)
 
 
 @pytest.mark.parametrize("precision", ["float32", "int8"])
@@ -72,7 +72,7 @@ def load_native(folder: Path, precision: Precision = "float32") -> NativeEngine:
 def test_plain_searches_are_the_same_to_the_last_bit(
     folder: Path, sources: list[list[int]], search: SearchConfig, precision: Precision
 ) -> None:
-    compiled, native = load(folder, precision), load_native(folder, precision)
+    compiled, native = load(folder, precision), load_pytorch_engine(folder, precision)
     for num_best in (1, 2 * search.beam):
         assert compiled.search(sources, search, num_best) == native.search(sources, search, num_best)
     assert compiled.search([], search) == []
@@ -82,7 +82,7 @@ def test_plain_searches_are_the_same_to_the_last_bit(
 def test_all_else_is_passed_on_and_the_same_to_the_last_bit(
     folder: Path, sources: list[list[int]], precision: Precision
 ) -> None:
-    compiled, native, search = load(folder, precision), load_native(folder, precision), SEARCHES[0]
+    compiled, native, search = load(folder, precision), load_pytorch_engine(folder, precision), SEARCHES[0]
     constraints = [Constraints(prefix=tuple(source[:1]), forbidden=((9, 10),)) for source in sources]
     assert compiled.search(sources, search, 2, constraints) == native.search(sources, search, 2, constraints)
     for settings in PROCESSED:
@@ -100,7 +100,7 @@ def test_the_model_is_loaded_once_when_it_is_asked_for(folder: Path, copier: Tra
     shutil.rmtree(place)
     engine = translator.engine
     assert isinstance(engine, CompiledEngine)
-    assert find_native_engine(engine) is engine.native is find_native_engine(engine)
+    assert find_pytorch_engine(engine) is engine.pytorch_engine is find_pytorch_engine(engine)
     model = translator.make_forced_decoder("this").model
     assert not model.training
     for name, tensor in copier.state_dict().items():
@@ -109,7 +109,7 @@ def test_the_model_is_loaded_once_when_it_is_asked_for(folder: Path, copier: Tra
 
 def test_what_cannot_be_asked_is_refused_likewise(copier: Transformer, tmp_path: Path, save: SaveModel) -> None:
     short = save(_make_short(copier), tmp_path / "short")
-    for one in (load(short), load_native(short)):
+    for one in (load(short), load_pytorch_engine(short)):
         with pytest.raises(ConfigError, match="min_length = 30: this model writes at most 20 tokens"):
             one.check(SearchConfig(min_length=30))
 
@@ -139,7 +139,7 @@ def test_every_kind_of_network_that_the_kernels_compute(
     place = save(make_model(seed=5, **settings), tmp_path / "bundle")
     for precision in ("float32", "int8"):
         found = load(place, precision).search(sources, SEARCHES[0], 3)
-        assert found == load_native(place, precision).search(sources, SEARCHES[0], 3)
+        assert found == load_pytorch_engine(place, precision).search(sources, SEARCHES[0], 3)
 
 
 @pytest.mark.parametrize("settings", [{"attention_score": "additive"}, {"normalization": "batch"}], ids=str)
@@ -152,9 +152,9 @@ def test_other_networks_are_computed_by_pytorch(
 ) -> None:
     place = save(make_model(**settings), tmp_path / "bundle")
     engine = Translator.load(place, device="cpu").engine
-    assert isinstance(engine, NativeEngine)
-    assert find_native_engine(engine) is engine
-    assert engine.search(sources, SEARCHES[0]) == load_native(place).search(sources, SEARCHES[0])
+    assert isinstance(engine, PyTorchEngine)
+    assert find_pytorch_engine(engine) is engine
+    assert engine.search(sources, SEARCHES[0]) == load_pytorch_engine(place).search(sources, SEARCHES[0])
 
 
 def test_a_bundle_of_version_1_is_read_by_pytorch(folder: Path, tmp_path: Path, sources: list[list[int]]) -> None:
@@ -167,7 +167,7 @@ def test_a_bundle_of_version_1_is_read_by_pytorch(folder: Path, tmp_path: Path, 
     content |= {"format_version": 1, "files": {name: record.model_dump() for name, record in records.items()}}
     description.write_text(json.dumps(content), encoding="utf-8")
     engine = Translator.load(old, device="cpu", precision="float32").engine
-    assert isinstance(engine, NativeEngine)
+    assert isinstance(engine, PyTorchEngine)
     assert engine.search(sources, SEARCHES[0]) == load(folder).search(sources, SEARCHES[0])
 
 
@@ -180,7 +180,7 @@ def test_precision_device_and_kernels_decide(
 ) -> None:
     def is_compiled(place: Path, **options: object) -> bool:
         engine = Translator.load(place, **{"device": "cpu", **options}).engine  # type: ignore[arg-type]
-        assert isinstance(engine, CompiledEngine | NativeEngine)
+        assert isinstance(engine, CompiledEngine | PyTorchEngine)
         return isinstance(engine, CompiledEngine)
 
     wide = save(make_model(d_model=128), tmp_path / "wide")

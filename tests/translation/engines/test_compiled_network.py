@@ -17,7 +17,7 @@ from transduce.kernels.native.library import Library
 from transduce.kernels.native.search import FoundHypothesis, run_beam_search
 from transduce.model import Transformer
 from transduce.search import Hypothesis, Sampling, SearchTask, beam_search
-from transduce.translation import NativeEngine, NetworkEngine
+from transduce.translation import NetworkEngine, PyTorchEngine
 from transduce.translation.engines.inference_model import (
     CompiledNetwork,
     InferenceModel,
@@ -394,8 +394,8 @@ def test_int8_translates_as_the_model_does(
     copier: Transformer, sources: list[list[int]], fastest: Library, monkeypatch: pytest.MonkeyPatch, setting: str
 ) -> None:
     monkeypatch.setenv("TRANSDUCE_KERNELS", setting)
-    expected = NativeEngine(copier, END).search(sources, SEARCHES[0])
-    found = NativeEngine(copier, END, "int8").search(sources, SEARCHES[0])
+    expected = PyTorchEngine(copier, END).search(sources, SEARCHES[0])
+    found = PyTorchEngine(copier, END, "int8").search(sources, SEARCHES[0])
     same = [one[0].ids == other[0].ids for one, other in zip(found, expected, strict=True)]
     assert sum(same) >= len(same) - 1
     for one, other, is_same in zip(found, expected, same, strict=True):
@@ -403,9 +403,9 @@ def test_int8_translates_as_the_model_does(
 
 
 def test_threads_find_the_same(sources: list[list[int]], random_model: Transformer, fastest: Library) -> None:
-    alone = NativeEngine(random_model, END, "int8").search(sources * 5, SEARCHES[0], 3)
+    alone = PyTorchEngine(random_model, END, "int8").search(sources * 5, SEARCHES[0], 3)
     torch.set_num_threads(2)
     try:
-        assert NativeEngine(random_model, END, "int8").search(sources * 5, SEARCHES[0], 3) == alone
+        assert PyTorchEngine(random_model, END, "int8").search(sources * 5, SEARCHES[0], 3) == alone
     finally:
         torch.set_num_threads(1)

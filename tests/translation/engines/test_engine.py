@@ -11,7 +11,7 @@ from transduce.config import SearchConfig, TransformerConfig
 from transduce.errors import ConfigError
 from transduce.model import Transformer
 from transduce.search import Constraints, Hypothesis, Sampling
-from transduce.translation import Engine, NativeEngine, NetworkEngine, batch_by_length
+from transduce.translation import Engine, NetworkEngine, PyTorchEngine, batch_by_length
 from transduce.translation.engines.inference_model import ModelNetwork
 
 END = 1
@@ -53,7 +53,7 @@ def test_a_batch_is_each_alone_in_any_order(
     model: Transformer, sources: list[list[int]], beam: int, assert_batches_change_nothing: Callable[..., None]
 ) -> None:
     search = SEARCH.model_copy(update={"beam": beam})
-    assert_batches_change_nothing(NativeEngine(model, END), sources, search)
+    assert_batches_change_nothing(PyTorchEngine(model, END), sources, search)
 
 
 @pytest.mark.parametrize("settings", VARIANTS, ids=str)
@@ -63,7 +63,7 @@ def test_a_batch_is_each_alone_whatever_computes_it(
     settings: dict[str, object],
     assert_batches_change_nothing: Callable[..., None],
 ) -> None:
-    assert_batches_change_nothing(NativeEngine(make_model(**settings), END), sources, SEARCH)
+    assert_batches_change_nothing(PyTorchEngine(make_model(**settings), END), sources, SEARCH)
 
 
 @pytest.mark.exhaustive
@@ -71,7 +71,7 @@ def test_a_batch_is_each_alone_whatever_computes_it(
 def test_a_batch_is_each_alone_up_to_rounding_where_the_model_itself_computes(
     make_model: Callable[..., Transformer], sources: list[list[int]], settings: dict[str, object]
 ) -> None:
-    engine = NativeEngine(make_model(**settings), END)
+    engine = PyTorchEngine(make_model(**settings), END)
     together = engine.search(sources, SEARCH, 3)
     assert_same([engine.search([source], SEARCH, 3)[0] for source in sources], together)
 
@@ -83,7 +83,7 @@ def test_a_batch_is_each_alone_for_an_ensemble_and_two_threads(
     sources: list[list[int]],
     assert_batches_change_nothing: Callable[..., None],
 ) -> None:
-    engine = NativeEngine(copier, END, ensemble=[make_model(seed=7)])
+    engine = PyTorchEngine(copier, END, ensemble=[make_model(seed=7)])
     assert_batches_change_nothing(engine, sources, SEARCH)
     torch.set_num_threads(2)
     try:
@@ -96,7 +96,7 @@ def test_a_batch_is_each_alone_for_an_ensemble_and_two_threads(
 def assert_batches_change_nothing(*, adds_up_alike: bool) -> Callable[..., None]:
     """Neither the hypotheses nor, in float32, one bit of their scores; elsewhere rounding."""
 
-    def compare(engine: NativeEngine, sources: list[list[int]], search: SearchConfig) -> None:
+    def compare(engine: PyTorchEngine, sources: list[list[int]], search: SearchConfig) -> None:
         together = engine.search(sources, search, search.beam)
         assert len(together) == len(sources)
         others = [
@@ -116,7 +116,7 @@ def assert_batches_change_nothing(*, adds_up_alike: bool) -> Callable[..., None]
 
 @pytest.mark.exhaustive
 def test_beam_1_is_greedy(model: Transformer, sources: list[list[int]]) -> None:
-    found = NativeEngine(model, END).search(sources, SEARCH.model_copy(update={"beam": 1}))
+    found = PyTorchEngine(model, END).search(sources, SEARCH.model_copy(update={"beam": 1}))
     for source, (hypothesis,) in zip(sources, found, strict=True):
         source_ids, ids = torch.tensor([source]), []
         mask = torch.ones_like(source_ids).bool()
@@ -132,7 +132,7 @@ def test_beam_1_is_greedy(model: Transformer, sources: list[list[int]]) -> None:
 @pytest.mark.parametrize("alpha", [0.0, 0.6])
 def test_scores_are_those_of_forced_decoding(model: Transformer, sources: list[list[int]], alpha: float) -> None:
     search = SEARCH.model_copy(update={"length_penalty": alpha})
-    for source, hypotheses in zip(sources, NativeEngine(model, END).search(sources, search, 3), strict=True):
+    for source, hypotheses in zip(sources, PyTorchEngine(model, END).search(sources, search, 3), strict=True):
         for hypothesis in hypotheses:
             ids, target = torch.tensor([source]), torch.tensor([hypothesis.ids])
             masks = torch.ones_like(ids).bool(), torch.ones_like(target).bool()
@@ -148,7 +148,7 @@ def test_at_most_so_many_tokens_more_than_the_source(random_model: Transformer, 
     assert SearchConfig().max_extra_length == 50
     for beam in (1, 3):
         search = SEARCH.model_copy(update={"beam": beam})
-        found = NativeEngine(random_model, END).search(sources, search)
+        found = PyTorchEngine(random_model, END).search(sources, search)
         extra = [len(best[0].ids) - len(source) for source, best in zip(sources, found, strict=True)]
         assert max(extra) == 5
         assert all(best[0].ids[-1] == END for best in found)
@@ -156,7 +156,7 @@ def test_at_most_so_many_tokens_more_than_the_source(random_model: Transformer, 
 
 
 def test_several_hypotheses_come_best_first(model: Transformer, sources: list[list[int]]) -> None:
-    for hypotheses in NativeEngine(model, END).search(sources, SEARCH, num_best=3):
+    for hypotheses in PyTorchEngine(model, END).search(sources, SEARCH, num_best=3):
         assert len(hypotheses) == 3
         assert len({tuple(hypothesis.ids) for hypothesis in hypotheses}) == 3
         scores = [hypothesis.score for hypothesis in hypotheses]
@@ -170,7 +170,7 @@ def test_the_mode_of_the_model_does_not_matter_and_stays(
     make_model: Callable[..., Transformer], settings: dict[str, str], *, training: bool
 ) -> None:
     model = make_model(dropout=0.5, **settings).train(training)
-    engine = NativeEngine(model, END)
+    engine = PyTorchEngine(model, END)
     first, second = (engine.search([[5, 6, END]], SEARCH) for _ in range(2))
     assert first == second
     assert all(part.training == training for part in model.modules())
@@ -181,10 +181,10 @@ def test_the_mode_of_the_model_does_not_matter_and_stays(
 
 @pytest.mark.exhaustive
 def test_threads_translate_as_one_does(model: Transformer, sources: list[list[int]]) -> None:
-    alone = NativeEngine(model, END).search(sources * 5, SEARCH, 3)
+    alone = PyTorchEngine(model, END).search(sources * 5, SEARCH, 3)
     torch.set_num_threads(2)
     try:
-        together = NativeEngine(model, END).search(sources * 5, SEARCH, 3)
+        together = PyTorchEngine(model, END).search(sources * 5, SEARCH, 3)
         assert torch.get_num_threads() == 2
     finally:
         torch.set_num_threads(1)
@@ -196,10 +196,10 @@ def test_threads_leave_a_training_model_as_it_is(
     make_model: Callable[..., Transformer], sources: list[list[int]]
 ) -> None:
     model = make_model(dropout=0.5, attention_score="additive").train()
-    alone = NativeEngine(model, END).search(sources * 5, SEARCH, 3)
+    alone = PyTorchEngine(model, END).search(sources * 5, SEARCH, 3)
     torch.set_num_threads(2)
     try:
-        engine = NativeEngine(model, END)
+        engine = PyTorchEngine(model, END)
         for _ in range(3):
             assert engine.search(sources * 5, SEARCH, 3) == alone
             assert all(part.training for part in model.modules())
@@ -213,7 +213,7 @@ def test_a_translation_has_so_many_tokens_at_least(
     model: Transformer, sources: list[list[int]], min_length: int
 ) -> None:
     search = SEARCH.model_copy(update={"min_length": min_length, "max_extra_length": 9})
-    found = NativeEngine(model, END).search(sources, search)
+    found = PyTorchEngine(model, END).search(sources, search)
     assert min(len(best[0].ids) for best in found) >= min_length
 
 
@@ -222,7 +222,7 @@ def test_a_translation_has_so_many_tokens_at_least(
 def test_a_translation_has_so_many_tokens_at_most(
     model: Transformer, sources: list[list[int]], max_length: int
 ) -> None:
-    engine, search = NativeEngine(model, END), SEARCH.model_copy(update={"max_length": max_length})
+    engine, search = PyTorchEngine(model, END), SEARCH.model_copy(update={"max_length": max_length})
     all_constraints = [Constraints(prefix=(5,), required=((6, 7),))] * len(sources)
     for found in (
         engine.search(sources, search, 3),
@@ -235,12 +235,12 @@ def test_a_translation_has_so_many_tokens_at_most(
 def test_what_is_longer_than_the_model_can_write_is_refused(
     make_model: Callable[..., Transformer], random_model: Transformer
 ) -> None:
-    short = NativeEngine(make_model(positions="learned", max_positions=9), END)
+    short = PyTorchEngine(make_model(positions="learned", max_positions=9), END)
     with pytest.raises(ConfigError, match="min_length = 10: this model writes at most 9 tokens"):
         short.search([[5, END]], SearchConfig(min_length=10))
     constraints = Constraints(prefix=(5,) * 200, required=((6,) * 57,))
     with pytest.raises(ConfigError, match="constraints: ask for 257 tokens, and may for max_pieces = 256"):
-        NativeEngine(random_model, END).search([[5, END]], SearchConfig(), 1, [constraints])
+        PyTorchEngine(random_model, END).search([[5, END]], SearchConfig(), 1, [constraints])
 
 
 @pytest.mark.exhaustive
@@ -256,7 +256,7 @@ def test_what_bfloat16_finds_has_the_score_that_it_says(
     """
     config = model.config
     roundings = 6 * (2 * config.num_encoder_layers + 3 * config.num_decoder_layers) + 3
-    found = NativeEngine(model, END, "bfloat16").search(sources, SEARCH.model_copy(update={"beam": beam}), beam)
+    found = PyTorchEngine(model, END, "bfloat16").search(sources, SEARCH.model_copy(update={"beam": beam}), beam)
     for source, best in zip(sources, found, strict=True):
         for hypothesis in best:
             ids, target = torch.tensor([source]), torch.tensor([hypothesis.ids])
@@ -275,7 +275,7 @@ def test_what_bfloat16_finds_has_the_score_that_it_says(
 def test_samples_do_not_depend_on_the_batch() -> None:
     torch.manual_seed(4)
     sizes = {"num_encoder_layers": 1, "num_decoder_layers": 1, "d_model": 32, "d_ff": 64, "num_heads": 4}
-    engine = NativeEngine(Transformer(TransformerConfig(vocabulary=6000, **sizes)), END)
+    engine = PyTorchEngine(Transformer(TransformerConfig(vocabulary=6000, **sizes)), END)
     random, search = np.random.default_rng(5), SearchConfig(max_extra_length=5)
     sources = [[*random.integers(2, 5_999, size=size).tolist(), END] for size in random.integers(1, 6, size=76)]
     together = engine.sample(sources, search, 3, Sampling(), 1)
@@ -291,13 +291,13 @@ def test_samples_do_not_depend_on_the_batch() -> None:
 def test_any_network_can_be_searched(model: Transformer, sources: list[list[int]]) -> None:
     engine = NetworkEngine(ModelNetwork(model), END, model.config.vocabulary)
     assert isinstance(engine, Engine)
-    assert_same(engine.search(sources, SEARCH, 3), NativeEngine(model, END).search(sources, SEARCH, 3))
-    one, other = (each.sample(sources, SEARCH, 2, Sampling(), 1) for each in (engine, NativeEngine(model, END)))
+    assert_same(engine.search(sources, SEARCH, 3), PyTorchEngine(model, END).search(sources, SEARCH, 3))
+    one, other = (each.sample(sources, SEARCH, 2, Sampling(), 1) for each in (engine, PyTorchEngine(model, END)))
     assert_same(one, other)
 
 
 def test_few_sentences_can_have_a_network_of_their_own(random_model: Transformer, copier: Transformer) -> None:
-    of_many, of_few = NativeEngine(random_model, END), NativeEngine(copier, END)
+    of_many, of_few = PyTorchEngine(random_model, END), PyTorchEngine(copier, END)
     engine = NetworkEngine(
         ModelNetwork(random_model), END, random_model.config.vocabulary, for_few=ModelNetwork(copier)
     )
@@ -307,7 +307,7 @@ def test_few_sentences_can_have_a_network_of_their_own(random_model: Transformer
 
 
 def test_nothing_gives_nothing(random_model: Transformer) -> None:
-    assert NativeEngine(random_model, END).search([], SEARCH) == []
+    assert PyTorchEngine(random_model, END).search([], SEARCH) == []
 
 
 @given(strategies.lists(strategies.integers(1, 60)), strategies.integers(1, 100))
@@ -329,7 +329,7 @@ def test_a_batch_has_so_many_rows_at_most() -> None:
 def test_a_search_that_cannot_fit_is_refused_before_it_begins(
     random_model: Transformer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    engine, sources = NativeEngine(random_model, END), [[*([5] * 9), END]]
+    engine, sources = PyTorchEngine(random_model, END), [[*([5] * 9), END]]
     monkeypatch.setattr("transduce.translation.engines.engine.MEMORY_CHECK_BYTES", 0)
     monkeypatch.setattr("transduce.translation.engines.engine.get_available_memory", lambda _: 10**3)
     with pytest.raises(ConfigError, match=r"^beam = 3: .* 10 tokens need at least 0\.0 GB .* 0\.0 GB are there"):

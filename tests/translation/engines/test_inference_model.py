@@ -88,7 +88,7 @@ def test_large_products_alone_in_bfloat16_are_closer(
 ) -> None:
     model = make_model(seed=3, num_decoder_layers=2)
     for least in (0, 5000):  # all products, and the projection alone
-        monkeypatch.setattr(device_module, "LARGE", least)
+        monkeypatch.setattr(device_module, "MIN_WEIGHTS_OF_BFLOAT16", least)
         network = InferenceModel(model, ComputePrecision(torch.float32, is_mixed=True))
         walk(model, network, 24, tolerance=0.1)
         # Where no large product in bfloat16 can be had, all are in float32.

@@ -14,7 +14,7 @@ from urllib.parse import parse_qsl
 from pydantic import BaseModel, BeforeValidator, ConfigDict, ValidationError, model_validator
 from starlette.requests import Request
 
-from transduce.serving.errors import ParameterError, WrongMediaType
+from transduce.errors import ParameterError, WrongMediaType
 from transduce.serving.middleware import admit_request
 from transduce.serving.service import Service
 

@@ -10,6 +10,7 @@ from fastapi import APIRouter, Request
 from pydantic import BaseModel, BeforeValidator, Field, WithJsonSchema, model_validator
 from pydantic.json_schema import SkipJsonSchema
 
+from transduce.errors import ParameterError
 from transduce.serving.dialects import (
     Parameters,
     Text,
@@ -21,7 +22,6 @@ from transduce.serving.dialects import (
     parse_parameters,
 )
 from transduce.serving.error_responses import describe_errors
-from transduce.serving.errors import ParameterError
 from transduce.serving.markup import MarkupRules
 from transduce.serving.middleware import set_logged_pair
 from transduce.serving.models import Languages, find_language, get_language_name

@@ -9,6 +9,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSche
 from pydantic.alias_generators import to_camel
 from pydantic.json_schema import SkipJsonSchema
 
+from transduce.errors import ParameterError
 from transduce.serving.dialects import (
     Parameters,
     Text,
@@ -20,7 +21,6 @@ from transduce.serving.dialects import (
     parse_parameters,
 )
 from transduce.serving.error_responses import describe_errors
-from transduce.serving.errors import ParameterError
 from transduce.serving.markup import MarkupRules
 from transduce.serving.middleware import get_service, set_logged_pair
 from transduce.serving.models import Languages, find_language, get_language_name, rank_languages

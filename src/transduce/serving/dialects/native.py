@@ -12,10 +12,9 @@ from pydantic import BaseModel, ConfigDict, Field
 from pydantic_core import to_json
 
 from transduce.config import Settings
-from transduce.errors import ConfigError
+from transduce.errors import ConfigError, ParameterError, UnknownPair
 from transduce.inspection import InspectionDocument, InspectionRequest
 from transduce.serving.error_responses import describe_errors
-from transduce.serving.errors import ParameterError, UnknownPair
 from transduce.serving.markup import MarkupRules
 from transduce.serving.middleware import admit_request, set_logged_pair
 from transduce.serving.models import LanguagePair, Languages, ModelInfo, find_language

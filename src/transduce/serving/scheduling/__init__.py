@@ -3,8 +3,7 @@
 from dataclasses import dataclass, fields
 
 from transduce.config import SearchConfig
-from transduce.errors import ConfigError
-from transduce.serving.errors import TooLong
+from transduce.errors import ConfigError, TooLong
 from transduce.translation import TranslationOptions, make_safer_settings
 
 

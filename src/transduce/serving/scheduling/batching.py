@@ -11,8 +11,8 @@ from itertools import accumulate, chain, islice
 from typing import Any, Protocol, runtime_checkable
 
 from transduce.config import SearchConfig
+from transduce.errors import Draining, QueueFull, TooLong
 from transduce.kernels.device import make_single_core_executor
-from transduce.serving.errors import Draining, QueueFull, TooLong
 from transduce.serving.monitoring import Metrics
 from transduce.serving.scheduling import Limits
 from transduce.translation import batch_by_length

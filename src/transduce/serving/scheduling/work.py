@@ -10,8 +10,8 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
+from transduce.errors import DeadlineExceeded, TooLong, Unsatisfiable
 from transduce.inspection import InspectedModel, InspectionRequest, inspect_text
-from transduce.serving.errors import DeadlineExceeded, TooLong, Unsatisfiable
 from transduce.serving.models import LoadedModel
 from transduce.text import Document, rebuild_document, split_document, split_segments, subdivide_document
 from transduce.translation import (

@@ -221,25 +221,25 @@ class CompiledEngine(BatchEngine):
     Args:
         model: the model.
         end_id: `</s>`.
-        load_native: makes the engine of the same model and precision that can do everything; called at most once.
+        load_pytorch_engine: makes the engine that can do everything, with the same model and precision; called once.
     """
 
-    def __init__(self, model: CompiledModel, end_id: int, load_native: Callable[[], Engine]) -> None:
+    def __init__(self, model: CompiledModel, end_id: int, load_pytorch_engine: Callable[[], Engine]) -> None:
         config = model.config
         super().__init__(end_id, config.vocabulary, model.longest, partial(count_token_bytes, config))
         self._model = model
-        self._load_native = load_native
-        self._native: Engine | None = None
+        self._load_pytorch_engine = load_pytorch_engine
+        self._pytorch_engine: Engine | None = None
         self._is_loading = Lock()
 
     @property
-    def native(self) -> Engine:
-        """The engine with the model of PyTorch, which is loaded when it is first asked for."""
+    def pytorch_engine(self) -> Engine:
+        """The engine that computes with PyTorch, which is loaded when it is first asked for."""
         with self._is_loading:
-            if self._native is None:
-                self._native = self._load_native()
-                del self._load_native  # and with it the weights that it holds
-            return self._native
+            if self._pytorch_engine is None:
+                self._pytorch_engine = self._load_pytorch_engine()
+                del self._load_pytorch_engine  # and with it the weights that it holds
+            return self._pytorch_engine
 
     def search(
         self,
@@ -250,7 +250,7 @@ class CompiledEngine(BatchEngine):
     ) -> list[list[Hypothesis]]:
         """Hypotheses found by beam search; see `Engine`."""
         if constraints is not None or make_logits_processor(config) is not None:
-            return self.native.search(sources, config, num_best, constraints)
+            return self.pytorch_engine.search(sources, config, num_best, constraints)
 
         search = partial(self._model.search, beam=config.beam, alpha=config.length_penalty, num_best=num_best)
         return self._search_batches(sources, config, search, ("beam", config.beam))
@@ -259,4 +259,4 @@ class CompiledEngine(BatchEngine):
         self, sources: Sources, config: SearchConfig, num_samples: int, sampling: Sampling, seed: int
     ) -> list[list[Hypothesis]]:
         """Hypotheses drawn at random; see `Engine`."""
-        return self.native.sample(sources, config, num_samples, sampling, seed)
+        return self.pytorch_engine.sample(sources, config, num_samples, sampling, seed)

@@ -142,9 +142,9 @@ class BatchEngine:
                 f"constraints: ask for {num_required} tokens, and may for max_pieces = {config.max_pieces}; "
                 f"ask for fewer"
             )
-        is_processor = self.device is None or self.device.type == "cpu"
-        num_threads = count_threads() if is_processor else 1
-        most = MOST_PROBABILITIES if is_processor else MOST_PROBABILITIES_OF_GPU
+        is_cpu = self.device is None or self.device.type == "cpu"
+        num_threads = count_threads() if is_cpu else 1
+        most = MOST_PROBABILITIES if is_cpu else MOST_PROBABILITIES_OF_GPU
         most_rows = max(1, most // (max(1, num_hypotheses) * self.vocabulary))
         if len(sources) > SMALL_BATCH_SENTENCES * num_threads:  # something for each
             most_rows = min(most_rows, -(-len(sources) // num_threads))
@@ -209,7 +209,7 @@ def make_logits_processor(config: SearchConfig) -> LogitsProcessor | None:
 
 
 def has_inference_model(config: TransformerConfig) -> bool:
-    """Whether `CompiledModel` and `InferenceModel` have every part of a network of this shape."""
+    """Whether `CompiledModel` and `InferenceModel` can compute such a network: dot products, layer normalisation."""
     return config.has_dot_product_attention and config.normalization == "layer"
 
 

@@ -147,7 +147,7 @@ class NetworkEngine(BatchEngine):
         return torch.tensor(rows, device=self.device)
 
 
-class NativeEngine(NetworkEngine):
+class PyTorchEngine(NetworkEngine):
     """The engine that computes with the model in this process, on its device; a model with new weights needs a new one.
 
     Several models with the same vocabulary are an ensemble: their probabilities are averaged.
@@ -191,7 +191,7 @@ class NativeEngine(NetworkEngine):
         return evaluation_mode(self.models)
 
 
-def find_native_engine(engine: Engine) -> NativeEngine | None:
+def find_pytorch_engine(engine: Engine) -> PyTorchEngine | None:
     """The engine with the PyTorch model that `engine` is or loads when it is asked for; None for any other engine."""
-    native = engine.native if isinstance(engine, CompiledEngine) else engine
-    return native if isinstance(native, NativeEngine) else None
+    own = engine.pytorch_engine if isinstance(engine, CompiledEngine) else engine
+    return own if isinstance(own, PyTorchEngine) else None
