@@ -158,7 +158,7 @@ class Translator:
         compiled = None
         if is_on_cpu and not others:
             compiled = _load_compiled_engine(bundle, tokenizer.end_id, precision)
-        engine = compiled or _load_native_engine((bundle, *others), tokenizer.end_id, device, precision)
+        engine = compiled or _load_pytorch_engine((bundle, *others), tokenizer.end_id, device, precision)
         search = description.search
         for other in others:  # a source must be short enough for all of them
             search = search.with_overrides({"max_pieces": min(search.max_pieces, other.description.search.max_pieces)})
@@ -366,7 +366,7 @@ def _load_compiled_engine(bundle: Bundle, end_id: int, precision: Precision) -> 
     return CompiledEngine(model, end_id, load_pytorch_engine)
 
 
-def _load_native_engine(bundles: Sequence[Bundle], end_id: int, device: str, precision: Precision) -> "PyTorchEngine":
+def _load_pytorch_engine(bundles: Sequence[Bundle], end_id: int, device: str, precision: Precision) -> "PyTorchEngine":
     """The engine of PyTorch with one model, or with an ensemble."""
     from transduce.kernels.device import find_device  # noqa: PLC0415 - loads PyTorch
     from transduce.translation.engines.network_engine import PyTorchEngine  # noqa: PLC0415 - loads PyTorch

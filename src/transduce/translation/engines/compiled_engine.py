@@ -52,7 +52,7 @@ class CompiledModel:
         self, config: TransformerConfig, weights: Mapping[str, Floats], library: Library, *, is_int8: bool = False
     ) -> None:
         self.config = config
-        scale = config.d_k**-0.5 if config.attention_score == "scaled_dot" else 1.0
+        scale = {"scaled_dot": config.d_k**-0.5, "dot": 1.0}[config.attention_score]
         sizes = AttentionSizes(config.num_heads, config.d_k, config.d_v, scale)
         packer = _Packer(weights, library, sizes, is_int8=is_int8)
         source_embedding = weights["source_embedding.weight"]
