@@ -11,7 +11,7 @@ from transduce.bundle import Bundle, find_bundle
 from transduce.inspection import QUICK, InspectedModel, InspectionRequest, inspect_text
 from transduce.serving.page import render_standalone_page
 from transduce.training import RunFolder, draw_learning_curve
-from transduce.translation import Translator
+from transduce.translation import Confidence, Translator
 
 DOCS = Path(__file__).parents[1] / "docs"
 SENTENCE = "A man in an orange hat starring at something."
@@ -28,7 +28,9 @@ def main() -> None:
     bundle = Bundle.open(find_bundle(run))
     translator = Translator.load(bundle.folder, precision="float32")
     request = InspectionRequest.checked(text=SENTENCE, beam=4, include=[*QUICK, "arithmetic"])
-    document = inspect_text(translator, request, InspectedModel.of(bundle, "multi30k-en-de"))
+    document = inspect_text(
+        translator, request, InspectedModel("multi30k-en-de", bundle.digest, Confidence.load(bundle))
+    )
     with tempfile.TemporaryDirectory() as folder, sync_playwright() as driver:
         path = Path(folder) / "page.html"
         path.write_text(render_standalone_page([document]), encoding="utf-8")

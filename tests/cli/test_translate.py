@@ -339,7 +339,7 @@ def test_a_document_keeps_what_cannot_be_translated(transduce: Any, run_folder: 
     first, second, blank, third = answer.lines
     assert (answer.exit_code, second, blank) == (0, f"- {LONG}", "")
     assert first.split().count("ukuk") == third.split().count("ukuk") == 1
-    problem = "no translation meets the constraints, or the line is too long for constraints"
+    problem = "no translation meets the constraints, or it is too long for constraints"
     assert answer.messages.startswith(f"sentence 2: {problem}; it stays as it is\n")
     plain = transduce("translate", run_folder, "--document", standard_input=text.encode())
     assert plain.messages.startswith("sentence 2 is longer than the model reads at a time: read in ")

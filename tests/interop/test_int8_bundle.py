@@ -132,8 +132,8 @@ def test_scores_are_those_of_the_search(small: Bundle, texts: list[str]) -> None
     scores = runtime.score_targets(sources, [best.ids for best in found])
     assert scores == [best.token_scores for best in found]
     limits = [len(best.ids) for best in found]
-    # At its limit, a search ends a translation, and a proof ends it there for another program.
     greedy = runtime.translate_greedily(sources, limits)
+    # A search ends a translation at its limit, where the runtime goes on.
     assert [ids[:-1] for ids in greedy] == [best.ids[:-1] for best in found]
     exact = score_ids(ForcedDecoder.from_bundle(small, device="cpu"), sources, [best.ids for best in found])
     assert any(one.token_scores != other for one, other in zip(exact, scores, strict=True))

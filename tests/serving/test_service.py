@@ -142,7 +142,7 @@ def test_what_is_asked_for_is_there(bundle: Path) -> None:
 
 def test_what_cannot_be_granted_is_said(bundle: Path) -> None:
     async def check(service: Service) -> None:
-        with pytest.raises(UserError, match=r"sun moon.*has what is asked for"):
+        with pytest.raises(UserError, match=r"sun moon.*meets the constraints"):
             await translate(service, EN_DE, ["sun moon " * 30], TranslationOptions(require=("lamp",)))
         with pytest.raises(ConfigError, match="max_length = 1 leaves no room"):
             await translate(service, EN_DE, ["Sun."], TranslationOptions(max_length=1))

@@ -172,9 +172,7 @@ def _write_line(number: int, line: Line, num_best: int, known: TranslatedSentenc
 def _report_line(name: str, line: Line, otherwise: str) -> None:
     """Say on standard error what is unusual about a line or sentence; `otherwise` stands in place of a translation."""
     if line.has_failed:
-        print_message(
-            f"{name}: no translation meets the constraints, or the line is too long for constraints; {otherwise}"
-        )
+        print_message(f"{name}: no translation meets the constraints, or it is too long for constraints; {otherwise}")
     if line.translation.num_parts > 1:
         print_message(f"{name} is longer than the model reads at a time: read in {line.translation.num_parts} parts")
     if line.is_given_up:

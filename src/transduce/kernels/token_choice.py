@@ -25,7 +25,7 @@ class Continuations(NamedTuple):
     ids: Int[Tensor, "sentences count"]
 
     def copy_to_host(self) -> "Continuations":
-        """A copy on the host, in a single transfer, because each transfer synchronises with the device."""
+        """The same on the host, in a single transfer, because each transfer synchronises with the device."""
         if self.scores.device.type == "cpu":
             return self
         bits, *integers = torch.stack([self.scores.view(torch.int32), self.parents.int(), self.ids.int()]).cpu()
@@ -49,8 +49,8 @@ def find_best_continuations(
     blocks = _find_top_indices((maxima.float() + sums[:, :, None]).flatten(1), count).sort(dim=1).values
 
     parents = blocks // blocks_in_row
-    places = torch.arange(_BLOCK, device=sums.device)
-    ids = ((blocks % blocks_in_row * _BLOCK)[:, :, None] + places).clamp_(max=vocabulary)
+    in_block = torch.arange(_BLOCK, device=sums.device)
+    ids = ((blocks % blocks_in_row * _BLOCK)[:, :, None] + in_block).clamp_(max=vocabulary)
     in_sentence = (parents * vocabulary)[:, :, None] + ids.clamp(max=vocabulary - 1)
     scores = log_probs.view(num_sentences, width * vocabulary).gather(1, in_sentence.flatten(1)).float()
     ids = ids.flatten(1)

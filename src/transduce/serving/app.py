@@ -59,7 +59,8 @@ def make_app(service: Service, authorization: Authorization, rate: RequestRate, 
         app.include_router(router)
     for kind in (HTTPException, RequestValidationError, UserError, Refusal):
         app.add_exception_handler(kind, _handle_error)
-    app.openapi = partial(make_openapi_document, app)  # type: ignore[method-assign]
+    make_document = lru_cache(maxsize=1)(partial(_build_document, app))  # for the loaded models
+    app.openapi = lambda: make_document(tuple(one.pair for one in service.models))  # type: ignore[method-assign]
     # The last one is the outermost.
     metrics = service.metrics
     app.add_middleware(CancelOnDisconnect)
@@ -213,13 +214,8 @@ _SECURITY: dict[str, _Security] = {
 _WITHOUT_KEY = frozenset({"/languages", "/frontend/settings"})
 
 
-def make_openapi_document(app: FastAPI) -> dict[str, Any]:
-    """Make the OpenAPI document with the languages and limits of the service; once for the loaded models."""
-    return _build_document(app, tuple(one.pair for one in app.state.service.models))
-
-
-@lru_cache(maxsize=1)
 def _build_document(app: FastAPI, pairs: tuple[LanguagePair, ...]) -> dict[str, Any]:
+    """The OpenAPI document with the languages and limits of the service."""
     document = get_openapi(
         title=app.title, version=app.version, description=app.description, routes=app.routes, openapi_version="3.1.0"
     )

@@ -85,7 +85,7 @@ class LineTranslator:
 
     Raises:
         ConfigError: options exclude each other, or ask for what cannot be (see `Translator.check`); or spans are to be
-            kept, and the engine is not the native one, whose attention is read.
+            kept, and the engine is not the native one: the decoder's attention is read.
     """
 
     def __init__(

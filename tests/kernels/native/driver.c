@@ -51,10 +51,10 @@ static void release(void) {
 
 /* The functions of a level. */
 static int32_t (*panel)(void), (*group_inputs)(void), (*offset)(void);
-static uint64_t (*count_room)(const transformer *, uint64_t, uint64_t, uint64_t);
+static uint64_t (*count_workspace)(const transformer *, uint64_t, uint64_t, uint64_t);
 static int32_t (*encode)(const transformer *, const encoder_task *);
 static int32_t (*decode)(const transformer *, const decoder_task *, float *, const best_task *);
-static uint64_t (*count_search_room)(uint64_t, uint64_t);
+static uint64_t (*count_search_workspace)(uint64_t, uint64_t);
 static int32_t (*search_batch)(const transformer *, search_task *);
 
 static void *find(void *library, const char *level, const char *name) {
@@ -281,16 +281,16 @@ static memory read_sentences(const transformer *model, const search *task, int f
         found.key_starts[sentence + 1] = found.num_keys;
         found.longest = length > found.longest ? length : found.longest;
     }
-    int32_t *ids = allocate((size_t)found.num_tokens * 4), *places = allocate((size_t)found.num_tokens * 4);
+    int32_t *ids = allocate((size_t)found.num_tokens * 4), *positions = allocate((size_t)found.num_tokens * 4);
     for (int sentence = 0; sentence < found.num_sentences; sentence++)
         for (int place = 0; place < found.lengths[sentence]; place++) {
             ids[found.starts[sentence] + place] = task->ids[first + sentence][place];
-            places[found.starts[sentence] + place] = place;
+            positions[found.starts[sentence] + place] = place;
         }
     found.keys = allocate_floats(num_layers * (size_t)found.num_keys);
     found.values = allocate_floats(num_layers * (size_t)found.num_tokens * (size_t)model->value_width);
-    const uint64_t room = count_room(model, (uint64_t)found.num_tokens, (uint64_t)found.longest, 0);
-    const encoder_task source = {found.num_sentences, ids, found.starts, task->positions, places, found.key_starts,
+    const uint64_t room = count_workspace(model, (uint64_t)found.num_tokens, (uint64_t)found.longest, 0);
+    const encoder_task source = {found.num_sentences, ids, found.starts, task->positions, positions, found.key_starts,
                                  found.keys, found.values, allocate(room), room};
     check(encode(model, &source) == DONE, "the encoder fails");
     return found;
@@ -314,7 +314,7 @@ static float *run(const transformer *model, const search *task, int first, int l
         num_slots += task->widths[step] * num_sentences;
         num_rows = task->widths[step] * num_sentences > num_rows ? task->widths[step] * num_sentences : num_rows;
     }
-    const uint64_t room = count_room(model, (uint64_t)num_rows, (uint64_t)longest, (uint64_t)task->num_best);
+    const uint64_t room = count_workspace(model, (uint64_t)num_rows, (uint64_t)longest, (uint64_t)task->num_best);
     int32_t *tables[2] = {allocate((size_t)num_rows * STEPS * 4), allocate((size_t)num_rows * STEPS * 4)};
     decoder_task target = begin_decoder(&source);
     target.num_slots = num_slots;
@@ -322,8 +322,8 @@ static float *run(const transformer *model, const search *task, int first, int l
     target.past_values = allocate_floats(num_layers * (size_t)num_slots * (size_t)model->value_width);
     target.ancestor_stride = STEPS;
     target.most_keys = longest;
-    target.room = allocate(room);
-    target.room_bytes = room;
+    target.workspace = allocate(room);
+    target.workspace_bytes = room;
     float *found = allocate_floats((size_t)num_slots * (size_t)model->vocabulary), *next = found;
     for (int step = 0; step < STEPS; step++) {
         const int width = task->widths[step], rows = num_sentences * width;
@@ -389,11 +389,11 @@ static hypotheses find_hypotheses(const transformer *model, const search *task, 
         limits[sentence] = task->max_lengths[(size_t)first + sentence];
         greatest[sentence] = 1.0 + limits[sentence];
     }
-    const uint64_t room = count_search_room(sentences, beam);
-    search_task own = {.step = &step, .positions = task->positions, .num_sentences = last - first,
+    const uint64_t room = count_search_workspace(sentences, beam);
+    search_task own = {.step = &step, .position_table = task->positions, .num_sentences = last - first,
                        .start_id = model->vocabulary - 1, .end_id = 1, .beam = task->beam, .num_best = num_best,
                        .min_length = task->min_length, .limits = limits, .greatest_penalties = greatest,
-                       .room = allocate(room), .room_bytes = room, .num_found = allocate(sentences * 4),
+                       .workspace = allocate(room), .workspace_bytes = room, .num_found = allocate(sentences * 4),
                        .scores = allocate(found * 8), .lengths = allocate(found * 4)};
     int result = UNFINISHED;
     while (result == UNFINISHED) {
@@ -409,12 +409,12 @@ static hypotheses find_hypotheses(const transformer *model, const search *task, 
         }
         step.ancestor_stride = own.pause;
         step.most_keys = source.longest > own.pause ? source.longest : own.pause;
-        step.room_bytes = count_room(model, rows, (uint64_t)step.most_keys, 2 * beam);
-        step.room = allocate(step.room_bytes);
+        step.workspace_bytes = count_workspace(model, rows, (uint64_t)step.most_keys, 2 * beam);
+        step.workspace = allocate(step.workspace_bytes);
         double *penalties = allocate((pause + 1) * 8);
         for (size_t length = 0; length <= pause; length++) penalties[length] = 1.0 + (double)length;
         own.penalties = penalties;
-        own.positions = enlarge(task->positions, pause < MOST_LENGTH ? pause : MOST_LENGTH, (size_t)model->d_model * 4,
+        own.position_table = enlarge(task->positions, pause < MOST_LENGTH ? pause : MOST_LENGTH, (size_t)model->d_model * 4,
                                 (size_t)model->d_model * 4);
         own.ids = allocate(found * stride);
         own.token_scores = allocate(found * stride);
@@ -493,10 +493,10 @@ int main(int num_words, char **words) {
     *(void **)&panel = find(library, words[2], "panel");
     *(void **)&group_inputs = find(library, words[2], "group");
     *(void **)&offset = find(library, words[2], "offset");
-    *(void **)&count_room = find(library, words[2], "count_room");
+    *(void **)&count_workspace = find(library, words[2], "count_workspace");
     *(void **)&encode = find(library, words[2], "run_encoder");
     *(void **)&decode = find(library, words[2], "run_decoder");
-    *(void **)&count_search_room = find(library, words[2], "count_search_room");
+    *(void **)&count_search_workspace = find(library, words[2], "count_search_workspace");
     *(void **)&search_batch = find(library, words[2], "run_search");
     for (int seed = atoi(words[3]); seed < atoi(words[3]) + atoi(words[4]); seed++) run_seed(seed);
     return 0;

@@ -135,7 +135,7 @@ def test_normalisation_equals_torch(library: Library, width: int) -> None:
     np.testing.assert_allclose(rows[:, :width], expected.numpy(), atol=2e-5, rtol=2e-5)
 
 
-def test_places_leave_what_fills_up_at_zero() -> None:
+def test_padding_is_zero() -> None:
     heads = PaddedLayout.in_heads(3, 5)
     assert heads.width == 64
     assert heads.index.tolist() == [*range(5), *range(16, 21), *range(32, 37)]

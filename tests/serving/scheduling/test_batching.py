@@ -58,6 +58,7 @@ def test_everything_is_taken_once_in_batches_that_are_not_too_large(
     def check() -> None:
         queue = FairQueue(0.0)
         added = [make_job(lengths, Echo(str(kind), kind + 1)) for lengths, kind in requests]
+        items = [[*one.waiting] for one in added]
         for one in added:
             queue.add(one)
         batches = emptied(queue, max_items, max_tokens)
@@ -70,8 +71,8 @@ def test_everything_is_taken_once_in_batches_that_are_not_too_large(
             assert all(item.job.task == work for item in batch)
             assert len(batch) == 1 or sum(item.num_tokens for item in batch) * work.width <= max_tokens
             assert len(batch) < max_items + TURN_SIZE
-        for one in added:
-            assert [item for item in taken if item.job is one] == one.items
+        for one, own in zip(added, items, strict=True):
+            assert [item for item in taken if item.job is one] == own
 
     in_loop(check)
 
@@ -198,7 +199,7 @@ def test_the_oldest_says_when_a_batch_is_due() -> None:
 
 def test_a_result_comes_once_or_for_nobody() -> None:
     def check() -> None:
-        good, bad, gone = make_job([1, 1, 1]).items
+        good, bad, gone = make_job([1, 1, 1]).waiting
         for result in ("first", "second", ValueError("third")):
             good.set_result(result)
         bad.set_result(ValueError("first"))

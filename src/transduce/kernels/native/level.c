@@ -54,7 +54,8 @@ OFFERED(void, normalize_rows)
     normalize_rows(norm, inputs, num_rows, width, stride, outputs);
 }
 
-/* Attention of `num_queries` queries [., d_k] to keys [., d_k] and values [., d_v]; `workspace` holds packed keys and scores. */
+/* Attention of `num_queries` queries [., d_k] to keys [., d_k] and values [., d_v]; `workspace` is for packed keys and
+ * scores. */
 OFFERED(void, attend)
 (const float *queries, int32_t num_queries, const float *keys, const float *values, int32_t num_keys, int32_t d_k,
  int32_t d_v, float scale, float *workspace, float *outputs) {

@@ -20,7 +20,7 @@ OFF = "off"
 ROW_ALIGNMENT = 32
 HEAD_ALIGNMENT = 16
 
-DONE, NO_ROOM, UNKNOWN_ID, NOT_A_NUMBER, UNFINISHED = range(5)
+DONE, WORKSPACE_TOO_SMALL, UNKNOWN_ID, NOT_A_NUMBER, UNFINISHED = range(5)
 """What the functions of the encoder, the decoder and the search return."""
 
 # The following structures are those of linear.h, attention.h, transformer.h and search.h, in the same order.

@@ -317,14 +317,14 @@ typedef struct {
 /* outputs = activation(inputs W^T + b + residual) for `num_rows` rows. */
 static void apply_linear(const linear_layer *layer, const float *inputs, size_t input_stride, size_t num_rows,
                          float *outputs, size_t output_stride, const float *residual, int activation,
-                         quantized_rows quantized) {
+                         quantized_rows quantized_inputs) {
     product task = {layer, inputs, NULL, outputs, residual, input_stride, output_stride, activation};
     if (layer->scales != NULL) {
         for (size_t row = 0; row < num_rows; row++)
-            quantized.scales[row] =
-                quantize_row(inputs + row * input_stride, layer->inputs, quantized.rows + row * (size_t)layer->inputs);
-        task.inputs = quantized.rows;
-        task.row_scales = quantized.scales;
+            quantized_inputs.scales[row] =
+                quantize_row(inputs + row * input_stride, layer->inputs, quantized_inputs.rows + row * (size_t)layer->inputs);
+        task.inputs = quantized_inputs.rows;
+        task.row_scales = quantized_inputs.scales;
         task.input_stride = (size_t)layer->inputs;
     }
     multiply_panels(&task, num_rows);

@@ -108,8 +108,8 @@ static buffers take_buffers(const transformer *model, size_t rows, size_t keys, 
     found.keys = take_floats(workspace, padded_keys * (size_t)model->d_k);
     found.logits = take_floats(workspace, found.logit_rows * (size_t)model->logit_width);
     found.totals = take_floats(workspace, count);
-    found.quantized.rows = take(workspace, rows * greater(wide, greater((size_t)model->model_width, (size_t)model->value_width)) *
-                                     sizeof(quantized));
+    const size_t widest = greater(wide, greater((size_t)model->model_width, (size_t)model->value_width));
+    found.quantized.rows = take(workspace, rows * widest * sizeof(quantized));
     found.quantized.scales = take_floats(workspace, rows);
     return found;
 }
@@ -125,7 +125,8 @@ typedef struct {
 static const float *begin_sublayer(const row_group *group, const normalization *norm) {
     const transformer *model = group->model;
     if (!model->is_pre_norm) return group->buffer.x;
-    normalize_rows(norm, group->buffer.x, group->num_rows, model->d_model, (size_t)model->model_width, group->buffer.normalized);
+    normalize_rows(norm, group->buffer.x, group->num_rows, model->d_model, (size_t)model->model_width,
+                   group->buffer.normalized);
     return group->buffer.normalized;
 }
 
@@ -140,7 +141,8 @@ static void end_sublayer(const row_group *group, const linear_layer *layer, cons
 
 /* A product with all rows of the group, into `wide`, whose rows have the width of the layer's outputs. */
 static void project(const row_group *group, const linear_layer *layer, const float *inputs, int activation) {
-    apply_linear(layer, inputs, (size_t)group->model->model_width, group->num_rows, group->buffer.wide, (size_t)layer->outputs,
+    apply_linear(layer, inputs, (size_t)group->model->model_width, group->num_rows, group->buffer.wide,
+                 (size_t)layer->outputs,
                  NULL, activation, group->buffer.quantized);
 }
 
@@ -164,13 +166,13 @@ static void clear_fill(const row_group *group) {
 /* A batch of sources without padding, and what the decoder needs of them. */
 typedef struct {
     int32_t num_sentences;
-    const int32_t *ids;        /* [tokens]: of one sentence after the other */
-    const int32_t *starts;     /* [sentences + 1]: the first token of each, and the number of all */
+    const int32_t *ids;          /* [tokens]: of one sentence after the other */
+    const int32_t *starts;       /* [sentences + 1]: the first token of each, and the number of all */
     const float *position_table; /* [longest, d_model] */
-    const int32_t *positions;  /* [tokens]: the position of each, a row of the table */
-    const int64_t *key_starts; /* [sentences + 1]: where the packed keys of each begin in a layer, and their number */
-    float *memory_keys;        /* [decoder layers, keys]: of each sentence [heads, packed keys] */
-    float *memory_values;      /* [decoder layers, tokens, value_width] */
+    const int32_t *positions;    /* [tokens]: the position of each, a row of the table */
+    const int64_t *key_starts;   /* [sentences + 1]: where the packed keys of each begin in a layer, and their number */
+    float *memory_keys;          /* [decoder layers, keys]: of each sentence [heads, packed keys] */
+    float *memory_values;        /* [decoder layers, tokens, value_width] */
     void *workspace;
     uint64_t workspace_bytes;
 } encoder_task;
@@ -244,7 +246,8 @@ static int run_encoder(const transformer *model, const encoder_task *task) {
         for (size_t row = 0; row < group.num_rows; row++) {
             const int32_t id = task->ids[(size_t)start + row];
             if (id < 0 || id >= model->vocabulary) return UNKNOWN_ID;
-            embed(model, model->source_embedding, id, task->position_table + (size_t)task->positions[(size_t)start + row] * model->d_model,
+            const float *position = task->position_table + (size_t)task->positions[(size_t)start + row] * model->d_model;
+            embed(model, model->source_embedding, id, position,
                   group.buffer.x + row * (size_t)model->model_width);
         }
         for (int number = 0; number < model->num_encoder_layers; number++) {

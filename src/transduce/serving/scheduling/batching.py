@@ -67,8 +67,8 @@ class Job:
 
     def __init__(self, task: BatchTask, payloads: Sequence[tuple[Any, int]], arrived: float) -> None:
         self.task, self.arrived = task, arrived
-        self.items = [Item(self, payload, num_tokens) for payload, num_tokens in payloads]
-        self.waiting = dict.fromkeys(self.items)
+        self.waiting = dict.fromkeys(Item(self, payload, num_tokens) for payload, num_tokens in payloads)
+        """The items that are not taken yet. An item refers to its job: the last one that is taken ends that cycle."""
 
 
 class Item:
@@ -244,10 +244,11 @@ class Batcher:
         if num_tokens > (limit - self._queue.num_tokens) // 2:
             raise self.make_queue_full_error()
         job = Job(task, payloads, asyncio.get_running_loop().time())
+        results = [item.result for item in job.waiting]
         self._queue.add(job)
         self._arrived.set()
         try:
-            return await asyncio.gather(*(item.result for item in job.items))
+            return await asyncio.gather(*results)
         finally:
             self._queue.discard(job)
 

@@ -100,7 +100,7 @@ class TranslationTask:
         )
         return [
             Unsatisfiable(
-                f"no translation of {line.source!r:.80} has what is asked for, or it is too long to be held to it"
+                f"no translation of {line.source!r:.80} meets the constraints, or it is too long for constraints"
             )
             if line.has_failed
             else sentence

@@ -146,7 +146,7 @@ class SpanSearch:
         encoded: texts that need not be tokenised again.
 
     Raises:
-        ConfigError: the engine is not the native one, whose attention is read.
+        ConfigError: the engine is not the native one: the decoder's attention is read.
     """
 
     def __init__(

@@ -216,7 +216,7 @@ class _Packer:
 
 
 class CompiledEngine(BatchEngine):
-    """The engine of a `CompiledModel`. Beam search alone needs no PyTorch; all else is passed on to `native`.
+    """The engine of a `CompiledModel`. Beam search alone needs no PyTorch; all else is passed on to `pytorch_engine`.
 
     Args:
         model: the model.
