@@ -149,7 +149,7 @@ def address(array: npt.NDArray[Any]) -> int:
     return array.ctypes.data
 
 
-def check_floats(array: Floats, shape: tuple[int | None, ...]) -> Floats:
+def check_floats(array: npt.NDArray[Any], shape: tuple[int | None, ...]) -> Floats:
     """Check that an array has this type and shape (None: any length); gives it with its numbers side by side.
 
     Raises:
