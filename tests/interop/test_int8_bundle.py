@@ -132,9 +132,11 @@ def test_scores_are_those_of_the_search(small: Bundle, texts: list[str]) -> None
     scores = runtime.score_targets(sources, [best.ids for best in found])
     assert scores == [best.token_scores for best in found]
     limits = [len(best.ids) for best in found]
-    greedy = runtime.translate_greedily(sources, limits)
-    # A search ends a translation at its limit, where the runtime goes on.
-    assert [ids[:-1] for ids in greedy] == [best.ids[:-1] for best in found]
+    # A search ends a translation at its limit, where the runtime goes on, as a search with a greater limit does.
+    longer = [best for (best,) in engine.search(sources, SearchConfig(beam=1, max_extra_length=9))]
+    expected = [best.ids[:limit] for best, limit in zip(longer, limits, strict=True)]
+    assert [ids[:-1] for ids in expected] == [best.ids[:-1] for best in found]
+    assert runtime.translate_greedily(sources, limits) == expected
     exact = score_ids(ForcedDecoder.from_bundle(small, device="cpu"), sources, [best.ids for best in found])
     assert any(one.token_scores != other for one, other in zip(exact, scores, strict=True))
 

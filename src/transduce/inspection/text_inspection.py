@@ -66,6 +66,15 @@ from transduce.translation import Confidence, Translator, find_pytorch_engine
 from transduce.translation.confidence.calibration import score_words
 from transduce.translation.engines.inference_model import evaluation_mode
 
+NUM_ALTERNATIVES = 5
+"""Tokens that are named for each position."""
+
+NUM_PREDICTIONS = 3
+"""Tokens that are named for each layer and position."""
+
+NUM_CONTINUATIONS = 4
+"""Other tokens that are tried at each position."""
+
 
 def make_source_side(text: str, ids: Sequence[int], tokenizer: Tokenizer) -> Side:
     """The source as the network reads it."""
@@ -83,7 +92,7 @@ def make_target_side(
     ranks = (log_probs > chosen).sum(dim=1) + 1
     probabilities = log_probs.exp()
     entropies = torch.special.entr(probabilities.cpu().double()).sum(dim=1)
-    best = find_most_probable(probabilities, 5, tokenizer)
+    best = find_most_probable(probabilities, NUM_ALTERNATIVES, tokenizer)
     steps = [
         Step(chosen_rank=rank, entropy=round(entropy, 6), alternatives=alternatives)
         for rank, entropy, alternatives in zip(ranks.tolist(), entropies.tolist(), best, strict=True)
@@ -139,7 +148,7 @@ def predict_from_layers(
     """The logit lens (nostalgebraist 2020): the output projection, applied to the output of each decoder layer."""
     predictions, norms = [], []
     for output in outputs:
-        best = find_most_probable(log_probabilities(model, output)[0].exp(), 3, tokenizer)
+        best = find_most_probable(log_probabilities(model, output)[0].exp(), NUM_PREDICTIONS, tokenizer)
         predictions.append([[Prediction(piece=one.piece, probability=one.probability) for one in row] for row in best])
         norms.append([round(norm, 4) for norm in output[0].float().norm(dim=-1).tolist()])
     return LayerPredictions(predictions=predictions, norms=norms)
@@ -157,7 +166,7 @@ def find_continuations(searches: SentenceSearches, target: Side) -> list[Continu
         (position, choice)
         for position, step in enumerate(target.steps or [])
         if position >= len(searches.prefix)
-        for choice in [one for one in step.alternatives if one.token != target.ids[position]][:4]
+        for choice in [one for one in step.alternatives if one.token != target.ids[position]][:NUM_CONTINUATIONS]
         if choice.probability > 0
     ]
     found = searches.run_greedy_search([(*target.ids[:position], choice.token) for position, choice in others])

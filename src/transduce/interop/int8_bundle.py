@@ -36,7 +36,7 @@ class Int8BundleFormat:
         write_bundle(path, bundle.load_model(), bundle.load_tokenizer(), bundle.description, precision=_PRECISION)
 
     def load(self, path: Path, tokenizer: Tokenizer) -> Runtime:
-        """The engine that translates with `--precision int8`, with the model and the tokenizer in `path`."""
+        """Load the bundle in `path`, with its own tokenizer, to compute as `--precision int8` does."""
         bundle = Bundle.open(path)
         model, tokenizer = bundle.load_model(), bundle.load_tokenizer()
         network = make_network(model, resolve_precision(_PRECISION, torch.device("cpu"), model.config.d_model))

@@ -37,9 +37,9 @@ faster for ever new lines, with which a process grows to over 1 GB in 30,000 lin
 
 
 def is_surely_cpu(device: str) -> bool:
-    """Whether `find_device` would certainly find a processor by this name; where False, only PyTorch can tell.
+    """Whether the device of this name is the CPU for certain; if False, only `find_device` can tell, with PyTorch.
 
-    `auto` is a processor where PyTorch is built without CUDA and ROCm, where no device is visible to it, or where there
+    `auto` is the CPU where PyTorch is built without CUDA and ROCm, where no device is visible to it, or where there
     is no driver. On macOS it may be MPS.
     """
     return device == "cpu" or (device == "auto" and not may_have_gpu())

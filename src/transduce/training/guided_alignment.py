@@ -42,7 +42,7 @@ FIRST_STRENGTH = 4.0
 """`AlignmentModel.strength` before the first iteration."""
 
 MEASURE_EVERY = 8
-"""Batches from one that is measured to choose `AlignmentModel.strength` to the next."""
+"""`AlignmentModel.strength` is chosen by the likelihood of every so many-th batch."""
 
 LEAST_COUNT = 1e-4
 """Count that is added to that of every two tokens, so that no probability is zero."""

@@ -178,7 +178,7 @@ class ExponentialMovingAverage:
 
 
 MOST_PARTS = 2**20
-"""Upper bound of the number of micro-batches in an update: no two micro-batches of a run have the same number
+"""Upper bound of the number of parallel micro-batches in an update: no two micro-batches of a run have the same number
 `update * MOST_PARTS + index`."""
 
 

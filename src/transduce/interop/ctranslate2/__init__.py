@@ -117,7 +117,7 @@ class CTranslate2Format:
 
 
 FORMAT = CTranslate2Format()
-load = CTranslate2Engine
+load = CTranslate2Engine  # what `interop.engines` asks of every engine's module
 
 
 def load_runtime(folder: Path, tokenizer: Tokenizer, own: Tokenizer | None, origin: str = "") -> Runtime:

@@ -30,12 +30,12 @@ CONFIG_FILE = "config.json"
 
 
 def read_config(folder: Path) -> dict[str, Any]:
-    """The content of config.json in a folder of CTranslate2, which its versions before 3 did not write."""
+    """Read config.json of a CTranslate2 model; CTranslate2 before version 3 wrote none."""
     path = folder / CONFIG_FILE
     try:
         found: object = json.loads(path.read_bytes())
     except OSError as error:
-        raise BundleError(f"{path}: cannot be read ({error.strerror}): give the folder of a model") from None
+        raise BundleError(f"{path}: cannot be read ({error.strerror}): give a folder that was exported") from None
     except (ValueError, RecursionError) as error:
         raise BundleError(f"{path}: is not JSON: {error}; use an undamaged copy") from None
     if not isinstance(found, dict):

@@ -174,7 +174,7 @@ class CompiledNetwork:
 
     @classmethod
     def from_model(cls, model: Transformer, library: Library, *, is_int8: bool = False) -> "CompiledNetwork":
-        """The network of a model in float32 on a processor, whose embeddings it shares; see `CompiledModel`."""
+        """Pack the weights of a float32 model on the CPU; the embeddings are not copied."""
         weights = {name: tensor.detach().numpy() for name, tensor in model_tensors(model).items()}
         return cls(CompiledModel(model.config, weights, library, is_int8=is_int8))
 
