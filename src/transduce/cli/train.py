@@ -113,13 +113,15 @@ def _verify(config: RunConfig) -> None:
 
 
 def _locate_run(given: Mapping[str, str], settings: Sequence[str]) -> dict[str, object]:
-    """The settings of the run's folder and text, on which those chosen by the size of the text depend."""
-    known = ("TRANSDUCE_DATA_", "TRANSDUCE_OUTPUT")
+    """Where the run and its text lie and which model it starts from: settings that are chosen depend on these."""
+    known = ("TRANSDUCE_DATA_", "TRANSDUCE_OUTPUT", "TRANSDUCE_TRAINING_START_FROM")
     environment = {name: value for name, value in os.environ.items() if name.startswith(known)}
     given = {key: value for key, value in given.items() if not key.startswith("training.")}
-    about_text = [setting for setting in settings if setting.lstrip().startswith(("data.", "output"))]
-    config, _ = load_run_config(None, settings=about_text, environment=environment, arguments=given)
-    return {"output": config.output} | {f"data.{key}": value for key, value in config.data}
+    own = ("data.", "output", "training.start_from")
+    located = [setting for setting in settings if setting.lstrip().startswith(own)]
+    config, _ = load_run_config(None, settings=located, environment=environment, arguments=given)
+    start_from = {"training.start_from": config.training.start_from}
+    return {"output": config.output} | start_from | {f"data.{key}": value for key, value in config.data}
 
 
 def demo(

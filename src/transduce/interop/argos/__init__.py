@@ -122,7 +122,7 @@ class ArgosFormat:
 
     precisions = ctranslate2_format.FORMAT.precisions
     suffix = ".argosmodel"
-    packages = ctranslate2_format.FORMAT.packages
+    packages = (*ctranslate2_format.FORMAT.packages, "onnx")  # the graph that divides text into sentences
 
     def obstacles(self, bundle: Bundle) -> list[str]:
         found = ctranslate2_format.FORMAT.obstacles(bundle)
