@@ -88,7 +88,8 @@ def translate(
             )
         num_lines = _translate_lines(translator, describe, json_input=json_input)
     _report_guard(translator)
-    print_message(f"{num_lines:,} {'sentences' if document else 'lines'} in {time.monotonic() - started:.1f} s")
+    count = format_count(num_lines, "sentence" if document else "line")
+    print_message(f"{count} in {time.monotonic() - started:.1f} s")
 
 
 def _open_calibrated_bundle(model: Path) -> Bundle | None:
@@ -199,4 +200,5 @@ def _translate_document(translator: LineTranslator) -> int:
 def _report_guard(translator: LineTranslator) -> None:
     if (report := translator.guard_report) is not None:
         found = ", ".join(f"{name} {report.before[name]} -> {report.after[name]}" for name in PROBLEMS)
-        print_message(f"guard: {report.retried:,} lines tried once more, {report.kept:,} replaced; {found}")
+        retried = format_count(report.retried, "line")
+        print_message(f"guard: {retried} tried once more, {report.kept:,} replaced; {found}")
