@@ -85,7 +85,7 @@ def flush_to_disk(path: Path) -> None:
 
 
 _SIGNED = "process "
-"""The beginning of a lock file, before the number of the process."""
+"""The beginning of a lock file, before the process id."""
 
 
 @contextmanager

@@ -168,7 +168,8 @@ class TrainingConfig(Section):
     def _check_schedule(self) -> "TrainingConfig":
         if self.schedule == "paper" and self.learning_rate is not None:
             raise ValueError(
-                f'learning_rate = {self.learning_rate} has no effect with schedule = "paper", which computes its own peak: leave it out, or choose schedule = "inverse_square_root"'
+                f'learning_rate = {self.learning_rate} has no effect with schedule = "paper", which computes its own '
+                'peak: leave it out, or choose schedule = "inverse_square_root"'
             )
         if self.validate_every != "auto" and self.validate_every < 1:
             raise ValueError(f'validate_every = {self.validate_every} must be at least 1, or "auto"')
@@ -179,7 +180,8 @@ class TrainingConfig(Section):
                 raise ValueError(f"time_limit: {error}") from None
             if self.schedule != "warmup_stable_decay":
                 raise ValueError(
-                    f'time_limit = "{self.time_limit}" needs schedule = "warmup_stable_decayf", as the decay of "{self.schedule}" cannot begin at any time'
+                    f'time_limit = "{self.time_limit}" needs schedule = "warmup_stable_decay", as the decay of '
+                    f'"{self.schedule}" cannot begin at any time'
                 )
         if self.schedule != "paper" and self.learning_rate is None:
             raise ValueError(f'schedule = "{self.schedule}" needs a peak learning_rate, as in 5e-4')

@@ -237,8 +237,8 @@ def _find_texts(
         return by_language, keys
     if "" in languages or languages[0] == languages[1]:
         raise CorpusError(
-            f'{place}: its "translation" has {", ".join(map(repr, by_language)) or "no languages"}, and nothing says '
-            f"which is the source: give --source-language and --target-language (data.source_language and "
+            f'{place}: its "translation" has {", ".join(map(repr, by_language)) or "no languages"}, and the source is '
+            f"unknown: give --source-language and --target-language (data.source_language and "
             f"data.target_language)"
         )
     if missing := [language for language in languages if language not in by_language]:
