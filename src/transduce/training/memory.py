@@ -54,7 +54,7 @@ def check_model_memory(config: RunConfig, device: torch.device, ranks: Ranks) ->
     value = "" if name is None else f"{section}.{name} = {getattr(config.model, name):,}: "
     raise ConfigError(
         f"{value}a model of {config.model.num_parameters:,} parameters needs at least {needed / 1e9:,.1f} GB to train "
-        f"(weights, gradients and Adam's two means, without any text), and {min(free) / 1e9:,.1f} GB are there; "
+        f"(weights, gradients and Adam's two means, without any text), and {min(free) / 1e9:,.1f} GB are free; "
         f"{'choose a smaller preset' if name is None else 'lower it'}"
     )
 

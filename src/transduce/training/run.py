@@ -249,7 +249,8 @@ def _check_ranks(config: RunConfig, ranks: Ranks) -> None:
         )
     if config.model.normalization == "batch":
         raise ConfigError(
-            f'model.normalization = "batchf" computes statistics over a whole batch, which is split over {ranks.size} ranks: train in one process, or set it to "layer"'
+            f'model.normalization = "batch" computes statistics over a whole batch, which is split over {ranks.size} '
+            'ranks: train in one process, or set it to "layer"'
         )
     if config.training.ema_decay and config.training.sharding == "fsdp":
         raise ConfigError(
