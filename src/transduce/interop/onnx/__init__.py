@@ -281,7 +281,7 @@ class OnnxFormat:
         if score not in ATTENTION_SCORES_OF_GRAPHS:
             found = [
                 *found,
-                f'attention_score = "{score}": the graphs know {", ".join(ATTENTION_SCORES_OF_GRAPHS)} alone',
+                f'attention_score = "{score}": the graphs support only {", ".join(ATTENTION_SCORES_OF_GRAPHS)}',
             ]
         if size <= MOST_BYTES:
             return found
